@@ -1,0 +1,121 @@
+"""What may change between two cycles. The live session and the simulator speak only these.
+
+A delta is applied in (amortised) constant time; nothing else changes the engine's state.
+"""
+
+from dataclasses import dataclass
+
+from scheduling.engine.types import (
+    JobRequest,
+    Node,
+    PodPlacement,
+    Policy,
+    Quota,
+    Tenant,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChanged:
+    """A node appeared or its facts changed (labels, health, capacity, taints, cordon)."""
+
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRemoved:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPodChanged:
+    """A pod that is not Kant's occupies a node; its GPUs are a count, the devices unknown."""
+
+    uid: str
+    node: str
+    gpus: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPodRemoved:
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class TenantsChanged:
+    """The whole tenant tree and all quotas, replacing what was known.
+
+    `used_elsewhere`: (tenant, gpu model, milli) held in other clusters, counted against quota.
+    """
+
+    tenants: tuple[Tenant, ...]
+    quotas: tuple[Quota, ...]
+    used_elsewhere: tuple[tuple[str, str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyChanged:
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A job enters its tenant queue. `not_before`: no attempt earlier (back-off, start time)."""
+
+    job: JobRequest
+    not_before: float = 0.0
+    held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobRestored:
+    """A job that already holds places (found at start, or adopted): booked without a decision."""
+
+    job: JobRequest
+    placements: tuple[PodPlacement, ...]
+    started_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class PodEnded:
+    """One pod of a started job is gone; its place is free. The job itself goes on."""
+
+    job_id: str
+    pod_set: int
+    ordinal: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job finished, failed or was cancelled; all it holds is released, it leaves the queue."""
+
+    job_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequeued:
+    """A placement failed: everything is released and the job waits again, in its old place.
+
+    `blamed` nodes are avoided for the policy's `blame_s` from the cycle that applies the delta.
+    """
+
+    job_id: str
+    not_before: float
+    blamed: tuple[str, ...] = ()
+
+
+Delta = (
+    NodeChanged
+    | NodeRemoved
+    | OtherPodChanged
+    | OtherPodRemoved
+    | TenantsChanged
+    | PolicyChanged
+    | JobSubmitted
+    | JobRestored
+    | PodEnded
+    | JobEnded
+    | JobRequeued
+)

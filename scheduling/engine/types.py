@@ -1,0 +1,238 @@
+"""The nouns of the decision core: facts about nodes, jobs, tenants and policy.
+
+All are immutable values. GPU amounts are whole GPUs for requests (`PodSet.gpus`) and milli-GPUs
+(1000 = one whole GPU) wherever fractions or quotas are counted. Times are seconds since the
+epoch. Identifiers are strings. The paper's words: QSCH = `queueing`, RSCH = `placement`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+MILLI = 1000
+EMPTY: Mapping[str, str] = MappingProxyType({})
+NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
+
+# Levels of the scale-out network, nearest first (paper 3.3.5). A cluster may declare others.
+DEFAULT_LEVELS = ("leaf", "spine", "superspine")
+
+
+class JobKind(StrEnum):
+    """What a job is for; a policy maps it to a placement strategy."""
+
+    TRAINING = "training"
+    INFERENCE = "inference"
+    DEVELOPMENT = "development"
+
+
+class QueueingPolicy(StrEnum):
+    """What happens when the head of the global queue cannot start (paper, table 1)."""
+
+    STRICT_FIFO = "strict-fifo"
+    BEST_EFFORT_FIFO = "best-effort-fifo"
+    BACKFILL = "backfill"
+
+
+class QuotaMode(StrEnum):
+    """Whether a tenant's quota of one GPU model may be borrowed and lent (paper 3.2.1)."""
+
+    ISOLATED = "isolated"
+    SHARED = "shared"
+
+
+# --- the cluster ------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU of a node. `index` is its position on the node and what placements name."""
+
+    index: int
+    id: str = ""
+    numa: int = 0
+    healthy: bool = True
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """One RDMA NIC of a node. `index` is its position on the node."""
+
+    index: int
+    name: str = ""
+    numa: int = 0
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str = ""
+    effect: str = "NoSchedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """Kubernetes semantics: an empty key with Exists tolerates everything, an empty effect any."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node as the placement engine sees it.
+
+    `topology` names the group of the node at each level of the cluster, nearest first, as unique
+    keys (a leaf name that repeats under two spines must already carry its spine); "" = unknown.
+    `cpu_milli`, `memory_mib`, `max_pods`, `extended` are allocatable amounts.
+    `link_model` names the device table of the node (NVLink, PCIe, NUMA layout), "" = by count.
+    `zone` is "inference" for nodes of the inference zone (E-Spread, paper 3.3.4), else "".
+    `problems` are warnings found while translating labels; shown to operators.
+    """
+
+    name: str
+    gpu_model: str = ""
+    devices: tuple[Device, ...] = ()
+    nics: tuple[Nic, ...] = ()
+    topology: tuple[str, ...] = ("", "", "")
+    hyper_node: str = ""
+    labels: Mapping[str, str] = EMPTY
+    taints: tuple[Taint, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    max_pods: int = 110
+    extended: Mapping[str, int] = NO_AMOUNTS
+    schedulable: bool = True
+    link_model: str = ""
+    zone: str = ""
+    problems: tuple[str, ...] = ()
+
+
+# --- jobs -------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class PodSet:
+    """Equal pods of a job.
+
+    `gpu_models`: acceptable models, the preferred first; () accepts any model.
+    `gpus` devices per pod; `gpu_milli` of each (1000 = whole, below that only with gpus == 1).
+    `gpu_memory_mib` > 0 asks for a fraction by memory instead; it is resolved per node.
+    `min_count` < count: place `min_count` or nothing, more where it is free (elastic gang).
+    `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node".
+    """
+
+    name: str
+    count: int
+    gpus: int
+    gpu_models: tuple[str, ...] = ()
+    gpu_milli: int = MILLI
+    gpu_memory_mib: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    nics: int = 0
+    extended: Mapping[str, int] = NO_AMOUNTS
+    min_count: int | None = None
+    node_selector: Mapping[str, str] = EMPTY
+    tolerations: tuple[Toleration, ...] = ()
+    required_level: str = ""
+    preferred_level: str = ""
+    max_per_node: int | None = None
+    max_per_leaf: int | None = None
+
+    @property
+    def milli_per_pod(self) -> int:
+        """GPU-milli one pod holds, when the fraction is not given by memory."""
+        return self.gpus * self.gpu_milli
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A job as it waits: what it asks for and what its order depends on.
+
+    `gang`: all pods start together or none; otherwise pods are admitted one by one.
+    `declared_s`: declared run time in seconds; None = not declared.
+    `strategy`: the job's own wish for a placement strategy; "" = by policy and kind.
+    """
+
+    id: str
+    tenant: str
+    submitted_at: float
+    pod_sets: tuple[PodSet, ...]
+    priority: int = 0
+    gang: bool = True
+    kind: JobKind = JobKind.TRAINING
+    preemptible: bool = True
+    declared_s: float | None = None
+    strategy: str = ""
+
+    @property
+    def gpu_milli(self) -> int:
+        """GPU-milli of all pods of the job."""
+        return sum(s.count * s.milli_per_pod for s in self.pod_sets)
+
+
+class PodPlacement(NamedTuple):
+    """Where one pod goes: `milli` of each device in `devices` of `node`; `nics` nearest to them."""
+
+    pod_set: int
+    ordinal: int
+    node: str
+    devices: tuple[int, ...]
+    milli: int
+    nics: tuple[int, ...] = ()
+
+
+# --- tenants ----------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A node of the tenant tree; what a child uses counts against every ancestor."""
+
+    id: str
+    parent: str | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """Quota of one tenant for one GPU model, in milli-GPU (engine.md, Quota).
+
+    `borrow_limit` None = unlimited, `lend_limit` None = all that is idle; both matter only in
+    shared mode.
+    """
+
+    tenant: str
+    gpu_model: str
+    guaranteed: int
+    mode: QuotaMode = QuotaMode.SHARED
+    borrow_limit: int | None = None
+    lend_limit: int | None = None
+
+
+# --- policy -----------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one cluster is scheduled; switchable while running.
+
+    `strategies` maps a job kind to a placement strategy. A requeued job waits
+    `backoff_base_s` * 2**(attempts - 1), at most `backoff_cap_s`; after `max_attempts` failed
+    placements it ends as FAILED. A gang whose pods do not all run within `gang_timeout_s` is
+    released. A node that rejected a pod is avoided for `blame_s`.
+    """
+
+    queueing: QueueingPolicy = QueueingPolicy.BEST_EFFORT_FIFO
+    strategies: Mapping[JobKind, str] = field(
+        default_factory=lambda: MappingProxyType(
+            {
+                JobKind.TRAINING: "binpack",
+                JobKind.INFERENCE: "binpack",
+                JobKind.DEVELOPMENT: "binpack",
+            }
+        )
+    )
+    backoff_base_s: float = 5.0
+    backoff_cap_s: float = 300.0
+    max_attempts: int = 8
+    gang_timeout_s: float = 600.0
+    blame_s: float = 300.0

@@ -1,0 +1,53 @@
+"""Why a job waits: one dominant reason with its numbers (engine.md, Reason codes)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from scheduling.engine.types import NO_AMOUNTS
+
+
+class Reason(StrEnum):
+    """Reason codes, shared by REST, pages, Kubernetes conditions and metrics."""
+
+    # Will never run as it is.
+    MISCONFIGURED = "Misconfigured"
+    NO_MATCHING_GPU_TYPE = "NoMatchingGpuType"
+    EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+    EXCEEDS_CAPACITY = "ExceedsCapacity"
+    # Will run.
+    ON_HOLD = "OnHold"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    BORROW_LIMIT_REACHED = "BorrowLimitReached"
+    BEHIND_IN_QUEUE = "BehindInQueue"
+    INSUFFICIENT_GPUS = "InsufficientGpus"
+    FRAGMENTED_CAPACITY = "FragmentedCapacity"
+    INSUFFICIENT_CPU_OR_MEMORY = "InsufficientCpuOrMemory"
+    WAITING_FOR_PREEMPTION = "WaitingForPreemption"
+    RESERVED_FOR_HEAD = "ReservedForHead"
+    BACKING_OFF = "BackingOff"
+    PENDING_EVALUATION = "PendingEvaluation"
+
+
+NEVER = frozenset(
+    {
+        Reason.MISCONFIGURED,
+        Reason.NO_MATCHING_GPU_TYPE,
+        Reason.EXCEEDS_MAX_QUOTA,
+        Reason.EXCEEDS_CAPACITY,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One reason, one sentence for people, the numbers behind it, and what would help."""
+
+    reason: Reason
+    summary: str
+    evidence: Mapping[str, int | float | str] = NO_AMOUNTS
+    remedies: tuple[str, ...] = ()
+
+    @property
+    def will_never_run(self) -> bool:
+        return self.reason in NEVER

@@ -1,0 +1,15 @@
+"""Jobs and where they run. Rows are written only by `scheduling.services`."""
+
+from scheduling.models.clusters import Cluster, ClusterPolicy, NodeRecord, SchedulerLease
+from scheduling.models.jobs import Job, JobEvent, Placement, PodSet
+
+__all__ = [
+    "Cluster",
+    "ClusterPolicy",
+    "Job",
+    "JobEvent",
+    "NodeRecord",
+    "Placement",
+    "PodSet",
+    "SchedulerLease",
+]

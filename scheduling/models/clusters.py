@@ -1,0 +1,76 @@
+"""Clusters, the policy each is scheduled by, who leads it, and a projection of its nodes."""
+
+from django.db import models
+
+from tenants.models import slug_validator
+
+
+class Cluster(models.Model):
+    """A Kubernetes cluster that Kant schedules, and how to reach it.
+
+    `access`: {"kubeconfig": path, "context": name} or {"server": url, "token_file": path,
+    "ca_file": path} or {"in_cluster": true}. Secrets stay in files, never in this row.
+    `label_map` overrides rows of the default label table (docs/operator-guide.md).
+    """
+
+    name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
+    title = models.CharField(max_length=200, blank=True)
+    access = models.JSONField(default=dict)
+    namespace = models.CharField(max_length=63, default="kant-jobs")
+    label_map = models.JSONField(default=dict, blank=True)
+    is_active = models.BooleanField(default=True)
+    # What the scheduler last said of itself; shown on pages, never decided upon.
+    connected = models.BooleanField(default=False)
+    status_message = models.TextField(blank=True)
+    last_cycle_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ClusterPolicy(models.Model):
+    """The policy of one cluster; `document` holds the engine's Policy fields. ETag = version."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="policy")
+    document = models.JSONField(default=dict)
+    version = models.PositiveBigIntegerField(default=1)
+    updated_at = models.DateTimeField(auto_now=True)
+
+
+class SchedulerLease(models.Model):
+    """Which scheduler may act on a cluster. `token` grows with every change of holder and is
+    checked by every write of that scheduler (fencing)."""
+
+    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="lease")
+    holder = models.CharField(max_length=200, blank=True)
+    token = models.PositiveBigIntegerField(default=0)
+    expires_at = models.DateTimeField(null=True, blank=True)
+
+
+class NodeRecord(models.Model):
+    """A projection of a node for pages and REST; the Kubernetes API owns the facts."""
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
+    name = models.CharField(max_length=253)
+    gpu_model = models.CharField(max_length=63, blank=True)
+    gpus = models.PositiveIntegerField(default=0)
+    healthy_gpus = models.PositiveIntegerField(default=0)
+    allocated_milli = models.PositiveIntegerField(default=0)
+    leaf = models.CharField(max_length=253, blank=True)
+    spine = models.CharField(max_length=253, blank=True)
+    superspine = models.CharField(max_length=253, blank=True)
+    hyper_node = models.CharField(max_length=253, blank=True)
+    zone = models.CharField(max_length=32, blank=True)
+    schedulable = models.BooleanField(default=True)
+    # {"fact": {"value": …, "source": label or field it came from}}
+    facts = models.JSONField(default=dict)
+    problems = models.JSONField(default=list)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="one_row_a_node")]

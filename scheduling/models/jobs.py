@@ -1,0 +1,157 @@
+"""Jobs, their pod sets, every transition, and every placement (the write-ahead of binding)."""
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+
+from scheduling.engine.states import JobEventKind, JobState
+from scheduling.engine.types import JobKind
+from scheduling.models.clusters import Cluster
+from tenants.models import Tenant, slug_validator
+
+STATES = [(s.value, s.value) for s in JobState]
+EVENT_KINDS = [(k.value, k.value) for k in JobEventKind]
+KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
+
+
+class Job(models.Model):
+    """A submitted job. `version` guards every update; `attempt` counts its placements."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    name = models.CharField(max_length=63, validators=[slug_validator])
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")
+    cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="jobs"
+    )
+    kind = models.CharField(max_length=16, choices=KINDS, default=JobKind.TRAINING.value)
+    priority = models.IntegerField(default=0)
+    gang = models.BooleanField(default=True)
+    preemptible = models.BooleanField(default=True)
+    declared_s = models.PositiveIntegerField(null=True, blank=True)  # declared run time, seconds
+    strategy = models.CharField(max_length=32, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
+
+    state = models.CharField(max_length=16, choices=STATES, default=JobState.PENDING.value)
+    version = models.PositiveBigIntegerField(default=1)
+    attempt = models.PositiveIntegerField(default=0)
+    failures = models.PositiveIntegerField(default=0)  # failed placements, for the back-off
+    not_before = models.DateTimeField(null=True, blank=True)
+    gpu_milli = models.BigIntegerField(default=0)  # of all pods; denormalised for lists
+    # The dominating reason while it waits, or why it ended.
+    reason = models.CharField(max_length=32, blank=True)
+    message = models.TextField(blank=True)
+    evidence = models.JSONField(default=dict, blank=True)
+    reason_at = models.DateTimeField(null=True, blank=True)
+
+    submitted_at = models.DateTimeField()
+    admitted_at = models.DateTimeField(null=True, blank=True)
+    bound_at = models.DateTimeField(null=True, blank=True)  # all pods bound: the wait ends here
+    running_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-submitted_at", "-id"]
+        indexes = [
+            models.Index(fields=["cluster", "state"]),
+            models.Index(fields=["tenant", "state"]),
+            models.Index(fields=["-submitted_at", "-id"]),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}/{self.name}"
+
+
+class PodSet(models.Model):
+    """Equal pods of a job; see `engine.types.PodSet` for the meaning of each field."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="pod_sets")
+    index = models.PositiveSmallIntegerField()
+    name = models.CharField(max_length=63, validators=[slug_validator])
+    count = models.PositiveIntegerField()
+    min_count = models.PositiveIntegerField(null=True, blank=True)
+    gpu_models = models.JSONField(default=list)  # acceptable GPU types, the preferred first
+    gpus = models.PositiveIntegerField()
+    gpu_milli = models.PositiveIntegerField(default=1000)
+    gpu_memory_mib = models.PositiveIntegerField(default=0)
+    cpu_milli = models.PositiveIntegerField(default=0)
+    memory_mib = models.PositiveIntegerField(default=0)
+    nics = models.PositiveIntegerField(default=0)
+    node_selector = models.JSONField(default=dict, blank=True)
+    tolerations = models.JSONField(default=list, blank=True)
+    required_level = models.CharField(max_length=32, blank=True)
+    preferred_level = models.CharField(max_length=32, blank=True)
+    max_per_node = models.PositiveIntegerField(null=True, blank=True)
+    image = models.CharField(max_length=500, default="busybox:stable")
+    command = models.JSONField(default=list, blank=True)
+    env = models.JSONField(default=dict, blank=True)
+    annotations = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ["job", "index"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "index"], name="one_pod_set_per_index"),
+            models.UniqueConstraint(fields=["job", "name"], name="one_pod_set_per_name"),
+        ]
+
+
+class JobEvent(models.Model):
+    """One thing that happened to a job; append-only. Every transition has one."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
+    at = models.DateTimeField(db_index=True)
+    kind = models.CharField(max_length=16, choices=EVENT_KINDS)
+    from_state = models.CharField(max_length=16, blank=True)
+    to_state = models.CharField(max_length=16)
+    reason = models.CharField(max_length=32, blank=True)
+    message = models.TextField(blank=True)
+    evidence = models.JSONField(default=dict, blank=True)
+    actor = models.CharField(max_length=150, blank=True)  # "" = Kant itself
+
+    class Meta:
+        ordering = ["id"]
+
+
+class PlacementState(models.TextChoices):
+    INTENDED = "INTENDED"  # written before the first API call
+    BOUND = "BOUND"  # the API server accepted the binding
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"  # ran and failed, or was rejected by the kubelet
+    RELEASED = "RELEASED"  # given back without (or before) an end of its own
+
+
+LIVE_PLACEMENTS = (PlacementState.INTENDED, PlacementState.BOUND, PlacementState.RUNNING)
+
+
+class Placement(models.Model):
+    """Where one pod of one attempt goes: the intent, then its history."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="placements")
+    attempt = models.PositiveIntegerField()
+    pod_set = models.PositiveSmallIntegerField()
+    ordinal = models.PositiveIntegerField()
+    pod_name = models.CharField(max_length=253)
+    pod_uid = models.CharField(max_length=64, blank=True)
+    node = models.CharField(max_length=253)
+    gpu_model = models.CharField(max_length=63, blank=True)
+    devices = models.JSONField(default=list)
+    milli = models.PositiveIntegerField(default=1000)  # of each device
+    nics = models.JSONField(default=list)
+    state = models.CharField(
+        max_length=16, choices=PlacementState.choices, default=PlacementState.INTENDED
+    )
+    message = models.TextField(blank=True)
+    intended_at = models.DateTimeField()
+    bound_at = models.DateTimeField(null=True, blank=True)
+    ended_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["job", "attempt", "pod_set", "ordinal"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "attempt", "pod_set", "ordinal"], name="one_place_per_pod"
+            )
+        ]
+        indexes = [models.Index(fields=["state"]), models.Index(fields=["pod_name"])]

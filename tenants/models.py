@@ -1,0 +1,170 @@
+"""Who may use how much: users, the tenant tree, GPU types, quotas, tokens, the audit trail.
+
+Rows are written only by `tenants.services`; reads beyond one row go through
+`tenants.selectors`. GPU amounts are milli-GPU (1000 = one whole GPU).
+"""
+
+import uuid
+
+from django.contrib.auth.models import AbstractUser
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+
+# No real installation comes near this; it keeps sums inside a 64-bit column everywhere.
+MAX_MILLI = 10**12
+
+slug_validator = RegexValidator(
+    r"\A[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z",
+    "Use lower-case letters, digits and hyphens, at most 63, starting and ending with a letter "
+    "or digit.",
+)
+
+
+def milli_validators() -> list[MinValueValidator | MaxValueValidator]:
+    return [MinValueValidator(0), MaxValueValidator(MAX_MILLI)]
+
+
+class User(AbstractUser):
+    """A person. Operators may do everything; all others act through memberships."""
+
+    is_operator = models.BooleanField(default=False)
+
+
+class Tenant(models.Model):
+    """A team or organisation; a node of the tenant tree. A child's use counts upwards."""
+
+    name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
+    title = models.CharField(max_length=200, blank=True)
+    parent = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.PROTECT, related_name="children"
+    )
+    weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001)])
+    is_active = models.BooleanField(default=True)
+    version = models.PositiveBigIntegerField(default=1)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Role(models.TextChoices):
+    TENANT_ADMIN = "tenant-admin", "Tenant admin"
+    ENGINEER = "engineer", "Engineer"
+    VIEWER = "viewer", "Viewer"
+
+
+class Membership(models.Model):
+    """A user's role in a tenant; it holds for all tenants below it in the tree."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role.choices)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["id"]
+        constraints = [models.UniqueConstraint(fields=["user", "tenant"], name="one_role_each")]
+
+
+class GpuType(models.Model):
+    """A GPU model on which quota is given, by its canonical name (as nodes report it)."""
+
+    name = models.CharField(max_length=63, unique=True)
+    title = models.CharField(max_length=200, blank=True)
+    memory_mib = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class QuotaMode(models.TextChoices):
+    SHARED = "shared", "Shared"
+    ISOLATED = "isolated", "Isolated"
+
+
+class Quota(models.Model):
+    """Guaranteed milli-GPU of one tenant for one GPU type, and what it may borrow and lend.
+
+    A null limit means unlimited; both limits matter only in shared mode. `version` is the ETag.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="quotas")
+    gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT, related_name="quotas")
+    guaranteed_milli = models.BigIntegerField(default=0, validators=milli_validators())
+    mode = models.CharField(
+        max_length=16, choices=QuotaMode.choices, default=QuotaMode.SHARED
+    )
+    borrow_limit_milli = models.BigIntegerField(
+        null=True, blank=True, validators=milli_validators()
+    )
+    lend_limit_milli = models.BigIntegerField(null=True, blank=True, validators=milli_validators())
+    version = models.PositiveBigIntegerField(default=1)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["tenant__name", "gpu_type__name"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "gpu_type"], name="one_quota_each"),
+            models.CheckConstraint(
+                condition=models.Q(guaranteed_milli__gte=0), name="guaranteed_not_negative"
+            ),
+        ]
+
+
+class ApiToken(models.Model):
+    """A bearer token, stored as a SHA-256 hash; the secret is shown once, at creation."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
+    name = models.CharField(max_length=100)
+    prefix = models.CharField(max_length=20)
+    digest = models.CharField(max_length=64, unique=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-id"]
+
+
+class AuditRecord(models.Model):
+    """Append-only: who changed what, when, from where, why, before and after."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    at = models.DateTimeField(auto_now_add=True, db_index=True)
+    actor = models.ForeignKey(User, null=True, on_delete=models.SET_NULL, related_name="+")
+    actor_name = models.CharField(max_length=150)
+    action = models.CharField(max_length=64)  # e.g. "quota.changed"
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.SET_NULL, related_name="+")
+    subject = models.CharField(max_length=200)  # e.g. "vision / H200"
+    before = models.JSONField(null=True)
+    after = models.JSONField(null=True)
+    reason = models.TextField(blank=True)
+    source = models.CharField(max_length=16)  # "page", "api", "command"
+
+    class Meta:
+        ordering = ["-at", "-id"]
+
+
+class IdempotencyKey(models.Model):
+    """The stored answer to a write sent with an Idempotency-Key, replayed for 24 hours."""
+
+    user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="+")
+    key = models.CharField(max_length=128)
+    method = models.CharField(max_length=8)
+    path = models.CharField(max_length=500)
+    body_digest = models.CharField(max_length=64)
+    status = models.PositiveSmallIntegerField(null=True)  # null = still being answered
+    response = models.JSONField(null=True)
+    headers = models.JSONField(default=dict)
+    created_at = models.DateTimeField(auto_now_add=True, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["user", "key"], name="one_answer_per_key")]
