@@ -160,7 +160,9 @@ CONTENT_SECURITY_POLICY = {
         "default-src": [SELF],
         "script-src": [SELF],
         "style-src": [SELF, NONCE],
-        "style-src-attr": ["'unsafe-inline'"],  # plotly.js positions its drawing by style attributes
+        "style-src-attr": [
+            "'unsafe-inline'"
+        ],  # plotly.js positions its drawing by style attributes
         "img-src": [SELF, "data:", "blob:"],
         "object-src": [NONE],
         "base-uri": [NONE],

@@ -98,9 +98,7 @@ class Quota(models.Model):
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="quotas")
     gpu_type = models.ForeignKey(GpuType, on_delete=models.PROTECT, related_name="quotas")
     guaranteed_milli = models.BigIntegerField(default=0, validators=milli_validators())
-    mode = models.CharField(
-        max_length=16, choices=QuotaMode.choices, default=QuotaMode.SHARED
-    )
+    mode = models.CharField(max_length=16, choices=QuotaMode.choices, default=QuotaMode.SHARED)
     borrow_limit_milli = models.BigIntegerField(
         null=True, blank=True, validators=milli_validators()
     )

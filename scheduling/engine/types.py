@@ -8,12 +8,9 @@ epoch. Identifiers are strings. The paper's words: QSCH = `queueing`, RSCH = `pl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 MILLI = 1000
-EMPTY: Mapping[str, str] = MappingProxyType({})
-NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
 
 # Levels of the scale-out network, nearest first (paper 3.3.5). A cluster may declare others.
 DEFAULT_LEVELS = ("leaf", "spine", "superspine")
@@ -99,12 +96,12 @@ class Node:
     nics: tuple[Nic, ...] = ()
     topology: tuple[str, ...] = ("", "", "")
     hyper_node: str = ""
-    labels: Mapping[str, str] = EMPTY
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     taints: tuple[Taint, ...] = ()
     cpu_milli: int = 0
     memory_mib: int = 0
     max_pods: int = 110
-    extended: Mapping[str, int] = NO_AMOUNTS
+    extended: Mapping[str, int] = field(default_factory=dict, hash=False)
     schedulable: bool = True
     link_model: str = ""
     zone: str = ""
@@ -132,9 +129,9 @@ class PodSet:
     cpu_milli: int = 0
     memory_mib: int = 0
     nics: int = 0
-    extended: Mapping[str, int] = NO_AMOUNTS
+    extended: Mapping[str, int] = field(default_factory=dict, hash=False)
     min_count: int | None = None
-    node_selector: Mapping[str, str] = EMPTY
+    node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
     tolerations: tuple[Toleration, ...] = ()
     required_level: str = ""
     preferred_level: str = ""
@@ -223,13 +220,7 @@ class Policy:
 
     queueing: QueueingPolicy = QueueingPolicy.BEST_EFFORT_FIFO
     strategies: Mapping[JobKind, str] = field(
-        default_factory=lambda: MappingProxyType(
-            {
-                JobKind.TRAINING: "binpack",
-                JobKind.INFERENCE: "binpack",
-                JobKind.DEVELOPMENT: "binpack",
-            }
-        )
+        default_factory=lambda: dict.fromkeys(JobKind, "binpack"), hash=False
     )
     backoff_base_s: float = 5.0
     backoff_cap_s: float = 300.0

@@ -1,10 +1,8 @@
 """Why a job waits: one dominant reason with its numbers (engine.md, Reason codes)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-
-from scheduling.engine.types import NO_AMOUNTS
 
 
 class Reason(StrEnum):
@@ -45,7 +43,7 @@ class Verdict:
 
     reason: Reason
     summary: str
-    evidence: Mapping[str, int | float | str] = NO_AMOUNTS
+    evidence: Mapping[str, int | float | str] = field(default_factory=dict, hash=False)
     remedies: tuple[str, ...] = ()
 
     @property
