@@ -1,0 +1,245 @@
+"""The five metrics of the Kant paper (section 4) as pure functions.
+
+The live recorder and the simulator call the same functions. GPU amounts are milli-GPU, times are
+seconds. Nothing here reads a clock or a database. Edges are settled in docs/metrics.md.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+MILLI = 1000
+# Lower bounds of the size classes in GPUs; the last class is open (2048+).
+SIZE_CLASSES = (1, 2, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+SIZE_LABELS = ("1", "2–7", "8", "16", "32", "64", "128", "256", "512", "1024", "2048+")
+
+
+def size_class(gpu_milli: int) -> str:
+    """The size class of a job by all its GPUs; fractions below one GPU belong to "1".
+
+    A size between two powers of two belongs to the lower class (96 GPUs -> "64").
+    """
+    index = 0
+    for i, lower in enumerate(SIZE_CLASSES):
+        if gpu_milli >= lower * MILLI:
+            index = i
+    return SIZE_LABELS[index]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUse:
+    """How much of one GPU node is in use at an instant.
+
+    `gpus` installed, `healthy` of them working, `free` working and wholly unallocated;
+    `allocated_milli` over all devices. `leaf` is the unique key of its node net group.
+    """
+
+    gpu_model: str
+    gpus: int
+    healthy: int
+    free: int
+    allocated_milli: int
+    schedulable: bool
+    leaf: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolUse:
+    """One pool at an instant; all an operator needs to judge GAR and GFR.
+
+    `excluded_milli`: GPUs left out of `available_milli` (cordoned, unhealthy and unallocated).
+    `free_by_node`: {free GPUs on a node: number of nodes}. The largest gangs are in GPUs of
+    whole free nodes, or the largest free count of one node when no node is whole.
+    """
+
+    available_milli: int
+    allocated_milli: int
+    excluded_milli: int
+    nodes: int
+    fragmented: int
+    free_by_node: dict[int, int]
+    largest_gang_leaf: int
+    largest_gang_any: int
+
+    @property
+    def gar(self) -> float | None:
+        """GPU allocation ratio at this instant; None without available GPUs."""
+        return ratio(self.allocated_milli, self.available_milli)
+
+    @property
+    def gfr(self) -> float | None:
+        """GPU node fragmentation ratio at this instant; None without nodes."""
+        return ratio(self.fragmented, self.nodes)
+
+
+def ratio(part: float, whole: float) -> float | None:
+    """part / whole, None where the whole is nothing."""
+    return part / whole if whole > 0 else None
+
+
+def pool_use(nodes: Iterable[NodeUse]) -> PoolUse:
+    """GAR and GFR facts of a set of nodes (a pool, or a whole cluster).
+
+    Available = working GPUs of schedulable nodes, plus what is allocated although its node was
+    cordoned or its GPU went bad: work that still holds a GPU must never push GAR above 1.
+    """
+    available = allocated = installed = count = fragmented = 0
+    free_by_node: dict[int, int] = {}
+    whole_by_leaf: dict[str, int] = {}
+    partial_best = whole = 0
+    for node in nodes:
+        installed += node.gpus * MILLI
+        allocated += node.allocated_milli
+        usable = node.healthy * MILLI if node.schedulable else 0
+        available += max(usable, node.allocated_milli)
+        if usable == 0:
+            continue
+        count += 1
+        fragmented += 0 < node.allocated_milli < usable
+        free_by_node[node.free] = free_by_node.get(node.free, 0) + 1
+        if node.allocated_milli == 0 and node.healthy == node.gpus:
+            whole += node.gpus
+            whole_by_leaf[node.leaf] = whole_by_leaf.get(node.leaf, 0) + node.gpus
+        partial_best = max(partial_best, node.free)
+    return PoolUse(
+        available_milli=available,
+        allocated_milli=allocated,
+        excluded_milli=max(0, installed - available),
+        nodes=count,
+        fragmented=fragmented,
+        free_by_node=dict(sorted(free_by_node.items())),
+        largest_gang_leaf=max(partial_best, max(whole_by_leaf.values(), default=0)),
+        largest_gang_any=max(partial_best, whole),
+    )
+
+
+def gang_curve(nodes: Iterable[NodeUse]) -> dict[int, tuple[int, int]]:
+    """How many gangs of each size fit now: {GPUs: (anywhere, inside one leaf each)}.
+
+    Sizes below the largest node count places on nodes; larger ones take whole free nodes.
+    """
+    usable = [n for n in nodes if n.schedulable and n.healthy]
+    if not usable:
+        return {}
+    per_node = max(n.gpus for n in usable)
+    whole_by_leaf: dict[str, int] = {}
+    for n in usable:
+        if n.allocated_milli == 0 and n.healthy == n.gpus == per_node:
+            whole_by_leaf[n.leaf] = whole_by_leaf.get(n.leaf, 0) + 1
+    whole = sum(whole_by_leaf.values())
+    curve: dict[int, tuple[int, int]] = {}
+    size = 1
+    while size < per_node:
+        fits = sum(n.free // size for n in usable)
+        curve[size] = (fits, fits)
+        size *= 2
+    needed = 1
+    while True:
+        anywhere = whole // needed
+        curve[needed * per_node] = (anywhere, sum(w // needed for w in whole_by_leaf.values()))
+        if anywhere == 0:
+            return curve
+        needed *= 2
+
+
+# --- SOR ----------------------------------------------------------------------------------------
+def held_milli_seconds(
+    milli: NDArray[np.int64],
+    start: NDArray[np.float64],
+    end: NDArray[np.float64],
+    window: tuple[float, float],
+) -> float:
+    """Exact GPU-milli-seconds held inside a window by allocations [start, end) (paper 4.2).
+
+    `end` may be +inf for what still runs. A gang's pods carry the instant at which the last of
+    them was bound.
+    """
+    overlap = np.minimum(end, window[1]) - np.maximum(start, window[0])
+    return float(np.dot(milli, np.maximum(overlap, 0.0)))
+
+
+@dataclass(slots=True)
+class StepIntegral:
+    """Exact integral of a step function: `change` at each instant its value changes."""
+
+    at: float
+    value: float = 0.0
+    area: float = 0.0
+
+    def change(self, at: float, value: float) -> None:
+        """Raises ValueError when time goes backwards."""
+        if at < self.at:
+            raise ValueError(f"time goes backwards: {at} after {self.at}")
+        self.area += self.value * (at - self.at)
+        self.at, self.value = at, value
+
+
+# --- JWTD ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class WaitCurve:
+    """Share of jobs started within a time, with the still-waiting as censored (Kaplan–Meier).
+
+    `times` ascending seconds, `started` the share in 0..1 at and after each of them. `mean` is
+    the restricted mean: exact when nobody waits any more, a lower bound otherwise.
+    """
+
+    times: NDArray[np.float64]
+    started: NDArray[np.float64]
+    jobs: int
+    waiting: int
+    mean: float | None
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds within which `share` of the jobs start; None if the curve never gets there."""
+        reached = np.flatnonzero(self.started >= share - 1e-12)
+        return float(self.times[reached[0]]) if len(reached) else None
+
+
+def wait_curve(waits: Sequence[float], observed: Sequence[bool]) -> WaitCurve:
+    """Kaplan–Meier estimate of the waiting-time distribution (paper 4.4; metrics.md).
+
+    `waits[i]` is the time to the start where `observed[i]`, else the time waited so far.
+    """
+    times = np.asarray(waits, dtype=np.float64)
+    seen = np.asarray(observed, dtype=bool)
+    if times.shape != seen.shape:
+        raise ValueError(f"{times.size} waits but {seen.size} marks of observation")
+    if times.size == 0:
+        return WaitCurve(np.empty(0), np.empty(0), 0, 0, None)
+    order = np.lexsort((~seen, times))
+    times, seen = times[order], seen[order]
+    steps, first = np.unique(times, return_index=True)
+    starts = np.add.reduceat(seen.astype(np.int64), first)
+    at_risk = times.size - first
+    survival = np.cumprod(1.0 - starts / at_risk)
+    before = np.concatenate(([1.0], survival[:-1]))
+    widths = np.diff(np.concatenate(([0.0], steps)))
+    keep = starts > 0
+    return WaitCurve(
+        times=steps[keep],
+        started=1.0 - survival[keep],
+        jobs=int(times.size),
+        waiting=int((~seen).sum()),
+        mean=float(np.dot(before, widths)),
+    )
+
+
+# --- JTTED --------------------------------------------------------------------------------------
+def fewest_nodes(gpus: int, gpus_per_node: int) -> int:
+    """The least number of nodes a job of so many GPUs can stand on."""
+    return max(1, math.ceil(gpus / gpus_per_node))
+
+
+def fewest_groups(nodes: int, nodes_per_group: int) -> int:
+    """The least number of node net groups so many nodes can come from."""
+    return max(1, math.ceil(nodes / nodes_per_group))
+
+
+def deviation(used: int, fewest: int) -> float:
+    """JTTED deviation: what a job uses / the fewest possible; 1.0 is ideal (paper 4.5)."""
+    if fewest < 1 or used < 1:
+        raise ValueError(f"a placed job uses at least one of at least one, not {used} of {fewest}")
+    return used / fewest
