@@ -60,6 +60,7 @@ class NodeRecord(models.Model):
     gpus = models.PositiveIntegerField(default=0)
     healthy_gpus = models.PositiveIntegerField(default=0)
     allocated_milli = models.PositiveIntegerField(default=0)
+    free_gpus = models.PositiveIntegerField(default=0)  # healthy and wholly unallocated
     leaf = models.CharField(max_length=253, blank=True)
     spine = models.CharField(max_length=253, blank=True)
     superspine = models.CharField(max_length=253, blank=True)
