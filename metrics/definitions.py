@@ -214,7 +214,7 @@ def wait_curve(waits: Sequence[float], observed: Sequence[bool]) -> WaitCurve:
     steps, first = np.unique(times, return_index=True)
     starts = np.add.reduceat(seen.astype(np.int64), first)
     at_risk = times.size - first
-    survival: NDArray[np.float64] = np.cumprod(1.0 - starts / at_risk)
+    survival = np.cumprod(1.0 - starts / at_risk, dtype=np.float64)
     before = np.concatenate(([1.0], survival[:-1]))
     widths = np.diff(np.concatenate(([0.0], steps)))
     keep = starts > 0

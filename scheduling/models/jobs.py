@@ -145,6 +145,10 @@ class Placement(models.Model):
     message = models.TextField(blank=True)
     intended_at = models.DateTimeField()
     bound_at = models.DateTimeField(null=True, blank=True)
+    # When it began to count as allocated: a gang's pods when the last of them was bound, other
+    # pods when they were bound themselves (SOR, paper 4.2).
+    held_from = models.DateTimeField(null=True, blank=True)
+    held_milli = models.PositiveIntegerField(default=0)  # milli x devices, for sums in SQL
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
