@@ -1,0 +1,222 @@
+"""What crosses the door: observations out of a cluster, effects into it, and how they ended.
+
+Plain values; the session needs nothing else of this package but `Gateway` and `manifests`.
+They are msgspec structs outside the garbage collector's sight (`gc=False`): a large cluster has
+100,000 of them, and they never form cycles.
+"""
+
+from collections.abc import Hashable, Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from scheduling.engine.types import Node
+
+
+class KubeError(Exception):
+    """The cluster cannot be used as configured: one line that says what is wrong and what helps.
+
+    `code` is the HTTP status when the API server said it, else 0.
+    """
+
+    def __init__(self, problem: str, remedy: str, *, code: int = 0) -> None:
+        super().__init__(f"{problem}: {remedy}")
+        self.problem = problem
+        self.remedy = remedy
+        self.code = code
+
+
+# --- facts --------------------------------------------------------------------------------------
+class Sourced(NamedTuple):
+    """A fact and the label, annotation, field or rule it was read from."""
+
+    value: str | int
+    source: str
+
+
+class NodeFacts(Struct, frozen=True, gc=False):
+    """A node as the engine sees it, and where each fact came from (fact name → Sourced)."""
+
+    node: Node
+    facts: Mapping[str, Sourced]
+    uid: str
+    resource_version: str
+
+
+class PodFacts(Struct, frozen=True, gc=False):
+    """A pod: where it is, what it holds, how it fares.
+
+    `owned`: it names Kant as its scheduler; only then labels and annotations are kept.
+    `gpus` whole GPUs requested, `gpu_milli` the fractional request (`kant.io/gpu-milli`);
+    `cpu_milli`, `memory_mib` by Kubernetes' own accounting (sum of containers and sidecars, or the
+    largest init container, plus overhead). `reason`/`message` are the pod's own (OutOfcpu,
+    UnexpectedAdmissionError …), else of the first terminated container; `exit_code` is None
+    until a container has terminated. `gated`: it still has scheduling gates.
+    `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    phase: str
+    owned: bool
+    deleting: bool
+    gated: bool
+    reason: str
+    message: str
+    exit_code: int | None
+    gpus: int
+    gpu_milli: int
+    cpu_milli: int
+    memory_mib: int
+    priority: int
+    started_at: float | None
+    finished_at: float | None
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    resource_version: str
+
+    @property
+    def finished(self) -> bool:
+        """It holds nothing any more."""
+        return self.phase in ("Succeeded", "Failed")
+
+
+# --- effects ------------------------------------------------------------------------------------
+# `key` is the caller's own name for the effect and comes back untouched with its outcome.
+class CreateAndBind(Struct, frozen=True, gc=False):
+    """Create a pod (see `manifests.pod_manifest`) and bind it; one pipeline per pod."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    manifest: Mapping[str, Any]
+    node: str
+    annotations: Mapping[str, str]
+
+
+class Bind(Struct, frozen=True, gc=False):
+    """Bind an existing pod; `annotations` (the device choice) arrive with the node, atomically."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str]
+
+
+class DeletePod(Struct, frozen=True, gc=False):
+    """Delete that incarnation of the pod; `grace` seconds, None = the pod's own."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    grace: int | None = None
+
+
+class EvictPod(Struct, frozen=True, gc=False):
+    """Evict through the eviction API: a PodDisruptionBudget may forbid it (BLOCKED)."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    grace: int | None = None
+
+
+class PatchCondition(Struct, frozen=True, gc=False):
+    """Set one condition of a pod, by default PodScheduled (False, Unschedulable, why)."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    status: str = "False"
+    type: str = "PodScheduled"
+
+
+class EmitEvent(Struct, frozen=True, gc=False):
+    """An Event on a pod. Best effort: equal ones are counted together, a flood is cut."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    note: str
+    action: str = "Scheduling"
+    type: str = "Normal"
+
+
+Effect = CreateAndBind | Bind | DeletePod | EvictPod | PatchCondition | EmitEvent
+
+
+class Result(StrEnum):
+    """How an effect ended. The door has already looked where a reply was ambiguous."""
+
+    BOUND = "BOUND"  # on the wanted node with the wanted annotations
+    DONE = "DONE"  # a delete, eviction, condition or event was accepted
+    GONE = "GONE"  # there is no such pod (any more); for a delete or eviction that is success
+    TAKEN = "TAKEN"  # bound, but elsewhere or with another device choice: see `node`
+    GATED = "GATED"  # has scheduling gates; try again when they are removed
+    DELETING = "DELETING"  # is being deleted and cannot be bound
+    NEW_INCARNATION = "NEW_INCARNATION"  # another pod under the same name: see `uid`
+    BLOCKED = "BLOCKED"  # a PodDisruptionBudget forbids the eviction now
+    REFUSED = "REFUSED"  # 4xx: no retry helps before somebody mends it (rights, a bad manifest)
+    FAILED = "FAILED"  # gave up: nothing known, or the server did not recover in time
+    NOT_SENT = "NOT_SENT"  # the fence fell, or the gateway stopped, before it was sent
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """`uid`: of the pod as far as known, also when only its creation worked. `code`: HTTP status
+    (0 = none). `retry_after`: seconds the server asked to wait."""
+
+    result: Result
+    uid: str = ""
+    node: str = ""
+    code: int = 0
+    message: str = ""
+    retry_after: float = 0.0
+
+
+# --- observations -------------------------------------------------------------------------------
+class NodeSeen(Struct, frozen=True, gc=False):
+    facts: NodeFacts
+
+
+class NodeGone(Struct, frozen=True, gc=False):
+    name: str
+
+
+class PodSeen(Struct, frozen=True, gc=False):
+    pod: PodFacts
+
+
+class PodGone(Struct, frozen=True, gc=False):
+    """The pod is gone from the API; `pod` is the last that was known of it."""
+
+    pod: PodFacts
+
+
+class Connected(Struct, frozen=True, gc=False):
+    """All lists are complete and all watches run."""
+
+
+class Disconnected(Struct, frozen=True, gc=False):
+    """A list or watch fails; what was seen stays as it was. `reason` is one line with a remedy."""
+
+    reason: str
+
+
+class EffectDone(Struct, frozen=True, gc=False):
+    effect: Effect
+    outcome: Outcome
+
+
+Observation = NodeSeen | NodeGone | PodSeen | PodGone | Connected | Disconnected | EffectDone
