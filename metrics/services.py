@@ -1,0 +1,123 @@
+"""Writes of the recorder: one sample per pool and tick, and thinning of old samples."""
+
+from collections import defaultdict
+from datetime import datetime, timedelta
+
+import numpy as np
+from django.db import transaction
+from django.db.models import Q, Sum
+
+from metrics import definitions, selectors
+from metrics.models import MetricSample
+from scheduling.models import Cluster, Placement
+
+FULL_RESOLUTION = timedelta(days=2)
+THINNED_TO = timedelta(minutes=10)
+
+
+def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
+    """Sample every pool of a cluster, and the whole of it (gpu_model ""), at `now`.
+
+    Allocation is integrated exactly from the placements since the previous sample; availability
+    changes only with nodes and is taken as constant in between. A second recorder in the same
+    instant, or one whose clock is behind, records nothing.
+    """
+    previous = selectors.latest_samples(cluster)
+    last_at = previous[""].at if previous else now
+    if previous and now <= last_at:
+        return []
+    uses: dict[str, list[definitions.NodeUse]] = defaultdict(list)
+    for node in selectors.node_uses(selectors.node_records(cluster)):
+        uses[node.gpu_model].append(node)
+        uses[""].append(node)
+    if not uses:
+        return []
+    # A pool whose last node left still closes its integrals.
+    models = sorted(set(uses) | set(previous))
+    held = _held_since(cluster, last_at, now)
+    waiting = {
+        m: list(selectors.waiting_jobs(cluster, m).values_list("gpu_milli", flat=True))
+        for m in models
+    }
+    elapsed = (now - last_at).total_seconds()
+    rows = []
+    for model in models:
+        use, before = definitions.pool_use(uses[model]), previous.get(model)
+        rows.append(
+            MetricSample(
+                cluster=cluster,
+                gpu_model=model,
+                at=now,
+                available_milli=use.available_milli,
+                allocated_milli=use.allocated_milli,
+                excluded_milli=use.excluded_milli,
+                nodes=use.nodes,
+                fragmented_nodes=use.fragmented,
+                free_by_node={str(k): v for k, v in use.free_by_node.items()},
+                largest_gang_leaf=use.largest_gang_leaf,
+                largest_gang_any=use.largest_gang_any,
+                pending_jobs=len(waiting[model]),
+                pending_milli=sum(waiting[model]),
+                allocated_milli_s=(before.allocated_milli_s if before else 0.0)
+                + held.get(model, 0.0),
+                available_milli_s=(before.available_milli_s if before else 0.0)
+                + (before.available_milli * elapsed if before else 0.0),
+            )
+        )
+    with transaction.atomic():
+        return MetricSample.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _held_since(cluster: Cluster, start: datetime, end: datetime) -> dict[str, float]:
+    """GPU-milli-seconds held in [start, end) by GPU model, "" = all.
+
+    What held throughout is summed by the database; only what began or ended inside is read.
+    """
+    placements = Placement.objects.filter(job__cluster=cluster, held_from__lt=end)
+    throughout = Q(held_from__lte=start) & (Q(ended_at__isnull=True) | Q(ended_at__gte=end))
+    length = (end - start).total_seconds()
+    total: dict[str, float] = defaultdict(float)
+    for model, milli in (
+        placements.filter(throughout)
+        .order_by()
+        .values_list("gpu_model")
+        .annotate(total=Sum("held_milli"))
+    ):
+        total[model] += milli * length
+    partly: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
+    for model, milli, begun, ended in (
+        placements.exclude(throughout)
+        .filter(Q(ended_at__isnull=True) | Q(ended_at__gt=start))
+        .values_list("gpu_model", "held_milli", "held_from", "ended_at")
+    ):
+        assert begun is not None  # held_from < end
+        partly[model].append(
+            (milli, begun.timestamp(), ended.timestamp() if ended else float("inf"))
+        )
+    for model, rows in partly.items():
+        milli, begin, finish = zip(*rows, strict=True)
+        total[model] += definitions.held_milli_seconds(
+            np.array(milli, dtype=np.int64),
+            np.array(begin),
+            np.array(finish),
+            (start.timestamp(), end.timestamp()),
+        )
+    total[""] = sum(total.values())
+    return total
+
+
+def thin_samples(now: datetime) -> int:
+    """Keep one sample in ten minutes of what is older than two days; returns rows deleted."""
+    old = MetricSample.objects.filter(at__lt=now - FULL_RESOLUTION)
+    kept: set[tuple[int, str, int]] = set()
+    doomed = []
+    for pk, cluster_id, model, at in old.order_by("at").values_list(
+        "pk", "cluster_id", "gpu_model", "at"
+    ):
+        slot = (cluster_id, model, int(at.timestamp() // THINNED_TO.total_seconds()))
+        if slot in kept:
+            doomed.append(pk)
+        kept.add(slot)
+    for first in range(0, len(doomed), 500):
+        MetricSample.objects.filter(pk__in=doomed[first : first + 500]).delete()
+    return len(doomed)
