@@ -136,10 +136,11 @@ def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
     if scope.gpu_model:
         jobs = jobs.filter(id__in=_jobs_of_model(jobs, scope.gpu_model))
     bound_pods: dict[Any, list[datetime]] = defaultdict(list)
-    for job_id, at in Placement.objects.filter(
+    for job_id, held_from in Placement.objects.filter(
         job__in=jobs.filter(gang=False), held_from__isnull=False
     ).values_list("job_id", "held_from"):
-        bound_pods[job_id].append(at)
+        if held_from is not None:
+            bound_pods[job_id].append(held_from)
     rows = jobs.prefetch_related("pod_sets").order_by("submitted_at")
     for job in rows:
         label = definitions.size_class(job.gpu_milli)

@@ -1,3 +1,8 @@
-from django.urls import URLPattern, URLResolver
+from django.urls import path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from metrics.api import views
+
+urlpatterns = [
+    path("metrics", views.MetricsView.as_view(), name="api-metrics"),
+    path("metrics/samples", views.SamplesView.as_view(), name="api-metric-samples"),
+]

@@ -1,0 +1,176 @@
+"""REST for the five metrics: a summary over a window, and the recorded samples."""
+
+import re
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from metrics import definitions, selectors
+from metrics.selectors import Scope
+from scheduling.models import Cluster
+
+MAX_WINDOW = timedelta(days=366)
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+SCOPE_PARAMETERS = [
+    OpenApiParameter("cluster", OpenApiTypes.STR, description="Name of a cluster; all if absent."),
+    OpenApiParameter("gpu_type", OpenApiTypes.STR, description="GPU type; all if absent."),
+    OpenApiParameter(
+        "window", OpenApiTypes.STR, description="Length up to now: 90s, 15m, 24h, 7d (default 24h)."
+    ),
+]
+
+
+def window_of(text: str) -> timedelta:
+    """'90s', '15m', '24h', '7d' as a length; raises ValidationError naming the parameter."""
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
+    length = timedelta(seconds=int(match[1]) * UNITS[match[2]]) if match else None
+    if length is None or length > MAX_WINDOW:
+        raise ValidationError(
+            {"window": f"{text!r} is no window; write 90s, 15m, 24h or 7d, at most 366d."}
+        )
+    return length
+
+
+def scope_of(query: Any) -> Scope:
+    """The scope a query string names; raises ValidationError for an unknown cluster."""
+    now = timezone.now()
+    name = query.get("cluster", "")
+    cluster = Cluster.objects.filter(name=name).first() if name and "\0" not in name else None
+    if name and cluster is None:
+        raise ValidationError({"cluster": f"There is no cluster {name!r}."})
+    return Scope(
+        cluster=cluster,
+        gpu_model=query.get("gpu_type", "").replace("\0", ""),
+        since=now - window_of(query.get("window", "24h")),
+        until=now,
+    )
+
+
+class WaitSerializer(serializers.Serializer[Any]):
+    size = serializers.CharField()
+    jobs = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    mean_s = serializers.FloatField(allow_null=True)
+    p50_s = serializers.FloatField(allow_null=True)
+    p90_s = serializers.FloatField(allow_null=True)
+    p99_s = serializers.FloatField(allow_null=True)
+
+
+class QualitySerializer(serializers.Serializer[Any]):
+    size = serializers.CharField()
+    jobs = serializers.IntegerField()
+    node_deviation = serializers.FloatField()
+    group_deviation = serializers.FloatField()
+
+
+class MetricsSerializer(serializers.Serializer[Any]):
+    """The five metrics of one scope."""
+
+    cluster = serializers.CharField(allow_null=True)
+    gpu_type = serializers.CharField(allow_null=True)
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    gar = serializers.FloatField(allow_null=True)
+    sor = serializers.FloatField(allow_null=True)
+    sor_recorded_s = serializers.FloatField()
+    gfr = serializers.FloatField(allow_null=True)
+    allocated_gpus = serializers.FloatField()
+    available_gpus = serializers.FloatField()
+    excluded_gpus = serializers.FloatField()
+    nodes = serializers.IntegerField()
+    fragmented_nodes = serializers.IntegerField()
+    largest_gang_leaf = serializers.IntegerField()
+    largest_gang_any = serializers.IntegerField()
+    pending_jobs = serializers.IntegerField()
+    jobs = serializers.DictField(child=serializers.IntegerField())
+    jwtd = WaitSerializer(many=True)
+    jtted = QualitySerializer(many=True)
+
+
+class SampleSerializer(serializers.Serializer[Any]):
+    """One recorded instant of a pool; GPUs, not milli-GPUs."""
+
+    at = serializers.DateTimeField()
+    cluster = serializers.CharField(source="cluster.name")
+    gpu_type = serializers.CharField(source="gpu_model")
+    allocated_gpus = serializers.SerializerMethodField()
+    available_gpus = serializers.SerializerMethodField()
+    fragmented_nodes = serializers.IntegerField()
+    nodes = serializers.IntegerField()
+    pending_jobs = serializers.IntegerField()
+
+    def get_allocated_gpus(self, sample: Any) -> float:
+        return float(sample.allocated_milli / definitions.MILLI)
+
+    def get_available_gpus(self, sample: Any) -> float:
+        return float(sample.available_milli / definitions.MILLI)
+
+
+class SamplesSerializer(serializers.Serializer[Any]):
+    items = SampleSerializer(many=True)
+
+
+def summary(scope: Scope) -> dict[str, Any]:
+    """The five metrics of a scope as one document."""
+    use = definitions.pool_use(
+        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    )
+    occupation, recorded = selectors.sor(scope)
+    return {
+        "cluster": scope.cluster.name if scope.cluster else None,
+        "gpu_type": scope.gpu_model or None,
+        "since": scope.since,
+        "until": scope.until,
+        "gar": use.gar,
+        "sor": occupation,
+        "sor_recorded_s": recorded.total_seconds(),
+        "gfr": use.gfr,
+        "allocated_gpus": use.allocated_milli / definitions.MILLI,
+        "available_gpus": use.available_milli / definitions.MILLI,
+        "excluded_gpus": use.excluded_milli / definitions.MILLI,
+        "nodes": use.nodes,
+        "fragmented_nodes": use.fragmented,
+        "largest_gang_leaf": use.largest_gang_leaf,
+        "largest_gang_any": use.largest_gang_any,
+        "pending_jobs": selectors.waiting_jobs(scope.cluster, scope.gpu_model).count(),
+        "jobs": selectors.jobs_by_state(scope.cluster, scope.since),
+        "jwtd": [
+            {
+                "size": size,
+                "jobs": curve.jobs,
+                "waiting": curve.waiting,
+                "mean_s": curve.mean,
+                "p50_s": curve.quantile(0.5),
+                "p90_s": curve.quantile(0.9),
+                "p99_s": curve.quantile(0.99),
+            }
+            for size, curve in selectors.wait_curves(scope).items()
+        ],
+        "jtted": selectors.jtted(scope),
+    }
+
+
+class MetricsView(APIView):
+    """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type over a window up to now."""
+
+    @extend_schema(parameters=SCOPE_PARAMETERS, responses=MetricsSerializer)
+    def get(self, request: Request) -> Response:
+        return Response(MetricsSerializer(summary(scope_of(request.query_params))).data)
+
+
+class SamplesView(APIView):
+    """The recorded samples of a pool in a window, oldest first, thinned to at most 600."""
+
+    @extend_schema(parameters=SCOPE_PARAMETERS, responses=SamplesSerializer)
+    def get(self, request: Request) -> Response:
+        scope = scope_of(request.query_params)
+        return Response(SamplesSerializer({"items": selectors.samples(scope)}).data)

@@ -1,0 +1,190 @@
+"""`/metrics` for Prometheus: the recorder's numbers in the exposition format.
+
+Base units, bounded labels: never a job or node name. Read from the database at every scrape, so
+that any number of web processes says the same.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from django.db.models import Case, CharField, Count, F, Q, Sum, Value, When
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from metrics import definitions, selectors
+from scheduling.engine.states import WAITING, JobEventKind
+from scheduling.models import Cluster, Job, JobEvent, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.models import Quota
+
+WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
+EVENTS = (
+    JobEventKind.SUBMITTED,
+    JobEventKind.ADMITTED,
+    JobEventKind.SUCCEEDED,
+    JobEventKind.FAILED,
+    JobEventKind.CANCELLED,
+    JobEventKind.REQUEUED,
+    JobEventKind.PREEMPTED,
+)
+
+
+def exposition() -> bytes:
+    """The whole page in Prometheus' text format."""
+    registry = CollectorRegistry()
+    registry.register(_Kant())
+    return generate_latest(registry)
+
+
+class _Kant(Collector):
+    def collect(self) -> Iterator[Metric]:
+        yield from _pools()
+        yield from _quotas()
+        yield from _queue()
+        yield _events()
+        yield _waits()
+
+    def describe(self) -> list[Metric]:
+        """Nothing: registering must not query the database."""
+        return []
+
+
+def _pools() -> Iterator[Metric]:
+    labels = ["cluster", "gpu_type"]
+    gpus = GaugeMetricFamily("kant_gpus", "GPUs by state", labels=[*labels, "state"])
+    gar = GaugeMetricFamily(
+        "kant_gpu_allocation_ratio", "GAR: allocated / available GPUs", labels=labels
+    )
+    gfr = GaugeMetricFamily(
+        "kant_gpu_node_fragmentation_ratio", "GFR: partly allocated / all nodes", labels=labels
+    )
+    free = GaugeMetricFamily(
+        "kant_nodes_by_free_gpus", "Nodes by their free GPUs", labels=[*labels, "free"]
+    )
+    gang = GaugeMetricFamily(
+        "kant_largest_gang_gpus", "Largest gang that fits now", labels=[*labels, "scope"]
+    )
+    held = CounterMetricFamily(
+        "kant_allocated_gpu_seconds", "GPU-seconds allocated; SOR's numerator", labels=labels
+    )
+    offered = CounterMetricFamily(
+        "kant_available_gpu_seconds", "GPU-seconds available; SOR's denominator", labels=labels
+    )
+    for cluster in Cluster.objects.filter(is_active=True):
+        for model, sample in selectors.latest_samples(cluster).items():
+            if not model:
+                continue  # the sum over models is Prometheus' to make
+            key = [cluster.name, model]
+            for state, milli in (
+                ("allocated", sample.allocated_milli),
+                ("available", sample.available_milli),
+                ("excluded", sample.excluded_milli),
+            ):
+                gpus.add_metric([*key, state], milli / definitions.MILLI)
+            for family, value in (
+                (gar, definitions.ratio(sample.allocated_milli, sample.available_milli)),
+                (gfr, definitions.ratio(sample.fragmented_nodes, sample.nodes)),
+            ):
+                if value is not None:
+                    family.add_metric(key, value)
+            for count, nodes in sample.free_by_node.items():
+                free.add_metric([*key, count], nodes)
+            gang.add_metric([*key, "leaf"], sample.largest_gang_leaf)
+            gang.add_metric([*key, "any"], sample.largest_gang_any)
+            held.add_metric(key, sample.allocated_milli_s / definitions.MILLI)
+            offered.add_metric(key, sample.available_milli_s / definitions.MILLI)
+    yield from (gpus, gar, gfr, free, gang, held, offered)
+
+
+def _quotas() -> Iterator[Metric]:
+    family = GaugeMetricFamily(
+        "kant_quota_gpus", "Quota of a tenant", labels=["tenant", "gpu_type", "kind"]
+    )
+    for tenant, model, guaranteed in Quota.objects.values_list(
+        "tenant__name", "gpu_type__name", "guaranteed_milli"
+    ):
+        family.add_metric([tenant, model, "guaranteed"], guaranteed / definitions.MILLI)
+    used = (
+        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
+        .order_by()
+        .values_list("job__tenant__name", "gpu_model")
+        .annotate(milli=Sum("held_milli"))
+    )
+    for tenant, model, milli in used:
+        family.add_metric([tenant, model, "used"], milli / definitions.MILLI)
+    yield family
+
+
+def _queue() -> Iterator[Metric]:
+    jobs = GaugeMetricFamily(
+        "kant_pending_jobs", "Waiting jobs", labels=["cluster", "tenant", "reason"]
+    )
+    gpus = GaugeMetricFamily(
+        "kant_pending_gpus", "GPUs waiting jobs ask for", labels=["cluster", "tenant", "reason"]
+    )
+    rows = (
+        Job.objects.filter(state__in=[s.value for s in WAITING])
+        .order_by()
+        .values_list("cluster__name", "tenant__name", "reason")
+        .annotate(count=Count("id"), milli=Sum("gpu_milli"))
+    )
+    for cluster, tenant, reason, count, milli in rows:
+        jobs.add_metric([cluster, tenant, reason], count)
+        gpus.add_metric([cluster, tenant, reason], milli / definitions.MILLI)
+    yield from (jobs, gpus)
+
+
+def _events() -> Metric:
+    family = CounterMetricFamily("kant_job_events", "Job events", labels=["cluster", "event"])
+    rows = (
+        JobEvent.objects.filter(kind__in=[k.value for k in EVENTS])
+        .order_by()
+        .values_list("job__cluster__name", "kind")
+        .annotate(count=Count("id"))
+    )
+    for cluster, kind, count in rows:
+        family.add_metric([cluster, kind.lower()], count)
+    return family
+
+
+def _waits() -> Metric:
+    family = HistogramMetricFamily(
+        "kant_job_wait_seconds",
+        "JWTD: submission to all pods bound, of jobs that started",
+        labels=["size_class"],
+    )
+    bounds = [*definitions.SIZE_CLASSES[1:], None]
+    cases = [
+        When(gpu_milli__lt=upper * definitions.MILLI, then=Value(label))
+        for label, upper in zip(definitions.SIZE_LABELS, bounds, strict=True)
+        if upper is not None
+    ]
+    rows = (
+        Job.objects.filter(bound_at__isnull=False)
+        .annotate(
+            wait=F("bound_at") - F("submitted_at"),
+            size=Case(*cases, default=Value(definitions.SIZE_LABELS[-1]), output_field=CharField()),
+        )
+        .order_by()
+        .values("size")
+        .annotate(
+            count=Count("id"),
+            total=Sum("wait"),
+            **{
+                f"within_{s}": Count("id", filter=Q(wait__lte=timedelta(seconds=s)))
+                for s in WAIT_BUCKETS_S
+            },
+        )
+    )
+    for row in rows:
+        buckets = [(str(float(s)), row[f"within_{s}"]) for s in WAIT_BUCKETS_S]
+        family.add_metric(
+            [row["size"]], [*buckets, ("+Inf", row["count"])], row["total"].total_seconds()
+        )
+    return family
