@@ -1,0 +1,118 @@
+// Figures of [data-chart] elements: fetched as JSON, coloured from the theme, redrawn in place.
+(() => {
+  const CONFIG = { displayModeBar: false, displaylogo: false, showSendToCloud: false, responsive: true };
+  const kept = new WeakMap(); // element -> { etag, figure }
+
+  const colour = (styles, name) => {
+    const value = styles.getPropertyValue(name).trim();
+    if (!value) throw new Error(`no colour named ${name}`);
+    return value;
+  };
+
+  // Every string that names a custom property becomes its colour.
+  const coloured = (value, styles) => {
+    if (typeof value === "string") return value.startsWith("--") ? colour(styles, value) : value;
+    if (Array.isArray(value)) return value.map((item) => coloured(item, styles));
+    if (value && typeof value === "object") {
+      return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, coloured(v, styles)]));
+    }
+    return value;
+  };
+
+  const axis = (given, styles) => ({
+    gridcolor: colour(styles, "--chart-grid"),
+    zerolinecolor: colour(styles, "--chart-grid"),
+    linecolor: colour(styles, "--chart-grid"),
+    tickfont: { size: 11 },
+    ...given,
+    title: { standoff: 8, ...given.title, font: { size: 11.5, color: colour(styles, "--chart-ink-soft") } },
+  });
+
+  const draw = (element) => {
+    const { figure } = kept.get(element);
+    const styles = getComputedStyle(document.documentElement);
+    const { meta, ...given } = figure.layout;
+    const layout = coloured(given, styles);
+    for (const key of Object.keys(layout)) {
+      if (/^[xy]axis\d*$/.test(key)) layout[key] = axis(layout[key], styles);
+    }
+    const ink = colour(styles, "--chart-ink");
+    Plotly.react(element, coloured(figure.data, styles), {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      dragmode: false,
+      ...layout,
+      font: { family: getComputedStyle(document.body).fontFamily, size: 11.5, color: colour(styles, "--chart-ink-soft") },
+      legend: { ...layout.legend, font: { size: 11.5 } },
+      hoverlabel: {
+        bgcolor: colour(styles, "--chart-surface"),
+        bordercolor: colour(styles, "--chart-grid"),
+        font: { size: 12, color: ink },
+      },
+    }, CONFIG);
+    describe(element.closest("figure"), meta);
+  };
+
+  // The finding as a sentence, and the same data as a table.
+  const describe = (figure, meta) => {
+    figure.querySelector("[data-summary]").textContent = meta.summary;
+    const cell = (tag, text) => {
+      const element = document.createElement(tag);
+      if (tag === "th") element.scope = "col";
+      element.textContent = typeof text === "number" ? text.toLocaleString("en", { maximumFractionDigits: 2 }) : text ?? "–";
+      if (typeof text === "number") element.className = "num";
+      return element;
+    };
+    const row = (tag, texts) => {
+      const element = document.createElement("tr");
+      element.append(...texts.map((text) => cell(tag, text)));
+      return element;
+    };
+    const [head, body] = [document.createElement("thead"), document.createElement("tbody")];
+    head.append(row("th", meta.table.columns));
+    body.append(...meta.table.rows.map((texts) => row("td", texts)));
+    figure.querySelector("[data-table]").replaceChildren(head, body);
+  };
+
+  const say = (element, text) => {
+    if (kept.has(element)) return; // a drawn chart stays; the page says that the connection is lost
+    const message = document.createElement("div");
+    message.className = "plot-message";
+    message.textContent = text;
+    element.replaceChildren(message);
+  };
+
+  const load = async (element) => {
+    const old = kept.get(element);
+    try {
+      const response = await fetch(element.dataset.chart, { headers: { Accept: "application/json" } });
+      if (!response.ok) throw new Error(`the server answered ${response.status}`);
+      const etag = response.headers.get("ETag");
+      document.dispatchEvent(new CustomEvent("kant:news", { detail: { ok: true } }));
+      if (old && etag && old.etag === etag) return;
+      const figure = await response.json();
+      if (!old) element.replaceChildren();
+      kept.set(element, { etag, figure });
+    } catch (error) {
+      say(element, `This chart could not be loaded: ${error.message}.`);
+      document.dispatchEvent(new CustomEvent("kant:news", { detail: { ok: false } }));
+      return;
+    }
+    draw(element);
+  };
+
+  const start = () => {
+    for (const element of document.querySelectorAll("[data-chart]")) {
+      element.addEventListener("refresh", () => load(element));
+      load(element);
+    }
+  };
+
+  document.addEventListener("kant:theme", () => {
+    for (const element of document.querySelectorAll("[data-chart]")) {
+      if (kept.has(element)) draw(element);
+    }
+  });
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start);
+  else start();
+})();

@@ -1,0 +1,139 @@
+// What every page shares: live updates, menus, dialogs, copying, forms that submit themselves.
+
+// --- live updates ---
+// An element with data-poll="5" gets a "refresh" event every 5 s; htmx and charts listen for it.
+// Nothing is fetched while the tab is hidden or the reader has paused.
+(() => {
+  const due = new WeakMap();
+  let paused = false;
+  let lost = false;
+  let lastNews = Date.now();
+
+  const show = () => {
+    const age = Math.round((Date.now() - lastNews) / 1000);
+    for (const label of document.querySelectorAll("[data-freshness]")) {
+      label.dataset.state = lost ? "lost" : paused ? "paused" : "live";
+      label.textContent = lost
+        ? `connection lost, shown as of ${age} s ago`
+        : `${paused ? "paused" : "live"} · ${age < 2 ? "just now" : `${age} s ago`}`;
+    }
+  };
+
+  const refresh = (element) => {
+    due.set(element, Date.now() + 1000 * Number(element.dataset.poll));
+    element.dispatchEvent(new CustomEvent("refresh"));
+  };
+
+  const refreshAll = (onlyDue) => {
+    if (document.hidden || paused) return;
+    for (const element of document.querySelectorAll("[data-poll]")) {
+      if (!due.has(element)) due.set(element, Date.now() + 1000 * Number(element.dataset.poll));
+      if (!onlyDue || Date.now() >= due.get(element)) refresh(element);
+    }
+  };
+
+  setInterval(() => {
+    refreshAll(true);
+    show();
+  }, 1000);
+  document.addEventListener("visibilitychange", () => refreshAll(false));
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-pause]");
+    if (!button) return;
+    paused = !paused;
+    button.setAttribute("aria-pressed", String(paused));
+    button.querySelector("[data-pause-text]").textContent = paused ? "Continue" : "Pause";
+    refreshAll(false);
+    show();
+  });
+
+  const news = (ok) => {
+    lost = !ok;
+    if (ok) lastNews = Date.now();
+    show();
+  };
+  document.addEventListener("kant:news", (event) => news(event.detail.ok));
+  document.addEventListener("htmx:after:swap", () => news(true));
+  document.addEventListener("htmx:error", () => news(false));
+  document.addEventListener("htmx:response:error", (event) => {
+    if (event.detail.ctx.response.status !== 422) news(false);
+  });
+  document.addEventListener("DOMContentLoaded", show);
+})();
+
+// --- menus, dialogs, copying ---
+(() => {
+  document.addEventListener("click", (event) => {
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      if (!menu.contains(event.target)) menu.open = false;
+    }
+    const toggle = event.target.closest("[data-nav-toggle]");
+    if (toggle) {
+      const open = document.getElementById("nav").classList.toggle("open");
+      toggle.setAttribute("aria-expanded", String(open));
+    }
+    const opener = event.target.closest("[data-dialog]");
+    if (opener) document.getElementById(opener.dataset.dialog).showModal();
+    const closer = event.target.closest("[data-close]");
+    if (closer) closer.closest("dialog").close();
+    const copier = event.target.closest("[data-copy]");
+    if (copier) copy(copier);
+    const filler = event.target.closest("[data-fill]");
+    if (filler) fill(filler);
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of document.querySelectorAll("details.menu[open]")) {
+      menu.open = false;
+      menu.querySelector("summary").focus();
+    }
+  });
+
+  const copy = async (button) => {
+    const text = document.getElementById(button.dataset.copy).textContent;
+    const label = button.querySelector("[data-copy-text]");
+    try {
+      await navigator.clipboard.writeText(text.trim());
+      label.textContent = "Copied";
+    } catch {
+      label.textContent = "Press Ctrl+C";
+      getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+    }
+    setTimeout(() => { label.textContent = "Copy"; }, 2000);
+  };
+
+  // A demo account on the sign-in page: its name and password go into the form.
+  const fill = (button) => {
+    const form = document.getElementById(button.dataset.fill);
+    form.elements.username.value = button.dataset.username;
+    form.elements.password.value = button.dataset.password;
+    form.requestSubmit();
+  };
+
+  // Filters apply themselves; without script their button does.
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest("form[data-autosubmit]");
+    if (form && event.target.type !== "search") form.requestSubmit();
+  });
+
+  // A filter that is empty has no business in the address.
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.matches("form[data-autosubmit]")) return;
+    for (const field of form.elements) {
+      if (field.name && field.value === "") field.disabled = true;
+    }
+    addEventListener("pageshow", () => {
+      for (const field of form.elements) field.disabled = false;
+    });
+  });
+
+  // A dialog that the server sent opens as soon as it stands in the page.
+  document.addEventListener("htmx:after:swap", () => {
+    for (const dialog of document.querySelectorAll("dialog[data-open]:not([open])")) {
+      dialog.showModal();
+      dialog.addEventListener("close", () => dialog.remove());
+    }
+  });
+})();

@@ -1,0 +1,106 @@
+"""Formats of the pages: icons, GPU amounts, durations, times, bars."""
+
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from django import template
+from django.http import QueryDict
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+MILLI = 1000
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+@register.simple_tag
+def icon(name: str) -> SafeString:
+    """An icon of the vendored sprite, hidden from screen readers: text always stands beside it."""
+    return format_html(
+        '<svg class="icon" aria-hidden="true" focusable="false"><use href="{}#{}"></use></svg>',
+        static("vendor/icons.svg"),
+        name,
+    )
+
+
+@register.filter
+def gpus(milli: int | None) -> str:
+    """Milli-GPU as GPUs: 8000 → "8", 500 → "0.5", 1234000 → "1,234"."""
+    if milli is None:
+        return "–"
+    whole, rest = divmod(milli, MILLI)
+    if rest == 0:
+        return f"{whole:,}"
+    return f"{milli / MILLI:,.3f}".rstrip("0")
+
+
+@register.filter
+def duration(seconds: float | timedelta | None) -> str:
+    """A span in at most two units: "42 s", "7 min 5 s", "3 h 12 min", "2 d 4 h"."""
+    if seconds is None:
+        return "–"
+    total = int(seconds.total_seconds() if isinstance(seconds, timedelta) else seconds)
+    total = max(total, 0)
+    for unit, below, names in ((DAY, HOUR, "d h"), (HOUR, MINUTE, "h min"), (MINUTE, 1, "min s")):
+        if total >= unit:
+            large, small = names.split()
+            rest = (total % unit) // below
+            return f"{total // unit} {large}" + (f" {rest} {small}" if rest else "")
+    return f"{total} s"
+
+
+@register.filter
+def ago(at: datetime | None) -> SafeString | str:
+    """How long ago, as a <time> element whose title is the exact instant in UTC."""
+    if at is None:
+        return "never"
+    span = (timezone.now() - at).total_seconds()
+    text = "just now" if 0 <= span < 2 else f"{duration(span)} ago"
+    if span < 0:
+        text = f"in {duration(-span)}"
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        at.isoformat(),
+        at.strftime("%Y-%m-%d %H:%M:%S"),
+        text,
+    )
+
+
+@register.filter
+def percent(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{100 * ratio:.1f} %"
+
+
+@register.simple_tag(takes_context=True)
+def query(context: template.Context, **changes: object) -> str:
+    """The page's own query string with some parameters changed (None removes one)."""
+    params: QueryDict = context["request"].GET.copy()
+    for name, value in changes.items():
+        if value in (None, ""):
+            params.pop(name, None)
+        else:
+            params[name] = str(value)
+    return "?" + urlencode(sorted(params.items()))
+
+
+@register.inclusion_tag("parts/usebar.html")
+def usebar(
+    used: int, guaranteed: int, borrowed: int = 0, lent: int = 0, label: str = ""
+) -> dict[str, object]:
+    """A bar of own use, lent and idle quota and borrowed GPUs, all in milli-GPU, with a marker
+    at what is guaranteed. `used` includes what is borrowed."""
+    own = max(used - borrowed, 0)
+    end = max(guaranteed, own + lent) + borrowed
+    scale = 100 / end if end else 0
+    return {
+        "label": label,
+        "own": round(own * scale, 2),
+        "lent_x": round(own * scale, 2),
+        "lent": round(lent * scale, 2),
+        "borrowed_x": round(max(guaranteed, own + lent) * scale, 2),
+        "borrowed": round(borrowed * scale, 2),
+        "mark": round(min(guaranteed * scale, 99.2), 2) if guaranteed else None,
+    }
