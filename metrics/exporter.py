@@ -4,11 +4,16 @@ Base units, bounded labels: never a job or node name. Read from the database at 
 that any number of web processes says the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import PermissionDenied
 from django.db.models import Case, CharField, Count, F, Q, Sum, Value, When
-from prometheus_client import CollectorRegistry, generate_latest
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_safe
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -40,6 +45,14 @@ def exposition() -> bytes:
     registry = CollectorRegistry()
     registry.register(_Kant())
     return generate_latest(registry)
+
+
+@require_safe
+def page(request: HttpRequest) -> HttpResponse:
+    """Scraped without sign-in where `KANT_METRICS_OPEN` says so, by operators otherwise."""
+    if not settings.KANT_METRICS_OPEN and not getattr(request.user, "is_operator", False):
+        raise PermissionDenied("Only operators may read /metrics here; see KANT_METRICS_OPEN.")
+    return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
 
 
 class _Kant(Collector):
@@ -183,7 +196,8 @@ def _waits() -> Metric:
         )
     )
     for row in rows:
-        buckets = [(str(float(s)), row[f"within_{s}"]) for s in WAIT_BUCKETS_S]
+        counts: Mapping[str, Any] = row
+        buckets = [(str(float(s)), counts[f"within_{s}"]) for s in WAIT_BUCKETS_S]
         family.add_metric(
             [row["size"]], [*buckets, ("+Inf", row["count"])], row["total"].total_seconds()
         )

@@ -1,0 +1,304 @@
+"""A real kube-apiserver and etcd on loopback, for the contract suite and for benches.
+
+Built once from the Go modules pinned in tests/kube/apiserver/go.mod into a cache outside the
+tree (`~/.cache/kant/apiserver/<versions>`), or taken from the folder KUBEBUILDER_ASSETS.
+The flags follow Kubernetes' own envtest: no kubelet, no controllers, static tokens, RBAC on.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+MODULE_DIR = Path(__file__).resolve().parents[2] / "tests" / "kube" / "apiserver"
+PROGRAMS = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+}
+READY_WITHIN_S = 60.0
+
+# token, user, uid, groups: an administrator, Kant's service account, and one without any right.
+TOKENS = {
+    "admin": ("admin", "system:masters"),
+    "kant": (
+        "system:serviceaccount:kant:kant",
+        "system:serviceaccounts,system:serviceaccounts:kant,system:authenticated",
+    ),
+    "nobody": ("nobody", "system:authenticated"),
+}
+
+
+class ServerUnavailable(RuntimeError):
+    """The programs cannot be had here; the text says what to install."""
+
+
+# --- programs -------------------------------------------------------------------------------------
+def programs() -> dict[str, Path]:
+    """Paths of etcd and kube-apiserver, built first where they are missing.
+
+    Processes that ask at the same time wait for one build. Raises ServerUnavailable.
+    """
+    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
+    if assets:
+        found = {name: Path(assets) / name for name in PROGRAMS}
+        absent = [str(path) for path in found.values() if not os.access(path, os.X_OK)]
+        if absent:
+            raise ServerUnavailable(f"KUBEBUILDER_ASSETS is set, but {absent} cannot be run")
+        return found
+    folder = _cache_dir()
+    found = {name: folder / name for name in PROGRAMS}
+    if all(path.exists() for path in found.values()):
+        return found
+    if shutil.which("go") is None:
+        raise ServerUnavailable(
+            "neither Go (to build kube-apiserver and etcd) nor the folder KUBEBUILDER_ASSETS "
+            "(with both programs) is there; install Go 1.26 or newer"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for name, path in found.items():
+            if not path.exists():
+                _build(name, path)
+    return found
+
+
+def _version(module: str) -> str:
+    found = re.search(rf"^\t{re.escape(module)} (v\S+)$", (MODULE_DIR / "go.mod").read_text(), re.M)
+    if not found:
+        raise ServerUnavailable(f"{MODULE_DIR / 'go.mod'} does not name {module}")
+    return found[1]
+
+
+def _cache_dir() -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME", "") or Path.home() / ".cache")
+    versions = f"{_version('k8s.io/kubernetes')}-etcd-{_version('go.etcd.io/etcd/server/v3')}"
+    return base / "kant" / "apiserver" / versions
+
+
+def _build(name: str, path: Path) -> None:
+    version = _version("k8s.io/kubernetes")
+    major, minor = version.removeprefix("v").split(".")[:2]
+    stamp = "-X k8s.io/component-base/version.git"
+    # Without its version the server says v0.0.0, and clients and feature gates misbehave.
+    flags = f"-s -w {stamp}Version={version} {stamp}Major={major} {stamp}Minor={minor}"
+    unfinished = path.with_suffix(".unfinished")
+    print(f"building {name} (once; minutes) …", file=sys.stderr, flush=True)
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", flags]
+    built = subprocess.run(
+        [*command, "-o", str(unfinished), PROGRAMS[name]],
+        cwd=MODULE_DIR,
+        env={**os.environ, "CGO_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if built.returncode:
+        raise ServerUnavailable(f"go build of {name} failed:\n{built.stderr[-2000:]}")
+    unfinished.rename(path)
+
+
+# --- the running pair -----------------------------------------------------------------------------
+class ApiServer:
+    """etcd + kube-apiserver on free ports, with all files in `folder`. A context manager.
+
+    Both end with this process, however it ends (where the system offers that: Linux).
+    """
+
+    def __init__(self, folder: Path, *, flags: tuple[str, ...] = ()) -> None:
+        self.folder = folder
+        self._programs = programs()
+        self._flags = flags
+        self._etcd_port, self._peer_port, self.port = _free_ports(3)
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.ca_file = folder / "pki" / "apiserver.crt"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start both and wait until they are ready; on failure nothing is left running."""
+        self._write_tokens()
+        try:
+            self._spawn("etcd", self._etcd_arguments())
+            self.start_apiserver()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_apiserver(self) -> None:
+        self._spawn("kube-apiserver", self._apiserver_arguments())
+        self._wait_ready()
+
+    def stop_apiserver(self, signal_: int = signal.SIGKILL) -> None:
+        """End the API server alone, by default without a farewell; etcd keeps the objects."""
+        _end(self._running.pop("kube-apiserver"), signal_)
+
+    def stop(self) -> None:
+        for name in reversed(list(self._running)):
+            _end(self._running.pop(name), signal.SIGTERM)
+
+    def access(self, user: str = "kant") -> dict[str, str]:
+        """A `Cluster.access` for one of TOKENS."""
+        return {
+            "server": self.url,
+            "token_file": str(self.folder / f"{user}.token"),
+            "ca_file": str(self.ca_file),
+        }
+
+    def kubeconfig(self, user: str = "kant") -> Path:
+        """A kubeconfig for one of TOKENS."""
+        path = self.folder / f"{user}.kubeconfig"
+        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": user,
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "contexts": [{"name": user, "context": {"cluster": "test", "user": user}}],
+            "users": [{"name": user, "user": {"token": f"{user}-token"}}],
+        }
+        path.write_text(json.dumps(document))  # JSON is YAML
+        return path
+
+    def request(self, method: str, path: str, body: Any = None, user: str = "admin") -> Any:
+        """One call; the decoded JSON reply. Raises urllib.error.HTTPError."""
+        request = urllib.request.Request(
+            self.url + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Authorization": f"Bearer {user}-token", "Content-Type": "application/json"},
+            method=method,
+        )
+        tls = ssl.create_default_context(cafile=str(self.ca_file))
+        with urllib.request.urlopen(request, context=tls, timeout=10) as reply:
+            text = reply.read()
+        return json.loads(text) if text.startswith(b"{") else text
+
+    # --- pieces -------------------------------------------------------------------------------
+    def _write_tokens(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        rows = []
+        for number, (name, (user, groups)) in enumerate(TOKENS.items()):
+            rows.append(f'{name}-token,{user},{number},"{groups}"')
+            (self.folder / f"{name}.token").write_text(f"{name}-token")
+        (self.folder / "tokens.csv").write_text("\n".join(rows) + "\n")
+
+    def _etcd_arguments(self) -> list[str]:
+        client = f"http://127.0.0.1:{self._etcd_port}"
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        return [
+            "--name=node0",
+            f"--data-dir={self.folder / 'etcd'}",
+            "--unsafe-no-fsync=true",
+            "--quota-backend-bytes=8589934592",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=node0={peer}",
+        ]
+
+    def _apiserver_arguments(self) -> list[str]:
+        pki = self.folder / "pki"
+        # The self-signed serving key also signs service account tokens: no other key is needed.
+        key = pki / "apiserver.key"
+        return [
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            f"--cert-dir={pki}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            f"--service-account-issuer={self.url}",
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            # No controllers run here that would make service accounts or lift the first taint.
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--event-ttl=10m",
+            *self._flags,
+        ]
+
+    def _spawn(self, name: str, arguments: list[str]) -> None:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self._running[name] = subprocess.Popen(
+                [str(self._programs[name]), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                preexec_fn=_die_with_parent(),
+            )
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + READY_WITHIN_S
+        while time.monotonic() < deadline:
+            for name, process in self._running.items():
+                if process.poll() is not None:
+                    raise RuntimeError(f"{name} ended at once:\n{self._log_tail(name)}")
+            try:
+                if self.ca_file.exists() and self.request("GET", "/readyz") == b"ok":
+                    return
+            except (OSError, urllib.error.URLError):
+                pass  # not listening yet, or 500 until its post-start hooks are done
+            time.sleep(0.1)
+        raise RuntimeError(
+            f"kube-apiserver was not ready in {READY_WITHIN_S:.0f} s:\n"
+            f"{self._log_tail('kube-apiserver')}"
+        )
+
+    def _log_tail(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")[-2000:]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _die_with_parent() -> Callable[[], None] | None:
+    """For Popen's preexec_fn: the kernel kills the child when its parent dies (prctl(2))."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl  # looked up before the fork, where little may be done
+    pdeathsig = 1
+
+    def ask() -> None:
+        prctl(pdeathsig, signal.SIGKILL)
+
+    return ask
+
+
+def _end(process: subprocess.Popen[bytes], signal_: int) -> None:
+    process.send_signal(signal_)
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
