@@ -1,0 +1,48 @@
+"""Which nodes a pod may use at all: selectors, taints and tolerations (Kubernetes semantics)."""
+
+from collections.abc import Iterable, Mapping
+
+from scheduling.engine.types import Node, PodSet, Taint, Toleration
+
+# PreferNoSchedule is a wish, not a rule.
+BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether one toleration covers one taint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def blocking_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
+    """The first taint that keeps a new pod away, or None."""
+    for taint in taints:
+        if taint.effect in BLOCKING_EFFECTS and not any(tolerates(t, taint) for t in tolerations):
+            return taint
+    return None
+
+
+def evicting_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
+    """The first taint that drives a running pod away, or None."""
+    for taint in taints:
+        if taint.effect == "NoExecute" and not any(tolerates(t, taint) for t in tolerations):
+            return taint
+    return None
+
+
+def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+    """Whether a node with these labels is meant by this selector."""
+    return all(labels.get(key) == value for key, value in selector.items())
+
+
+def admits(node: Node, pod_set: PodSet) -> bool:
+    """Whether selector and taints let pods of this set onto the node."""
+    return (
+        selected(node.labels, pod_set.node_selector)
+        and blocking_taint(node.taints, pod_set.tolerations) is None
+    )

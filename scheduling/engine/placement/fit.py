@@ -1,0 +1,83 @@
+"""Whether one pod fits on one node as it is now, and which devices and NICs it then gets."""
+
+from functools import lru_cache
+
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.placement.devices import DeviceTable, NicTable, nics_for, table_for
+from scheduling.engine.types import MILLI, Node, PodSet
+
+
+def share_milli(node: Node, pod_set: PodSet) -> int:
+    """GPU-milli of each device for a pod on this node; 0 when no device is large enough."""
+    if not pod_set.gpu_memory_mib:
+        return pod_set.gpu_milli
+    size = min((device.memory_mib for device in node.devices), default=0)
+    if size < pod_set.gpu_memory_mib:
+        return 0
+    return -(-pod_set.gpu_memory_mib * MILLI // size)
+
+
+def rest_fits(state: ClusterState, slot: int, pod_set: PodSet) -> bool:
+    """CPU, memory, pod count, extended resources and NICs of one pod."""
+    if (
+        state.cpu[slot] < pod_set.cpu_milli
+        or state.memory[slot] < pod_set.memory_mib
+        or state.pods[slot] < 1
+        or state.nic_mask[slot].bit_count() < pod_set.nics
+    ):
+        return False
+    if pod_set.extended:
+        left = state.extended[slot]
+        return all(left.get(name, 0) >= amount for name, amount in pod_set.extended.items())
+    return True
+
+
+def devices_on(
+    state: ClusterState, slot: int, pod_set: PodSet, milli: int
+) -> tuple[int, ...] | None:
+    """Device indices for one pod; None when they are too few. A share goes to the partly used
+    device where it leaves least, a whole device is opened only when none fits."""
+    if not pod_set.gpus:
+        return ()
+    if milli < MILLI:
+        fits = [(left, device) for device, left in state.partial[slot].items() if left >= milli]
+        if fits:
+            return (min(fits)[1],)
+    if state.free[slot] < pod_set.gpus:
+        return None
+    mask = tables(state, slot)[0].best(state.free_mask[slot], pod_set.gpus)
+    return bits(mask)
+
+
+def nics_on(
+    state: ClusterState, slot: int, pod_set: PodSet, devices: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """NIC indices for one pod; None when it asks for more than are left."""
+    node = state.facts[slot]
+    assert node is not None
+    if not devices or not node.nics:
+        return () if not pod_set.nics else None
+    if pod_set.nics:
+        return tables(state, slot)[1].pair(devices, state.nic_mask[slot], pod_set.nics)
+    return tables(state, slot)[1].pair(devices, state.nic_healthy[slot], 0)
+
+
+def tables(state: ClusterState, slot: int) -> tuple[DeviceTable, NicTable]:
+    """The device and the NIC table of a node."""
+    found = state.tables[slot]
+    if found is None:
+        node = state.facts[slot]
+        assert node is not None
+        found = state.tables[slot] = (table_for(node), nics_for(node))
+    return found  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=1 << 16)
+def bits(mask: int) -> tuple[int, ...]:
+    """Positions of the bits that are set, ascending."""
+    found = []
+    while mask:
+        low = mask & -mask
+        found.append(low.bit_length() - 1)
+        mask ^= low
+    return tuple(found)

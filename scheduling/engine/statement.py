@@ -1,0 +1,75 @@
+"""Statement: a transaction on ClusterState. What is tried on it can be taken back exactly."""
+
+from typing import NamedTuple
+
+from scheduling.engine.cluster import ClusterState, PodKey
+from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+
+
+class Step(NamedTuple):
+    """One change; `evicted` tells an eviction from an allocation, `version` was before it."""
+
+    key: PodKey
+    placement: PodPlacement
+    pod_set: PodSet
+    evicted: bool
+    version: int
+
+
+class Statement:
+    """Allocations and evictions on a state that can be rolled back to any checkpoint.
+
+    A shape remembered as infeasible is part of the statement: it is forgotten when a change that
+    came before it is taken back.
+    """
+
+    def __init__(self, state: ClusterState) -> None:
+        self.state = state
+        self._steps: list[Step] = []
+        self._remembered: list[tuple[int, object]] = []
+
+    def allocate(self, job: JobRequest, p: PodPlacement) -> None:
+        """Book a place for one pod of the job."""
+        state = self.state
+        state.book(job, p)
+        self._steps.append(
+            Step((job.id, p.pod_set, p.ordinal), p, job.pod_sets[p.pod_set], False, state.version)
+        )
+
+    def evict(self, key: PodKey) -> PodPlacement:
+        """Give the place of a pod back; KeyError when the pod holds none."""
+        booking = self.state.booking(key)
+        if booking is None:
+            raise KeyError(f"pod {key[2]} of pod set {key[1]} of job {key[0]} holds no place")
+        version = self.state.version
+        self.state.release(*key)
+        self._steps.append(Step(key, booking.placement, booking.pod_set, True, version))
+        return booking.placement
+
+    def remember_infeasible(self, shape: object) -> None:
+        """Note that nothing of this shape fits until something is released or changed."""
+        self.state.infeasible[shape] = self.state.version
+        self._remembered.append((len(self._steps), shape))
+
+    def checkpoint(self) -> int:
+        return len(self._steps)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Undo everything since the checkpoint; the state is then what it was there."""
+        state = self.state
+        while len(self._steps) > mark:
+            step = self._steps.pop()
+            if step.evicted:
+                state.restore(step.key[0], step.placement, step.pod_set)
+            else:
+                state.release(*step.key)
+            state.version = step.version
+        while self._remembered and self._remembered[-1][0] > mark:
+            state.infeasible.pop(self._remembered.pop()[1], None)
+
+    def commit(self) -> tuple[PodPlacement, ...]:
+        """Keep everything; returns the places allocated, in the order they were."""
+        made = tuple(step.placement for step in self._steps if not step.evicted)
+        self._steps.clear()
+        self._remembered.clear()
+        return made
