@@ -1,0 +1,79 @@
+"""Figures carry the data they are drawn from, a caption and a table."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from metrics import charts, definitions
+
+N = definitions.NodeUse
+
+
+def nodes():
+    return [
+        N("H", 8, 8, 8, 0, True, "a"),
+        N("H", 8, 8, 3, 5000, True, "a"),
+        N("H", 8, 8, 0, 8000, True, "b"),
+        N("H", 8, 8, 8, 0, False, "b"),
+    ]
+
+
+def test_leaf_map_sorts_leaves_by_whole_free_nodes_and_marks_what_is_out():
+    figure = charts.leaf_map(nodes())
+    trace = figure["data"][0]
+    assert trace["x"] == ["a", "b"]
+    assert trace["z"] == [[8, 0], [3, -1]]
+    assert figure["layout"]["meta"]["table"]["rows"] == [["a", 2, 1, 1, 0, 0], ["b", 2, 0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("per_node", [1, 2, 4, 8, 16])
+def test_the_colour_scale_covers_every_number_of_gpus(per_node):
+    scale = charts.leaf_map([N("H", per_node, per_node, per_node, 0, True, "a")])["data"][0][
+        "colorscale"
+    ]
+    assert scale[0][0] == 0.0
+    assert scale[-1] == [1.0, charts.IDLE]
+    edges = [edge for edge, _ in scale]
+    assert edges == sorted(edges)
+
+
+def test_no_nodes_is_an_empty_map_not_an_error():
+    assert charts.leaf_map([])["data"][0]["z"] == []
+
+
+def test_stranded_names_what_is_not_on_whole_nodes():
+    figure = charts.stranded({0: 1, 3: 2, 8: 1}, 8)
+    assert (
+        figure["layout"]["meta"]["summary"] == "14 GPUs are free, 6 of them on partly used nodes."
+    )
+
+
+def test_gang_curve_leaves_out_what_a_log_axis_cannot_show():
+    figure = charts.gang_curve(definitions.gang_curve(nodes()), pending=[64, 64])
+    anywhere = figure["data"][0]
+    assert anywhere["x"] == [1, 2, 4, 8]
+    assert min(anywhere["y"]) == 1
+    assert figure["data"][2]["x"] == [64]
+
+
+def test_allocation_without_samples_says_so():
+    assert "Nothing has been recorded" in charts.allocation([])["layout"]["meta"]["summary"]
+    point = charts.UsePoint(datetime(2026, 1, 1, tzinfo=UTC), 6, 8, None)
+    assert charts.allocation([point])["layout"]["meta"]["summary"] == (
+        "6 of 8 GPUs allocated (75.0%)."
+    )
+
+
+def test_quota_bars_show_idle_as_what_is_neither_used_nor_lent():
+    figure = charts.quota_bars([charts.QuotaUse("vision", 100, 60, 0, 30)])
+    assert [t["x"] for t in figure["data"]] == [[60], [30], [10], [0], [100]]
+
+
+def test_waits_name_those_that_have_not_started():
+    curves = {
+        "8": definitions.wait_curve([2, 4], [True, False]),
+        "all": definitions.wait_curve([2, 4], [True, False]),
+    }
+    figure = charts.waits(curves)
+    assert [t["name"] for t in figure["data"]] == ["8 GPUs"]
+    assert figure["layout"]["meta"]["summary"].startswith("2 jobs and pods, 1 not started")

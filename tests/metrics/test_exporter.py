@@ -1,0 +1,45 @@
+"""The Prometheus page parses and says what the tables say."""
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from metrics import exporter, services
+from tests.metrics.rows import at, cluster, job
+
+pytestmark = pytest.mark.django_db
+
+
+def values(text):
+    return {
+        (s.name, tuple(sorted(s.labels.items()))): s.value
+        for family in text_string_to_metric_families(text)
+        for s in family.samples
+    }
+
+
+def test_gauges_and_histogram():
+    c = cluster(2)
+    job(c, "a", submitted=0, bound=4, nodes=("n000",))
+    job(c, "b", submitted=0)
+    services.record_sample(c, at(10))
+    found = values(exporter.exposition().decode())
+    assert (
+        found["kant_pending_gpus", (("cluster", "c1"), ("reason", ""), ("tenant", "vision"))] == 8
+    )
+    assert found["kant_job_wait_seconds_bucket", (("le", "1.0"), ("size_class", "8"))] == 0
+    assert found["kant_job_wait_seconds_bucket", (("le", "5.0"), ("size_class", "8"))] == 1
+    assert found["kant_job_wait_seconds_sum", (("size_class", "8"),)] == 4
+    key = (("cluster", "c1"), ("gpu_type", "H100"))
+    assert found["kant_gpu_allocation_ratio", key] == 0
+    assert found["kant_gpus", (*key, ("state", "available"))] == 16
+
+
+def test_an_empty_installation_has_an_empty_page():
+    assert values(exporter.exposition().decode()) == {}
+
+
+def test_closed_to_strangers_where_the_setting_says_so(client, settings):
+    settings.KANT_METRICS_OPEN = False
+    assert client.get("/metrics").status_code == 403
+    settings.KANT_METRICS_OPEN = True
+    assert client.get("/metrics").status_code == 200
