@@ -71,11 +71,16 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class JobRestored:
-    """A job that already holds places (found at start, or adopted): booked without a decision."""
+    """A job that already holds places (found at start, or adopted): booked without a decision.
+
+    `ended`: (pod set, ordinal) of pods that are done; a job that is no gang goes on waiting for
+    those of its pods that are neither placed nor ended.
+    """
 
     job: JobRequest
     placements: tuple[PodPlacement, ...]
     started_at: float
+    ended: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

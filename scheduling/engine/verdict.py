@@ -27,6 +27,11 @@ class Reason(StrEnum):
     PENDING_EVALUATION = "PendingEvaluation"
 
 
+def gpus(milli: int, model: str) -> str:
+    """GPU-milli as people read it: "8 H100 GPUs", "0.5 H100 GPU"."""
+    return f"{milli / 1000:g} {model} GPU{'' if milli <= 1000 else 's'}"
+
+
 NEVER = frozenset(
     {
         Reason.MISCONFIGURED,

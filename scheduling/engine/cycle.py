@@ -1,0 +1,46 @@
+"""One scheduling cycle: what changed goes in, decisions with reasons come out (paper 3.2)."""
+
+from collections.abc import Iterable
+
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.deltas import Delta
+from scheduling.engine.queueing import intake
+from scheduling.engine.queueing.blocking import Blocking
+from scheduling.engine.queueing.start import try_to_start
+from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.tenant_queues import admit_by_quota
+
+__all__ = ["SchedulerState", "run_cycle"]
+
+
+def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> CycleResult:
+    """Decide once. `now` is seconds since the epoch and never runs backwards between cycles.
+
+    The state has changed as decided when this returns; nothing in it depends on hash order.
+    """
+    out = Outcome(now)
+    # 1. Apply what changed, and what the passing of time brings back.
+    for delta in deltas:
+        intake.apply(state, delta, out)
+    state.wake(now)
+    if not state.dirty:
+        return out.result()
+    state.dirty = False
+    # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
+    admit_by_quota(state, out)
+    # 3. One global order over all tenants.
+    order = state.queue.in_order()
+    blocking = Blocking(state, out)
+    while (lane := order.pop()) is not None:
+        closed = blocking.closed_to(lane)
+        # 4. and 5. Dynamic admission, then placement: pool, group, node, devices.
+        record = try_to_start(state, lane, closed, out)
+        if record is not None:
+            order.push(lane)
+            order.push(record.lane)
+        else:
+            # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
+            blocking.blocked(lane, closed)
+    # 7. Decisions, quota seen against what runs now.
+    admit_by_quota(state, out)
+    return out.result()

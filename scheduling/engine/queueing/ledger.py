@@ -1,0 +1,60 @@
+"""Who owes whom: the lender ledger, worked out from the quota book when somebody asks.
+
+Nothing is kept, so it balances whatever happened to quotas, modes or the tree meanwhile. The
+jobs that started last carry what their tenant borrowed; lenders serve in the order of their names.
+"""
+
+from collections.abc import Iterator
+
+from scheduling.engine.queueing.quota import Account, Group, Loan, QuotaBook
+
+
+def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:
+    """All loans, or those of one GPU model, by model, borrower and job."""
+    groups: dict[int, Group] = {}
+    for account in book.accounts():
+        if gpu_model in (None, account.gpu_model):
+            groups.setdefault(id(account.group), account.group)
+    return tuple(loan for group in groups.values() for loan in _of_group(book, group))
+
+
+def _of_group(book: QuotaBook, group: Group) -> Iterator[Loan]:
+    members = sorted(group.members, key=lambda a: a.tenant)
+    idle = {a.tenant: a.lendable for a in members if a.lendable}
+    for borrower in members:
+        above = borrower.parent.tenant if borrower.parent else ""
+        for job_id, borrowed, since in borrowing_jobs(book, borrower):
+            left = borrowed
+            while left:
+                lender = next(iter(idle), above)
+                part = min(left, idle.get(lender, left))
+                yield Loan(borrower.tenant, lender, borrower.gpu_model, part, job_id, since)
+                left -= part
+                if lender in idle:
+                    idle[lender] -= part
+                    if not idle[lender]:
+                        del idle[lender]
+
+
+def borrowing_jobs(book: QuotaBook, account: Account) -> Iterator[tuple[str, int, float]]:
+    """(job, borrowed milli, since) of an account, the latest started first.
+
+    The account above may borrow for its children without any one job being over; what no job
+    explains then stands under job "".
+    """
+    left = account.over
+    if not left:
+        return
+    model = account.gpu_model
+    holders = [
+        (b.since, job_id, b.held[model])
+        for job_id, b in book.bookings.items()
+        if model in b.held and account in book.chain(b.tenant, model)
+    ]
+    for since, job_id, held in sorted(holders, reverse=True):
+        part = min(left, held)
+        yield job_id, part, since
+        left -= part
+        if not left:
+            return
+    yield "", left, 0.0

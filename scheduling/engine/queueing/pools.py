@@ -1,0 +1,79 @@
+"""What the nodes of each GPU model could hold if they were empty: the ground of "never"."""
+
+from collections import Counter
+
+from scheduling.engine.types import MILLI, Node, PodSet
+
+
+class Pools:
+    """Sizes of the nodes of each GPU model, kept by deltas. `version` grows when sizes change."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.model_of: dict[str, str] = {}
+        self._size_of: dict[str, tuple[str, int, int]] = {}
+        self._sizes: dict[str, Counter[tuple[int, int]]] = {}  # (GPUs, memory of the largest)
+
+    def upsert(self, node: Node) -> None:
+        size = (
+            node.gpu_model,
+            len(node.devices),
+            max((d.memory_mib for d in node.devices), default=0),
+        )
+        if self._size_of.get(node.name) == size:
+            return
+        self.remove(node.name)
+        self.model_of[node.name] = node.gpu_model
+        self._size_of[node.name] = size
+        if node.devices:
+            self._sizes.setdefault(node.gpu_model, Counter())[size[1:]] += 1
+        self.version += 1
+
+    def remove(self, name: str) -> None:
+        """Forget a node. Its model stays known: what is booked there still counts against it."""
+        size = self._size_of.pop(name, None)
+        if size is None:
+            return
+        model, *rest = size
+        sizes = self._sizes.get(model)
+        if sizes is not None and rest[0]:
+            key = (rest[0], rest[1])
+            sizes[key] -= 1
+            if not sizes[key]:
+                del sizes[key]
+            if not sizes:
+                del self._sizes[model]
+        self.version += 1
+
+    def models(self) -> tuple[str, ...]:
+        return tuple(sorted(self._sizes))
+
+    def capacity(self, model: str) -> int:
+        """GPUs installed."""
+        return sum(gpus * n for (gpus, _), n in self._sizes.get(model, {}).items())
+
+    def largest_node(self, model: str) -> int:
+        """GPUs of the largest node."""
+        return max((gpus for gpus, _ in self._sizes.get(model, ())), default=0)
+
+    def milli_per_pod(self, s: PodSet, model: str) -> int:
+        """GPU-milli that quota counts for one pod.
+
+        A fraction asked for by memory counts as on the smallest GPU that can hold it, so that
+        the check never allows more than placement takes; 0 when none can.
+        """
+        if not s.gpu_memory_mib:
+            return s.milli_per_pod
+        fitting = [m for _, m in self._sizes.get(model, ()) if m >= s.gpu_memory_mib]
+        return -(-s.gpu_memory_mib * MILLI // min(fitting)) if fitting else 0
+
+    def pods_at_most(self, s: PodSet, model: str) -> int:
+        """Pods of the set that fit the empty pool, by GPU count alone."""
+        sizes = self._sizes.get(model, Counter())
+        if s.gpu_memory_mib:
+            return sum(
+                gpus * (memory // s.gpu_memory_mib) * n for (gpus, memory), n in sizes.items()
+            )
+        if s.gpu_milli < MILLI:
+            return sum(gpus * (MILLI // s.gpu_milli) * n for (gpus, _), n in sizes.items())
+        return sum(gpus // s.gpus * n for (gpus, _), n in sizes.items())

@@ -1,0 +1,292 @@
+"""Static quota admission: who may hold how many GPUs of which model (paper 3.2.1).
+
+Amounts are milli-GPU. Every quota row is an account; an account's parent is the row of the
+nearest ancestor tenant for the same GPU model, and accounts of one parent form a lending group.
+Use counts at the tenant's own account and at every account above it. A parent's own jobs stand
+in its group as one more account, guaranteed what the parent's quota leaves its children.
+
+What an account uses beyond its guarantee is borrowed. A borrower is admitted only while its
+group has idle quota to lend; what the group cannot lend, the account above has to borrow. An
+owner's own use is never held up by what it lent: its borrowers are then overdrawn and the first
+to be reclaimed.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from scheduling.engine.types import Quota, QuotaMode, Tenant
+from scheduling.engine.verdict import Reason
+
+UNLIMITED = 1 << 62
+
+
+@dataclass(slots=True)
+class Group:
+    """Accounts that lend to each other; `lendable` and `borrowed` are sums over them."""
+
+    members: list["Account"] = field(default_factory=list)
+    lendable: int = 0
+    borrowed: int = 0
+
+
+@dataclass(slots=True)
+class Account:
+    """The quota of one tenant for one GPU model and what is used of it."""
+
+    tenant: str
+    gpu_model: str
+    guaranteed: int
+    shared: bool
+    borrow_limit: int
+    lend_limit: int
+    group: Group
+    parent: "Account | None" = None
+    used: int = 0
+    over: int = 0  # borrowed
+    lendable: int = 0
+    own_jobs: "Account | None" = None  # the account of a parent's own jobs
+
+    def lendable_at(self, used: int) -> int:
+        return min(self.lend_limit, max(0, self.guaranteed - used)) if self.shared else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why quota refuses a request: the account that says no and its numbers (milli-GPU)."""
+
+    reason: Reason
+    account: Account
+    asked: int
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """`milli` of `gpu_model` that `borrower` uses of `lender`'s quota, through `job_id`.
+
+    `lender` "" = nobody: the quota was taken back or cut while the job ran. `since` is the start
+    of the job.
+    """
+
+    borrower: str
+    lender: str
+    gpu_model: str
+    milli: int
+    job_id: str
+    since: float
+
+
+@dataclass(slots=True)
+class Booking:
+    """What one job holds, by GPU model."""
+
+    tenant: str
+    since: float
+    held: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One account of a chain as it would be after a request."""
+
+    account: Account
+    used: int
+    over: int
+    lendable: int
+    short: int  # what the group cannot lend and the account above has to borrow
+
+
+class QuotaBook:
+    """All accounts and bookings of one cluster.
+
+    `version` grows with every change, `loosened` with those that may allow more than before,
+    `structure` when tenants or quotas were replaced.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.loosened = 0
+        self.structure = 0
+        self.tenants: dict[str, Tenant] = {}
+        self._accounts: dict[tuple[str, str], Account] = {}
+        self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
+        self.bookings: dict[str, Booking] = {}
+
+    # --- structure ----------------------------------------------------------------------------
+    def replace(
+        self,
+        tenants: Iterable[Tenant],
+        quotas: Iterable[Quota],
+        used_elsewhere: Iterable[tuple[str, str, int]] = (),
+    ) -> None:
+        """Take over a new tenant tree and new quotas; all that is held is booked anew."""
+        self.tenants = {t.id: t for t in tenants}
+        self._chains.clear()
+        self._accounts = {}
+        for q in quotas:
+            self._accounts[q.tenant, q.gpu_model] = Account(
+                q.tenant,
+                q.gpu_model,
+                max(0, q.guaranteed),
+                q.mode is QuotaMode.SHARED,
+                UNLIMITED if q.borrow_limit is None else q.borrow_limit,
+                UNLIMITED if q.lend_limit is None else q.lend_limit,
+                Group(),
+            )
+        self._join_groups()
+        for tenant, model, milli in used_elsewhere:
+            self._add(tenant, model, milli)
+        for booking in self.bookings.values():
+            for model, milli in booking.held.items():
+                self._add(booking.tenant, model, milli)
+        self.version += 1
+        self.loosened += 1
+        self.structure += 1
+
+    def _join_groups(self) -> None:
+        groups: dict[tuple[str, str], Group] = {}
+        children: dict[tuple[str, str], list[Account]] = {}
+        for key in sorted(self._accounts):
+            account = self._accounts[key]
+            owner = next(self._owners(account.tenant, account.gpu_model, above=True), None)
+            account.parent = owner
+            at = (owner.tenant if owner else "", account.gpu_model)
+            account.group = groups.setdefault(at, Group())
+            account.group.members.append(account)
+            if owner:
+                children.setdefault((owner.tenant, owner.gpu_model), []).append(account)
+        for key, below in sorted(children.items()):
+            parent = self._accounts[key]
+            rest = max(0, parent.guaranteed - sum(c.guaranteed for c in below))
+            parent.own_jobs = Account(
+                parent.tenant, parent.gpu_model, rest, True, UNLIMITED, UNLIMITED,
+                below[0].group, parent,
+            )  # fmt: skip
+            below[0].group.members.append(parent.own_jobs)
+        for group in groups.values():
+            for account in group.members:
+                account.lendable = account.lendable_at(0)
+            group.lendable = sum(a.lendable for a in group.members)
+
+    def lineage(self, tenant: str) -> Iterator[str]:
+        """The tenant and its ancestors, nearest first; a tree that bites its tail ends there."""
+        seen: set[str] = set()
+        at: str | None = tenant
+        while at is not None and at not in seen:
+            seen.add(at)
+            yield at
+            known = self.tenants.get(at)
+            at = known.parent if known else None
+
+    def _owners(self, tenant: str, model: str, *, above: bool = False) -> Iterator[Account]:
+        for t in self.lineage(tenant):
+            if above and t == tenant:
+                continue
+            if (t, model) in self._accounts:
+                yield self._accounts[t, model]
+
+    def chain(self, tenant: str, model: str) -> tuple[Account, ...]:
+        """Accounts that a job of the tenant is charged to, nearest first; () = no quota at all."""
+        found = self._chains.get((tenant, model))
+        if found is None:
+            owners = tuple(self._owners(tenant, model))
+            if owners and owners[0].own_jobs is not None:
+                owners = (owners[0].own_jobs, *owners)
+            found = self._chains[tenant, model] = owners
+        return found
+
+    # --- asking -------------------------------------------------------------------------------
+    def _steps(self, tenant: str, model: str, milli: int) -> Iterator[_Step]:
+        short = 0
+        for account in self.chain(tenant, model):
+            group = account.group
+            used = account.used + milli
+            over = max(0, used - account.guaranteed, short)
+            lendable = account.lendable_at(used)
+            short = max(
+                0,
+                group.borrowed
+                - account.over
+                + over
+                - (group.lendable - account.lendable + lendable),
+            )
+            yield _Step(account, used, over, lendable, short)
+
+    def refusal(self, tenant: str, model: str, milli: int) -> Refusal | None:
+        """Why the tenant may not hold `milli` more of the model now; None when it may."""
+        for step in self._steps(tenant, model, milli):
+            account = step.account
+            if step.over <= account.over:
+                continue
+            if not account.shared:
+                left = max(0, account.guaranteed - account.used)
+                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
+            if step.over > account.borrow_limit:
+                left = max(0, account.guaranteed + account.borrow_limit - account.used)
+                return Refusal(Reason.BORROW_LIMIT_REACHED, account, milli, left)
+            if account.parent is None and step.short > 0:
+                left = max(0, milli - step.short)
+                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
+        return None
+
+    def refusal_of(self, tenant: str, asked: Mapping[str, int]) -> Refusal | None:
+        """The first refusal of a joint request {gpu model: milli}: all models or none."""
+        for model in sorted(asked):
+            if (no := self.refusal(tenant, model, asked[model])) is not None:
+                return no
+        return None
+
+    def ceiling(self, tenant: str, model: str) -> int:
+        """The most the tenant could ever hold of the model: guaranteed and borrowable."""
+        chain = self.chain(tenant, model)
+        most, beyond = UNLIMITED, 0
+        for account in reversed(chain):
+            cap = account.guaranteed
+            if account.shared:
+                others = sum(
+                    min(a.lend_limit, a.guaranteed)
+                    for a in account.group.members
+                    if a.shared and a is not account
+                )
+                cap += min(account.borrow_limit, others + beyond)
+            beyond = max(0, cap - account.guaranteed)
+            most = min(most, cap)
+        return most if chain else 0
+
+    # --- booking ------------------------------------------------------------------------------
+    def book(self, job_id: str, tenant: str, model: str, milli: int, since: float) -> int:
+        """Book `milli` to a job; returns how much of it is borrowed at some level."""
+        booking = self.bookings.setdefault(job_id, Booking(tenant, since))
+        booking.held[model] = booking.held.get(model, 0) + milli
+        self.version += 1
+        return self._add(booking.tenant, model, milli)
+
+    def unbook(self, job_id: str, model: str, milli: int) -> None:
+        """Give back part of what a job holds."""
+        booking = self.bookings[job_id]
+        booking.held[model] -= milli
+        if not booking.held[model]:
+            del booking.held[model]
+        if not booking.held:
+            del self.bookings[job_id]
+        self._add(booking.tenant, model, -milli)
+        self.version += 1
+        self.loosened += 1
+
+    def _add(self, tenant: str, model: str, milli: int) -> int:
+        borrowed = 0
+        for step in list(self._steps(tenant, model, milli)):
+            account, group = step.account, step.account.group
+            borrowed = max(borrowed, step.over - account.over)
+            group.borrowed += step.over - account.over
+            group.lendable += step.lendable - account.lendable
+            account.used, account.over, account.lendable = step.used, step.over, step.lendable
+        return borrowed
+
+    # --- reading ------------------------------------------------------------------------------
+    def accounts(self) -> tuple[Account, ...]:
+        """All accounts by tenant and GPU model, without those of parents' own jobs."""
+        return tuple(self._accounts[key] for key in sorted(self._accounts))
+
+    def account(self, tenant: str, model: str) -> Account | None:
+        return self._accounts.get((tenant, model))

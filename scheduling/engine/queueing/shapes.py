@@ -1,0 +1,80 @@
+"""Request shapes: jobs of one tenant that no check can tell apart wait in one lane.
+
+A shape names everything that quota, dynamic admission and placement look at, so one failed
+attempt answers for all jobs of the shape.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice, product
+
+from scheduling.engine.types import JobRequest, PodSet
+
+Key = tuple[object, ...]
+
+# Several pod sets with several acceptable models each: how many joint choices are tried.
+MAX_CHOICES = 64
+
+
+def _pairs(mapping: Mapping[str, object]) -> Key:
+    return tuple(sorted(mapping.items()))
+
+
+def _pod_set_key(s: PodSet) -> Key:
+    return (
+        s.count, s.gpus, s.gpu_models, s.gpu_milli, s.gpu_memory_mib, s.cpu_milli, s.memory_mib,
+        s.nics, _pairs(s.extended), s.min_count, _pairs(s.node_selector), s.tolerations,
+        s.required_level, s.preferred_level, s.max_per_node, s.max_per_leaf,
+    )  # fmt: skip
+
+
+def shape_of(job: JobRequest) -> Key:
+    """What placement looks at; equal for jobs that fit or fail alike."""
+    return (job.gang, job.kind, job.strategy, tuple(_pod_set_key(s) for s in job.pod_sets))
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How many pods of each pod set are still asked for, and the least that may start."""
+
+    least: tuple[int, ...]
+    most: tuple[int, ...]
+
+    def filled(self, extra: int) -> tuple[int, ...]:
+        """The least plus `extra` pods, given to the pod sets in their order."""
+        counts = []
+        for least, most in zip(self.least, self.most, strict=True):
+            more = min(extra, most - least)
+            counts.append(least + more)
+            extra -= more
+        return tuple(counts)
+
+    @property
+    def room(self) -> int:
+        return sum(self.most) - sum(self.least)
+
+
+def wish_of(job: JobRequest, missing: tuple[int, ...]) -> Wish:
+    """A gang starts with `min_count` of each pod set or not at all, other jobs pod by pod."""
+    if not job.gang:
+        return Wish((0,) * len(missing), missing)
+    least = (s.count if s.min_count is None else s.min_count for s in job.pod_sets)
+    return Wish(tuple(min(n, m) for n, m in zip(least, missing, strict=True)), missing)
+
+
+def choices(job: JobRequest, known: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """One GPU model per pod set, the preferred combinations first; `known` are the cluster's."""
+    acceptable: list[tuple[str, ...]] = []
+    for s in job.pod_sets:
+        if not s.gpus:
+            acceptable.append(("",))
+        else:
+            acceptable.append(tuple(m for m in s.gpu_models or known if m in known))
+    return islice(product(*acceptable), MAX_CHOICES)
+
+
+def pools_of(job: JobRequest, known: tuple[str, ...]) -> frozenset[str]:
+    """GPU models whose pools the job competes for."""
+    return frozenset(
+        m for s in job.pod_sets if s.gpus for m in (s.gpu_models or known) if m in known
+    )

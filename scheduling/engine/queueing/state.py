@@ -1,0 +1,146 @@
+"""What one cluster's scheduler remembers between two cycles."""
+
+from dataclasses import replace
+from heapq import heappop, heappush
+
+from scheduling.engine.cluster import ClusterState, PodKey
+from scheduling.engine.decisions import CycleResult, Started, Waiting
+from scheduling.engine.queueing.pools import Pools
+from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.queueing.shapes import Key, shape_of
+from scheduling.engine.queueing.waiting import JobRecord, WaitQueue, order_key
+from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, PodPlacement, Policy
+
+
+class SchedulerState:
+    """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
+
+    `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
+    held jobs stand nowhere, backing-off jobs in `_due` by their time.
+    """
+
+    def __init__(
+        self, *, levels: tuple[str, ...] = DEFAULT_LEVELS, policy: Policy | None = None
+    ) -> None:
+        self.cluster = ClusterState(levels)
+        self.policy = policy or Policy()
+        self.pools = Pools()
+        self.book = QuotaBook()
+        self.jobs: dict[str, JobRecord] = {}
+        self.queue = WaitQueue()
+        self.dirty = True
+        self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
+        self._due: list[tuple[float, str]] = []
+
+    # --- the place of a job in the queue ------------------------------------------------------
+    def enqueue(self, record: JobRecord, now: float) -> None:
+        """Let a job wait where it belongs now: held, backing off, or in its lane.
+
+        A started gang never waits for more pods; other jobs do while pods are missing.
+        """
+        self.queue.remove(record)
+        if record.started_at is not None and (record.job.gang or not any(record.missing())):
+            return
+        if record.held or record.not_before > now:
+            if not record.held:
+                heappush(self._due, (record.not_before, record.job.id))
+            self.parked.append(record.job.id)
+            return
+        self.queue.add(record, self._lane_key(record, now))
+        self.dirty = True
+
+    def _lane_key(self, record: JobRecord, now: float) -> Key:
+        job = record.job
+        record.blamed = {n: until for n, until in record.blamed.items() if until > now}
+        if record.blamed:
+            heappush(self._due, (min(record.blamed.values()), job.id))
+        if record.blamed or record.pods or record.ended:
+            return (job.tenant, job.id)  # nobody else misses the same pods or avoids the same nodes
+        return (job.tenant, shape_of(job))
+
+    def wake(self, now: float) -> None:
+        """Bring back the jobs whose back-off or blame has passed."""
+        while self._due and self._due[0][0] <= now:
+            record = self.jobs.get(heappop(self._due)[1])
+            if record is not None:
+                self.enqueue(record, now)
+
+    def next_wake(self) -> float | None:
+        """When something happens by the passing of time alone; None = never."""
+        return self._due[0][0] if self._due else None
+
+    def strategy_of(self, job: JobRequest) -> str:
+        """The placement strategy by policy; the job's own wish goes before it."""
+        return self.policy.strategies.get(job.kind, "binpack")
+
+    # --- holding and giving back --------------------------------------------------------------
+    def hold(
+        self, record: JobRecord, placements: tuple[PodPlacement, ...], at: float
+    ) -> dict[str, int]:
+        """Note places that the cluster has booked; returns {gpu model: borrowed milli}."""
+        job, borrowed = record.job, dict[str, int]()
+        for p in placements:
+            model = self.pools.model_of.get(p.node, "")
+            milli = p.milli * len(p.devices)
+            record.pods[p.pod_set, p.ordinal] = (model, milli)
+            if milli:
+                more = self.book.book(job.id, job.tenant, model, milli, at)
+                if more:
+                    borrowed[model] = borrowed.get(model, 0) + more
+        if record.started_at is None:
+            record.started_at = at
+        return borrowed
+
+    def give_back(self, record: JobRecord, pod_set: int, ordinal: int) -> None:
+        """Free the place of one pod, in the cluster and in the quota book."""
+        model, milli = record.pods.pop((pod_set, ordinal))
+        if milli:
+            self.book.unbook(record.job.id, model, milli)
+        self.cluster.release(record.job.id, pod_set, ordinal)
+        self.dirty = True
+
+    def give_back_all(self, record: JobRecord) -> None:
+        for pod_set, ordinal in sorted(record.pods):
+            self.give_back(record, pod_set, ordinal)
+        record.started_at = None
+
+    def forget(self, record: JobRecord) -> None:
+        """The job leaves for good."""
+        self.give_back_all(record)
+        self.queue.remove(record)
+        del self.jobs[record.job.id]
+
+    def record(self, job: JobRequest) -> JobRecord:
+        """The record of a job, made or brought up to date with what it asks for now."""
+        record = self.jobs.get(job.id)
+        if record is None:
+            record = self.jobs[job.id] = JobRecord(job, order_key(job))
+            return record
+        self.queue.remove(record)
+        if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
+            job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
+        record.job, record.key = job, order_key(job)
+        return record
+
+
+class Outcome:
+    """The decisions of one cycle while it is being made."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.started: list[Started] = []
+        self.reserved: dict[str, None] = {}  # in order
+        self.quota_lost: list[str] = []
+        self.waiting: dict[str, Waiting] = {}
+        self.lost: list[PodKey] = []
+        self.considered = 0
+
+    def result(self) -> CycleResult:
+        return CycleResult(
+            started=tuple(self.started),
+            quota_reserved=tuple(self.reserved),
+            quota_lost=tuple(self.quota_lost),
+            waiting=tuple(self.waiting.values()),
+            lost=tuple(self.lost),
+            considered=self.considered,
+        )

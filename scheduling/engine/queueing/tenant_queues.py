@@ -1,0 +1,63 @@
+"""Static quota admission of the tenants' queues: who has passed into the global queue."""
+
+from scheduling.engine.queueing.admission import assess
+from scheduling.engine.queueing.report import tell
+from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.waiting import JobRecord, Lane
+from scheduling.engine.verdict import Reason, Verdict
+
+
+def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
+    """Assess every lane against what runs now and report who passed or no longer passes.
+
+    Called before placement and again after it, when starts have used quota up.
+    """
+    for job_id in state.parked:
+        if (record := state.jobs.get(job_id)) is not None and record.lane is None:
+            _park(record, out)
+    state.parked.clear()
+    for lane in state.queue.lanes.values():
+        assess(state, lane)
+        passes = lane.never is None and lane.refusal is None
+        if passes != lane.reserved:
+            lane.reserved = passes
+            for key in lane.jobs:
+                _mark(state.jobs[key[3]], passes, out)
+        elif lane.fresh:
+            _mark_fresh(state, lane, passes, out)
+
+
+def _mark_fresh(state: SchedulerState, lane: Lane, passes: bool, out: Outcome) -> None:
+    for job_id in sorted(lane.fresh):
+        _mark(state.jobs[job_id], passes, out)
+
+
+def _mark(record: JobRecord, passes: bool, out: Outcome) -> None:
+    if record.started_at is not None or record.reserved == passes:
+        return
+    record.reserved = passes
+    job_id = record.job.id
+    if passes:
+        out.reserved[job_id] = None
+    elif job_id in out.reserved:
+        del out.reserved[job_id]  # it passed before placement and not after: no news
+    else:
+        out.quota_lost.append(job_id)
+
+
+def _park(record: JobRecord, out: Outcome) -> None:
+    """A job that may not be attempted now: on hold, or before its time."""
+    if record.started_at is None:
+        _mark(record, False, out)
+    if record.held:
+        tell(record, Verdict(Reason.ON_HOLD, "The job is on hold.", {}, ("release it",)), out)
+        return
+    tell(
+        record,
+        Verdict(
+            Reason.BACKING_OFF,
+            "The job waits until its start time or the end of its back-off.",
+            {"not_before": record.not_before},
+        ),
+        out,
+    )

@@ -1,0 +1,141 @@
+"""The wait queue: one lane per tenant and request shape, merged into one global order.
+
+Jobs of a lane differ in nothing but their order, so what is found out about the first holds for
+all of them: an attempt that fails, a quota that refuses, a reason. A cycle therefore costs what
+it starts and the number of lanes, not the number of waiting jobs.
+"""
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from scheduling.engine.queueing.quota import Refusal
+from scheduling.engine.queueing.shapes import Key
+from scheduling.engine.types import JobRequest
+from scheduling.engine.verdict import Verdict
+
+OrderKey = tuple[float, float, int, str]
+
+
+def order_key(job: JobRequest) -> OrderKey:
+    """Priority (high first), submission time, size (small first), then the id: a total order."""
+    return (-job.priority, job.submitted_at, job.gpu_milli, job.id)
+
+
+@dataclass(slots=True)
+class JobRecord:
+    """What the engine knows of one job, waiting or started.
+
+    `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds. `ended`: pods that
+    are done and not to be placed again. `blamed`: node -> until when it is avoided.
+    """
+
+    job: JobRequest
+    key: OrderKey
+    lane: "Lane | None" = None
+    not_before: float = 0.0
+    held: bool = False
+    reserved: bool = False
+    verdict: Verdict | None = None
+    verdict_at: float = 0.0
+    pods: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+    ended: set[tuple[int, int]] = field(default_factory=set)
+    started_at: float | None = None
+    blamed: dict[str, float] = field(default_factory=dict)
+
+    def missing(self) -> tuple[int, ...]:
+        """Pods per pod set that have no place and have not ended."""
+        counts = [s.count for s in self.job.pod_sets]
+        for pod_set, _ in self.pods:
+            counts[pod_set] -= 1
+        for pod_set, _ in self.ended:
+            counts[pod_set] -= 1
+        return tuple(max(0, n) for n in counts)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Waiting jobs of one tenant and shape, in order, and what was found out about them.
+
+    Each finding stands with the versions it was made at: `never` with those of node sizes and
+    quotas (`never_at`), `refusal` by quota with that of the book (`quota_at`), the failed
+    placement (`failed_at`) with those of the cluster and of the book and the pools that were
+    closed then. `failure` is its reason, explained at `explained_at`. `rest` is the reason told
+    to all but the first job; those in `fresh` have not been told.
+    """
+
+    key: Key
+    tenant: str
+    jobs: list[OrderKey] = field(default_factory=list)
+    never: Verdict | None = None
+    never_at: tuple[int, int] = (-1, -1)
+    refusal: Refusal | None = None
+    quota_at: int = -1
+    reserved: bool = False
+    failure: Verdict | None = None
+    failed_at: tuple[int, int] = (-1, -1)
+    failed_with: frozenset[str] = frozenset()
+    explained_at: float = 0.0
+    rest: Verdict | None = None
+    rest_at: float = 0.0
+    fresh: set[str] = field(default_factory=set)
+
+    @property
+    def head(self) -> str:
+        return self.jobs[0][3]
+
+
+class WaitQueue:
+    """All jobs that may be attempted now; held and backing-off jobs are not here."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[Key, Lane] = {}
+
+    def add(self, record: JobRecord, key: Key) -> None:
+        """Put a job into the lane of its shape; it stays where its order key says."""
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane(key, record.job.tenant)
+        elif lane.jobs and record.key < lane.jobs[0]:
+            lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
+        insort(lane.jobs, record.key)
+        lane.fresh.add(record.job.id)
+        record.lane = lane
+
+    def remove(self, record: JobRecord) -> None:
+        lane = record.lane
+        if lane is None:
+            return
+        lane.jobs.pop(bisect_left(lane.jobs, record.key))
+        lane.fresh.discard(record.job.id)
+        if not lane.jobs:
+            del self.lanes[lane.key]
+        record.lane = None
+
+    def forget_verdicts(self) -> None:
+        """Everything found out about the lanes may be wrong now."""
+        for lane in self.lanes.values():
+            lane.never_at = lane.failed_at = (-1, -1)
+            lane.explained_at = -math.inf
+            lane.quota_at = -1
+
+    def in_order(self) -> "Merge":
+        return Merge(self.lanes.values())
+
+
+class Merge:
+    """Lanes in the global order of their first jobs; a lane comes again while it is put back."""
+
+    def __init__(self, lanes: Iterable[Lane]) -> None:
+        self._heap = [(lane.jobs[0], lane) for lane in lanes]
+        heapify(self._heap)
+
+    def pop(self) -> Lane | None:
+        return heappop(self._heap)[1] if self._heap else None
+
+    def push(self, lane: Lane | None) -> None:
+        """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""
+        if lane is not None and lane.jobs:
+            heappush(self._heap, (lane.jobs[0], lane))
