@@ -1,0 +1,368 @@
+"""The discrete-event loop: recorded or generated time in, the engine's own cycle as decider.
+
+Events have a total order (time, kind, sequence), so that a run is the same every time. What the
+engine decides is carried out by this shell as the live session would: pods start after the bind
+delay, lose work when they are preempted or their node fails, and end.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+from typing import Any, ClassVar
+
+from scheduling.engine.cycle import run_cycle
+from scheduling.engine.decisions import CycleResult, Started
+from scheduling.engine.deltas import (
+    Delta,
+    JobEnded,
+    JobRequeued,
+    JobSubmitted,
+    NodeChanged,
+    PodEnded,
+    PolicyChanged,
+    TenantsChanged,
+)
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.types import Node, PodPlacement, Policy, Quota, Tenant
+from scheduling.engine.verdict import NEVER as NEVER_RUNS
+from scheduling.engine.verdict import Verdict
+from scheduling.simulator.model import Arrival, Change, Fault, Fleet, Settings
+from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer, PoolBook
+
+# At one instant what ends goes first, so that what arrives finds the freed places.
+END, REPAIR, FAULT, CHANGE, GIVE_UP, ARRIVAL, CYCLE, WARM = range(8)
+
+Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
+
+
+class TraceError(ValueError):
+    """An arrival that cannot be: its time goes backwards, or its duration is negative."""
+
+
+@dataclass(slots=True)
+class _Run:
+    """A job the shell knows: its row, what is left of its work, and its places while it runs."""
+
+    arrival: Arrival
+    row: int
+    left_s: float
+    epoch: int = 0
+    since: float = 0.0
+    attempts: int = 0
+    missing: int = 0
+    places: dict[tuple[int, int], PodPlacement] | None = None
+    verdict: Verdict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run. `partial`: it was cancelled before its end."""
+
+    observer: Observer
+    pools: dict[str, PoolBook]
+    ended_at: float
+    events: int
+    cycles: int
+    partial: bool
+    never: dict[str, str]  # job id -> why it can never run
+    waiting: int
+
+
+class Simulation:
+    """One run. Build it, `run()` it once."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        arrivals: Iterable[Arrival],
+        *,
+        policy: Policy,
+        tenants: tuple[Tenant, ...] = (),
+        quotas: tuple[Quota, ...] = (),
+        settings: Settings | None = None,
+        faults: Iterable[Fault] = (),
+        changes: Iterable[Change] = (),
+        start: float = 0.0,
+    ) -> None:
+        self.settings = settings or Settings()
+        self.state = SchedulerState(levels=fleet.levels, policy=policy)
+        self.now = start
+        self.observer = Observer(start, self.settings.sample_s)
+        self.nodes = {n.name: n for n in fleet.nodes}
+        self.jobs: dict[str, _Run] = {}
+        self.never: dict[str, str] = {}
+        self.events = self.cycles = 0
+        self._heap: list[tuple[float, int, int, Any]] = []
+        self._sequence = 0
+        self._deltas: list[Delta] = [TenantsChanged(tenants, quotas)]
+        self._cycle_at: float | None = None
+        self._down: dict[str, list[Fault]] = {}
+        self._arrivals: Iterator[Arrival] = iter(arrivals)
+        self._last_arrival = start
+        for node in fleet.nodes:
+            self._deltas.append(NodeChanged(node))
+            self.observer.node_changed(node, start)
+        for fault in faults:
+            self._push(fault.at, FAULT, fault)
+        for change in changes:
+            self._push(change.at, CHANGE, change.delta)
+        if self.settings.warm_up_s:
+            self._push(start + self.settings.warm_up_s, WARM, None)
+        self._next_arrival()
+
+    # --- the loop -----------------------------------------------------------------------------
+    def run(
+        self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
+    ) -> Outcome:
+        """Run to rest, to `settings.stop_s`, or until `cancelled()`; at most once."""
+        stop, partial = self.settings.stop_s, False
+        while self._heap:
+            now = self._heap[0][0]
+            if stop is not None and now > stop:
+                now = stop
+            self.observer.sample_until(now)
+            self.now = now
+            if stop is not None and self._heap[0][0] > stop:
+                break
+            while self._heap and self._heap[0][0] == now:
+                _, kind, _, payload = heappop(self._heap)
+                self.events += 1
+                self._HANDLERS[kind](self, payload)
+            if self._deltas or self._cycle_at == now:
+                self._decide(now)
+            if self.events & 1023 == 0:
+                if progress is not None:
+                    progress(now, self.events, len(self.observer.jobs))
+                if cancelled is not None and cancelled():
+                    partial = True
+                    break
+        for run in self.jobs.values():
+            self._account(run)
+        return Outcome(
+            observer=self.observer,
+            pools=dict(self.observer.finish(self.now)),
+            ended_at=self.now,
+            events=self.events,
+            cycles=self.cycles,
+            partial=partial,
+            never=self.never,
+            waiting=sum(1 for r in self.jobs.values() if not r.places),
+        )
+
+    def _push(self, at: float, kind: int, payload: Any) -> None:
+        self._sequence += 1
+        heappush(self._heap, (at, kind, self._sequence, payload))
+
+    def _decide(self, now: float) -> None:
+        """A cycle now, or at the next tick where cycles have a period."""
+        period = self.settings.cycle_s
+        if period and self._cycle_at != now:
+            tick = now - now % period + period
+            if self._cycle_at is None or self._cycle_at > tick:
+                self._cycle_at = tick
+                self._push(tick, CYCLE, None)
+            return
+        deltas, self._deltas = self._deltas, []
+        self._cycle_at = None
+        self.cycles += 1
+        self._carry_out(run_cycle(self.state, deltas, now), now)
+        wake = self.state.next_wake()
+        if wake is not None and (self._cycle_at is None or wake < self._cycle_at):
+            self._cycle_at = max(wake, now)
+            self._push(self._cycle_at, CYCLE, None)
+
+    # --- what the engine decided --------------------------------------------------------------
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        for part in result.started:
+            self._start(part, now)
+        for waiting in result.waiting:
+            if waiting.verdict.reason in NEVER_RUNS:
+                self.never[waiting.job_id] = waiting.verdict.summary
+                self._leave(waiting.job_id, FAILED)
+        for job_id in dict.fromkeys(key[0] for key in result.lost):
+            run = self.jobs.get(job_id)
+            if run is not None and run.places:
+                self.observer.jobs.requeues[run.row] += 1
+                self._interrupt(run, now)
+                self._deltas.append(JobRequeued(job_id, now))
+        if self._deltas:
+            self._cycle_at = now
+            self._push(now, CYCLE, None)
+
+    def _start(self, part: Started, now: float) -> None:
+        run = self.jobs[part.job_id]
+        job, first = run.arrival.job, not run.places
+        if first:
+            run.attempts += 1
+            run.places = {}
+            run.since = now
+        assert run.places is not None
+        begin = now + self.settings.bind_delay_s
+        if run.attempts > 1:
+            begin += self.settings.restart_s
+        for p in part.placements:
+            run.places[p.pod_set, p.ordinal] = p
+            self.observer.took(p.node, p.milli * len(p.devices), now)
+            if not job.gang:
+                self._push(begin + run.left_s, END, (job.id, run.epoch, p.pod_set, p.ordinal))
+                run.missing -= 1
+        if job.gang:
+            if first:
+                self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1))
+            run.missing = 0
+        if run.missing <= 0:
+            columns = self.observer.jobs
+            columns.started[run.row] = now
+            columns.nodes[run.row], columns.groups[run.row] = self.observer.used(
+                run.places.values()
+            )
+
+    # --- ends ---------------------------------------------------------------------------------
+    def _end(self, payload: tuple[str, int, int, int]) -> None:
+        job_id, epoch, pod_set, ordinal = payload
+        run = self.jobs.get(job_id)
+        if run is None or run.epoch != epoch or run.places is None:
+            return  # it was interrupted since
+        if pod_set >= 0 and (len(run.places) > 1 or run.missing > 0):
+            p = run.places.pop((pod_set, ordinal))
+            self.observer.took(p.node, -p.milli * len(p.devices), self.now)
+            self._deltas.append(PodEnded(job_id, pod_set, ordinal))
+            return
+        self._finish(run, SUCCEEDED if run.arrival.succeeds else FAILED)
+
+    def _finish(self, run: _Run, state: int) -> None:
+        job = run.arrival.job
+        self._deltas.append(JobEnded(job.id))
+        self._leave(job.id, state)
+        again = run.arrival.resubmit_after_s
+        if state == FAILED and again is not None:
+            at = self.now + again
+            retried = replace(job, id=f"{job.id}+", submitted_at=at)
+            self._push(
+                at, ARRIVAL, replace(run.arrival, job=retried, resubmit_after_s=None, succeeds=True)
+            )
+
+    def _leave(self, job_id: str, state: int) -> None:
+        run = self.jobs.pop(job_id, None)
+        if run is None:
+            return
+        self._release(run)
+        self.observer.jobs.ended[run.row] = self.now
+        self.observer.jobs.state[run.row] = state
+
+    def _release(self, run: _Run) -> None:
+        self._account(run)
+        for p in (run.places or {}).values():
+            self.observer.took(p.node, -p.milli * len(p.devices), self.now)
+        run.places = None
+        run.epoch += 1
+
+    def _interrupt(self, run: _Run, now: float) -> None:
+        """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
+        setup = self.settings.bind_delay_s
+        if run.attempts > 1:
+            setup += self.settings.restart_s
+        worked = min(run.left_s, max(0.0, now - run.since - setup))
+        step = self.settings.checkpoint_s
+        saved = worked - worked % step if step else 0.0
+        milli = sum(p.milli * len(p.devices) for p in (run.places or {}).values())
+        self.observer.jobs.lost_milli_s[run.row] += milli * (now - run.since - saved)
+        run.left_s -= saved
+        job = run.arrival.job
+        run.missing = sum(s.count for s in job.pod_sets)
+        self._release(run)
+        self.observer.jobs.started[run.row] = float("nan")
+
+    def _account(self, run: _Run) -> None:
+        """Book the GPU time of a stretch of running on its tenant."""
+        if run.places:
+            milli = sum(p.milli * len(p.devices) for p in run.places.values())
+            tenant = run.arrival.job.tenant
+            book = self.observer.tenant_milli_s
+            book[tenant] = book.get(tenant, 0.0) + milli * (self.now - run.since)
+
+    # --- what happens -------------------------------------------------------------------------
+    def _next_arrival(self) -> None:
+        arrival = next(self._arrivals, None)
+        if arrival is None:
+            return
+        if arrival.submitted_at < self._last_arrival:
+            raise TraceError(
+                f"job {arrival.job.id}: submitted at {arrival.submitted_at:g} s, before its "
+                f"predecessor at {self._last_arrival:g} s; sort the trace by submission time"
+            )
+        if not arrival.duration_s >= 0:
+            raise TraceError(f"job {arrival.job.id}: duration {arrival.duration_s} s is negative")
+        self._last_arrival = arrival.submitted_at
+        self._push(arrival.submitted_at, ARRIVAL, (arrival,))
+
+    def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:
+        if isinstance(payload, tuple):  # from the trace, not submitted again
+            (arrival,) = payload
+            self._next_arrival()
+        else:
+            arrival = payload
+        job = arrival.job
+        run = _Run(arrival, self.observer.jobs.add(job), arrival.duration_s)
+        run.missing = sum(s.count for s in job.pod_sets)
+        self.jobs[job.id] = run
+        self._deltas.append(JobSubmitted(job))
+        if arrival.cancel_after_s is not None:
+            self._push(self.now + arrival.cancel_after_s, GIVE_UP, job.id)
+
+    def _give_up(self, job_id: str) -> None:
+        run = self.jobs.get(job_id)
+        if run is not None:
+            self._finish(run, CANCELLED)
+
+    def _fault(self, fault: Fault) -> None:
+        self._down.setdefault(fault.node, []).append(fault)
+        self._node_is(fault.node)
+        self._push(self.now + fault.repair_s, REPAIR, fault)
+
+    def _repair(self, fault: Fault) -> None:
+        self._down[fault.node].remove(fault)
+        self._node_is(fault.node)
+
+    def _node_is(self, name: str) -> None:
+        """Tell of a node as its facts and the faults that are not repaired make it."""
+        node = self.nodes[name]
+        for fault in self._down.get(name, ()):
+            node = _broken(node, fault.device)
+        self._deltas.append(NodeChanged(node))
+        self.observer.node_changed(node, self.now)
+
+    def _change(self, delta: Delta) -> None:
+        if isinstance(delta, NodeChanged):
+            self.nodes[delta.node.name] = delta.node
+            self._node_is(delta.node.name)
+        elif isinstance(delta, TenantsChanged | PolicyChanged):
+            self._deltas.append(delta)
+        else:
+            raise TraceError(f"{type(delta).__name__} cannot stand on the timeline of a run")
+
+    def _tick(self, _: None) -> None:
+        """Time for a cycle; the loop makes it after the events of this instant."""
+
+    def _warm(self, _: None) -> None:
+        self.observer.end_warm_up(self.now)
+
+    _HANDLERS: ClassVar[dict[int, Callable[[Any, Any], None]]] = {
+        END: _end,
+        REPAIR: _repair,
+        FAULT: _fault,
+        CHANGE: _change,
+        GIVE_UP: _give_up,
+        ARRIVAL: _arrive,
+        CYCLE: _tick,
+        WARM: _warm,
+    }
+
+
+def _broken(node: Node, device: int | None) -> Node:
+    """The node with one GPU out of service; with all of them, when `device` is None."""
+    devices = tuple(
+        replace(d, healthy=False) if device is None or d.index == device else d
+        for d in node.devices
+    )
+    return replace(node, devices=devices, schedulable=node.schedulable and device is not None)

@@ -1,0 +1,75 @@
+"""The nouns of a simulated run: what arrives, what breaks, what changes, and the parameters."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from scheduling.engine.deltas import Delta
+from scheduling.engine.types import JobRequest, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A job and what will become of it. `duration_s`: run time when nothing disturbs it.
+
+    `succeeds` False: it ends as FAILED by itself after `duration_s`. `resubmit_after_s`: a failed
+    job that its owner submits again that much later. `cancel_after_s`: given up by its owner that
+    long after submission, waiting or running; None = never.
+    """
+
+    job: JobRequest
+    duration_s: float
+    succeeds: bool = True
+    resubmit_after_s: float | None = None
+    cancel_after_s: float | None = None
+
+    @property
+    def submitted_at(self) -> float:
+        return self.job.submitted_at
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A node, or one GPU of it, that is out of service from `at` for `repair_s` seconds."""
+
+    at: float
+    node: str
+    repair_s: float
+    device: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A quota, tenant or policy change (any delta) on the timeline."""
+
+    at: float
+    delta: Delta
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the simulated shell behaves. Times in seconds.
+
+    `cycle_s`: a cycle at each multiple of it that has news; 0 = at once at every event.
+    `bind_delay_s`: from decision to running. `checkpoint_s`: interval at which running jobs save
+    their work, None = never; `restart_s`: lost at every start after the first. `sample_s`: spacing
+    of the sampled series; integrals are exact whatever it is. `warm_up_s`: left out of the
+    summary. `stop_s`: end of the run, None = when everything has come to rest.
+    """
+
+    cycle_s: float = 0.0
+    bind_delay_s: float = 0.0
+    checkpoint_s: float | None = None
+    restart_s: float = 0.0
+    sample_s: float = 600.0
+    warm_up_s: float = 0.0
+    stop_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Nodes of a run. `name` says where they came from."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    levels: tuple[str, ...] = ("leaf", "spine", "superspine")
+    facts: Mapping[str, str] = field(default_factory=dict, hash=False)

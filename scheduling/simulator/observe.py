@@ -1,0 +1,208 @@
+"""What a run leaves behind: one row of columns a job, exact integrals and series a pool.
+
+Memory grows by a few numbers a job and by samples, never by events.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from scheduling.engine.types import JobRequest, Node, PodPlacement
+
+NEVER = float("nan")
+WAITING, SUCCEEDED, FAILED, CANCELLED = range(4)
+STATE_NAMES = ("WAITING", "SUCCEEDED", "FAILED", "CANCELLED")
+
+
+class JobColumns:
+    """Results of jobs in order of arrival, as flat columns (times in seconds, NaN = never).
+
+    `started` is when all pods of a gang (all pods of any other job) were placed for the last
+    time; `nodes` and `groups` count what that placement used; `lost_milli_s` is work thrown away.
+    """
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.tenants: list[str] = []
+        self.models: list[str] = []
+        self.milli = array("q")
+        self.priority = array("q")
+        self.submitted = array("d")
+        self.started = array("d")
+        self.ended = array("d")
+        self.state = array("b")
+        self.preemptions = array("l")
+        self.requeues = array("l")
+        self.nodes = array("l")
+        self.groups = array("l")
+        self.lost_milli_s = array("d")
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def add(self, job: JobRequest) -> int:
+        """A new row; returns its number."""
+        first = next((s.gpu_models[0] for s in job.pod_sets if s.gpu_models), "")
+        self.ids.append(job.id)
+        self.tenants.append(job.tenant)
+        self.models.append(first)
+        self.milli.append(job.gpu_milli)
+        self.priority.append(job.priority)
+        self.submitted.append(job.submitted_at)
+        self.started.append(NEVER)
+        self.ended.append(NEVER)
+        self.state.append(WAITING)
+        for column in (self.preemptions, self.requeues, self.nodes, self.groups):
+            column.append(0)
+        self.lost_milli_s.append(0.0)
+        return len(self.ids) - 1
+
+
+@dataclass(slots=True)
+class Series:
+    """A pool sampled at equal spacing; `sor` is exact over the spacing before each sample."""
+
+    at: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
+    gar: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
+    sor: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
+    gfr: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
+    idle_nodes: array = field(default_factory=lambda: array("l"))  # type: ignore[type-arg]
+
+
+class PoolBook:
+    """One pool while the run goes: values now, and their integrals since the warm-up."""
+
+    __slots__ = (
+        "allocated",
+        "available",
+        "before",
+        "fragmented",
+        "fragmented_s",
+        "idle",
+        "milli_s",
+        "nodes",
+        "nodes_s",
+        "offered_s",
+        "series",
+        "since",
+    )
+
+    def __init__(self, since: float) -> None:
+        self.allocated = self.available = self.fragmented = self.nodes = self.idle = 0
+        self.milli_s = self.offered_s = self.fragmented_s = self.nodes_s = 0.0
+        self.since = since
+        self.before = (0.0, 0.0)
+        self.series = Series()
+
+    def advance(self, now: float) -> None:
+        """Integrate up to `now` the values that held until now."""
+        span = now - self.since
+        if span > 0:
+            self.milli_s += self.allocated * span
+            self.offered_s += self.available * span
+            self.fragmented_s += self.fragmented * span
+            self.nodes_s += self.nodes * span
+            self.since = now
+
+    def reset(self, now: float) -> None:
+        """Forget what was integrated: the warm-up is over."""
+        self.advance(now)
+        self.milli_s = self.offered_s = self.fragmented_s = self.nodes_s = 0.0
+        self.before = (0.0, 0.0)
+        self.series = Series()
+
+    def sample(self, at: float) -> None:
+        self.advance(at)
+        held, offered = self.milli_s - self.before[0], self.offered_s - self.before[1]
+        self.before = (self.milli_s, self.offered_s)
+        series = self.series
+        series.at.append(at)
+        series.gar.append(self.allocated / self.available if self.available else NEVER)
+        series.sor.append(held / offered if offered else NEVER)
+        series.gfr.append(self.fragmented / self.nodes if self.nodes else NEVER)
+        series.idle_nodes.append(self.idle)
+
+
+class NodeBook:
+    """One node: what it offers, what is allocated on it, and the pool it counts for."""
+
+    __slots__ = ("allocated", "group", "in_service", "installed", "offered", "pool")
+
+    def __init__(self, pool: PoolBook, group: str) -> None:
+        self.pool = pool
+        self.group = group
+        self.offered = self.allocated = self.installed = 0
+        self.in_service = False
+
+
+class Observer:
+    """Keeps the books of nodes and pools; told of every placement, release and node change."""
+
+    def __init__(self, start: float, sample_s: float) -> None:
+        self.jobs = JobColumns()
+        self.start = start
+        self.sample_s = sample_s
+        self.pools: dict[str, PoolBook] = {}
+        self.tenant_milli_s: dict[str, float] = {}
+        self.nodes: dict[str, NodeBook] = {}
+        self._next = start + sample_s
+
+    def node_changed(self, node: Node, now: float) -> None:
+        """A node as it is now; its pool is its GPU model."""
+        book = self.nodes.get(node.name)
+        if book is None:
+            pool = self.pools.setdefault(node.gpu_model, PoolBook(now))
+            book = self.nodes[node.name] = NodeBook(pool, node.topology[0] or node.name)
+        book.pool.advance(now)
+        self._uncount(book)
+        healthy = sum(d.healthy for d in node.devices)
+        book.in_service = node.schedulable and healthy > 0
+        book.offered = healthy * 1000 if node.schedulable else 0
+        book.installed = len(node.devices) * 1000
+        self._count(book)
+
+    def took(self, name: str, milli: int, now: float) -> None:
+        """GPU-milli taken on a node (given back when negative)."""
+        book = self.nodes[name]
+        book.pool.advance(now)
+        self._uncount(book)
+        book.allocated += milli
+        self._count(book)
+
+    def _count(self, book: NodeBook, sign: int = 1) -> None:
+        pool, allocated = book.pool, book.allocated
+        pool.allocated += sign * allocated
+        pool.available += sign * (book.offered if book.offered > allocated else allocated)
+        if book.in_service:
+            pool.nodes += sign
+            if 0 < allocated < book.offered:
+                pool.fragmented += sign
+            elif allocated == 0 and book.offered == book.installed:
+                pool.idle += sign
+
+    def _uncount(self, book: NodeBook) -> None:
+        self._count(book, -1)
+
+    def sample_until(self, now: float) -> None:
+        """Take every sample that is due before or at `now`."""
+        while self._next <= now:
+            for pool in self.pools.values():
+                pool.sample(self._next)
+            self._next += self.sample_s
+
+    def end_warm_up(self, now: float) -> None:
+        for pool in self.pools.values():
+            pool.reset(now)
+        self.tenant_milli_s.clear()
+        self._next = now + self.sample_s
+
+    def used(self, placements: Iterable[PodPlacement]) -> tuple[int, int]:
+        """How many nodes and node net groups these places stand on."""
+        nodes = {p.node for p in placements}
+        return len(nodes), len({self.nodes[n].group for n in nodes})
+
+    def finish(self, now: float) -> Mapping[str, PoolBook]:
+        self.sample_until(now)
+        for pool in self.pools.values():
+            pool.advance(now)
+        return self.pools

@@ -1,0 +1,177 @@
+"""The event loop on runs small enough to work out by hand."""
+
+import math
+import random
+
+import pytest
+
+from scheduling.engine.deltas import NodeRemoved, TenantsChanged
+from scheduling.engine.types import Policy, QueueingPolicy, Quota, QuotaMode, Tenant
+from scheduling.simulator.loop import TraceError
+from scheduling.simulator.model import Change, Fault, Settings
+from tests.simulator.runs import arrival, rows, simulation
+
+
+def test_a_job_waits_for_the_end_of_another():
+    out = simulation([arrival("x", 0, 100, pods=2), arrival("y", 10, 50)]).run()
+    assert rows(out) == {"x": (0, 100, "SUCCEEDED"), "y": (100, 150, "SUCCEEDED")}
+    pool = out.pools["H100"]
+    assert pool.milli_s == 16_000 * 100 + 8_000 * 50
+    assert pool.offered_s == 16_000 * 150
+    assert pool.fragmented_s == 0
+
+
+def test_partly_used_nodes_are_integrated_exactly():
+    out = simulation([arrival("x", 10, 30, gpus=3)], nodes=4, settings=Settings(stop_s=100)).run()
+    pool = out.pools["H100"]
+    assert pool.fragmented_s / pool.nodes_s == pytest.approx(30 / 160)
+    assert out.ended_at == 40, "the run rests when nothing can happen any more"
+
+
+def test_bind_delay_and_period_of_cycles():
+    out = simulation([arrival("x", 1, 10)], settings=Settings(cycle_s=5.0, bind_delay_s=2.0)).run()
+    assert rows(out)["x"] == (5, 17, "SUCCEEDED")
+
+
+def test_pods_of_a_service_start_and_end_one_by_one():
+    out = simulation(
+        [arrival("hold", 0, 20), arrival("service", 0, 30, pods=3, gpus=4, gang=False)], nodes=2
+    ).run()
+    found = rows(out)
+    assert found["service"][0] == 20, "its third pod waited for the other job"
+    assert found["service"][1] == 50
+
+
+def test_a_failed_big_job_is_submitted_again():
+    out = simulation([arrival("x", 0, 10, succeeds=False, resubmit_after_s=5)]).run()
+    assert rows(out) == {"x": (0, 10, "FAILED"), "x+": (15, 25, "SUCCEEDED")}
+
+
+def test_an_owner_gives_up_waiting_or_running():
+    out = simulation(
+        [
+            arrival("x", 0, 100, pods=2, cancel_after_s=60),
+            arrival("y", 1, 100, cancel_after_s=30),
+        ]
+    ).run()
+    assert rows(out)["x"] == (0, 60, "CANCELLED")
+    started, ended, state = rows(out)["y"]
+    assert math.isnan(started)
+    assert (ended, state) == (31, "CANCELLED")
+
+
+def test_a_node_fault_throws_work_away_since_the_last_checkpoint():
+    out = simulation(
+        [arrival("x", 0, 100, pods=2)],
+        faults=[Fault(at=70, node="n001", repair_s=10)],
+        settings=Settings(checkpoint_s=30.0, restart_s=5.0),
+    ).run()
+    # 60 s are saved at the fault; from 80 the restart takes 5 s, then the last 40 s are worked.
+    assert rows(out)["x"] == (80, 125, "SUCCEEDED")
+    jobs = out.observer.jobs
+    assert jobs.requeues[0] == 1
+    assert jobs.lost_milli_s[0] == 16_000 * 10
+
+
+def test_one_bad_gpu_takes_only_the_job_that_holds_it():
+    out = simulation(
+        [arrival("x", 0, 100, gpus=4), arrival("y", 0, 100, gpus=4)],
+        nodes=1,
+        faults=[Fault(at=10, node="n000", repair_s=20, device=0)],
+    ).run()
+    ends = sorted(end for _, end, _ in rows(out).values())
+    assert ends == [100, 130]
+
+
+def test_two_faults_of_one_node_are_repaired_one_by_one():
+    out = simulation(
+        [arrival("x", 15, 10, gpus=8)],
+        nodes=1,
+        faults=[
+            Fault(at=0, node="n000", repair_s=20, device=0),
+            Fault(at=10, node="n000", repair_s=30, device=1),
+        ],
+    ).run()
+    assert rows(out)["x"][0] == 40
+
+
+def test_a_quota_change_on_the_timeline_lets_a_job_in():
+    out = simulation(
+        [arrival("x", 0, 10)],
+        quota=4_000,
+        changes=[
+            Change(
+                50,
+                TenantsChanged((Tenant("a"),), (Quota("a", "H100", 8_000, QuotaMode.ISOLATED),)),
+            )
+        ],
+    )
+    # The first book lets tenant a borrow nothing from b's 4 GPUs beyond 8 in all.
+    out = out.run()
+    assert rows(out)["x"][2] == "SUCCEEDED"
+
+
+def test_a_job_larger_than_the_fleet_is_reported_and_the_rest_goes_on():
+    out = simulation([arrival("huge", 0, 10, pods=9), arrival("y", 1, 10)]).run()
+    assert set(out.never) == {"huge"}
+    assert rows(out)["huge"][2] == "FAILED"
+    assert rows(out)["y"] == (1, 11, "SUCCEEDED")
+
+
+@pytest.mark.parametrize(
+    ("jobs", "text"),
+    [
+        ([("x", 5, 1), ("y", 4, 1)], "before its predecessor"),
+        ([("x", 5, -1)], "negative"),
+        ([("x", 5, math.nan)], "negative"),
+    ],
+)
+def test_a_trace_that_cannot_be(jobs, text):
+    with pytest.raises(TraceError, match=text):
+        simulation([arrival(*j) for j in jobs]).run()
+
+
+def test_only_facts_of_policy_tenants_and_nodes_stand_on_the_timeline():
+    with pytest.raises(TraceError, match="NodeRemoved"):
+        simulation([], changes=[Change(1, NodeRemoved("n000"))]).run()
+
+
+def test_the_warm_up_is_left_out():
+    out = simulation(
+        [arrival("x", 0, 100, pods=2)], settings=Settings(warm_up_s=60.0, sample_s=10.0)
+    ).run()
+    pool = out.pools["H100"]
+    assert pool.milli_s == 16_000 * 40
+    assert list(pool.series.at) == [70, 80, 90, 100]
+
+
+def test_cancelling_keeps_what_there_is():
+    many = [arrival(f"j{i:05}", i, 10, gpus=1) for i in range(3000)]
+    out = simulation(many).run(cancelled=lambda: True)
+    assert out.partial
+    assert 0 < len(out.observer.jobs) < 3000
+
+
+@pytest.mark.parametrize("queueing", list(QueueingPolicy))
+def test_two_runs_are_equal_to_the_byte_and_nothing_is_lost(queueing):
+    def once():
+        rng = random.Random(7)
+        t, jobs = 0.0, []
+        for i in range(400):
+            t += rng.expovariate(1 / 20)
+            pods, gpus = rng.choice([(1, 1), (1, 2), (1, 8), (2, 8), (4, 8)])
+            jobs.append(arrival(f"j{i:03}", t, rng.expovariate(1 / 200), pods=pods, gpus=gpus))
+        out = simulation(jobs, nodes=6, policy=Policy(queueing=queueing)).run()
+        columns = out.observer.jobs
+        return (
+            columns.started.tobytes(),
+            columns.ended.tobytes(),
+            columns.nodes.tobytes(),
+            out.pools["H100"].milli_s,
+            out.waiting,
+            sum(columns.state[i] == 1 for i in range(len(columns))),
+        )
+
+    first = once()
+    assert first == once()
+    assert first[-2:] == (0, 400)
