@@ -1,0 +1,87 @@
+"""Query parameters of the lists. A value that cannot be understood is an error, never ignored."""
+
+from typing import Any
+
+import django_filters as filters
+from django.db.models import Q, QuerySet
+
+from scheduling.engine.states import JobState
+from scheduling.engine.types import JobKind
+from scheduling.models import Job, NodeRecord
+from tenants.api.filters import Flag, Moment
+from tenants.models import Tenant
+from tenants.selectors import subtree_ids
+
+MAX_GPUS = 10**9
+
+
+class JobFilter(filters.FilterSet):
+    tenant = filters.CharFilter(
+        method="in_tenant", max_length=63, label="Jobs of this tenant and of all tenants below it."
+    )
+    user = filters.CharFilter(
+        method="of_user", max_length=150, label="Name of the submitter; “me” = you."
+    )
+    cluster = filters.CharFilter("cluster__name", max_length=63, label="Name of a cluster.")
+    state = filters.MultipleChoiceFilter(
+        choices=[(s.value, s.value) for s in JobState], label="May stand several times."
+    )
+    kind = filters.ChoiceFilter(choices=[(k.value, k.value) for k in JobKind])
+    reason = filters.CharFilter("reason", max_length=32, label="Reason code.")
+    gpu_type = filters.CharFilter(
+        method="accepting", max_length=63, label="Jobs that accept this GPU type by name."
+    )
+    min_gpus = filters.NumberFilter(
+        method="at_least", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at least."
+    )
+    submitted_after = Moment("submitted_at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+    submitted_before = Moment("submitted_at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+    q = filters.CharFilter(
+        method="matching", max_length=100, label="Part of the name, or the beginning of the id."
+    )
+
+    class Meta:
+        model = Job
+        fields: list[str] = []
+
+    def in_tenant(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
+        tenant = Tenant.objects.filter(name=name).values_list("id", flat=True).first()
+        return rows.none() if tenant is None else rows.filter(tenant__in=subtree_ids(tenant))
+
+    def of_user(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
+        if name == "me":
+            return rows.filter(user=self.request.user)
+        return rows.filter(user__username=name)
+
+    def accepting(self, rows: QuerySet[Job], _: str, model: str) -> QuerySet[Job]:
+        # A JSON list holds its texts in quotes; SQLite knows no containment of its own.
+        name = model.replace('"', "")
+        return rows.filter(pod_sets__gpu_models__icontains=f'"{name}"').distinct()
+
+    def at_least(self, rows: QuerySet[Job], _: str, gpus: Any) -> QuerySet[Job]:
+        return rows.filter(gpu_milli__gte=int(gpus * 1000))
+
+    def matching(self, rows: QuerySet[Job], _: str, text: str) -> QuerySet[Job]:
+        found = Q(name__icontains=text)
+        digits = text.lower().replace("-", "")
+        if digits and len(digits) <= 32 and all(c in "0123456789abcdef" for c in digits):
+            found |= Q(id__range=_uuids_beginning_with(digits))
+        return rows.filter(found)
+
+
+class NodeFilter(filters.FilterSet):
+    gpu_type = filters.CharFilter("gpu_model", max_length=63)
+    leaf = filters.CharFilter("leaf", max_length=253)
+    spine = filters.CharFilter("spine", max_length=253)
+    zone = filters.CharFilter("zone", max_length=32)
+    schedulable = Flag("schedulable", label="true or false.")
+    q = filters.CharFilter("name", "icontains", max_length=253, label="Part of the name.")
+
+    class Meta:
+        model = NodeRecord
+        fields: list[str] = []
+
+
+def _uuids_beginning_with(digits: str) -> tuple[str, str]:
+    """The smallest and the largest UUID whose hexadecimal form begins with `digits`."""
+    return digits.ljust(32, "0"), digits.ljust(32, "f")

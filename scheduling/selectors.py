@@ -1,0 +1,47 @@
+"""Reads about jobs and clusters, limited to what the user may see."""
+
+import uuid
+from typing import Any
+
+from django.db.models import QuerySet
+
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
+from tenants.errors import NotFound
+from tenants.models import User
+from tenants.permissions import access_of
+
+
+def visible_jobs(user: Any) -> QuerySet[Job]:
+    """Jobs of the tenants the user holds a role in or above; all for operators."""
+    rows = Job.objects.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
+    tenants = access_of(user).visible_tenants()
+    return rows if tenants is None else rows.filter(tenant__in=tenants)
+
+
+def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:
+    """One job; raises NotFound also when the user may not see it."""
+    job = visible_jobs(user).filter(id=job_id).first()
+    if job is None:
+        raise NotFound(f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours.")
+    return job
+
+
+def events_of(job: Job) -> QuerySet[JobEvent]:
+    return JobEvent.objects.filter(job=job)
+
+
+def placements_of(job: Job) -> QuerySet[Placement]:
+    """Where the pods of every attempt went."""
+    return Placement.objects.filter(job=job)
+
+
+def cluster_by_name(name: str) -> Cluster:
+    cluster = Cluster.objects.filter(name=name).first()
+    if cluster is None:
+        names = ", ".join(Cluster.objects.values_list("name", flat=True)[:20]) or "none"
+        raise NotFound(f"There is no cluster “{name}”. Clusters: {names}.")
+    return cluster
+
+
+def nodes_of(cluster: Cluster) -> QuerySet[NodeRecord]:
+    return NodeRecord.objects.filter(cluster=cluster)

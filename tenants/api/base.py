@@ -1,0 +1,134 @@
+"""What all REST views share: strict input, dry runs, preconditions, lists."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from django.db.models import QuerySet
+from rest_framework import exceptions, serializers
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from tenants.api.parsers import StrictJSONParser
+from tenants.api.problems import Problem, bad_header, bad_query, request_id_of
+from tenants.models import User
+
+WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class View(APIView):
+    """A REST view. `query` names the parameters each method takes besides `dry_run`."""
+
+    parser_classes = [StrictJSONParser]
+    query: ClassVar[Mapping[str, frozenset[str]]] = {}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super().initial(request, *args, **kwargs)
+        known = self.known_query(request.method or "")
+        for name, value in request.query_params.items():
+            if name not in known:
+                raise bad_query(name, f"Unknown parameter. Known here: {_listed(known)}.")
+            if "\0" in value:
+                raise bad_query(name, "Contains a NUL character.")
+
+    def known_query(self, method: str) -> frozenset[str]:
+        return self.query.get(method, frozenset()) | (
+            {"dry_run"} if method in WRITES else frozenset()
+        )
+
+    def finalize_response(
+        self, request: Request, response: Response, *args: Any, **kwargs: Any
+    ) -> Response:
+        response = super().finalize_response(request, response, *args, **kwargs)
+        response["X-Request-ID"] = request_id_of(request)
+        # Answers depend on who asks; no proxy may keep them.
+        response.setdefault("Cache-Control", "no-store")
+        return response
+
+    @property
+    def actor(self) -> User:
+        user = self.request.user
+        if not isinstance(user, User):
+            raise exceptions.NotAuthenticated
+        return user
+
+    @property
+    def dry_run(self) -> bool:
+        return self.flag("dry_run")
+
+    def flag(self, name: str) -> bool:
+        text = self.request.query_params.get(name, "false")
+        if text not in ("true", "false"):
+            raise bad_query(name, "Must be “true” or “false”.")
+        return text == "true"
+
+    def body(self, serializer: type[serializers.Serializer[Any]], **kwargs: Any) -> dict[str, Any]:
+        """The validated body; raises a problem that names every wrong field."""
+        bound = serializer(data=self.request.data, **kwargs)
+        bound.is_valid(raise_exception=True)
+        return dict(bound.validated_data)
+
+
+class ListView(View, GenericAPIView[Any]):
+    """GET answers one page of `get_queryset()`, filtered by `filterset_class`."""
+
+    page_order: ClassVar[tuple[str, ...]] = ("id",)
+
+    def known_query(self, method: str) -> frozenset[str]:
+        known = super().known_query(method)
+        if method in ("GET", "HEAD"):
+            filters = getattr(self, "filterset_class", None)
+            known |= {"limit", "cursor"} | set(filters.base_filters if filters else ())
+        return known
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        try:
+            return super().filter_queryset(queryset)
+        except exceptions.ValidationError as error:
+            found: Any = error.detail
+            errors = [
+                {"parameter": name, "detail": str(text)}
+                for name, texts in found.items()
+                for text in texts
+            ]
+            raise Problem(
+                "bad-query", f"{errors[0]['parameter']}: {errors[0]['detail']}", errors
+            ) from None
+
+    def page(self, serializer: type[serializers.BaseSerializer[Any]]) -> Response:
+        rows = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        context = self.get_serializer_context()
+        return self.get_paginated_response(serializer(rows, many=True, context=context).data)
+
+
+def rehearsed(action: str, result: Any, warnings: list[str] | None = None) -> Response:
+    """The answer to `?dry_run=true`: what would be. Nothing was changed."""
+    if isinstance(result, dict) and action == "create":
+        # The identifier of a thing that was not created would lead nowhere.
+        result = {name: value for name, value in result.items() if name != "id"}
+    return Response(
+        {"dry_run": True, "would": action, "result": result, "warnings": warnings or []}
+    )
+
+
+def expected_version(request: Request) -> int:
+    """The version named by `If-Match: "7"`; 0 for `If-None-Match: *` (it must not exist yet)."""
+    match, none_match = request.headers.get("If-Match"), request.headers.get("If-None-Match")
+    if match is None and none_match is None:
+        raise Problem(
+            "precondition-required",
+            "Send `If-Match` with the ETag that GET returned, or `If-None-Match: *` to create.",
+        )
+    if match is None:
+        if (none_match or "").strip() != "*":
+            raise bad_header("If-None-Match", "Only “*” is understood here.")
+        return 0
+    digits = match.strip().removeprefix('"').removesuffix('"')
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+        raise bad_header("If-Match", 'Must be one ETag that GET returned, e.g. "3".')
+    return int(digits)
+
+
+def _listed(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

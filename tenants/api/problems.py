@@ -1,0 +1,234 @@
+"""Every error as an RFC 9457 problem document; the only place that knows HTTP status codes.
+
+A document has `type, title, status, detail, instance, code, errors, request_id`. `errors` names
+each wrong field by a JSON pointer into the body, or the query parameter or header at fault.
+"""
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from django.core.exceptions import (
+    PermissionDenied,
+    RequestDataTooBig,
+    SuspiciousOperation,
+)
+from django.http import Http404, HttpRequest, JsonResponse
+from django.http.request import RawPostDataException, UnreadablePostError
+from django.http.response import HttpResponseBase
+from rest_framework import exceptions
+from rest_framework.response import Response
+
+from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound, Path, Stale
+
+log = logging.getLogger(__name__)
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class Kind(NamedTuple):
+    status: int
+    title: str
+    remedy: str
+
+
+# code → what it means. Also served at /api/v1/problems/{code}, which is each document's `type`.
+KINDS: dict[str, Kind] = {
+    "bad-query": Kind(400, "A query parameter is wrong", "Correct the parameters in `errors`."),
+    "bad-header": Kind(400, "A header is wrong", "Correct the headers named in `errors`."),
+    "bad-request": Kind(400, "The request cannot be read", "Read `detail`."),
+    "not-json": Kind(400, "The body is not valid JSON", "Send one JSON object in UTF-8."),
+    "not-signed-in": Kind(
+        401, "You are not signed in", "Send `Authorization: Bearer kant_…` with an API token."
+    ),
+    "not-allowed": Kind(403, "You may not do this", "Ask a tenant admin or an operator."),
+    "not-found": Kind(
+        404, "No such thing", "It does not exist, or it belongs to a tenant you have no role in."
+    ),
+    "method-not-allowed": Kind(
+        405, "This address does not answer that method", "Use a method named in `Allow`."
+    ),
+    "not-acceptable": Kind(
+        406, "Kant answers in JSON only", "Send `Accept: application/json`, or none."
+    ),
+    "conflict": Kind(
+        409, "The present state forbids it", "Read `detail` for what stands in the way."
+    ),
+    "key-reused": Kind(
+        409,
+        "The Idempotency-Key was used for another request",
+        "Use a new key for a new request; repeat the very same request to get its answer again.",
+    ),
+    "key-in-flight": Kind(
+        409, "The first request with this Idempotency-Key is not answered yet", "Repeat it later."
+    ),
+    "stale": Kind(
+        412, "Somebody changed it since you read it", "Read it again, then decide again."
+    ),
+    "too-large": Kind(413, "The body is too large", "Send at most 2.5 MB."),
+    "unsupported-media-type": Kind(
+        415, "The body must be JSON", "Send `Content-Type: application/json`."
+    ),
+    "invalid": Kind(422, "Some fields are wrong", "Correct the fields named in `errors`."),
+    "ExceedsCapacity": Kind(
+        422, "The cluster is too small for this job", "Ask for less, or for another GPU type."
+    ),
+    "NoMatchingGpuType": Kind(
+        422, "The cluster has none of these GPU types", "Choose a GPU type that the cluster has."
+    ),
+    "precondition-required": Kind(
+        428,
+        "Say which version you change",
+        "Send `If-Match` with the ETag of a GET, or `If-None-Match: *` to create.",
+    ),
+    "throttled": Kind(429, "Too many requests", "Wait as `Retry-After` says."),
+    "server-error": Kind(
+        500, "Kant failed", "Nothing was changed. Report `request_id` to the operators."
+    ),
+}
+_STATUS_CODES = {
+    400: "bad-request",
+    401: "not-signed-in",
+    403: "not-allowed",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    413: "too-large",
+    415: "unsupported-media-type",
+    429: "throttled",
+}
+_DOMAIN_CODES: dict[type[DomainError], str] = {
+    Invalid: "invalid",
+    NotAllowed: "not-allowed",
+    NotFound: "not-found",
+    Conflict: "conflict",
+    Stale: "stale",
+}
+
+
+class Problem(exceptions.APIException):
+    """An error that only exists in HTTP: a bad header, a missing precondition."""
+
+    def __init__(self, code: str, detail: str, errors: Sequence[Mapping[str, str]] = ()) -> None:
+        super().__init__(detail, code)
+        self.status_code = KINDS[code].status
+        self.code = code
+        self.errors = list(errors)
+
+
+def bad_query(parameter: str, detail: str) -> Problem:
+    return Problem("bad-query", detail, [{"parameter": parameter, "detail": detail}])
+
+
+def bad_header(header: str, detail: str) -> Problem:
+    return Problem("bad-header", detail, [{"header": header, "detail": detail}])
+
+
+def pointer(path: Path) -> str:
+    """RFC 6901: "" is the whole document."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def request_id_of(request: Any) -> str:
+    """The identifier of a request, made when first asked for."""
+    inner = getattr(request, "_request", request)
+    if not hasattr(inner, "kant_request_id"):
+        inner.kant_request_id = uuid.uuid4().hex
+    return str(inner.kant_request_id)
+
+
+def document(
+    request: Any, code: str, detail: str, errors: Sequence[Mapping[str, str]] = (), **extra: Any
+) -> dict[str, Any]:
+    kind = KINDS[code] if code in KINDS else KINDS["invalid"]
+    return {
+        "type": f"/api/v1/problems/{code}",
+        "title": kind.title,
+        "status": kind.status,
+        "detail": detail,
+        "instance": request.path,
+        "code": code,
+        "errors": list(errors),
+        "request_id": request_id_of(request),
+        **extra,
+    }
+
+
+def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
+    """DRF's hook: any exception of a REST view becomes a problem document, never a page."""
+    request = context["request"]
+    body = _described(exc, request)
+    response = Response(body, status=body["status"], content_type=CONTENT_TYPE)
+    for name, attribute in (("WWW-Authenticate", "auth_header"), ("Retry-After", "wait")):
+        value = getattr(exc, attribute, None)
+        if value is not None:
+            response[name] = str(value)
+    if isinstance(exc, Stale):
+        response["ETag"] = f'"{exc.current_version}"'
+    return response
+
+
+def _described(exc: Exception, request: Any) -> dict[str, Any]:
+    match exc:
+        case DomainError():
+            code = exc.code if exc.code in KINDS else _domain_code(exc)
+            errors = [{"pointer": pointer(e.path), "detail": e.detail} for e in exc.errors]
+            extra = (
+                {"current_version": exc.current_version, "current": exc.current}
+                if isinstance(exc, Stale)
+                else {}
+            )
+            return document(request, code, exc.detail, errors, **extra)
+        case Problem():
+            return document(request, exc.code, str(exc.detail), exc.errors)
+        case exceptions.ValidationError():
+            errors = [{"pointer": pointer(p), "detail": d} for p, d in _leaves(exc.detail)]
+            where = (
+                f"{errors[0]['pointer'][1:].replace('/', '.')}: " if errors[0]["pointer"] else ""
+            )
+            return document(request, "invalid", where + errors[0]["detail"], errors)
+        case exceptions.APIException():
+            code = _STATUS_CODES.get(exc.status_code, "bad-request")
+            return document(request, code, f"{exc.detail} {KINDS[code].remedy}")
+        case Http404():
+            return document(request, "not-found", KINDS["not-found"].remedy)
+        case PermissionDenied():
+            return document(request, "not-allowed", KINDS["not-allowed"].remedy)
+        case RequestDataTooBig():
+            return document(request, "too-large", KINDS["too-large"].remedy)
+        case SuspiciousOperation() | UnreadablePostError() | RawPostDataException():
+            return document(request, "bad-request", f"The request cannot be read: {exc}")
+        case _:
+            log.exception("request %s failed", request_id_of(request), exc_info=exc)
+            return document(request, "server-error", KINDS["server-error"].remedy)
+
+
+def _domain_code(exc: DomainError) -> str:
+    return next(code for kind, code in _DOMAIN_CODES.items() if isinstance(exc, kind))
+
+
+def _leaves(detail: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
+    """Flatten DRF's nested error detail to (path, sentence)."""
+    if isinstance(detail, Mapping):
+        for key, value in detail.items():
+            here = path if key == "non_field_errors" else (*path, key)
+            yield from _leaves(value, here)
+    elif isinstance(detail, list):
+        for index, value in enumerate(detail):
+            # A list of sentences belongs to its field; a list of mappings to a list of items.
+            nested = isinstance(value, Mapping | list)
+            yield from _leaves(value, (*path, index) if nested else path)
+    else:
+        yield path, str(detail)
+
+
+# --- errors that no REST view has seen ----------------------------------------------------------
+def not_found(request: HttpRequest) -> HttpResponseBase:
+    """The answer below /api/ to an address that does not exist."""
+    body = document(
+        request,
+        "not-found",
+        f"There is nothing at {request.path}. GET /api/v1/openapi.json lists what there is.",
+    )
+    return JsonResponse(body, status=404, content_type=CONTENT_TYPE)

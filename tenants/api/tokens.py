@@ -1,0 +1,94 @@
+"""REST for one's own account: who am I, and API tokens."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants import selectors
+from tenants.api.base import ListView, View, rehearsed
+from tenants.api.fields import Serializer, Text
+from tenants.api.idempotency import idempotent
+from tenants.models import ApiToken
+from tenants.services.tokens import create_token, revoke_token
+
+
+class MembershipOutput(serializers.Serializer[Any]):
+    tenant = serializers.CharField(source="tenant.name")
+    role = serializers.CharField()
+
+
+class MeOutput(serializers.Serializer[Any]):
+    username = serializers.CharField()
+    name = serializers.CharField()
+    email = serializers.CharField()
+    is_operator = serializers.BooleanField()
+    memberships = MembershipOutput(many=True)
+
+
+class TokenInput(Serializer):
+    name = Text(max_length=100)
+    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+
+
+class TokenOutput(serializers.Serializer[ApiToken]):
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    prefix = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
+
+
+class NewTokenOutput(TokenOutput):
+    secret = serializers.CharField(
+        allow_null=True,
+        help_text="Shown once; null when the answer is replayed. Kant keeps only a hash of it.",
+    )
+
+
+class MeView(View):
+    """The account the request acts as, and its roles."""
+
+    def get(self, _request: Request) -> Response:
+        user = self.actor
+        account = {
+            "username": user.get_username(),
+            "name": user.get_full_name(),
+            "email": user.email,
+            "is_operator": user.is_operator,
+            "memberships": selectors.memberships_of(user),
+        }
+        return Response(MeOutput(account).data)
+
+
+class TokensView(ListView):
+    """One's own API tokens, the newest first; the secret is not among what can be read."""
+
+    page_order = ("-id",)
+    serializer_class = TokenOutput
+
+    def get_queryset(self) -> QuerySet[ApiToken]:
+        return selectors.tokens_of(self.actor)
+
+    def get(self, _request: Request) -> Response:
+        return self.page(TokenOutput)
+
+    @idempotent(forget="secret")
+    def post(self, _request: Request) -> Response:
+        given = self.body(TokenInput)
+        token, secret = create_token(
+            self.actor, given["name"], expires_at=given.get("expires_at"), dry_run=self.dry_run
+        )
+        if self.dry_run:
+            return rehearsed("create", TokenOutput(token).data)
+        return Response({**TokenOutput(token).data, "secret": secret}, status=201)
+
+
+class TokenView(View):
+    def delete(self, _request: Request, token_id: int) -> Response:
+        revoke_token(self.actor, token_id, dry_run=self.dry_run)
+        return rehearsed("delete", None) if self.dry_run else Response(status=204)

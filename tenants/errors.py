@@ -1,0 +1,90 @@
+"""What can be wrong with a use case. Services raise these; REST and pages render them.
+
+None of them knows HTTP. Each says what is wrong and what to do about it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Path = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One wrong field: its path in the submitted document and a sentence with the remedy."""
+
+    path: Path
+    detail: str
+
+    @property
+    def field(self) -> str:
+        """The path with dots, as forms name their fields: `pod_sets.0.gpus`."""
+        return ".".join(str(part) for part in self.path)
+
+
+class DomainError(Exception):
+    """Base of all. `code` is a stable name for programs, `detail` a sentence for people."""
+
+    code = "error"
+
+    def __init__(
+        self, detail: str, *, code: str | None = None, errors: Sequence[FieldError] = ()
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.code = code or type(self).code
+        self.errors = tuple(errors)
+
+    @property
+    def by_field(self) -> dict[str, list[str]]:
+        """{dotted field: sentences}, what a form needs."""
+        found: dict[str, list[str]] = {}
+        for error in self.errors:
+            found.setdefault(error.field, []).append(error.detail)
+        return found
+
+
+class Invalid(DomainError):
+    """Values that are wrong in themselves or together; nothing was changed."""
+
+    code = "invalid"
+
+    @classmethod
+    def field(cls, field: str, detail: str, *, code: str | None = None) -> "Invalid":
+        return cls(detail, code=code, errors=[FieldError((field,), detail)])
+
+    @classmethod
+    def fields(cls, errors: Sequence[FieldError], *, code: str | None = None) -> "Invalid":
+        first = errors[0]
+        more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+        return cls(f"{first.field}: {first.detail}{more}", code=code, errors=errors)
+
+
+class NotFound(DomainError):
+    """It does not exist, or the caller may not know that it does."""
+
+    code = "not-found"
+
+
+class NotAllowed(DomainError):
+    """The caller may see it but not do this."""
+
+    code = "not-allowed"
+
+
+class Conflict(DomainError):
+    """The state of things forbids it now; the detail names what stands in the way."""
+
+    code = "conflict"
+
+
+class Stale(DomainError):
+    """Somebody was faster. `current_version` and `current` are what is there now."""
+
+    code = "stale"
+
+    def __init__(self, detail: str, *, current_version: int, current: Any = None) -> None:
+        super().__init__(detail)
+        self.current_version = current_version
+        self.current = current

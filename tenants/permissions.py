@@ -1,0 +1,80 @@
+"""Who may do what: pure functions of a user's memberships and the tenant tree.
+
+A membership holds for its tenant and all tenants below. Operators may do everything. What a user
+may not see does not exist for them: callers answer NotFound, not NotAllowed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tenants.models import Membership, Role, Tenant, User
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser
+
+_STRENGTH: dict[str, int] = {Role.VIEWER: 1, Role.ENGINEER: 2, Role.TENANT_ADMIN: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The rights of one user, as of one instant. Tenants are named by their primary key."""
+
+    user_id: int
+    operator: bool
+    parents: Mapping[int, int | None]
+    roles: Mapping[int, str]
+
+    def role_in(self, tenant_id: int | None) -> str | None:
+        """The strongest role that holds in a tenant, own or inherited; None = no access."""
+        held = [self.roles[t] for t in lineage(self.parents, tenant_id) if t in self.roles]
+        return max(held, key=lambda role: _STRENGTH[role], default=None)
+
+    def may_view(self, tenant_id: int) -> bool:
+        return self.operator or self.role_in(tenant_id) is not None
+
+    def may_submit(self, tenant_id: int) -> bool:
+        return self.operator or self.role_in(tenant_id) in (Role.ENGINEER, Role.TENANT_ADMIN)
+
+    def may_cancel(self, tenant_id: int, submitter_id: int | None) -> bool:
+        """Engineers cancel their own jobs, tenant admins all jobs of their tenants."""
+        return self.may_administer(tenant_id) or (
+            submitter_id == self.user_id and self.may_submit(tenant_id)
+        )
+
+    def may_administer(self, tenant_id: int) -> bool:
+        """Members, title, and tenants below it."""
+        return self.operator or self.role_in(tenant_id) == Role.TENANT_ADMIN
+
+    def may_administer_from_above(self, tenant_id: int) -> bool:
+        """What a tenant may not grant itself: quota, weight, its place in the tree, its end."""
+        return self.operator or self.role_in(self.parents.get(tenant_id)) == Role.TENANT_ADMIN
+
+    def visible_tenants(self) -> frozenset[int] | None:
+        """Primary keys of the tenants this user may see; None = all of them."""
+        if self.operator:
+            return None
+        return frozenset(t for t in self.parents if self.role_in(t) is not None)
+
+
+def lineage(parents: Mapping[int, int | None], tenant_id: int | None) -> Iterator[int]:
+    """A tenant, its parent, … up to the root. Ends even if the tree were damaged."""
+    seen: set[int] = set()
+    while tenant_id is not None and tenant_id not in seen:
+        seen.add(tenant_id)
+        yield tenant_id
+        tenant_id = parents.get(tenant_id)
+
+
+def access_of(user: "User | AnonymousUser") -> Access:
+    """Read the rights of a user: two queries, none for operators."""
+    if not isinstance(user, User) or not user.is_active:
+        return Access(0, False, {}, {})
+    if user.is_operator:
+        return Access(user.pk, True, {}, {})
+    return Access(
+        user.pk,
+        False,
+        dict(Tenant.objects.order_by().values_list("id", "parent_id")),
+        dict(Membership.objects.filter(user=user).order_by().values_list("tenant_id", "role")),
+    )

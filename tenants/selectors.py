@@ -1,0 +1,87 @@
+"""Reads across tenants. Everything returned here is limited to what the user may see."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from django.db.models import Q, QuerySet
+
+from tenants.errors import NotFound
+from tenants.models import ApiToken, AuditRecord, GpuType, Membership, Quota, Tenant, User
+from tenants.permissions import Access, access_of, lineage
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import AnonymousUser
+
+    Viewer = User | AnonymousUser
+
+
+def visible_tenants(user: "Viewer") -> QuerySet[Tenant]:
+    """Tenants the user holds a role in or above; all for operators."""
+    return _limited(Tenant.objects.select_related("parent"), access_of(user), "id")
+
+
+def tenant_by_name(access: Access, name: str) -> Tenant:
+    """One tenant by name; raises NotFound also when the user may not see it."""
+    tenant = Tenant.objects.select_related("parent").filter(name=name).first()
+    if tenant is None or not access.may_view(tenant.pk):
+        raise NotFound(
+            f"There is no tenant “{name}” that you may see. GET /api/v1/tenants lists yours."
+        )
+    return tenant
+
+
+def gpu_type_by_name(name: str) -> GpuType:
+    gpu_type = GpuType.objects.filter(name=name).first()
+    if gpu_type is None:
+        raise NotFound(f"There is no GPU type “{name}”. {known_gpu_types_hint()}")
+    return gpu_type
+
+
+def known_gpu_types_hint(limit: int = 20) -> str:
+    names = list(GpuType.objects.values_list("name", flat=True)[: limit + 1])
+    if not names:
+        return "No GPU types are known yet; an operator adds them with POST /api/v1/gpu-types."
+    more = ", …" if len(names) > limit else ""
+    return f"Known GPU types: {', '.join(names[:limit])}{more}."
+
+
+def visible_quotas(user: "Viewer") -> QuerySet[Quota]:
+    return _limited(Quota.objects.select_related("tenant", "gpu_type"), access_of(user), "tenant")
+
+
+def visible_audit_records(user: "Viewer") -> QuerySet[AuditRecord]:
+    """Operators see all; tenant admins what concerns their tenants and those below."""
+    access = access_of(user)
+    records = AuditRecord.objects.select_related("tenant")
+    if access.operator:
+        return records
+    return records.filter(tenant__in=[t for t in access.parents if access.may_administer(t)])
+
+
+def members_of(tenant: Tenant) -> QuerySet[Membership]:
+    """Members of exactly this tenant; those of its ancestors act here too."""
+    return Membership.objects.filter(tenant=tenant).select_related("user", "tenant")
+
+
+def memberships_of(user: User) -> QuerySet[Membership]:
+    return Membership.objects.filter(user=user).select_related("tenant").order_by("tenant__name")
+
+
+def tokens_of(user: User) -> QuerySet[ApiToken]:
+    return ApiToken.objects.filter(user=user)
+
+
+def parents_by_id() -> dict[int, int | None]:
+    """The whole tree, {tenant: its parent}, as primary keys."""
+    return dict(Tenant.objects.order_by().values_list("id", "parent_id"))
+
+
+def subtree_ids(tenant_id: int, parents: Mapping[int, int | None] | None = None) -> set[int]:
+    """A tenant and every tenant below it, as primary keys."""
+    tree = parents_by_id() if parents is None else parents
+    return {t for t in tree if tenant_id in lineage(tree, t)} | {tenant_id}
+
+
+def _limited(rows: QuerySet, access: Access, field: str) -> QuerySet:  # type: ignore[type-arg]
+    visible = access.visible_tenants()
+    return rows if visible is None else rows.filter(Q(**{f"{field}__in": visible}))

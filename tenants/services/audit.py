@@ -1,0 +1,32 @@
+"""The audit trail: written in the same transaction as the change it tells of."""
+
+from typing import Any
+
+from tenants.models import AuditRecord, Tenant, User
+
+PAGE, API, COMMAND = SOURCES = ("page", "api", "command")
+
+
+def record(
+    actor: User,
+    action: str,
+    subject: str,
+    *,
+    tenant: Tenant | None = None,
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+    reason: str = "",
+    source: str,
+) -> AuditRecord:
+    """Append one record. `source` is one of SOURCES; `before`/`after` are JSON documents."""
+    return AuditRecord.objects.create(
+        actor=actor,
+        actor_name=actor.get_username(),
+        action=action,
+        tenant=tenant,
+        subject=subject[:200],
+        before=before,
+        after=after,
+        reason=reason,
+        source=source,
+    )

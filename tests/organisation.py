@@ -1,0 +1,69 @@
+"""A small organisation for tests of REST and pages: a tenant tree, one person in each role.
+
+ml ── vision ── vision-lab          law (a foreign tenant)
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rest_framework.test import APIClient
+
+from scheduling.models import Cluster, NodeRecord
+from tenants.models import GpuType, Membership, Role, Tenant, User
+from tenants.services.tokens import create_token
+
+
+@dataclass
+class Organisation:
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+    users: dict[str, User] = field(default_factory=dict)
+    gpu_types: dict[str, GpuType] = field(default_factory=dict)
+    cluster: Any = None
+
+    def client(self, who: str, **headers: str) -> APIClient:
+        """A REST client that acts as a user by a real token."""
+        client = APIClient(headers={"Accept": "application/json", **headers})
+        client.credentials(
+            HTTP_AUTHORIZATION=f"Bearer {create_token(self.users[who], 'test').secret}"
+        )
+        return client
+
+
+ROLES = {
+    "root": {"ml": Role.TENANT_ADMIN},  # tenant admin of ml and below
+    "ada": {"vision": Role.TENANT_ADMIN},
+    "eve": {"vision": Role.ENGINEER},
+    "joe": {"vision": Role.ENGINEER},
+    "vic": {"vision": Role.VIEWER},
+    "lex": {"law": Role.TENANT_ADMIN},
+}
+
+
+def build(nodes: int = 4) -> Organisation:
+    """The organisation and a cluster of `nodes` nodes with 8 H100 each and 2 with 4 A100."""
+    org = Organisation()
+    for name, parent in (("ml", None), ("vision", "ml"), ("vision-lab", "vision"), ("law", None)):
+        org.tenants[name] = Tenant.objects.create(
+            name=name, title=name.title(), parent=org.tenants.get(parent or "")
+        )
+    org.users["ops"] = User.objects.create_user("ops", password="x", is_operator=True)
+    for name, roles in ROLES.items():
+        org.users[name] = User.objects.create_user(name, password="x")
+        for tenant, role in roles.items():
+            Membership.objects.create(user=org.users[name], tenant=org.tenants[tenant], role=role)
+    for name in ("H100", "A100", "T4"):
+        org.gpu_types[name] = GpuType.objects.create(name=name, memory_mib=81920)
+    org.cluster = Cluster.objects.create(
+        name="demo", title="Demo", access={"server": "http://127.0.0.1:1"}
+    )
+    NodeRecord.objects.bulk_create(
+        [_node(org.cluster, f"h{i:03}", "H100", 8, f"leaf-{i // 2}") for i in range(nodes)]
+        + [_node(org.cluster, f"a{i:03}", "A100", 4, "leaf-a") for i in range(2)]
+    )
+    return org
+
+
+def _node(cluster: Cluster, name: str, model: str, gpus: int, leaf: str) -> NodeRecord:
+    return NodeRecord(
+        cluster=cluster, name=name, gpu_model=model, gpus=gpus, healthy_gpus=gpus, leaf=leaf
+    )

@@ -1,0 +1,202 @@
+"""POST /api/v1/jobs: what is accepted, what is stored, what is refused and how."""
+
+import pytest
+
+from scheduling.models import Job, JobEvent, NodeRecord
+from tenants.models import Tenant
+
+URL = "/api/v1/jobs"
+HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
+
+
+@pytest.fixture
+def eve(org):
+    return org.client("eve")
+
+
+@pytest.fixture
+def rings(monkeypatch):
+    heard = []
+    monkeypatch.setattr("scheduling.services.jobs.ring", heard.append)
+    return heard
+
+
+def test_short_form_becomes_one_pod_set(org, eve, rings, django_capture_on_commit_callbacks):
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = eve.post(URL, {**HELLO, "replicas": 2}, format="json")
+    assert answer.status_code == 201, answer.json()
+    body = answer.json()
+    assert answer["Location"].endswith(f"/api/v1/jobs/{body['id']}")
+    assert (body["state"], body["reason"], body["gpus"]) == ("PENDING", "PendingEvaluation", 16)
+    assert body["user"] == "eve"
+    assert body["pod_sets"][0]["count"] == 2
+    assert body["pod_sets"][0]["gpu_types"] == ["H100"]
+    job = Job.objects.get(id=body["id"])
+    assert [e.kind for e in JobEvent.objects.filter(job=job)] == ["SUBMITTED"]
+    assert rings == [org.cluster.pk]
+    assert eve.get(answer["Location"]).json() == body
+
+
+def test_several_pod_sets_with_all_fields(eve):
+    document = {
+        "name": "pretrain",
+        "tenant": "vision-lab",
+        "cluster": "demo",
+        "kind": "training",
+        "priority": 5,
+        "gang": True,
+        "preemptible": False,
+        "declared_s": 3600,
+        "strategy": "binpack",
+        "labels": {"team": "a"},
+        "pod_sets": [
+            {
+                "name": "worker",
+                "count": 2,
+                "min_count": 1,
+                "gpu_types": ["H100", "A100"],
+                "gpus": 4,
+                "cpu_milli": 8000,
+                "memory_mib": 65536,
+                "nics": 1,
+                "node_selector": {"kubernetes.io/os": "linux"},
+                "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
+                "required_level": "spine",
+                "preferred_level": "leaf",
+                "max_per_node": 1,
+                "image": "registry.example/train:1",
+                "command": ["python", "train.py"],
+                "env": {"EPOCHS": "3"},
+                "annotations": {"sim.kant.io/run-seconds": "5"},
+            },
+            {"name": "launcher", "gpus": 0, "cpu_milli": 1000},
+            {"name": "share", "gpu_type": "A100", "gpus": 1, "gpu_milli": 250},
+        ],
+    }
+    answer = eve.post(URL, document, format="json")
+    assert answer.status_code == 201, answer.json()
+    body = answer.json()
+    assert body["gpus"] == 8.25
+    assert [s["name"] for s in body["pod_sets"]] == ["worker", "launcher", "share"]
+    worker = body["pod_sets"][0]
+    for name, value in document["pod_sets"][0].items():
+        if name != "tolerations":
+            assert worker[name] == value
+    assert worker["tolerations"] == [
+        {"key": "gpu", "operator": "Exists", "value": "", "effect": "NoSchedule"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"gpu_type": "H1000"}, "/gpu_type"),
+        ({"gpus": -1}, "/gpus"),
+        ({"gpus": 10**30}, "/gpus"),
+        ({"gpus": "8"}, "/gpus"),
+        ({"gpus": 1.5}, "/gpus"),
+        ({"gpus": True}, "/gpus"),
+        ({"gpus": 0}, "/gpus"),
+        ({"gpus": 2, "gpu_milli": 500}, "/gpu_milli"),
+        ({"replicas": 0}, "/replicas"),
+        ({"replicas": 2, "count": 2}, "/count"),
+        ({"min_count": 2}, "/min_count"),
+        ({"name": "Not A Slug"}, "/name"),
+        ({"name": "x" * 5000}, "/name"),
+        ({"name": None}, "/name"),
+        ({"gpu": 8}, "/gpu"),
+        ({"kind": "dance"}, "/kind"),
+        ({"strategy": "dance"}, "/strategy"),
+        ({"required_level": "galaxy"}, "/required_level"),
+        ({"cluster": "nowhere"}, "/cluster"),
+        ({"labels": {"bad key!": "x"}}, "/labels/bad key!"),
+        ({"labels": {"a/b": "x" * 64}}, "/labels/a~1b"),
+        ({"labels": {"a": {"b": 1}}}, "/labels/a"),
+        ({"env": {"1=2": "x"}}, "/env/1=2"),
+        ({"pod_sets": []}, "/gpu_type"),
+        ({"tolerations": [{"operator": "Equal"}]}, "/tolerations/0/key"),
+        ({"declared_s": 0}, "/declared_s"),
+        ({"command": "rm"}, "/command"),
+    ],
+)
+def test_a_wrong_field_is_named(eve, change, pointer):
+    answer = eve.post(URL, {**HELLO, **change}, format="json")
+    problem = answer.json()
+    assert answer.status_code == 422, problem
+    assert answer["Content-Type"] == "application/problem+json"
+    assert pointer in [e["pointer"] for e in problem["errors"]], problem
+    assert problem["request_id"] == answer["X-Request-ID"]
+    assert not Job.objects.exists()
+
+
+def test_faults_in_a_pod_set_carry_its_place(eve):
+    document = {
+        "name": "x",
+        "tenant": "vision",
+        "pod_sets": [
+            {"name": "a", "gpus": 1},
+            {"name": "a", "gpus": 1, "gpu_type": "nope", "tolerations": [{"effect": "x"}]},
+        ],
+    }
+    answer = eve.post(URL, document, format="json")
+    assert [e["pointer"] for e in answer.json()["errors"]] == ["/pod_sets/1/tolerations/0/effect"]
+    document["pod_sets"][1]["tolerations"] = []
+    answer = eve.post(URL, document, format="json")
+    assert [e["pointer"] for e in answer.json()["errors"]] == ["/pod_sets/1/name"]
+    document["pod_sets"][1]["name"] = "b"
+    answer = eve.post(URL, document, format="json")
+    assert [e["pointer"] for e in answer.json()["errors"]] == ["/pod_sets/1/gpu_type"]
+    assert "Known GPU types: A100, H100, T4." in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"gpus": 9}, "ExceedsCapacity"),
+        ({"replicas": 5}, "ExceedsCapacity"),
+        ({"gpu_type": "T4", "gpus": 1}, "NoMatchingGpuType"),
+        ({"gpu_type": None, "gpu_types": ["A100"], "gpus": 8}, "ExceedsCapacity"),
+        ({"gpu_type": None, "replicas": 6}, "ExceedsCapacity"),
+    ],
+)
+def test_what_the_cluster_can_never_hold_is_refused_at_once(eve, change, code):
+    answer = eve.post(URL, {**HELLO, **change}, format="json")
+    assert answer.status_code == 422
+    assert answer.json()["code"] == code
+    assert "demo" in answer.json()["detail"]
+
+
+def test_what_may_fit_in_time_is_accepted(eve):
+    for change in ({"replicas": 5, "gang": False}, {"replicas": 6, "min_count": 4}):
+        assert eve.post(URL, {**HELLO, **change}, format="json").status_code == 201
+    NodeRecord.objects.all().delete()
+    assert eve.post(URL, {**HELLO, "replicas": 500}, format="json").status_code == 201
+
+
+def test_tenants(org, eve):
+    foreign = eve.post(URL, {**HELLO, "tenant": "law"}, format="json")
+    missing = eve.post(URL, {**HELLO, "tenant": "nobody"}, format="json")
+    assert (foreign.status_code, missing.status_code) == (404, 404)
+    assert foreign.json()["detail"].replace("law", "nobody") == missing.json()["detail"]
+    assert org.client("vic").post(URL, HELLO, format="json").status_code == 403
+    Tenant.objects.filter(name="vision").update(is_active=False)
+    assert eve.post(URL, HELLO, format="json").status_code == 409
+
+
+def test_a_dry_run_says_what_would_be_and_changes_nothing(eve, org):
+    answer = eve.post(f"{URL}?dry_run=true", HELLO, format="json")
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["dry_run"], body["would"]) == (True, "create")
+    assert body["result"]["gpus"] == 8
+    assert "id" not in body["result"]
+    assert not Job.objects.exists()
+    assert not JobEvent.objects.exists()
+    refused = org.client("vic").post(f"{URL}?dry_run=true", HELLO, format="json")
+    assert refused.status_code == 403
+    assert eve.post(f"{URL}?dry_run=maybe", HELLO, format="json").status_code == 400
+
+
+def test_submission_costs_few_queries(eve, django_assert_max_num_queries):
+    with django_assert_max_num_queries(14):
+        eve.post(URL, HELLO, format="json")
