@@ -3,3 +3,6 @@ from django.apps import AppConfig
 
 class KantConfig(AppConfig):
     name = "kant"
+
+    def ready(self) -> None:
+        from kant import checks  # noqa: F401  registers the system checks

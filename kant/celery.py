@@ -1,11 +1,37 @@
-"""The Celery application and its one schedule: the ticks."""
+"""The Celery application, its queues, and its one schedule: the ticks.
+
+Every scheduler process hears every doorbell and every tick (a broadcast), because only the one
+that leads a cluster can act on it, and a standby finds a free lease by being asked.
+"""
 
 import os
 
 from celery import Celery
+from django.conf import settings
+from kombu import Queue
+from kombu.common import Broadcast
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
 app = Celery("kant")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
+
+
+@app.on_after_configure.connect
+def _queues_and_ticks(sender: Celery, **_: object) -> None:
+    sender.conf.task_queues = (Queue("work"), Broadcast("sched"))
+    # A tick that waited a whole period is worth nothing: the next one is there.
+    cycle, sample = settings.KANT_CYCLE_SECONDS, settings.KANT_SAMPLE_SECONDS
+    sender.conf.beat_schedule = {
+        "cycle": {
+            "task": "scheduling.tasks.tick",
+            "schedule": cycle,
+            "options": {"expires": cycle},
+        },
+        "sample": {
+            "task": "metrics.tasks.record_samples",
+            "schedule": sample,
+            "options": {"expires": sample},
+        },
+    }

@@ -1,0 +1,88 @@
+"""System checks: combinations of settings that cannot work are refused, each with its remedy."""
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, register
+from django.db import connections
+from django.db.utils import DatabaseError
+
+from kant.demo import DEMO_DOMAIN
+from tenants.models import User
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
+
+
+@register()
+def backends(**_: Any) -> list[CheckMessage]:
+    """What the parts of Kant share must be reachable from all of its processes."""
+    found: list[CheckMessage] = []
+    memory = settings.CELERY_BROKER_URL.startswith("memory:")
+    sqlite = settings.DATABASES["default"]["ENGINE"].endswith("sqlite3")
+    if not settings.EMBEDDED and memory:
+        found.append(
+            Error(
+                "The broker is in memory, but Kant runs as several processes.",
+                hint="Set REDIS_URL or CELERY_BROKER_URL, e.g. redis://localhost:6379/0.",
+                id="kant.E001",
+            )
+        )
+    if not settings.EMBEDDED and sqlite:
+        found.append(
+            Error(
+                "The database is SQLite, but Kant runs as several processes.",
+                hint="Set DATABASE_URL, e.g. postgres://kant@localhost/kant.",
+                id="kant.E002",
+            )
+        )
+    if memory and settings.CACHES["default"]["BACKEND"].endswith("RedisCache"):
+        found.append(
+            Error(
+                "The cache is Redis, but the broker is in memory.",
+                hint="Leave CELERY_BROKER_URL unset to use Redis for both.",
+                id="kant.E003",
+            )
+        )
+    return found
+
+
+@register()
+def loopback_only(**_: Any) -> list[CheckMessage]:
+    """The embedded mode has demo accounts with known passwords: nobody else may reach it."""
+    public = [host for host in settings.ALLOWED_HOSTS if host not in LOOPBACK]
+    if not settings.EMBEDDED or not public:
+        return []
+    return [
+        Error(
+            f"The embedded mode, with its demo accounts, would answer for {', '.join(public)}.",
+            hint="Unset KANT_ALLOWED_HOSTS, or set KANT_EMBEDDED=false and configure a database "
+            "and a broker.",
+            id="kant.E004",
+        )
+    ]
+
+
+@register(Tags.database)
+def no_demo_accounts(databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Demo accounts that came along in a copied database must not be able to sign in."""
+    if settings.EMBEDDED or not databases or "default" not in databases:
+        return []
+    try:
+        if User._meta.db_table not in connections["default"].introspection.table_names():
+            return []
+        names = list(
+            User.objects.filter(is_active=True, email__endswith=f"@{DEMO_DOMAIN}").values_list(
+                "username", flat=True
+            )
+        )
+    except DatabaseError:
+        return []
+    if not names:
+        return []
+    return [
+        Error(
+            f"Demo accounts with known passwords are active: {', '.join(sorted(names))}.",
+            hint="Deactivate or delete them; they are for the embedded mode only.",
+            id="kant.E005",
+        )
+    ]

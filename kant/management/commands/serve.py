@@ -1,0 +1,115 @@
+"""`manage.py serve`: all of Kant in one process, on loopback, with its own cluster beside it."""
+
+import os
+import socket
+import tempfile
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+from django.core.management import call_command
+from django.core.management.base import BaseCommand, CommandError
+
+from kant import demo
+from kant.celery import app
+from kant.embedded import Background, ClusterProcess, stop_when_cluster_ends
+from scheduling.services.cycle import scheduler
+
+HOST = "127.0.0.1"
+
+
+class Command(BaseCommand):
+    help = "Run Kant on this machine with an embedded cluster: web, scheduler and ticks."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--port", type=int, default=8000, help="port of the pages and of REST")
+        parser.add_argument(
+            "--fleet",
+            default="demo",
+            help="demo, paper, large, openb:<csv> or an inventory file (YAML)",
+        )
+
+    def handle(self, *_: Any, port: int, fleet: str, **__: Any) -> None:
+        if not settings.EMBEDDED:
+            raise CommandError(
+                "serve is the embedded mode; KANT_EMBEDDED is false. Start web, scheduler and beat "
+                "as docs/operator-guide.md shows."
+            )
+        writable(settings.VAR_DIR)
+        listener = listen(port)
+        self.check(display_num_errors=True)
+        call_command("migrate", verbosity=0, interactive=False)
+        cluster = ClusterProcess(fleet, settings.VAR_DIR / "clusters" / folder_name(fleet))
+        background = Background(app, settings.VAR_DIR)
+        try:
+            try:
+                cluster.start()
+            except RuntimeError as error:
+                raise CommandError(str(error)) from error
+            demo.seed(folder_name(fleet), cluster.kubeconfig)
+            background.start()
+            stop_when_cluster_ends(cluster)
+            self._welcome(listener.getsockname()[1])
+            self._serve(listener)
+        finally:
+            self.stdout.write("Stopping.")
+            background.stop()
+            scheduler.stop()
+            cluster.stop()
+
+    def _welcome(self, port: int) -> None:
+        self.stdout.write(f"\nKant is at http://{HOST}:{port}/\n\nDemo accounts:")
+        for account in demo.ACCOUNTS:
+            self.stdout.write(f"  {account.username:10} {demo.PASSWORD:12} {account.title}")
+        self.stdout.write("\nCtrl-C ends it; the next start continues with the same data.\n")
+        self.stdout.flush()
+
+    def _serve(self, listener: socket.socket) -> None:
+        config = uvicorn.Config(
+            "kant.asgi:application", lifespan="off", log_level="warning", access_log=False
+        )
+        try:
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            return
+
+
+def writable(folder: Path) -> None:
+    """Raises CommandError when Kant cannot keep its data there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CommandError(
+            f"cannot write to {folder} ({error.strerror}); set KANT_VAR_DIR to a folder of your own"
+        ) from error
+
+
+def listen(port: int) -> socket.socket:
+    """The bound socket; taken before anything is started, so a taken port is told at once."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((HOST, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise CommandError(
+            f"port {port} cannot be used ({getattr(error, 'strerror', None) or error}); "
+            "choose another with --port"
+        ) from error
+    listener.listen(2048)
+    return listener
+
+
+def folder_name(fleet: str) -> str:
+    """A name for the cluster of a fleet: demo, paper, openb, or that of the inventory file."""
+    kind, _, _ = fleet.partition(":")
+    stem = Path(kind).stem if os.sep in kind or kind.endswith((".yaml", ".yml")) else kind
+    name = "".join(c if c.isalnum() else "-" for c in stem.lower()).strip("-")
+    if not name:
+        raise CommandError(f"--fleet {fleet!r} names no inventory")
+    return name[:63]

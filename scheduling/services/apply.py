@@ -1,0 +1,235 @@
+"""Write what one pass decided: one short, fenced transaction of guarded, batched updates.
+
+A thousand jobs that take the same step are one UPDATE. Its WHERE names the state and version each
+of them must still have; when fewer rows changed, the rows are looked at one by one, and the jobs
+where somebody was faster are returned as stale: nothing of their step is written.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from django.db import connection, transaction
+
+from scheduling.engine.states import WAITING
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.models import Job, JobEvent, Placement
+from scheduling.models.jobs import PlacementState as P
+from scheduling.services.lease import Lease, fence
+from scheduling.session.live import (
+    OVER,
+    LiveJob,
+    LivePod,
+    PodStep,
+    ReasonChange,
+    Transition,
+    Writes,
+)
+
+CHUNK = 500  # ids in one IN list: within the variable limits of every database
+
+# Which time stamp a step sets, beside state and version.
+STAMPS = {
+    Kind.ADMITTED: "admitted_at",
+    Kind.RUNNING: "running_at",
+    Kind.SUCCEEDED: "ended_at",
+    Kind.FAILED: "ended_at",
+    Kind.CANCELLED: "ended_at",
+}
+
+T = TypeVar("T")
+
+
+def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
+    """Write everything or nothing; returns the ids of stale jobs. Raises LeaseLost."""
+    with transaction.atomic():
+        fence(lease)
+        stale: set[str] = set()
+        done: list[Transition] = []
+        for batch in _rounds(writes.transitions):
+            done += _advance([t for t in batch if t.job_id not in stale], stale, now)
+        _write_intents([i for i in writes.intents if i[0].id not in stale], now)
+        _write_pod_steps(writes.steps, now)
+        _write_held(writes, stale, now)
+        events = [_event(t, now) for t in done]
+        events += _write_reasons(writes, stale, now)
+        JobEvent.objects.bulk_create(events, batch_size=CHUNK)
+    return stale
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+def _rounds(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
+    """The first step of every job, then the second …: steps of one job depend on each other."""
+    rounds: list[list[Transition]] = []
+    count: dict[str, int] = defaultdict(int)
+    for step in transitions:
+        nth = count[step.job_id]
+        count[step.job_id] = nth + 1
+        if nth == len(rounds):
+            rounds.append([])
+        rounds[nth].append(step)
+    return iter(rounds)
+
+
+def _advance(transitions: Iterable[Transition], stale: set[str], now: datetime) -> list[Transition]:
+    """Take these steps; adds to `stale` and returns the steps that were taken."""
+    groups: dict[tuple[Any, ...], list[Transition]] = defaultdict(list)
+    for t in transitions:
+        groups[t.kind, t.from_state, t.version, t.reason, t.message, t.columns].append(t)
+    done: list[Transition] = []
+    for group in groups.values():
+        first = group[0]
+        values = _job_values(first, now)
+        for chunk in _chunks(group):
+            rows = Job.objects.filter(state=first.from_state, version=first.version)
+            ids = [t.job_id for t in chunk]
+            if rows.filter(id__in=ids).update(**values) == len(ids):
+                done += chunk
+                continue
+            # Somebody was faster with one of them: those that took the step carry its version.
+            taken = Job.objects.filter(
+                id__in=ids, state=first.to_state, version=first.version + 1
+            ).values_list("id", flat=True)
+            mine = {str(i) for i in taken}
+            done += [t for t in chunk if t.job_id in mine]
+            stale.update(t.job_id for t in chunk if t.job_id not in mine)
+    return done
+
+
+def _job_values(t: Transition, now: datetime) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "state": t.to_state.value,
+        "version": t.version + 1,
+        "reason": t.reason,
+        "message": t.message,
+        "evidence": {},
+        "reason_at": now,
+        **dict(t.columns),
+    }
+    if t.kind in (Kind.QUOTA_RESERVED, Kind.QUOTA_LOST):
+        # The job goes on waiting; why is written with its reasons.
+        for name in ("reason", "message", "evidence", "reason_at"):
+            del values[name]
+    if t.kind in STAMPS:
+        values[STAMPS[t.kind]] = now
+    if isinstance(values.get("not_before"), float):
+        values["not_before"] = datetime.fromtimestamp(values["not_before"], UTC)
+    return values
+
+
+def _event(t: Transition, now: datetime) -> JobEvent:
+    return JobEvent(
+        job_id=t.job_id,
+        at=now,
+        kind=t.kind.value,
+        from_state=t.from_state.value,
+        to_state=t.to_state.value,
+        reason=t.reason,
+        message=t.message,
+    )
+
+
+def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEvent]:
+    """Reasons of waiting jobs, equal ones together; an event where the reason itself changed."""
+    latest = {change.job_id: change for change in writes.reasons if change.job_id not in stale}
+    groups: dict[tuple[str, str, str], list[ReasonChange]] = defaultdict(list)
+    for change in latest.values():
+        verdict = change.verdict
+        numbers = repr(sorted(verdict.evidence.items()))
+        groups[verdict.reason.value, verdict.summary, numbers].append(change)
+    for group in groups.values():
+        verdict = group[0].verdict
+        for chunk in _chunks([change.job_id for change in group]):
+            Job.objects.filter(id__in=chunk, state__in=list(WAITING)).update(
+                reason=verdict.reason.value,
+                message=verdict.summary,
+                evidence={**verdict.evidence, "remedies": list(verdict.remedies)},
+                reason_at=now,
+            )
+    return [
+        JobEvent(
+            job_id=change.job_id,
+            at=now,
+            kind=Kind.REASON.value,
+            from_state=change.state.value,
+            to_state=change.state.value,
+            reason=change.verdict.reason.value,
+            message=change.verdict.summary,
+            evidence=dict(change.verdict.evidence),
+        )
+        for change in latest.values()
+        if change.is_new
+    ]
+
+
+# --- pods -----------------------------------------------------------------------------------------
+def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) -> None:
+    rows = [
+        Placement(
+            job_id=job.id,
+            attempt=job.attempt,
+            pod_set=pod.place.pod_set,
+            ordinal=pod.place.ordinal,
+            pod_name=pod.name,
+            node=pod.place.node,
+            gpu_model=pod.gpu_model,
+            devices=list(pod.place.devices),
+            milli=pod.place.milli,
+            held_milli=pod.place.milli * len(pod.place.devices),
+            nics=list(pod.place.nics),
+            intended_at=now,
+        )
+        for job, pod in intents
+    ]
+    for row, (_, pod) in zip(
+        Placement.objects.bulk_create(rows, batch_size=CHUNK), intents, strict=True
+    ):
+        pod.row = row.pk
+
+
+def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
+    """Each pod's last state; several steps of a pod in one pass are one update."""
+    merged: dict[int, tuple[PodStep, PodStep]] = {}
+    for step in steps:
+        if step.pod.row:
+            first = merged.get(step.pod.row, (step, step))[0]
+            merged[step.pod.row] = (first, step)
+    groups: dict[tuple[P, str, bool], list[int]] = defaultdict(list)
+    uids: list[tuple[str, int]] = []
+    for row, (first, last) in merged.items():
+        newly_bound = first.from_state == P.INTENDED and last.to_state != P.RELEASED
+        groups[last.to_state, last.message, newly_bound].append(row)
+        if newly_bound and last.pod.uid:
+            uids.append((last.pod.uid, row))
+    for (to, message, newly_bound), ids in groups.items():
+        values: dict[str, Any] = {"state": to.value, "message": message}
+        if newly_bound:
+            values["bound_at"] = now
+        if to in OVER:
+            values["ended_at"] = now
+        for chunk in _chunks(ids):
+            Placement.objects.filter(id__in=chunk).update(**values)
+    if uids:
+        _write_uids(uids)
+
+
+def _write_uids(rows: list[tuple[str, int]]) -> None:
+    """Every pod has another uid: one prepared statement instead of thousands of queries."""
+    meta = Placement._meta
+    table = connection.ops.quote_name(meta.db_table)
+    uid = connection.ops.quote_name(meta.get_field("pod_uid").column)
+    with connection.cursor() as cursor:
+        cursor.executemany(f"UPDATE {table} SET {uid} = %s WHERE id = %s", rows)
+
+
+def _write_held(writes: Writes, stale: set[str], now: datetime) -> None:
+    """From here on these pods count as allocated, and these jobs as scheduled (metrics.md)."""
+    for chunk in _chunks([pod.row for pod in writes.held if pod.row]):
+        Placement.objects.filter(id__in=chunk, held_from=None).update(held_from=now)
+    for ids in _chunks([i for i in writes.bound_jobs if i not in stale]):
+        Job.objects.filter(id__in=ids).update(bound_at=now)
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[i : i + CHUNK] for i in range(0, len(items), CHUNK))

@@ -1,0 +1,89 @@
+"""Node facts and the scheduler's own state, copied to rows for pages and REST."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from scheduling.engine.cluster import ClusterState
+from scheduling.kube.seam import NodeFacts
+from scheduling.models import Cluster, NodeRecord
+from scheduling.services.lease import Lease, fence
+
+BATCH = 500
+COLUMNS = [
+    "gpu_model",
+    "gpus",
+    "healthy_gpus",
+    "allocated_milli",
+    "free_gpus",
+    "leaf",
+    "spine",
+    "superspine",
+    "hyper_node",
+    "zone",
+    "schedulable",
+    "facts",
+    "problems",
+    "updated_at",
+]
+
+
+def write_nodes(
+    lease: Lease,
+    state: ClusterState,
+    changed: list[NodeFacts],
+    gone: set[str],
+    now: datetime,
+) -> None:
+    """Insert or update the rows of changed nodes, drop those of nodes that are gone."""
+    rows = [_record(lease.cluster_id, state, facts, now) for facts in changed]
+    with transaction.atomic():
+        fence(lease)
+        NodeRecord.objects.bulk_create(
+            rows,
+            batch_size=BATCH,
+            update_conflicts=True,
+            unique_fields=["cluster", "name"],
+            update_fields=COLUMNS,
+        )
+        for name in sorted(gone):
+            NodeRecord.objects.filter(cluster_id=lease.cluster_id, name=name).delete()
+
+
+def forget_unknown_nodes(lease: Lease, known: set[str]) -> set[str]:
+    """Names of rows whose nodes the API does not have: they went while nobody was watching."""
+    rows = NodeRecord.objects.filter(cluster_id=lease.cluster_id).values_list("name", flat=True)
+    return set(rows) - known
+
+
+def write_status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> None:
+    """What the scheduler says of itself; shown, never decided upon."""
+    Cluster.objects.filter(id=cluster_id).update(
+        connected=connected, status_message=message, last_cycle_at=now
+    )
+
+
+def _record(cluster_id: int, state: ClusterState, facts: NodeFacts, now: datetime) -> NodeRecord:
+    node = facts.node
+    slot = state.slot_of.get(node.name)
+    leaf, spine, superspine, *_ = (*node.topology, "", "", "")
+    return NodeRecord(
+        cluster_id=cluster_id,
+        name=node.name,
+        gpu_model=node.gpu_model,
+        gpus=len(node.devices),
+        healthy_gpus=sum(device.healthy for device in node.devices),
+        allocated_milli=state.allocated[slot] if slot is not None else 0,
+        free_gpus=state.free[slot] if slot is not None else 0,
+        leaf=leaf,
+        spine=spine,
+        superspine=superspine,
+        hyper_node=node.hyper_node,
+        zone=node.zone,
+        schedulable=node.schedulable,
+        facts={
+            name: {"value": fact.value, "source": fact.source} for name, fact in facts.facts.items()
+        },
+        problems=list(node.problems),
+        updated_at=now,
+    )

@@ -1,0 +1,5 @@
+"""The live loop's memory of a cluster."""
+
+from scheduling.session.session import Pass, Session
+
+__all__ = ["Pass", "Session"]

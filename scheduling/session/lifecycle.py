@@ -1,0 +1,389 @@
+"""From placement to the end: how jobs follow their pods, and give their places back.
+
+Decisions of the engine, facts of the watch, results of effects and the passing of time come in;
+deltas, rows to write and effects go to the outbox. The places of a job that leaves are given back
+to the engine only when no pod of it holds a device any more: a device is never held twice.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from scheduling.engine.decisions import Started, Waiting
+from scheduling.engine.deltas import (
+    JobEnded,
+    JobRequeued,
+    OtherPodChanged,
+    OtherPodRemoved,
+    PodEnded,
+)
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState, after
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.types import PodPlacement, Policy
+from scheduling.kube.seam import Bind, CreateAndBind, DeletePod, Effect, Outcome, PodFacts, Result
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session import pods as kant_pods
+from scheduling.session.live import (
+    OVER,
+    LiveJob,
+    LivePod,
+    Outbox,
+    PodStep,
+    ReasonChange,
+    Transition,
+)
+
+log = logging.getLogger(__name__)
+
+# A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
+ASK_AGAIN_S = 20.0
+
+
+class Lifecycle:
+    """All jobs of a cluster that wait, hold devices or have pods that do."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.policy = Policy()
+        self.jobs: dict[str, LiveJob] = {}
+        self.admitted: dict[str, LiveJob] = {}  # placed, not all of it running yet
+        self.leaving: dict[str, LiveJob] = {}
+        self.others: set[str] = set()  # uids of pods that the engine counts as foreign
+        self.out = Outbox()
+
+    # --- the engine decided ---------------------------------------------------------------------
+    def started(self, decision: Started, gpu_models: dict[str, str], now: float) -> None:
+        """Pods got their place: write them as intents, then create and bind them."""
+        job = self.jobs[decision.job_id]
+        if job.leaving is not None:
+            # The engine hears that a job leaves when all of it is gone; until then it may still
+            # find places for pods that are missing. They are not taken.
+            ended = (PodEnded(job.id, p.pod_set, p.ordinal) for p in decision.placements)
+            self.out.deltas.extend(ended)
+            return
+        if job.state in WAITING:
+            job.attempt += 1
+            job.admitted_at = now
+            job.bound = False
+            self._step(job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
+            self.admitted[job.id] = job
+        job.complete = decision.complete
+        for place in decision.placements:
+            pod = LivePod(
+                place,
+                name=kant_pods.pod_name(job, place),
+                gpu_model=gpu_models.get(place.node, ""),
+                in_flight=True,
+            )
+            job.add(pod)
+            self.out.writes.intents.append((job, pod))
+            self.out.effects.append(kant_pods.create_and_bind(job, pod, self.namespace))
+
+    def quota_changed(self, job_id: str, kind: Kind) -> None:
+        job = self.jobs.get(job_id)
+        wanted = JobState.PENDING if kind == Kind.QUOTA_RESERVED else JobState.QUOTA_RESERVED
+        if job is not None and job.state == wanted:
+            self._step(job, kind)
+
+    def waiting(self, decision: Waiting) -> None:
+        """Keep the reason of a waiting job; an event only when the reason itself changed."""
+        job = self.jobs.get(decision.job_id)
+        if job is None or job.state not in WAITING:
+            return
+        verdict = decision.verdict
+        self.out.writes.reasons.append(
+            ReasonChange(job.id, job.state, verdict, verdict.reason != job.reason)
+        )
+        job.reason = verdict.reason
+
+    def lost(self, keys: Iterable[tuple[str, int, int]], now: float) -> None:
+        """The engine reports pods whose node or device is gone or bad."""
+        nodes: dict[str, list[str]] = {}
+        for job_id, pod_set, ordinal in keys:
+            job = self.jobs.get(job_id)
+            pod = job.pods.get((pod_set, ordinal)) if job else None
+            if pod is not None and pod.state not in OVER:
+                pod.lost = True
+                nodes.setdefault(job_id, []).append(pod.place.node)
+        for job_id, names in nodes.items():
+            blamed = tuple(sorted(set(names)))
+            text = f"Node {', '.join(blamed)} or a GPU of it failed"
+            self.requeue(self.jobs[job_id], "NodeLost", text, blamed, now)
+
+    # --- the cluster told -----------------------------------------------------------------------
+    def pod_seen(self, facts: PodFacts, now: float) -> None:
+        found = self._find(facts)
+        if found is None:
+            self._foreign(facts)
+            return
+        job, pod = found
+        pod.uid = facts.uid
+        if facts.node and facts.node != pod.place.node:
+            where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
+            self.requeue(job, "BoundElsewhere", where, (), now)
+        elif facts.phase == "Running":
+            self._advance_pod(job, pod, P.RUNNING)
+        elif facts.phase == "Succeeded":
+            self._advance_pod(job, pod, P.SUCCEEDED)
+        elif facts.phase == "Failed":
+            self._pod_failed(job, pod, facts, now)
+            return
+        elif facts.node:
+            self._advance_pod(job, pod, P.BOUND)
+        self.follow(job, now)
+
+    def pod_gone(self, facts: PodFacts, now: float) -> None:
+        found = self._find(facts)
+        if found is None:
+            self._foreign_gone(facts.uid)
+            return
+        job, pod = found
+        if pod.uid and pod.uid != facts.uid:
+            return
+        if facts.finished:
+            self.pod_seen(facts, now)
+        if pod.state in OVER:
+            return
+        self.vanished(job, pod, now)
+
+    def vanished(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        """The API has the pod no longer, and it had not finished."""
+        self._release(job, pod)
+        text = f"Pod {pod.name} disappeared from node {pod.place.node}"
+        self.requeue(job, "PodLost", text, (), now)
+        self._settle(job)
+
+    def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
+        if not isinstance(effect, CreateAndBind | Bind | DeletePod):
+            return
+        job_id, attempt, *key = effect.key  # type: ignore[misc]
+        job = self.jobs.get(job_id)
+        pod = job.pods.get((key[0], key[1])) if job and job.attempt == attempt else None
+        if not job or not pod:
+            return
+        if isinstance(effect, DeletePod):
+            if outcome.result == Result.GONE and pod.state not in OVER:
+                self._release(job, pod)
+                self._settle(job)
+            elif outcome.result not in (Result.DONE, Result.GONE):
+                log.warning("cannot delete pod %s: %s", pod.name, outcome.message)
+            return
+        pod.in_flight = False
+        pod.uid = pod.uid or outcome.uid
+        if outcome.result == Result.BOUND:
+            self._advance_pod(job, pod, P.BOUND)
+            self.follow(job, now)
+        elif job.leaving is None:
+            text = (
+                f"Pod {pod.name} could not be bound to {pod.place.node}: "
+                f"{outcome.message or outcome.result}"
+            )
+            self.requeue(job, "BindingFailed", text, (pod.place.node,), now)
+        if job.leaving is not None:
+            self._give_back(job, now)
+
+    # --- time and people ------------------------------------------------------------------------
+    def overdue(self, now: float) -> None:
+        """Release gangs that did not all start in time; repeat deletions nobody confirmed."""
+        for job in list(self.admitted.values()):
+            if job.request.gang and now - job.admitted_at > self.policy.gang_timeout_s:
+                running = job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
+                text = (
+                    f"Only {running} of {len(job.pods)} pods ran "
+                    f"{self.policy.gang_timeout_s:.0f} s after the placement"
+                )
+                blamed = {
+                    p.place.node for p in job.pods.values() if p.state in (P.INTENDED, P.BOUND)
+                }
+                self.requeue(job, "GangTimeout", text, tuple(sorted(blamed)), now)
+        for job in list(self.leaving.values()):
+            self._give_back(job, now)
+
+    def cancelled(self, job: LiveJob, version: int, now: float) -> None:
+        """The database says CANCELLED: give back whatever the job holds."""
+        job.state, job.version = JobState.CANCELLED, version
+        self._leave(job, JobEnded(job.id), now)
+
+    def resume_leaving(self, job: LiveJob, now: float) -> None:
+        """A job found at start whose pods were being deleted when the last scheduler stopped."""
+        if job.state in TERMINAL:
+            self._leave(job, JobEnded(job.id), now)
+        else:
+            self._leave(job, JobRequeued(job.id, job.not_before), now)
+
+    def requeue(
+        self, job: LiveJob, reason: str, message: str, blamed: tuple[str, ...], now: float
+    ) -> None:
+        """A placement failed: release everything and wait again, or fail after too many tries."""
+        if job.leaving is not None or job.state not in HOLDING:
+            return
+        job.failures += 1
+        if job.failures >= self.policy.max_attempts:
+            text = f"{message}. Placement {job.failures} of {self.policy.max_attempts} that failed"
+            self._end(job, Kind.FAILED, reason, text, now)
+            return
+        wait = self.policy.backoff_base_s * 2 ** (job.failures - 1)
+        job.not_before = now + min(wait, self.policy.backoff_cap_s)
+        self._step(
+            job,
+            Kind.REQUEUED,
+            reason,
+            message,
+            failures=job.failures,
+            not_before=job.not_before,
+            admitted_at=None,
+            bound_at=None,
+            running_at=None,
+        )
+        job.reason = reason
+        for pod in job.pods.values():
+            if pod.state in OVER and pod.uid:
+                self._delete(job, pod, now)
+        self._leave(job, JobRequeued(job.id, job.not_before, blamed), now)
+
+    # --- how a job follows its pods -------------------------------------------------------------
+    def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
+        text = kant_pods.failure_text(facts)
+        self._advance_pod(job, pod, P.FAILED, text)
+        if job.leaving is not None:
+            self._settle(job)
+        elif kant_pods.was_rejected(facts):
+            self.requeue(job, facts.reason or "Rejected", text, (pod.place.node,), now)
+        elif job.state in HOLDING:
+            self._end(job, Kind.FAILED, "PodFailed", text, now)
+
+    def follow(self, job: LiveJob, now: float) -> None:
+        """Lift the job to what its pods have reached together."""
+        if job.leaving is not None:
+            self._settle(job)
+            return
+        if job.state not in HOLDING:
+            return
+        gang, done, total = job.request.gang, job.tally[P.SUCCEEDED], len(job.pods)
+        up = job.tally[P.RUNNING] + done
+        whole = gang or job.complete
+        if whole and not job.bound and job.tally[P.INTENDED] == 0:
+            job.bound = True
+            self.out.writes.bound_jobs.append(job.id)
+            if gang:
+                self.out.writes.held.extend(job.pods.values())
+        if whole and done == total:
+            self._end(job, Kind.SUCCEEDED, "", "", now)
+        elif job.state == JobState.ADMITTED and (up == total if gang else up):
+            self._step(job, Kind.RUNNING, failures=0)
+            job.failures = 0
+            self.admitted.pop(job.id, None)
+
+    def _advance_pod(self, job: LiveJob, pod: LivePod, to: P, message: str = "") -> None:
+        """Move a pod forward; a late or repeated report changes nothing."""
+        order = (P.INTENDED, P.BOUND, P.RUNNING, P.SUCCEEDED, P.FAILED, P.RELEASED)
+        if pod.state in OVER or order.index(to) <= order.index(pod.state):
+            return
+        alone = not job.request.gang or job.bound
+        if alone and pod.state == P.INTENDED and to != P.RELEASED:
+            self.out.writes.held.append(pod)
+        self.out.writes.steps.append(PodStep(pod, pod.state, to, message))
+        job.tally[pod.state] -= 1
+        job.tally[to] += 1
+        pod.state = to
+        if to in OVER and job.leaving is None:
+            self.out.deltas.append(PodEnded(job.id, *pod.key))
+
+    def _release(self, job: LiveJob, pod: LivePod) -> None:
+        pod.in_flight = False
+        self._advance_pod(job, pod, P.RELEASED)
+
+    # --- leaving --------------------------------------------------------------------------------
+    def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
+        self._step(job, kind, reason, message, failures=job.failures)
+        self._leave(job, JobEnded(job.id), now)
+
+    def _leave(self, job: LiveJob, last_word: JobEnded | JobRequeued, now: float) -> None:
+        job.leaving = last_word
+        self.admitted.pop(job.id, None)
+        self.leaving[job.id] = job
+        self._give_back(job, now)
+
+    def _give_back(self, job: LiveJob, now: float) -> None:
+        """Delete what still holds devices; what never came to be is free at once."""
+        for pod in job.pods.values():
+            if pod.state in OVER or pod.in_flight:
+                continue
+            if pod.state == P.INTENDED and not pod.uid:
+                self._release(job, pod)
+            elif pod.delete_sent_at is None:
+                self._delete(job, pod, now)
+            elif now - pod.delete_sent_at > ASK_AGAIN_S:
+                self._delete(job, pod, now)
+                if pod.lost:
+                    # A dead node confirms nothing. The job may go on; the pod counts as a foreign
+                    # one until the API has forgotten it.
+                    self._count_as_foreign(pod)
+                    self._release(job, pod)
+        self._settle(job)
+
+    def _settle(self, job: LiveJob) -> None:
+        """Tell the engine once nothing is held any more."""
+        if job.leaving is None or not job.is_over():
+            return
+        self.out.deltas.append(job.leaving)
+        del self.leaving[job.id]
+        if job.state in TERMINAL:
+            del self.jobs[job.id]
+            return
+        job.leaving = None
+        job.pods = {}
+        job.tally.clear()
+
+    def _delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        pod.delete_sent_at = now
+        self.out.effects.append(DeletePod(job.effect_key(pod), self.namespace, pod.name, pod.uid))
+
+    def _step(
+        self, job: LiveJob, kind: Kind, reason: str = "", message: str = "", **columns: object
+    ) -> None:
+        to = after(job.state, kind)
+        self.out.writes.transitions.append(
+            Transition(
+                job.id, kind, job.state, to, job.version, reason, message, tuple(columns.items())
+            )
+        )
+        job.state, job.version = to, job.version + 1
+
+    # --- pods that are not (or no longer) Kant's ------------------------------------------------
+    def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
+        who = kant_pods.identity(facts.labels) if facts.owned else None
+        job = self.jobs.get(who[0]) if who else None
+        if not who or not job or job.attempt != who[1]:
+            return None
+        pod = job.pods.get(who[2])
+        if pod is None or (pod.lost and pod.state in OVER):
+            return None
+        return job, pod
+
+    def _foreign(self, facts: PodFacts) -> None:
+        """Count what it holds; a leftover of Kant's own (no intent stands for it) is deleted."""
+        if facts.finished or not facts.node:
+            self._foreign_gone(facts.uid)
+        else:
+            self.others.add(facts.uid)
+            gpus = facts.gpus + (1 if facts.gpu_milli else 0)
+            self.out.deltas.append(
+                OtherPodChanged(facts.uid, facts.node, gpus, facts.cpu_milli, facts.memory_mib)
+            )
+        who = kant_pods.identity(facts.labels) if facts.owned else None
+        if who and not facts.deleting and not facts.finished:
+            job_id, attempt, key = who
+            log.info("deleting pod %s: no placement stands for it", facts.name)
+            self.out.effects.append(
+                DeletePod((job_id, attempt, *key), facts.namespace, facts.name, facts.uid)
+            )
+
+    def _foreign_gone(self, uid: str) -> None:
+        if uid in self.others:
+            self.others.discard(uid)
+            self.out.deltas.append(OtherPodRemoved(uid))
+
+    def _count_as_foreign(self, pod: LivePod) -> None:
+        place: PodPlacement = pod.place
+        self.others.add(pod.uid)
+        self.out.deltas.append(OtherPodChanged(pod.uid, place.node, len(place.devices)))

@@ -1,0 +1,158 @@
+"""What the live loop remembers of jobs and pods, and what it wants written and done.
+
+One thread owns all of it: the scheduler's. Nothing here touches the database or the network.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduling.engine.deltas import Delta, JobEnded, JobRequeued
+from scheduling.engine.states import JobEventKind, JobState
+from scheduling.engine.types import JobRequest, PodPlacement
+from scheduling.engine.verdict import Verdict
+from scheduling.kube.seam import Effect
+from scheduling.models.jobs import PlacementState as P
+
+PodKey = tuple[int, int]  # (pod set, ordinal)
+EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
+
+# A pod in one of these states holds no device any more.
+OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
+
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """What a pod of a pod set runs; the part of the pod set that the engine does not need."""
+
+    image: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class LivePod:
+    """One pod of the current attempt. `row` is its Placement, 0 until written.
+
+    `in_flight`: a create or bind is with the gateway, its end unknown. `delete_sent_at`: when its
+    deletion was last asked for. `lost`: its node does not answer, nobody will confirm an end.
+    """
+
+    place: PodPlacement
+    name: str
+    gpu_model: str
+    state: P = P.INTENDED
+    row: int = 0
+    uid: str = ""
+    in_flight: bool = False
+    delete_sent_at: float | None = None
+    lost: bool = False
+
+    @property
+    def key(self) -> PodKey:
+        return self.place.pod_set, self.place.ordinal
+
+
+@dataclass(slots=True)
+class LiveJob:
+    """A job that waits, holds devices, or still has pods that do.
+
+    `leaving` is set from the moment its places are to be given back until every pod is gone; it
+    is what the engine is told then.
+    """
+
+    request: JobRequest
+    name: str
+    templates: tuple[PodTemplate, ...]
+    state: JobState
+    version: int
+    attempt: int
+    failures: int
+    not_before: float = 0.0
+    admitted_at: float = 0.0
+    reason: str = ""
+    pods: dict[PodKey, LivePod] = field(default_factory=dict)
+    tally: Counter[P] = field(default_factory=Counter)
+    leaving: JobEnded | JobRequeued | None = None
+    bound: bool = False
+    complete: bool = True
+
+    @property
+    def id(self) -> str:
+        return self.request.id
+
+    def add(self, pod: LivePod) -> None:
+        self.pods[pod.key] = pod
+        self.tally[pod.state] += 1
+
+    def effect_key(self, pod: LivePod) -> EffectKey:
+        return (self.id, self.attempt, *pod.key)
+
+    def is_over(self) -> bool:
+        """No pod holds anything any more."""
+        return sum(self.tally[state] for state in OVER) == len(self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A guarded step of a job: written only where state and version are still these.
+
+    `columns` are the job's other columns that change with it.
+    """
+
+    job_id: str
+    kind: JobEventKind
+    from_state: JobState
+    to_state: JobState
+    version: int
+    reason: str = ""
+    message: str = ""
+    columns: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodStep:
+    """A placement's next state. `uid` is written when the pod was bound."""
+
+    pod: LivePod
+    from_state: P
+    to_state: P
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonChange:
+    """Why a job waits; `is_new` when the reason itself, not only its numbers, changed."""
+
+    job_id: str
+    state: JobState
+    verdict: Verdict
+    is_new: bool
+
+
+@dataclass(slots=True)
+class Writes:
+    """Everything one pass wants in the database, in one transaction."""
+
+    transitions: list[Transition] = field(default_factory=list)
+    intents: list[tuple[LiveJob, LivePod]] = field(default_factory=list)
+    steps: list[PodStep] = field(default_factory=list)
+    bound_jobs: list[str] = field(default_factory=list)
+    held: list[LivePod] = field(default_factory=list)
+    reasons: list[ReasonChange] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.transitions or self.intents or self.steps or self.bound_jobs or self.reasons
+        )
+
+
+@dataclass(slots=True)
+class Outbox:
+    """What a pass has gathered: news for the engine, rows for the database, calls for the door."""
+
+    deltas: list[Delta] = field(default_factory=list)
+    writes: Writes = field(default_factory=Writes)
+    effects: list[Effect] = field(default_factory=list)

@@ -1,0 +1,228 @@
+"""Rows into the engine's nouns, and the cheap questions that tell whether rows changed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Count, Max, Sum
+
+from scheduling.engine.deltas import TenantsChanged
+from scheduling.engine.states import HOLDING, TERMINAL, JobEventKind, JobState
+from scheduling.engine.types import (
+    JobKind,
+    JobRequest,
+    PodPlacement,
+    PodSet,
+    Policy,
+    QueueingPolicy,
+    Quota,
+    QuotaMode,
+    Tenant,
+    Toleration,
+)
+from scheduling.models import ClusterPolicy, Job, JobEvent, Placement
+from scheduling.models import PodSet as PodSetRow
+from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
+from scheduling.session.live import LiveJob, LivePod, PodTemplate
+from tenants.models import Quota as QuotaRow
+from tenants.models import Tenant as TenantRow
+
+CHUNK = 500  # ids in one IN list: within the variable limits of every database
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+def waiting_or_holding(cluster_id: int) -> list[str]:
+    """Ids of all jobs that are not over, and of those that still have live placements."""
+    open_jobs = Job.objects.filter(cluster_id=cluster_id).exclude(state__in=list(TERMINAL))
+    leaving = Placement.objects.filter(job__cluster_id=cluster_id, state__in=LIVE_PLACEMENTS)
+    ids = dict.fromkeys(open_jobs.order_by("submitted_at").values_list("id", flat=True))
+    ids.update(dict.fromkeys(leaving.values_list("job_id", flat=True)))
+    return [str(i) for i in ids]
+
+
+def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobState, str]]]:
+    """The jobs, without their pods; and (id, version, state, why) of those that make no sense."""
+    good: list[LiveJob] = []
+    bad: list[tuple[str, int, JobState, str]] = []
+    for chunk in _chunks(list(ids)):
+        rows = list(Job.objects.filter(id__in=chunk).select_related("tenant"))
+        sets: dict[Any, list[PodSetRow]] = defaultdict(list)
+        for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
+            sets[row.job_id].append(row)
+        for job in rows:
+            try:
+                good.append(live_job(job, sets[job.id]))
+            except (KeyError, TypeError, ValueError) as error:
+                bad.append((str(job.id), job.version, JobState(job.state), str(error)))
+    return good, bad
+
+
+def live_job(job: Job, sets: list[PodSetRow]) -> LiveJob:
+    """Raises ValueError for a job whose rows no valid request can be made of."""
+    if not sets:
+        raise ValueError("the job has no pod set")
+    return LiveJob(
+        request=JobRequest(
+            id=str(job.id),
+            tenant=job.tenant.name,
+            submitted_at=job.submitted_at.timestamp(),
+            pod_sets=tuple(pod_set(row) for row in sets),
+            priority=job.priority,
+            gang=job.gang,
+            kind=JobKind(job.kind),
+            preemptible=job.preemptible,
+            declared_s=job.declared_s,
+            strategy=job.strategy,
+        ),
+        name=job.name,
+        templates=tuple(
+            PodTemplate(s.image, tuple(s.command), dict(s.env), dict(s.annotations)) for s in sets
+        ),
+        state=JobState(job.state),
+        version=job.version,
+        attempt=job.attempt,
+        failures=job.failures,
+        not_before=_seconds(job.not_before),
+        admitted_at=_seconds(job.admitted_at),
+        reason=job.reason,
+        bound=job.bound_at is not None,
+    )
+
+
+def pod_set(row: PodSetRow) -> PodSet:
+    return PodSet(
+        name=row.name,
+        count=row.count,
+        gpus=row.gpus,
+        gpu_models=tuple(row.gpu_models),
+        gpu_milli=row.gpu_milli,
+        gpu_memory_mib=row.gpu_memory_mib,
+        cpu_milli=row.cpu_milli,
+        memory_mib=row.memory_mib,
+        nics=row.nics,
+        min_count=row.min_count,
+        node_selector=dict(row.node_selector),
+        tolerations=tuple(Toleration(**t) for t in row.tolerations),
+        required_level=row.required_level,
+        preferred_level=row.preferred_level,
+        max_per_node=row.max_per_node,
+    )
+
+
+def add_placements(cluster_id: int, live: Mapping[str, LiveJob]) -> None:
+    """Give each job that holds places, or gives them back, the pods of its current attempt."""
+    rows = Placement.objects.filter(job__cluster_id=cluster_id)
+    leaving = rows.filter(state__in=LIVE_PLACEMENTS).values_list("job_id", flat=True)
+    with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
+    for chunk in _chunks(sorted(with_pods)):
+        for row in rows.filter(job_id__in=chunk).iterator(chunk_size=2000):
+            job = live.get(str(row.job_id))
+            if job is None or row.attempt != job.attempt:
+                continue
+            place = PodPlacement(
+                row.pod_set,
+                row.ordinal,
+                row.node,
+                tuple(row.devices),
+                row.milli,
+                tuple(row.nics),
+            )
+            job.add(
+                LivePod(
+                    place,
+                    name=row.pod_name,
+                    gpu_model=row.gpu_model,
+                    state=PlacementState(row.state),
+                    row=row.pk,
+                    uid=row.pod_uid,
+                )
+            )
+
+
+# --- what changed ---------------------------------------------------------------------------------
+def last_event_id(cluster_id: int) -> int:
+    newest = JobEvent.objects.filter(job__cluster_id=cluster_id).aggregate(Max("id"))["id__max"]
+    return newest or 0
+
+
+def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[str]]:
+    """(newest event id, ids of jobs that people submitted or cancelled after `event_id`)."""
+    rows = list(
+        JobEvent.objects.filter(
+            id__gt=event_id,
+            job__cluster_id=cluster_id,
+            kind__in=(JobEventKind.SUBMITTED, JobEventKind.CANCELLED),
+        )
+        .order_by("id")
+        .values_list("id", "job_id")
+    )
+    newest = rows[-1][0] if rows else event_id
+    return newest, [str(job) for job in dict.fromkeys(job for _, job in rows)]
+
+
+def versions(cluster_id: int) -> dict[str, int]:
+    """Versions of all jobs that are not over: what a lost wake-up is found by."""
+    rows = Job.objects.filter(cluster_id=cluster_id).exclude(state__in=list(TERMINAL))
+    return {str(i): version for i, version in rows.values_list("id", "version")}
+
+
+def signature(cluster_id: int) -> tuple[Any, ...]:
+    """Changes whenever a tenant, a quota or the policy of the cluster does."""
+    tenants = TenantRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
+    quotas = QuotaRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
+    policy = ClusterPolicy.objects.filter(cluster_id=cluster_id).values_list("version").first()
+    return (*tenants.values(), *quotas.values(), policy)
+
+
+def tenancy(cluster_id: int) -> TenantsChanged:
+    rows = TenantRow.objects.filter(is_active=True).select_related("parent").order_by("id")
+    quotas = QuotaRow.objects.select_related("tenant", "gpu_type").order_by("id")
+    return TenantsChanged(
+        tenants=tuple(Tenant(t.name, t.parent.name if t.parent else None, t.weight) for t in rows),
+        quotas=tuple(
+            Quota(
+                tenant=q.tenant.name,
+                gpu_model=q.gpu_type.name,
+                guaranteed=q.guaranteed_milli,
+                mode=QuotaMode(q.mode),
+                borrow_limit=q.borrow_limit_milli,
+                lend_limit=q.lend_limit_milli,
+            )
+            for q in quotas
+        ),
+        used_elsewhere=used_elsewhere(cluster_id),
+    )
+
+
+def used_elsewhere(cluster_id: int) -> tuple[tuple[str, str, int], ...]:
+    """(tenant, GPU model, milli-GPU) that jobs hold in other clusters: it counts against quota."""
+    rows = (
+        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
+        .exclude(job__cluster_id=cluster_id)
+        .values_list("job__tenant__name", "gpu_model")
+        .annotate(held=Sum("held_milli"))
+        .order_by("job__tenant__name", "gpu_model")
+    )
+    return tuple((tenant, model, held) for tenant, model, held in rows)
+
+
+def policy(cluster_id: int) -> Policy:
+    """The cluster's policy; fields its document does not name have the engine's defaults."""
+    row = ClusterPolicy.objects.filter(cluster_id=cluster_id).first()
+    document = dict(row.document) if row else {}
+    if "queueing" in document:
+        document["queueing"] = QueueingPolicy(document["queueing"])
+    if "strategies" in document:
+        chosen = {JobKind(kind): name for kind, name in document["strategies"].items()}
+        document["strategies"] = {**Policy().strategies, **chosen}
+    known = Policy.__dataclass_fields__
+    return Policy(**{name: value for name, value in document.items() if name in known})
+
+
+def _seconds(at: datetime | None) -> float:
+    return at.timestamp() if at else 0.0
+
+
+def _chunks(ids: list[Any]) -> Iterable[list[Any]]:
+    return (ids[i : i + CHUNK] for i in range(0, len(ids), CHUNK))

@@ -1,0 +1,355 @@
+"""The live loop's memory of one cluster: news in, one engine cycle, rows and effects out.
+
+A session lives in the scheduler process that leads the cluster. It is rebuilt from the database
+and the Kubernetes API at any time; losing it loses nothing.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.deltas import (
+    Delta,
+    JobEnded,
+    JobRequeued,
+    JobRestored,
+    JobSubmitted,
+    NodeChanged,
+    NodeRemoved,
+    OtherPodChanged,
+    PodEnded,
+    PolicyChanged,
+)
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.kube.gateway import Gateway
+from scheduling.kube.seam import (
+    Connected,
+    Disconnected,
+    Effect,
+    EffectDone,
+    NodeFacts,
+    NodeGone,
+    NodeSeen,
+    Observation,
+    PodGone,
+    PodSeen,
+)
+from scheduling.models import Cluster
+from scheduling.models.jobs import PlacementState
+from scheduling.session import load
+from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import OVER, LiveJob, Outbox, Transition, Writes
+from scheduling.session.pods import create_and_bind
+
+log = logging.getLogger(__name__)
+
+SYNC_TIMEOUT_S = 60.0
+LOOK_S = 0.2  # how often tenants, quotas and policy are compared with what is known
+COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
+
+
+@dataclass(slots=True)
+class Pass:
+    """What one pass decided: first written, then, without the stale jobs, done."""
+
+    writes: Writes
+    effects: list[Effect]
+    considered: int
+
+
+class Session:
+    """One cluster as the scheduler process sees it; used by one thread."""
+
+    def __init__(self, cluster: Cluster, on_news: Callable[[], None]) -> None:
+        self.cluster_id = cluster.pk
+        self.gateway = Gateway(
+            cluster.access, namespace=cluster.namespace, label_map=cluster.label_map
+        )
+        self.news = threading.Event()
+        self.on_news = on_news
+        self.state = SchedulerState()
+        self.life = Lifecycle(cluster.namespace)
+        self.nodes: dict[str, NodeFacts] = {}
+        self.dirty_nodes: set[str] = set()
+        self.gone_nodes: set[str] = set()
+        self.connected = False
+        self.trouble = ""
+        self._event_id = 0
+        self._signature: tuple[object, ...] = ()
+        self._looked_at = self._counted_at = 0.0
+
+    def start(self, now: float) -> None:
+        """Connect, read everything, and take up what was begun; raises KubeError."""
+        self.gateway.on_news(self._ring)
+        self.gateway.start()
+        try:
+            self.gateway.wait_synced(SYNC_TIMEOUT_S)
+            self._read_tenancy()
+            self._restore(now)
+        except BaseException:
+            self.gateway.stop()
+            raise
+
+    def stop(self) -> None:
+        self.gateway.stop()
+
+    def wait_for_news(self, seconds: float) -> bool:
+        """Whether something arrived within `seconds`."""
+        return self.news.wait(seconds)
+
+    @property
+    def busy(self) -> bool:
+        """Effects are on their way whose ends will come soon."""
+        return any(
+            pod.in_flight
+            for job in (*self.life.admitted.values(), *self.life.leaving.values())
+            for pod in job.pods.values()
+        )
+
+    @property
+    def pending(self) -> bool:
+        """What the last pass did already tells the engine something new."""
+        return bool(self.life.out.deltas or self.life.out.writes or self.life.out.effects)
+
+    def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
+        """Nodes whose rows are to be written, and names of those whose rows are to go."""
+        changed = [self.nodes[name] for name in sorted(self.dirty_nodes) if name in self.nodes]
+        gone, self.gone_nodes = self.gone_nodes, set()
+        self.dirty_nodes = set()
+        return changed, gone
+
+    # --- one pass ---------------------------------------------------------------------------------
+    def decide(self, now: float) -> Pass:
+        """Take in everything new, run one engine cycle, and say what is to be written and done."""
+        self.news.clear()
+        # Rows first: they are compared with what was committed, not with what this pass changes.
+        self._read_changes(now)
+        self._observe(self.gateway.drain(), now)
+        self.life.overdue(now)
+        deltas, self.life.out.deltas = self.life.out.deltas, []
+        self._mark_nodes(deltas)
+        result = run_cycle(self.state, deltas, now)
+        self.life.lost(result.lost, now)
+        started = {decision.job_id for decision in result.started}
+        for job_id in result.quota_lost:
+            self.life.quota_changed(job_id, Kind.QUOTA_LOST)
+        for job_id in result.quota_reserved:
+            if job_id not in started:
+                self.life.quota_changed(job_id, Kind.QUOTA_RESERVED)
+        for decision in result.started:
+            models = {p.node: self._gpu_model(p.node) for p in decision.placements}
+            self.dirty_nodes.update(models)
+            self.life.started(decision, models, now)
+        for waiting in result.waiting:
+            self.life.waiting(waiting)
+        return self._take_out(result.considered)
+
+    def finish(self, decided: Pass, stale: set[str], now: float) -> None:
+        """After the commit: send the effects; a stale job (somebody was faster) is read again."""
+        self.gateway.submit([e for e in decided.effects if not _of(e, stale)])
+        for job_id in stale:
+            self._forget_intents(job_id, now)
+        if stale:
+            self._refresh(stale, now)
+
+    def _take_out(self, considered: int) -> Pass:
+        out = self.life.out
+        # Deltas that the decisions themselves caused wait for the next cycle.
+        self.life.out = Outbox(deltas=out.deltas)
+        return Pass(out.writes, out.effects, considered)
+
+    def _mark_nodes(self, deltas: Iterable[Delta]) -> None:
+        """Nodes whose allocation these deltas change."""
+        for delta in deltas:
+            if isinstance(delta, JobEnded | JobRequeued | PodEnded):
+                places = self.state.cluster.placements_of(delta.job_id)
+                self.dirty_nodes.update(p.node for p in places)
+            elif isinstance(delta, JobRestored):
+                self.dirty_nodes.update(p.node for p in delta.placements)
+            elif isinstance(delta, OtherPodChanged):
+                self.dirty_nodes.add(delta.node)
+
+    # --- from the cluster -------------------------------------------------------------------------
+    def _observe(self, observations: Iterable[Observation], now: float) -> None:
+        for seen in observations:
+            match seen:
+                case EffectDone(effect=effect, outcome=outcome):
+                    self.life.effect_done(effect, outcome, now)
+                case PodSeen(pod=pod):
+                    self.life.pod_seen(pod, now)
+                case PodGone(pod=pod):
+                    self.life.pod_gone(pod, now)
+                case NodeSeen(facts=facts):
+                    self._node_seen(facts)
+                case NodeGone(name=name):
+                    self.nodes.pop(name, None)
+                    self.dirty_nodes.discard(name)
+                    self.gone_nodes.add(name)
+                    self.life.out.deltas.append(NodeRemoved(name))
+                case Connected():
+                    self.connected, self.trouble = True, ""
+                case Disconnected(reason=reason):
+                    self.connected, self.trouble = False, reason
+
+    def _node_seen(self, facts: NodeFacts) -> None:
+        node = facts.node
+        self.nodes[node.name] = facts
+        self.gone_nodes.discard(node.name)
+        self.dirty_nodes.add(node.name)
+        self.life.out.deltas.append(NodeChanged(node))
+
+    def _gpu_model(self, node: str) -> str:
+        facts = self.nodes.get(node)
+        return facts.node.gpu_model if facts else ""
+
+    def _ring(self) -> None:
+        self.news.set()
+        self.on_news()
+
+    # --- from the database ------------------------------------------------------------------------
+    def _read_changes(self, now: float) -> None:
+        self._event_id, touched = load.touched_since(self.cluster_id, self._event_id)
+        clock = time.monotonic()
+        if clock - self._looked_at > LOOK_S:
+            self._looked_at = clock
+            if load.signature(self.cluster_id) != self._signature:
+                self._read_tenancy()
+        if clock - self._counted_at > COUNT_S:
+            self._counted_at = clock
+            touched += self._differing()
+        self._refresh(set(touched), now)
+
+    def _differing(self) -> list[str]:
+        """Jobs whose row and memory differ: a wake-up was lost, or rows were changed by hand."""
+        rows = load.versions(self.cluster_id)
+        known = {job.id: job.version for job in self.life.jobs.values()}
+        missing = [i for i, job in self.life.jobs.items() if i not in rows and not _ended(job)]
+        return [i for i, version in rows.items() if known.get(i) != version] + missing
+
+    def _refresh(self, ids: set[str], now: float) -> None:
+        """Read these jobs and take over what people changed: submitted, cancelled."""
+        if not ids:
+            return
+        rows, bad = load.jobs(sorted(ids))
+        for row in sorted(rows, key=lambda job: (job.request.submitted_at, job.id)):
+            known = self.life.jobs.get(row.id)
+            if known is None:
+                if row.state in WAITING:
+                    self._enqueue(row)
+            elif row.state in TERMINAL:
+                if known.state not in TERMINAL:
+                    self.life.cancelled(known, row.version, now)
+            elif known.version != row.version:
+                known.state, known.version = row.state, row.version
+        self._refuse(bad)
+
+    def _refuse(self, bad: Iterable[tuple[str, int, object, str]]) -> None:
+        for job_id, version, state, why in bad:
+            if state not in WAITING:
+                log.error("job %s cannot be read: %s", job_id, why)
+                continue
+            self.life.out.writes.transitions.append(
+                Transition(
+                    job_id,
+                    Kind.FAILED,
+                    state,  # type: ignore[arg-type]
+                    # The only end that the table allows a job that never could be placed.
+                    to_state=JobState.FAILED,
+                    version=version,
+                    reason="Misconfigured",
+                    message=f"The job cannot be read: {why}",
+                )
+            )
+
+    def _enqueue(self, job: LiveJob) -> None:
+        self.life.jobs[job.id] = job
+        self.life.out.deltas.append(JobSubmitted(job.request, job.not_before))
+
+    def _forget_intents(self, job_id: str, now: float) -> None:
+        """A stale job's new pods were neither written nor created: as if they had never been."""
+        job = self.life.jobs.get(job_id)
+        if job is None:
+            return
+        for pod in [p for p in job.pods.values() if not p.row]:
+            del job.pods[pod.key]
+            job.tally[pod.state] -= 1
+        if not job.pods:
+            self.life.admitted.pop(job_id, None)
+            # Until the row is read again the job waits; a cancelled one is ended then.
+            self.life.out.deltas.append(JobRequeued(job_id, now))
+
+    def _read_tenancy(self) -> None:
+        self._signature = load.signature(self.cluster_id)
+        try:
+            policy = load.policy(self.cluster_id)
+        except (TypeError, ValueError) as error:
+            log.error("policy of cluster %s ignored: %s", self.cluster_id, error)
+        else:
+            self.life.policy = policy
+            self.life.out.deltas.append(PolicyChanged(policy))
+        self.life.out.deltas.append(load.tenancy(self.cluster_id))
+
+    # --- at start ---------------------------------------------------------------------------------
+    def _restore(self, now: float) -> None:
+        """Bring intents and the API's truth together: finish what was begun, or give it back.
+
+        The pods are known from the rows before the first observation is taken in, so that each
+        pod of the API finds its intent, and a pod without one is known to be a leftover.
+        """
+        self._event_id = load.last_event_id(self.cluster_id)
+        rows, bad = load.jobs(load.waiting_or_holding(self.cluster_id))
+        self._refuse(bad)
+        jobs = {job.id: job for job in rows}
+        load.add_placements(self.cluster_id, jobs)
+        observations = self.gateway.drain()
+        nodes = [seen for seen in observations if isinstance(seen, NodeSeen)]
+        rest = [seen for seen in observations if not isinstance(seen, NodeSeen)]
+        alive = {seen.pod.name for seen in rest if isinstance(seen, PodSeen)}
+        self._observe(nodes, now)
+        for job in rows:
+            if not job.pods and job.state in WAITING:
+                self._enqueue(job)
+            else:
+                self._take_up(job)
+        self._observe(rest, now)
+        for job in list(self.life.jobs.values()):
+            self._complete(job, alive, now)
+        self._counted_at = time.monotonic()
+
+    def _take_up(self, job: LiveJob) -> None:
+        """A job that holds places, or held them when the last scheduler stopped."""
+        self.life.jobs[job.id] = job
+        places = tuple(p.place for p in job.pods.values() if p.state not in OVER)
+        ended = tuple(pod.key for pod in job.pods.values() if pod.state in OVER)
+        self.life.out.deltas.append(JobRestored(job.request, places, job.admitted_at, ended))
+        wanted = sum(pod_set.count for pod_set in job.request.pod_sets)
+        job.complete = len(job.pods) == wanted
+        if job.state == JobState.ADMITTED:
+            self.life.admitted[job.id] = job
+
+    def _complete(self, job: LiveJob, alive: set[str], now: float) -> None:
+        if job.state not in HOLDING:
+            if job.leaving is None and job.pods:
+                self.life.resume_leaving(job, now)
+            return
+        for pod in list(job.pods.values()):
+            if pod.state == PlacementState.INTENDED:
+                # Creating or binding once more is harmless: the door finds what is there.
+                pod.in_flight = True
+                self.life.out.effects.append(create_and_bind(job, pod, self.life.namespace))
+            elif pod.state not in OVER and pod.name not in alive:
+                self.life.vanished(job, pod, now)
+        self.life.follow(job, now)
+
+
+def _ended(job: LiveJob) -> bool:
+    return job.state in TERMINAL
+
+
+def _of(effect: Effect, stale: set[str]) -> bool:
+    key = effect.key
+    return isinstance(key, tuple) and bool(key) and key[0] in stale
