@@ -1,0 +1,47 @@
+"""The facts about jobs and nodes that `tenants` asks for (`tenants.facts`)."""
+
+from collections.abc import Collection
+
+from django.db.models import Sum
+
+from scheduling.engine.states import TERMINAL
+from scheduling.models import Job, NodeRecord, Placement, PodSet
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.facts import Holding, JobCount
+
+EXAMPLES = 5
+
+
+class Facts:
+    """Implements `tenants.facts.SchedulingFacts` by queries."""
+
+    def installed_milli(self, gpu_type: str) -> int | None:
+        nodes = NodeRecord.objects.filter(cluster__is_active=True)
+        if not nodes.exists():
+            return None
+        gpus = nodes.filter(gpu_model=gpu_type).aggregate(sum=Sum("gpus"))["sum"]
+        return (gpus or 0) * 1000
+
+    def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[Holding]:
+        rows = (
+            Placement.objects.filter(
+                state__in=LIVE_PLACEMENTS, gpu_model=gpu_type, job__tenant__in=tenant_ids
+            )
+            .order_by("-job__submitted_at", "job_id")
+            .values_list("job_id", "job__name")
+            .annotate(held=Sum("held_milli"))
+        )
+        return [Holding(str(job_id), name, held) for job_id, name, held in rows]
+
+    def job_count(self, tenant_id: int) -> JobCount:
+        jobs = Job.objects.filter(tenant=tenant_id)
+        ended = jobs.filter(state__in=list(TERMINAL))
+        open_jobs = jobs.exclude(state__in=list(TERMINAL))
+        examples = tuple(open_jobs.values_list("name", flat=True)[:EXAMPLES])
+        return JobCount(open_jobs.count(), ended.count(), examples)
+
+    def gpu_type_in_use(self, gpu_type: str) -> bool:
+        if NodeRecord.objects.filter(gpu_model=gpu_type).exists():
+            return True
+        asking = PodSet.objects.filter(gpu_models__icontains=f'"{gpu_type}"')
+        return asking.exclude(job__state__in=list(TERMINAL)).exists()

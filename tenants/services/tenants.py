@@ -1,0 +1,214 @@
+"""Create, change, move and delete tenants."""
+
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+
+from tenants import facts
+from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.models import GpuType, Quota, Tenant, User
+from tenants.permissions import Access, access_of, lineage
+from tenants.selectors import parents_by_id, tenant_by_name
+from tenants.services import audit
+from tenants.services.quota_sums import Parents, excess_of
+from tenants.services.transactions import checked, unit_of_work
+
+# What a tenant admin may change of the own tenant; the rest is decided above it.
+OWN_FIELDS = frozenset({"title"})
+FIELDS = OWN_FIELDS | {"weight", "is_active", "parent"}
+
+
+def create_tenant(
+    actor: User,
+    name: str,
+    *,
+    title: str = "",
+    parent: str | None = None,
+    weight: float = 1.0,
+    source: str,
+    dry_run: bool = False,
+) -> Tenant:
+    """A new tenant below `parent` (None: a root, which only operators create)."""
+    access = access_of(actor)
+    above = _parent(access, parent)
+    if above is None and not access.operator:
+        raise NotAllowed("Only operators create a tenant without a parent.")
+    if above is not None and not access.may_administer(above.pk):
+        raise NotAllowed(f"Creating tenants below “{above.name}” needs tenant-admin there.")
+    tenant = checked(Tenant(name=name, title=title, parent=above, weight=weight))
+    with unit_of_work(dry_run):
+        try:
+            with transaction.atomic():
+                tenant.save(force_insert=True)
+        except IntegrityError:
+            raise Conflict(
+                f"There is already a tenant “{name}”. Names are unique; choose another."
+            ) from None
+        audit.record(
+            actor,
+            "tenant.created",
+            name,
+            tenant=tenant,
+            after=as_document(tenant),
+            source=source,
+        )
+    return tenant
+
+
+def change_tenant(
+    actor: User,
+    tenant: Tenant,
+    changes: dict[str, Any],
+    *,
+    reason: str = "",
+    source: str,
+    dry_run: bool = False,
+) -> Tenant:
+    """Change some of FIELDS; `parent` is the name of the new parent, None makes a root.
+
+    Raises NotFound, NotAllowed, Invalid, Conflict (a cycle, or quotas that no longer fit).
+    """
+    access = access_of(actor)
+    _may_change(access, tenant, changes)
+    with unit_of_work(dry_run):
+        # Moves must not cross each other, or two of them could close a cycle. One row, always
+        # the same, makes them follow each other.
+        Tenant.objects.filter(id=_first_id()).update(version=F("version"))
+        tenant = Tenant.objects.select_related("parent").get(id=tenant.pk)
+        before = as_document(tenant)
+        if "parent" in changes:
+            tenant.parent = _new_parent(access, tenant, changes["parent"])
+        for field in FIELDS - {"parent"}:
+            if field in changes:
+                setattr(tenant, field, changes[field])
+        checked(tenant)
+        changed = Tenant.objects.filter(id=tenant.pk, version=tenant.version).update(
+            parent=tenant.parent,
+            title=tenant.title,
+            weight=tenant.weight,
+            is_active=tenant.is_active,
+            version=tenant.version + 1,
+        )
+        if not changed:
+            raise Conflict(f"Somebody else changed “{tenant.name}” just now. Read it again.")
+        tenant.version += 1
+        audit.record(
+            actor,
+            "tenant.changed",
+            tenant.name,
+            tenant=tenant,
+            before=before,
+            after=as_document(tenant),
+            reason=reason.strip(),
+            source=source,
+        )
+    return tenant
+
+
+def delete_tenant(
+    actor: User, tenant: Tenant, *, reason: str = "", source: str, dry_run: bool = False
+) -> None:
+    """Delete a tenant that has no tenants below and never had a job; its quotas go with it."""
+    access = access_of(actor)
+    _may_change(access, tenant, {"parent": None})
+    with unit_of_work(dry_run):
+        _refuse_deletion(tenant)
+        audit.record(
+            actor,
+            "tenant.deleted",
+            tenant.name,
+            tenant=tenant.parent,
+            before=as_document(tenant),
+            reason=reason.strip(),
+            source=source,
+        )
+        tenant.delete()
+
+
+def as_document(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "name": tenant.name,
+        "title": tenant.title,
+        "parent": tenant.parent.name if tenant.parent else None,
+        "weight": tenant.weight,
+        "is_active": tenant.is_active,
+    }
+
+
+def _parent(access: Access, name: str | None) -> Tenant | None:
+    """The tenant a caller names as a parent; raises Invalid naming the field."""
+    if name is None:
+        return None
+    try:
+        return tenant_by_name(access, name)
+    except NotFound as error:
+        raise Invalid.field("parent", error.detail) from None
+
+
+def _may_change(access: Access, tenant: Tenant, changes: dict[str, Any]) -> None:
+    if not access.may_view(tenant.pk):
+        raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
+    above = access.may_administer_from_above(tenant.pk)
+    if not (above or (access.may_administer(tenant.pk) and changes.keys() <= OWN_FIELDS)):
+        raise NotAllowed(
+            f"You may not change that of “{tenant.name}”: its title needs tenant-admin there, all "
+            "else tenant-admin of a tenant above it, or an operator."
+        )
+
+
+def _new_parent(access: Access, tenant: Tenant, name: str | None) -> Tenant | None:
+    new = _parent(access, name)
+    if new is None and not access.operator:
+        raise NotAllowed("Only operators make a tenant a root.")
+    parents = parents_by_id()
+    if new is not None:
+        if not access.may_administer(new.pk):
+            raise NotAllowed(f"Moving tenants below “{new.name}” needs tenant-admin there.")
+        if tenant.pk in lineage(parents, new.pk):
+            raise Conflict(
+                f"“{tenant.name}” cannot be moved below “{new.name}”, which is "
+                f"{'the same tenant' if new.pk == tenant.pk else 'below it'}. "
+                "Choose a parent outside of it."
+            )
+    _refuse_broken_sums(parents, tenant, new)
+    return new
+
+
+def _refuse_broken_sums(parents: Parents, tenant: Tenant, new: Tenant | None) -> None:
+    """The quotas that move along must fit under the quotas above their new place."""
+    moved = {**parents, tenant.pk: new.pk if new else None}
+    for gpu_type in GpuType.objects.all():
+        rows = Quota.objects.filter(gpu_type=gpu_type).order_by()
+        quotas = dict(rows.values_list("tenant_id", "guaranteed_milli"))
+        excess = excess_of(moved, quotas, quotas, None, parents_before=parents)
+        if excess is not None:
+            owner = Tenant.objects.get(id=excess.over).name
+            raise Conflict(
+                f"There, {gpu_type.name} guaranteed below “{owner}” would be "
+                f"{excess.promised / 1000:g} GPUs of {excess.exists / 1000:g}. Lower the quotas "
+                f"that move, or raise that of “{owner}”."
+            )
+
+
+def _refuse_deletion(tenant: Tenant) -> None:
+    below = list(tenant.children.values_list("name", flat=True)[:5])
+    if below:
+        raise Conflict(
+            f"“{tenant.name}” has tenants below it ({', '.join(below)}). Move or delete them first."
+        )
+    jobs = facts.scheduling().job_count(tenant.pk)
+    if jobs.open:
+        raise Conflict(
+            f"“{tenant.name}” has {jobs.open} jobs that are not over ({', '.join(jobs.examples)}). "
+            "Cancel them or wait for their end."
+        )
+    if jobs.ended:
+        raise Conflict(
+            f"“{tenant.name}” has {jobs.ended} jobs in its history, which is kept. Set is_active "
+            "to false instead."
+        )
+
+
+def _first_id() -> int | None:
+    return Tenant.objects.order_by("id").values_list("id", flat=True).first()
