@@ -36,12 +36,14 @@ class Sourced(NamedTuple):
 
 
 class NodeFacts(Struct, frozen=True, gc=False):
-    """A node as the engine sees it, and where each fact came from (fact name → Sourced)."""
+    """A node as the engine sees it, and where each fact came from (fact name → Sourced).
+
+    Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, numa, nics, health.
+    """
 
     node: Node
     facts: Mapping[str, Sourced]
     uid: str
-    resource_version: str
 
 
 class PodFacts(Struct, frozen=True, gc=False):

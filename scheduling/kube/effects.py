@@ -1,0 +1,203 @@
+"""Carrying out effects: many pods in flight, one effect at a time per pod, every reply settled.
+
+What each reply means stands in `requests.py`. A reply that leaves open whether the
+request was carried out (429, 5xx, a time-out, a broken connection, a conflict) is resolved by
+reading the pod before anything is sent again.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from scheduling.kube.client import Client, NoReply
+from scheduling.kube.events import EventRecorder
+from scheduling.kube.requests import PodRequests, Refusal, Request
+from scheduling.kube.seam import (
+    Bind,
+    CreateAndBind,
+    DeletePod,
+    Effect,
+    EmitEvent,
+    EvictPod,
+    KubeError,
+    Outcome,
+    PatchCondition,
+    Result,
+)
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT = 32
+# Conditions and events only inform; they must never delay a binding.
+IN_FLIGHT_INFORMING = 4
+BUDGET_S = 30.0
+FIRST_PAUSE_S = 0.1
+LAST_PAUSE_S = 5.0
+
+Lane = asyncio.Queue[Effect]
+Slot = tuple[bool, str, str]
+
+
+class Executor:
+    """Takes effects, tells `done` the outcome of each exactly once. Lives on one event loop."""
+
+    def __init__(self, client: Client, done: Callable[[Effect, Outcome], None]) -> None:
+        self.fence = float("inf")  # monotonic time after which nothing more is sent
+        self._client = client
+        self._done = done
+        self._pods = PodRequests(client)
+        self._events = EventRecorder()
+        self._acting: Lane = asyncio.Queue()
+        self._informing: Lane = asyncio.Queue()
+        # Pods with an effect under way, and what waits behind it.
+        self._busy: dict[Slot, deque[Effect]] = {}
+        self._reachable = True
+
+    def submit(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            slot = _slot(effect)
+            waiting = self._busy.get(slot)
+            if waiting is None:
+                self._busy[slot] = deque()
+                self._lane(effect).put_nowait(effect)
+            else:
+                waiting.append(effect)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        workers = [(self._acting, IN_FLIGHT), (self._informing, IN_FLIGHT_INFORMING)]
+        async with asyncio.TaskGroup() as group:
+            for lane, count in workers:
+                for _ in range(count):
+                    group.create_task(self._work(lane))
+
+    async def _work(self, lane: Lane) -> None:
+        while True:
+            effect = await lane.get()
+            outcome = Outcome(Result.FAILED, message="the gateway stopped while it was under way")
+            try:
+                outcome = await self._perform(effect)
+            except Exception as error:
+                # A defect must not take a worker away from all other pods.
+                logger.exception("effect %s of %s failed", type(effect).__name__, effect.name)
+                outcome = Outcome(Result.FAILED, message=f"{type(error).__name__}: {error}")
+            finally:
+                self._finish(effect, outcome)
+
+    def _finish(self, effect: Effect, outcome: Outcome) -> None:
+        slot = _slot(effect)
+        waiting = self._busy[slot]
+        if waiting:
+            following = waiting.popleft()
+            self._lane(following).put_nowait(following)
+        else:
+            del self._busy[slot]
+        self._done(effect, outcome)
+
+    def abandon(self) -> None:
+        """End what is still queued as NOT_SENT."""
+        not_sent = Outcome(Result.NOT_SENT, message="the gateway stopped before it was sent")
+        for lane in (self._acting, self._informing):
+            while not lane.empty():
+                self._done(lane.get_nowait(), not_sent)
+        for waiting in self._busy.values():
+            for effect in waiting:
+                self._done(effect, not_sent)
+        self._busy.clear()
+
+    def _lane(self, effect: Effect) -> Lane:
+        return self._informing if _informs(effect) else self._acting
+
+    # --- one effect -----------------------------------------------------------------------------
+    async def _perform(self, effect: Effect) -> Outcome:
+        pods = self._pods
+        match effect:
+            case CreateAndBind():
+                return await self._create_and_bind(effect)
+            case Bind():
+                return await self._settled(pods.bind(effect))
+            case DeletePod():
+                return await self._settled(pods.delete(effect))
+            case EvictPod():
+                return await self._settled(pods.evict(effect))
+            case PatchCondition():
+                return await self._settled(pods.condition(effect))
+            case EmitEvent():
+                request = self._events.request(effect)
+                return request if isinstance(request, Outcome) else await self._settled(request)
+
+    async def _create_and_bind(self, effect: CreateAndBind) -> Outcome:
+        created = await self._settled(self._pods.create(effect))
+        if created.result is not Result.DONE:
+            return created
+        bound = await self._settled(
+            self._pods.bind(
+                Bind(
+                    effect.key,
+                    effect.namespace,
+                    effect.name,
+                    created.uid,
+                    effect.node,
+                    effect.annotations,
+                )
+            )
+        )
+        if bound.uid:
+            return bound
+        return Outcome(
+            bound.result, created.uid, bound.node, bound.code, bound.message, bound.retry_after
+        )
+
+    async def _settled(self, request: Request) -> Outcome:
+        """Send until the reply, or a look at the pod, says how it ended."""
+        deadline = time.monotonic() + (BUDGET_S if self._reachable else 0.0)
+        unsure = False  # whether an earlier attempt was carried out
+        sent = False
+        pause = FIRST_PAUSE_S
+        while True:
+            asked, code = 0.0, 0
+            try:
+                if unsure:
+                    outcome = await request.look()
+                    self._reachable = True
+                    if outcome is not None:
+                        return outcome
+                    unsure = False
+                if time.monotonic() >= self.fence:
+                    result = Result.FAILED if sent else Result.NOT_SENT
+                    return Outcome(result, message="this scheduler may no longer act")
+                reply = await self._client.call(
+                    request.method, request.path, request.body, request.content_type
+                )
+                self._reachable = sent = True
+                outcome = request.settle(reply)
+                if outcome is not None:
+                    return outcome
+                unsure, code, asked = True, reply.code, reply.retry_after
+                reason = reply.status.message
+            except NoReply as none:
+                unsure = unsure or none.sent
+                sent = sent or none.sent
+                self._reachable = none.sent
+                reason = none.reason
+            except Refusal as refusal:
+                return refusal.outcome
+            except KubeError as error:
+                return Outcome(Result.REFUSED, code=error.code, message=str(error))
+            if time.monotonic() >= deadline:
+                return Outcome(Result.FAILED, code=code, message=reason, retry_after=asked)
+            # A conflict is looked at without delay; only when it stays unexplained is it waited on.
+            at_once = code == 409 and pause == FIRST_PAUSE_S
+            await asyncio.sleep(0 if at_once else max(asked, pause * random.uniform(0.5, 1.5)))
+            pause = min(pause * 2, LAST_PAUSE_S)
+
+
+def _informs(effect: Effect) -> bool:
+    return isinstance(effect, PatchCondition | EmitEvent)
+
+
+def _slot(effect: Effect) -> Slot:
+    return (_informs(effect), effect.namespace, effect.name)

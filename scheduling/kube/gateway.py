@@ -1,0 +1,257 @@
+"""The door: one cluster's lists, watches and effects on an event loop in a thread of its own.
+
+The scheduler's side is synchronous and never waits for the network: `drain` takes what was
+observed since the last call, `submit` hands effects over, their outcomes come back by `drain`.
+"""
+
+import asyncio
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import uvloop
+
+from scheduling.kube.client import Client, NoReply
+from scheduling.kube.effects import Executor
+from scheduling.kube.nodes import NodeTranslator
+from scheduling.kube.objects import KubeNode, KubePod, encode
+from scheduling.kube.pods import pod_translator
+from scheduling.kube.seam import (
+    Connected,
+    Disconnected,
+    Effect,
+    EffectDone,
+    KubeError,
+    NodeFacts,
+    NodeGone,
+    NodeSeen,
+    Observation,
+    Outcome,
+    PodFacts,
+    PodGone,
+    PodSeen,
+)
+from scheduling.kube.watch import DEFAULT_TIMES, Kind, Reflector, WatchTimes
+
+logger = logging.getLogger(__name__)
+
+STOP_WITHIN_S = 10.0
+
+
+class Gateway:
+    """The door to one cluster. Thread-safe; `start` and `stop` once each.
+
+    `access`: see `Cluster.access`; `namespace`: where Kant creates pods (made when absent);
+    `label_map`: see `labels.py`. Raises KubeError when `label_map` cannot be used; all other
+    trouble shows in `wait_synced` and as Disconnected, and is retried.
+    """
+
+    def __init__(
+        self,
+        access: Mapping[str, Any],
+        *,
+        namespace: str,
+        label_map: Mapping[str, Any],
+        scheduler_name: str = "kant",
+        times: WatchTimes = DEFAULT_TIMES,
+    ) -> None:
+        try:
+            self._nodes = NodeTranslator(label_map)
+        except ValueError as wrong:
+            raise KubeError(str(wrong), "correct the cluster's label map") from None
+        self._namespace = namespace
+        self._scheduler_name = scheduler_name
+        self._times = times
+        self._client = Client(access)
+        self._executor = Executor(self._client, self._effect_done)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="kube-gateway", daemon=True)
+        self._started = threading.Event()
+        # What drain() gives: the newest observation per object, in order of their last news.
+        self._lock = threading.Lock()
+        self._pending: dict[object, Observation] = {}
+        self._rung = False
+        self._doorbell: Callable[[], None] | None = None
+        self._health: dict[str, KubeError | None] = {}  # by watch; None = well
+        self._link: Connected | Disconnected | None = None  # what was told last
+        self._settled = threading.Event()  # synced, or surely not without help
+        self._error: KubeError | None = None
+
+    # --- the scheduler's side -------------------------------------------------------------------
+    def start(self) -> None:
+        """Begin to list and watch; returns at once."""
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """End all traffic; what was submitted and not sent ends as NOT_SENT. May be repeated."""
+        if self._loop is None or self._main is None or not self._thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._main.cancel)
+        self._thread.join(STOP_WITHIN_S)
+        if self._thread.is_alive():
+            raise KubeError("the gateway's thread does not end", "end the process")
+
+    def wait_synced(self, timeout: float) -> None:
+        """Wait until nodes and pods are listed; raises KubeError (why not, and what helps)."""
+        settled = self._settled.wait(timeout)
+        error = self._error
+        if error is not None:
+            raise error
+        if not settled:
+            raise KubeError(
+                f"the cluster's nodes and pods were not listed within {timeout:.0f} s",
+                "check the API server's load, or wait longer",
+            )
+
+    def drain(self) -> list[Observation]:
+        """Everything seen since the last call, coalesced per object, oldest news first."""
+        with self._lock:
+            pending, self._pending = self._pending, {}
+            self._rung = False
+        return list(pending.values())
+
+    def on_news(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, from the gateway's thread, when there is news to drain: once
+        until the next drain. It must only wake somebody up."""
+        self._doorbell = callback
+
+    def submit(self, effects: Sequence[Effect]) -> None:
+        """Hand effects over. Effects on one pod are carried out in order, others in parallel."""
+        if self._loop is None:
+            raise RuntimeError("submit() before start()")
+        self._loop.call_soon_threadsafe(self._executor.submit, list(effects))
+
+    def fence(self, deadline: float) -> None:
+        """Send nothing for effects after `deadline` (time.monotonic()); each renewal of the
+        scheduler's lease moves it on. What comes later ends as NOT_SENT."""
+        self._executor.fence = deadline
+
+    # --- the loop's side ------------------------------------------------------------------------
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                runner.run(self._serve())
+            except asyncio.CancelledError:
+                logger.debug("gateway stopped")
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._main = asyncio.current_task()
+        self._started.set()
+        try:
+            await self._prepare()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._executor.run())
+                for reflector in self._reflectors():
+                    group.create_task(reflector.run())
+        finally:
+            self._executor.abandon()
+            await self._client.close()
+
+    async def _prepare(self) -> None:
+        """Read the access and see to the namespace, until both work."""
+        pause = self._times.first
+        while True:
+            try:
+                await self._client.open()
+                await self._ensure_namespace()
+                return
+            except KubeError as error:
+                self._report("access", error)
+            except NoReply as none:
+                self._report("access", KubeError(none.reason, "Kant keeps trying"))
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, self._times.last)
+
+    async def _ensure_namespace(self) -> None:
+        path = f"/api/v1/namespaces/{self._namespace}"
+        reply = await self._client.call("GET", path)
+        if reply.code == 404:
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
+            reply = await self._client.call("POST", "/api/v1/namespaces", encode(body))
+            if reply.code not in (201, 409):
+                raise self._client.problem(reply, f"create the namespace {self._namespace}")
+        elif reply.code != 200:
+            raise self._client.problem(reply, f"read the namespace {self._namespace}")
+        self._health.pop("access", None)
+
+    def _reflectors(self) -> list[Reflector[Any]]:
+        owned = f"spec.schedulerName={self._scheduler_name}"
+        # Foreign pods matter only while they hold something on a node.
+        others = (
+            f"spec.schedulerName!={self._scheduler_name},spec.nodeName!=,"
+            "status.phase!=Succeeded,status.phase!=Failed"
+        )
+        kinds = [
+            Kind("nodes", "/api/v1/nodes", "", KubeNode),
+            Kind("own pods", "/api/v1/pods", owned, KubePod),
+            Kind("other pods", "/api/v1/pods", others, KubePod),
+        ]
+        self._health = {kind.plural: _NOT_YET for kind in kinds}
+        return [self._node_reflector(kinds[0]), *map(self._pod_reflector, kinds[1:])]
+
+    def _node_reflector(self, kind: Kind) -> Reflector[NodeFacts]:
+        def gone(facts: NodeFacts) -> None:
+            self._nodes.forget(facts.node.name)
+            self._put(("node", facts.node.name), NodeGone(facts.node.name))
+
+        return Reflector(
+            self._client,
+            kind,
+            translate=self._nodes.translate,
+            identity=lambda facts: facts.node.name,
+            seen=lambda facts: self._put(("node", facts.node.name), NodeSeen(facts)),
+            gone=gone,
+            health=lambda error: self._report(kind.plural, error),
+            times=self._times,
+        )
+
+    def _pod_reflector(self, kind: Kind) -> Reflector[PodFacts]:
+        return Reflector(
+            self._client,
+            kind,
+            translate=pod_translator(self._scheduler_name),
+            identity=lambda pod: pod.uid,
+            seen=lambda pod: self._put(("pod", pod.uid), PodSeen(pod)),
+            gone=lambda pod: self._put(("pod", pod.uid), PodGone(pod)),
+            health=lambda error: self._report(kind.plural, error),
+            times=self._times,
+        )
+
+    def _effect_done(self, effect: Effect, outcome: Outcome) -> None:
+        self._put(object(), EffectDone(effect, outcome))
+
+    def _report(self, watch: str, error: KubeError | None) -> None:
+        """A watch fares well (None) or badly; the change of the whole is news."""
+        self._health[watch] = error
+        if error is not None:
+            self._error = error
+            # Only rights and credentials are surely not mended by waiting a little.
+            if error.code in (401, 403):
+                self._settled.set()
+            self._tell(Disconnected(str(error)))
+        elif not any(self._health.values()):
+            self._error = None
+            self._settled.set()
+            self._tell(Connected())
+
+    def _tell(self, link: Connected | Disconnected) -> None:
+        if link != self._link:
+            self._link = link
+            self._put("link", link)
+
+    def _put(self, key: object, news: Observation) -> None:
+        with self._lock:
+            self._pending.pop(key, None)
+            self._pending[key] = news
+            ring = not self._rung
+            self._rung = True
+        if ring and self._doorbell is not None:
+            self._doorbell()
+
+
+_NOT_YET = KubeError("nodes and pods are still being listed", "wait")

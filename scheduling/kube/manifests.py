@@ -1,0 +1,176 @@
+"""Pod manifests of Kant's own jobs: plain values in, a Kubernetes object out."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from scheduling.engine.types import MILLI, Toleration
+from scheduling.kube.nodes import TOLERATED
+from scheduling.kube.quantities import GPU_MILLI
+
+SCHEDULER_NAME = "kant"
+JOB = "kant.io/job"
+TENANT = "kant.io/tenant"
+ATTEMPT = "kant.io/attempt"
+POD_SET = "kant.io/pod-set"
+ORDINAL = "kant.io/ordinal"
+DEVICES = "kant.io/devices"
+DEVICE_MILLI = "kant.io/milli"
+NICS = "kant.io/nics"
+
+# Pod names may be longer, but a host name is made of them.
+NAME_LIMIT = 63
+_ILLEGAL = re.compile(r"[^a-z0-9-]+")
+
+
+class PodTemplate(Struct, frozen=True, kw_only=True):
+    """What the pods of one pod set of one attempt have in common.
+
+    `gpus`, `cpu_milli`, `memory_mib`, `extended`: per pod. `gpu_resource`: the resource that the
+    nodes advertise whole GPUs as. `pod_set` is the index, `pod_set_name` its name.
+    """
+
+    namespace: str
+    job_id: str
+    job_name: str
+    tenant: str
+    attempt: int
+    pod_set: int
+    pod_set_name: str
+    image: str
+    command: Sequence[str] = ()
+    env: Mapping[str, str] = {}
+    gpus: int = 0
+    cpu_milli: int = 0
+    memory_mib: int = 0
+    extended: Mapping[str, int] = {}
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+    tolerations: Iterable[Toleration] = ()
+    gpu_resource: str = "nvidia.com/gpu"
+    scheduler_name: str = SCHEDULER_NAME
+
+
+def pod_name(job_name: str, job_id: str, attempt: int, pod_set_name: str, ordinal: int) -> str:
+    """`{job}-{8 hex of the job's id}-{attempt}-{pod set}-{ordinal}`, a legal name of ≤ 63
+    characters; the names of job and pod set are cut, what makes it unique never is."""
+    middle = f"-{job_id.replace('-', '')[:8]}-{attempt}-"
+    end = f"-{ordinal}"
+    pod_set = _legal(pod_set_name)[:20].strip("-") or "pods"
+    room = NAME_LIMIT - len(middle) - len(pod_set) - len(end)
+    return f"{_legal(job_name)[:room].strip('-') or 'job'}{middle}{pod_set}{end}"
+
+
+def pod_manifest(template: PodTemplate, ordinal: int, milli: int = MILLI) -> dict[str, Any]:
+    """The pod of that ordinal. `milli` of its GPU where it gets a fraction (1000 = whole GPUs)."""
+    name = pod_name(
+        template.job_name, template.job_id, template.attempt, template.pod_set_name, ordinal
+    )
+    container: dict[str, Any] = {
+        "name": "main",
+        "image": template.image,
+        "resources": _resources(template, milli),
+    }
+    if template.command:
+        container["command"] = list(template.command)
+    if template.env:
+        container["env"] = [{"name": key, "value": value} for key, value in template.env.items()]
+    spec: dict[str, Any] = {
+        "schedulerName": template.scheduler_name,
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "containers": [container],
+        "tolerations": _tolerations(template.tolerations),
+    }
+    if template.node_selector:
+        spec["nodeSelector"] = dict(template.node_selector)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": template.namespace,
+            "labels": {
+                **template.labels,
+                JOB: template.job_id,
+                TENANT: template.tenant,
+                ATTEMPT: str(template.attempt),
+                POD_SET: str(template.pod_set),
+                ORDINAL: str(ordinal),
+            },
+            "annotations": dict(template.annotations),
+        },
+        "spec": spec,
+    }
+
+
+def binding_annotations(
+    devices: Sequence[int], milli: int, nics: Sequence[int] = ()
+) -> dict[str, str]:
+    """The device choice as it travels with the Binding into the pod."""
+    if not devices:
+        return {}
+    chosen = {DEVICES: json.dumps(list(devices)), DEVICE_MILLI: str(milli)}
+    if nics:
+        chosen[NICS] = json.dumps(list(nics))
+    return chosen
+
+
+def read_devices(annotations: Mapping[str, str]) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+    """The reverse of `binding_annotations`: devices, milli of each, NICs.
+
+    ValueError names the annotation that cannot be read.
+    """
+    devices = _indices(annotations, DEVICES)
+    milli = annotations.get(DEVICE_MILLI, str(MILLI))
+    if not milli.isdecimal() or not 0 < int(milli) <= MILLI:
+        raise ValueError(f"annotation {DEVICE_MILLI} is {milli!r}; it must be 1 to {MILLI}")
+    return devices, int(milli), _indices(annotations, NICS)
+
+
+def _indices(annotations: Mapping[str, str], key: str) -> tuple[int, ...]:
+    text = annotations.get(key, "[]")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
+        raise ValueError(f"annotation {key} is {text[:80]!r}; it must be a JSON list of indices")
+    return tuple(value)
+
+
+def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
+    amounts: dict[str, str] = {}
+    if template.cpu_milli:
+        amounts["cpu"] = f"{template.cpu_milli}m"
+    if template.memory_mib:
+        amounts["memory"] = f"{template.memory_mib}Mi"
+    # Kubernetes asks requests and limits of extended resources to be equal.
+    extended = {name: str(amount) for name, amount in template.extended.items() if amount}
+    if template.gpus and milli < MILLI:
+        extended[GPU_MILLI] = str(milli)
+    elif template.gpus:
+        extended[template.gpu_resource] = str(template.gpus)
+    return {"requests": {**amounts, **extended}, "limits": extended}
+
+
+def _tolerations(wanted: Iterable[Toleration]) -> list[dict[str, str]]:
+    own = [{"key": key, "operator": "Exists"} for key in sorted(TOLERATED)]
+    for each in wanted:
+        toleration = {"operator": each.operator}
+        if each.key:
+            toleration["key"] = each.key
+        if each.value:
+            toleration["value"] = each.value
+        if each.effect:
+            toleration["effect"] = each.effect
+        own.append(toleration)
+    return own
+
+
+def _legal(name: str) -> str:
+    return _ILLEGAL.sub("-", name.lower()).strip("-")

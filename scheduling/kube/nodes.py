@@ -1,0 +1,373 @@
+"""From a Kubernetes node to the engine's Node, each fact with its source.
+
+Bad input never raises: what cannot be used becomes one of `Node.problems`, and the cautious
+reading is taken (an unreadable or missing GPU counts as unhealthy, never as free).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from scheduling.engine.placement.devices import link_problem
+from scheduling.engine.placement.links import LINK_MODELS, MAX_DEVICES
+from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node, Taint
+from scheduling.kube.labels import SYNONYMS, label_table, read_fact
+from scheduling.kube.objects import KubeNode
+from scheduling.kube.quantities import GPU_MILLI, GPU_RESOURCES, MIB, parse
+from scheduling.kube.seam import NodeFacts, Sourced
+from scheduling.kube.topology import TopologyTree
+
+UNHEALTHY_GPUS = "kant.io/unhealthy-gpus"
+UNHEALTHY_NICS = "kant.io/unhealthy-nics"
+GPU_IDS = "kant.io/gpu-ids"
+NICS = "kant.io/nics"
+LINK_MODEL = "kant.io/link-model"
+SHARING_REPLICAS = "nvidia.com/gpu.replicas"
+SENTINEL = "dgxc.nvidia.com/nvsentinel-state"
+
+# Kant's own pods tolerate these (manifests.py), so they keep none of them away.
+TOLERATED = frozenset({"kant.io/managed", *GPU_RESOURCES})
+BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+SENTINEL_FINE = frozenset({"", "remediation-succeeded"})
+# Conditions of the kubelet and of node-problem-detector that forbid new pods while True …
+UNFIT = frozenset(
+    {
+        *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
+        *("KernelDeadlock", "ReadonlyFilesystem", "KubeletUnhealthy", "XfsShutdown"),
+        *("ContainerRuntimeUnhealthy", "DiskBadBlock", "CperHardwareErrorFatal"),
+    }
+)
+# … and those that only warn.
+WORRYING = frozenset(
+    {
+        *("FrequentKubeletRestart", "FrequentContainerdRestart", "NTPProblem"),
+        *("FrequentUnregisterNetDevice", "SysLogsXIDError", "SysLogsSXIDError"),
+        "SysLogsGPUFallenOff",
+    }
+)
+
+
+class NodeTranslator:
+    """Translates the nodes of one cluster; knows the others' topology to find contradictions."""
+
+    def __init__(self, label_map: Mapping[str, Any]) -> None:
+        """Raises ValueError naming the row of `label_map` that cannot be used."""
+        self._table = label_table(label_map)
+        self._tree = TopologyTree()
+        # Label keys and most values repeat on every node; one copy of each is enough.
+        self._texts: dict[str, str] = {}
+
+    def forget(self, name: str) -> None:
+        self._tree.forget(name)
+
+    def translate(self, raw: KubeNode) -> NodeFacts:
+        """Facts of one node. Never raises."""
+        labels = self._interned(raw.metadata.labels)
+        name = raw.metadata.name
+        problems: list[str] = []
+        facts = {
+            fact: found
+            for fact, sources in self._table.items()
+            if (found := read_fact(sources, labels)) is not None
+        }
+        for one, other in SYNONYMS:
+            if one in labels and other in labels and labels[one] != labels[other]:
+                problems.append(f"labels {one}={labels[one]} and {other}={labels[other]} disagree")
+        topology, contradictions = self._tree.place(
+            name, [facts.get(level) for level in DEFAULT_LEVELS]
+        )
+        problems += contradictions
+        devices = _gpus(raw, labels, facts, problems)
+        schedulable = _schedulable(raw, labels, facts, problems)
+        status = raw.status.allocatable
+        node = Node(
+            name=name,
+            gpu_model=str(facts["gpu_model"].value) if devices and "gpu_model" in facts else "",
+            devices=devices,
+            nics=_nics(raw, devices, facts, problems),
+            topology=topology,
+            hyper_node=_text(facts, "hyper_node"),
+            labels=labels,
+            taints=_taints(raw),
+            cpu_milli=_amount(status, "cpu", Fraction(1, MILLI), problems),
+            memory_mib=_amount(status, "memory", MIB, problems),
+            max_pods=_amount(status, "pods", 1, problems) if "pods" in status else 110,
+            extended=_extended(status, problems),
+            schedulable=schedulable,
+            link_model=_link_model(raw, devices, facts),
+            zone=_text(facts, "zone"),
+        )
+        wrong_link = link_problem(node)
+        if wrong_link:
+            problems.append(wrong_link)
+        if problems:
+            node = replace(node, problems=tuple(problems))
+        return NodeFacts(node, facts, raw.metadata.uid)
+
+    def _interned(self, labels: Mapping[str, str]) -> dict[str, str]:
+        known = self._texts.setdefault
+        return {known(key, key): known(value, value) for key, value in labels.items()}
+
+
+def _text(facts: Mapping[str, Sourced], name: str) -> str:
+    return str(facts[name].value) if name in facts else ""
+
+
+# --- GPUs -----------------------------------------------------------------------------------------
+def _gpus(
+    raw: KubeNode, labels: Mapping[str, str], facts: dict[str, Sourced], problems: list[str]
+) -> tuple[Device, ...]:
+    counted = _count_fact(facts, "gpu_count", problems)
+    memory = _count_fact(facts, "gpu_memory_mib", problems)
+    resource = next((r for r in GPU_RESOURCES if r in raw.status.capacity), "")
+    installed = _amount(raw.status.capacity, resource, 1, problems) if resource else 0
+    usable = _amount(raw.status.allocatable, resource, 1, problems) if resource else 0
+    replicas = _replicas(labels, problems)
+    installed, usable = installed // replicas, usable // replicas
+    if not resource and counted:
+        problems.append(
+            f"{facts['gpu_count'].source} names {counted} GPUs, but status.capacity has none: "
+            "is the device plugin running?"
+        )
+    elif counted and counted != installed:
+        problems.append(
+            f"{facts['gpu_count'].source} says {counted} GPUs, status.capacity says {installed}"
+        )
+    total = installed or counted
+    if not total:
+        for name in ("gpu_model", "gpu_count", "gpu_memory_mib"):
+            facts.pop(name, None)
+        return ()
+    if "gpu_model" not in facts:
+        problems.append("the GPU model is unknown: label the node, or set label_map.gpu_model")
+    if total > MAX_DEVICES:
+        problems.append(f"{total} GPUs on one node; only the first {MAX_DEVICES} are used")
+        usable, total = min(usable, MAX_DEVICES), MAX_DEVICES
+    bad = _bad_gpus(raw, total, usable, problems)
+    source = f"status.capacity[{resource}]" if installed else facts["gpu_count"].source
+    facts["gpus"] = Sourced(total, source)
+    facts["healthy_gpus"] = Sourced(
+        total - len(bad), f"status.allocatable[{resource}], {UNHEALTHY_GPUS}"
+    )
+    facts["numa"] = Sourced(_sockets(total), "assumed from the number of GPUs")
+    return _devices(total, bad, memory, _gpu_ids(raw, total, problems))
+
+
+def _replicas(labels: Mapping[str, str], problems: list[str]) -> int:
+    text = labels.get(SHARING_REPLICAS, "")
+    replicas = int(text) if text.isdecimal() and int(text) > 1 else 1
+    if replicas > 1:
+        problems.append(
+            f"each GPU is advertised {replicas} times ({SHARING_REPLICAS}); Kant counts real GPUs"
+        )
+    return replicas
+
+
+def _bad_gpus(raw: KubeNode, total: int, usable: int, problems: list[str]) -> tuple[int, ...]:
+    """Indices of the GPUs that must not be used."""
+    named = _indices(raw, UNHEALTHY_GPUS, total, problems)
+    missing = total - usable
+    if missing > len(named):
+        guessed = [i for i in reversed(range(total)) if i not in named][: missing - len(named)]
+        problems.append(
+            f"{missing} of {total} GPUs are not allocatable, and nothing names which; "
+            f"{sorted(guessed)} are taken to be bad"
+        )
+        named |= set(guessed)
+    return tuple(sorted(named))
+
+
+@lru_cache(maxsize=4096)
+def _devices(
+    total: int, bad: tuple[int, ...], memory: int, ids: tuple[str, ...]
+) -> tuple[Device, ...]:
+    # Cached so that thousands of equal nodes share one tuple.
+    return tuple(
+        Device(
+            index=i,
+            id=ids[i] if ids else "",
+            numa=i * _sockets(total) // total,
+            healthy=i not in bad,
+            memory_mib=memory,
+        )
+        for i in range(total)
+    )
+
+
+def _sockets(gpus: int) -> int:
+    # Servers with four GPUs or more have two sockets, half of the GPUs at each (HGX, DGX, PCIe).
+    return 2 if gpus >= 4 else 1
+
+
+def _gpu_ids(raw: KubeNode, total: int, problems: list[str]) -> tuple[str, ...]:
+    ids = _json_list(raw, GPU_IDS, str, problems)
+    if not ids:
+        return ()
+    if len(ids) != total:
+        problems.append(f"annotation {GPU_IDS} names {len(ids)} GPUs, the node has {total}")
+        return ()
+    if len(set(ids)) != len(ids):
+        twice = sorted({each for each in ids if ids.count(each) > 1})
+        problems.append(f"annotation {GPU_IDS} names {', '.join(twice)} more than once")
+        return ()
+    return tuple(ids)
+
+
+def _link_model(raw: KubeNode, devices: Sequence[Device], facts: dict[str, Sourced]) -> str:
+    if not devices:
+        facts.pop("link_model", None)
+        return ""
+    # A declared matrix has characters that a label may not have.
+    declared = raw.metadata.annotations.get(LINK_MODEL, "")
+    if "link_model" not in facts and declared:
+        facts["link_model"] = Sourced(declared, f"annotation {LINK_MODEL}")
+    if "link_model" not in facts:
+        assumed = _assumed_link_model(_text(facts, "gpu_model"), len(devices))
+        if assumed:
+            facts["link_model"] = Sourced(assumed, "assumed from the GPU model and count")
+    return _text(facts, "link_model")
+
+
+def _assumed_link_model(gpu_model: str, count: int) -> str:
+    if count != 8:
+        return ""
+    if "V100-SXM" in gpu_model:
+        return "hybrid-cube-mesh-8"
+    switched = ("SXM", "HBM3", "H200", "B200", "B300", "HGX")
+    found = "nvswitch-8" if any(part in gpu_model for part in switched) else ""
+    return found if found in LINK_MODELS else ""
+
+
+# --- NICs -----------------------------------------------------------------------------------------
+def _nics(
+    raw: KubeNode, devices: Sequence[Device], facts: dict[str, Sourced], problems: list[str]
+) -> tuple[Nic, ...]:
+    text = raw.metadata.annotations.get(NICS, "")
+    total, source = 0, f"annotation {NICS}"
+    if text.isdecimal() and int(text) <= 64:
+        total = int(text)
+    elif text:
+        problems.append(f"annotation {NICS} is {text!r}; it must be a number up to 64")
+    else:
+        names = [r for r in raw.status.capacity if _is_nic_resource(r)]
+        total = sum(_amount(raw.status.capacity, name, 1, problems) for name in names)
+        source = ", ".join(f"status.capacity[{name}]" for name in names)
+        if total > 64:
+            # A shared RDMA device plugin advertises many handles of one NIC.
+            problems.append(f"{source} is {total}, which is no number of NICs; set {NICS}")
+            total = 0
+    if not total:
+        return ()
+    facts["nics"] = Sourced(total, source)
+    bad = _indices(raw, UNHEALTHY_NICS, total, problems)
+    return _nic_tuple(total, tuple(sorted(bad)), _sockets(len(devices)))
+
+
+@lru_cache(maxsize=1024)
+def _nic_tuple(total: int, bad: tuple[int, ...], sockets: int) -> tuple[Nic, ...]:
+    return tuple(Nic(i, numa=i * sockets // total, healthy=i not in bad) for i in range(total))
+
+
+def _is_nic_resource(name: str) -> bool:
+    return name.startswith("rdma/") or name == "vpc.amazonaws.com/efa"
+
+
+# --- health ---------------------------------------------------------------------------------------
+def _schedulable(
+    raw: KubeNode, labels: Mapping[str, str], facts: dict[str, Sourced], problems: list[str]
+) -> bool:
+    conditions = {each.type: each for each in raw.status.conditions}
+    for each in raw.status.conditions:
+        if each.type in WORRYING and each.status == "True":
+            problems.append(f"condition {each.type}: {each.message or each.reason}")
+    fault = _fault(raw, labels, {name: each.status for name, each in conditions.items()})
+    facts["health"] = fault or Sourced("healthy", "status.conditions[Ready]")
+    return fault is None
+
+
+def _fault(
+    raw: KubeNode, labels: Mapping[str, str], conditions: Mapping[str, str]
+) -> Sourced | None:
+    """Why no pod may come here (taints are judged against each pod by the engine)."""
+    if raw.metadata.deletion_timestamp:
+        return Sourced("being deleted", "metadata.deletionTimestamp")
+    if raw.spec.unschedulable:
+        return Sourced("cordoned", "spec.unschedulable")
+    sentinel = labels.get(SENTINEL, "")
+    if sentinel not in SENTINEL_FINE:
+        return Sourced(sentinel, SENTINEL)
+    if conditions.get("Ready") != "True":
+        return Sourced("not ready", "status.conditions[Ready]")
+    for name in sorted(UNFIT):
+        if conditions.get(name) == "True":
+            return Sourced(name, f"status.conditions[{name}]")
+    return None
+
+
+def _taints(raw: KubeNode) -> tuple[Taint, ...]:
+    return tuple(
+        Taint(taint.key, taint.value, taint.effect)
+        for taint in raw.spec.taints
+        if taint.effect in BLOCKING and taint.key not in TOLERATED
+    )
+
+
+# --- numbers and lists ----------------------------------------------------------------------------
+def _amount(
+    amounts: Mapping[str, str], name: str, unit: Fraction | int, problems: list[str]
+) -> int:
+    """An amount in `unit`, rounded down; 0 with a problem when it cannot be read."""
+    text = amounts.get(name, "0")
+    try:
+        value = int(parse(text) / unit)
+    except ValueError as wrong:
+        problems.append(f"status: {name}: {wrong}")
+        return 0
+    if value < 0:
+        problems.append(f"status: {name} is {text}, which is negative")
+        return 0
+    return value
+
+
+def _extended(amounts: Mapping[str, str], problems: list[str]) -> dict[str, int]:
+    own = (*GPU_RESOURCES, GPU_MILLI)
+    return {
+        name: _amount(amounts, name, 1, problems)
+        for name in amounts
+        if "/" in name and name not in own
+    }
+
+
+def _count_fact(facts: Mapping[str, Sourced], name: str, problems: list[str]) -> int:
+    if name not in facts:
+        return 0
+    text = str(facts[name].value)
+    if not text.isdecimal():
+        problems.append(f"{facts[name].source} is {text!r}; it must be a whole number")
+        return 0
+    return int(text)
+
+
+def _indices(raw: KubeNode, annotation: str, total: int, problems: list[str]) -> set[int]:
+    given = _json_list(raw, annotation, int, problems)
+    wrong = sorted({each for each in given if not 0 <= each < total})
+    if wrong:
+        problems.append(f"annotation {annotation} names {wrong}; indices are 0 to {total - 1}")
+    return {each for each in given if 0 <= each < total}
+
+
+def _json_list(raw: KubeNode, annotation: str, kind: type, problems: list[str]) -> list[Any]:
+    text = raw.metadata.annotations.get(annotation, "")
+    if not text:
+        return []
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, list) or not all(type(each) is kind for each in value):
+        problems.append(f"annotation {annotation} is {text[:80]!r}; it must be a JSON list")
+        return []
+    return value

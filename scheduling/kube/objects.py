@@ -1,0 +1,155 @@
+"""Kubernetes objects, reduced to the fields a scheduler needs, decoded by msgspec.
+
+Field names are Kubernetes' own (camelCase on the wire). Sources: the core/v1, policy/v1 and
+meta/v1 API references. Structs keep out of the garbage collector (`gc=False`): decoding a large
+cluster would otherwise be up to six times slower.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+
+class Meta(Struct, gc=False, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    deletion_timestamp: str = ""
+    owner_references: list["OwnerReference"] = []
+
+
+class OwnerReference(Struct, gc=False, rename="camel"):
+    kind: str = ""
+
+
+class Condition(Struct, gc=False, rename="camel"):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+class NodeTaint(Struct, gc=False, rename="camel"):
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct, gc=False, rename="camel"):
+    unschedulable: bool = False
+    taints: list[NodeTaint] = []
+
+
+class NodeStatus(Struct, gc=False, rename="camel"):
+    capacity: dict[str, str] = {}
+    allocatable: dict[str, str] = {}
+    conditions: list[Condition] = []
+
+
+class KubeNode(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+
+# --- pods -----------------------------------------------------------------------------------------
+class Resources(Struct, gc=False, rename="camel"):
+    requests: dict[str, str | int | float] = {}
+    limits: dict[str, str | int | float] = {}
+
+
+class Container(Struct, gc=False, rename="camel"):
+    resources: Resources = msgspec.field(default_factory=Resources)
+    restart_policy: str = ""  # "Always" on an init container makes it a sidecar
+
+
+class SchedulingGate(Struct, gc=False, rename="camel"):
+    name: str = ""
+
+
+class PodSpec(Struct, gc=False, rename="camel"):
+    node_name: str = ""
+    scheduler_name: str = ""
+    scheduling_gates: list[SchedulingGate] = []
+    containers: list[Container] = []
+    init_containers: list[Container] = []
+    overhead: dict[str, str | int | float] = {}
+    resources: Resources | None = None  # pod-level resources (beta since 1.34)
+    priority: int = 0
+
+
+class Terminated(Struct, gc=False, rename="camel"):
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+    finished_at: str | None = None
+
+
+class ContainerState(Struct, gc=False, rename="camel"):
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(Struct, gc=False, rename="camel"):
+    state: ContainerState = msgspec.field(default_factory=ContainerState)
+
+
+class PodStatus(Struct, gc=False, rename="camel"):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str | None = None
+    container_statuses: list[ContainerStatus] = []
+
+
+class KubePod(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+# --- lists, watches, errors -----------------------------------------------------------------------
+class StatusCause(Struct, gc=False, rename="camel"):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(Struct, gc=False, rename="camel"):
+    causes: list[StatusCause] = []
+    retry_after_seconds: int = 0
+
+
+class Status(Struct, gc=False, rename="camel"):
+    """meta/v1 Status: the body of every error, and of a successful binding."""
+
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None
+
+
+class ListMeta(Struct, gc=False, rename="camel", omit_defaults=True):
+    resource_version: str = ""
+    # JSON's name of it is a Python keyword.
+    continue_token: str = msgspec.field(default="", name="continue")
+
+
+class ObjectList(Struct, gc=False, rename="camel"):
+    metadata: ListMeta = msgspec.field(default_factory=ListMeta)
+    items: list[msgspec.Raw] | None = None
+
+
+class WatchEvent(Struct, gc=False, rename="camel"):
+    type: str
+    object: msgspec.Raw
+
+
+def encode(value: Any) -> bytes:
+    """An object as JSON for a request body."""
+    return msgspec.json.encode(value)

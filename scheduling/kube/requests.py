@@ -1,0 +1,286 @@
+"""The requests that act on pods: what is sent, what each reply means, and how to look.
+
+`settle` reads a reply, `look` reads the pod itself when a reply left the question open. Both give
+the outcome, or None: from `settle` it means "look", from `look` it means "send again".
+Meanings of the replies: core/v1 Binding and policy/v1 Eviction as the API server implements them.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.kube.client import JSON, STRATEGIC_PATCH, Client, NoReply, Reply
+from scheduling.kube.objects import KubePod, encode
+from scheduling.kube.seam import (
+    Bind,
+    CreateAndBind,
+    DeletePod,
+    EvictPod,
+    Outcome,
+    PatchCondition,
+    Result,
+)
+
+
+class Request(Struct, frozen=True):
+    method: str
+    path: str
+    body: bytes
+    settle: Callable[[Reply], Outcome | None]
+    look: Callable[[], Awaitable[Outcome | None]]
+    content_type: str = JSON
+
+
+class Refusal(Exception):
+    """Looking was not allowed either: the outcome is settled."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.message)
+        self.outcome = outcome
+
+
+class _Uid(Struct, gc=False):
+    uid: str = ""
+
+
+class _Created(Struct, gc=False):
+    metadata: _Uid
+
+
+_created = msgspec.json.Decoder(_Created)
+_pod = msgspec.json.Decoder(KubePod)
+
+Judge = Callable[[KubePod | None], Outcome | None]
+
+
+class PodRequests:
+    """Builds the requests of one API server."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    # --- create and bind ------------------------------------------------------------------------
+    def create(self, effect: CreateAndBind) -> Request:
+        """DONE with the uid once a pod of that name with our own labels exists."""
+
+        def settle(reply: Reply) -> Outcome | None:
+            if reply.code == 201:
+                return Outcome(Result.DONE, uid=_created.decode(reply.body).metadata.uid)
+            return _refused(reply)
+
+        def judge(pod: KubePod | None) -> Outcome | None:
+            if pod is None:
+                return None
+            uid = pod.metadata.uid
+            if not _same_pod(pod, effect.manifest):
+                message = f"a pod named {effect.name} exists that this scheduler did not create"
+                return Outcome(Result.REFUSED, uid, pod.spec.node_name, 409, message)
+            if pod.metadata.deletion_timestamp:
+                return Outcome(Result.DELETING, uid, pod.spec.node_name, 409)
+            return Outcome(Result.DONE, uid)
+
+        return Request(
+            "POST",
+            f"/api/v1/namespaces/{effect.namespace}/pods",
+            encode(effect.manifest),
+            settle,
+            self._look(effect.namespace, effect.name, judge),
+        )
+
+    def bind(self, effect: Bind) -> Request:
+        """BOUND once the pod is on the wanted node with the wanted annotations."""
+
+        def settle(reply: Reply) -> Outcome | None:
+            if reply.code == 201:
+                return Outcome(Result.BOUND, effect.uid, effect.node)
+            if reply.code == 404:
+                return Outcome(Result.GONE, effect.uid, code=404)
+            return _refused(reply)
+
+        def judge(pod: KubePod | None) -> Outcome | None:
+            if pod is None:
+                return Outcome(Result.GONE, effect.uid, code=404)
+            uid, node = pod.metadata.uid, pod.spec.node_name
+            if uid != effect.uid:
+                return Outcome(Result.NEW_INCARNATION, uid, node, 409)
+            if node:
+                mine = node == effect.node and _has(pod.metadata.annotations, effect.annotations)
+                return Outcome(Result.BOUND if mine else Result.TAKEN, uid, node)
+            if pod.metadata.deletion_timestamp:
+                return Outcome(Result.DELETING, uid, code=409)
+            if pod.spec.scheduling_gates:
+                gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
+                return Outcome(Result.GATED, uid, code=409, message=f"scheduling gates: {gates}")
+            return None
+
+        # The uid is a precondition; resourceVersion is left out, others change it for no reason.
+        meta = {
+            "name": effect.name,
+            "namespace": effect.namespace,
+            "uid": effect.uid,
+            "annotations": effect.annotations,
+        }
+        target = {"apiVersion": "v1", "kind": "Node", "name": effect.node}
+        return Request(
+            "POST",
+            f"{_path(effect.namespace, effect.name)}/binding",
+            encode({"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target}),
+            settle,
+            self._look(effect.namespace, effect.name, judge),
+        )
+
+    # --- delete and evict -----------------------------------------------------------------------
+    def delete(self, effect: DeletePod) -> Request:
+        """DONE when the deletion has begun, GONE when there was nothing (left) to delete."""
+
+        def settle(reply: Reply) -> Outcome | None:
+            if reply.code in (200, 202):
+                return Outcome(Result.DONE, effect.uid)
+            return _gone_or_refused(reply, effect.uid)
+
+        return Request(
+            "DELETE",
+            _path(effect.namespace, effect.name),
+            encode(_delete_options(effect)),
+            settle,
+            self._look(effect.namespace, effect.name, _deletion_judge(effect)),
+        )
+
+    def evict(self, effect: EvictPod) -> Request:
+        """Like delete, but BLOCKED while a PodDisruptionBudget forbids it."""
+
+        def settle(reply: Reply) -> Outcome | None:
+            if reply.code in (200, 201):
+                return Outcome(Result.DONE, effect.uid)
+            if _forbidden_by_budget(reply):
+                message = reply.status.message
+                return Outcome(
+                    *(Result.BLOCKED, effect.uid, "", reply.code, message, reply.retry_after)
+                )
+            return _gone_or_refused(reply, effect.uid)
+
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": effect.name, "namespace": effect.namespace},
+            "deleteOptions": _delete_options(effect),
+        }
+        return Request(
+            "POST",
+            f"{_path(effect.namespace, effect.name)}/eviction",
+            encode(body),
+            settle,
+            self._look(effect.namespace, effect.name, _deletion_judge(effect)),
+        )
+
+    # --- conditions -----------------------------------------------------------------------------
+    def condition(self, effect: PatchCondition) -> Request:
+        """DONE when the condition is set. Repeating it does no harm, so looking only asks
+        whether that incarnation still exists."""
+
+        def settle(reply: Reply) -> Outcome | None:
+            if reply.code == 200:
+                return Outcome(Result.DONE, effect.uid)
+            return _gone_or_refused(reply, effect.uid)
+
+        def judge(pod: KubePod | None) -> Outcome | None:
+            return _other_incarnation(pod, effect.uid)
+
+        condition = {
+            "type": effect.type,
+            "status": effect.status,
+            "reason": effect.reason,
+            "message": effect.message,
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        patch = {"metadata": {"uid": effect.uid}, "status": {"conditions": [condition]}}
+        return Request(
+            "PATCH",
+            f"{_path(effect.namespace, effect.name)}/status",
+            encode(patch),
+            settle,
+            self._look(effect.namespace, effect.name, judge),
+            STRATEGIC_PATCH,
+        )
+
+    # --- looking --------------------------------------------------------------------------------
+    def _look(self, namespace: str, name: str, judge: Judge) -> Callable[[], Awaitable[Any]]:
+        async def look() -> Outcome | None:
+            reply = await self._client.call("GET", _path(namespace, name))
+            if reply.code == 200:
+                return judge(_pod.decode(reply.body))
+            if reply.code == 404:
+                return judge(None)
+            refused = _refused(reply)
+            if refused is not None:
+                raise Refusal(refused)
+            raise NoReply(f"reading the pod: {reply.code} {reply.status.message}", sent=True)
+
+        return look
+
+
+def _path(namespace: str, name: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def _delete_options(effect: DeletePod | EvictPod) -> dict[str, Any]:
+    options: dict[str, Any] = {"preconditions": {"uid": effect.uid}}
+    if effect.grace is not None:
+        options["gracePeriodSeconds"] = effect.grace
+    return {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+
+
+# --- what replies and pods say --------------------------------------------------------------------
+def _refused(reply: Reply) -> Outcome | None:
+    """REFUSED for a 4xx that no retry and no look can help."""
+    if 400 <= reply.code < 500 and reply.code not in (408, 409, 429):
+        return Outcome(Result.REFUSED, code=reply.code, message=reply.status.message)
+    return None
+
+
+def _gone_or_refused(reply: Reply, uid: str) -> Outcome | None:
+    if reply.code == 404:
+        return Outcome(Result.GONE, uid, code=404)
+    return _refused(reply)
+
+
+def _forbidden_by_budget(reply: Reply) -> bool:
+    if reply.code not in (429, 500):
+        return False
+    status = reply.status
+    if reply.code == 500:
+        return "more than one PodDisruptionBudget" in status.message
+    return status.details is not None and any(
+        cause.reason == "DisruptionBudget" for cause in status.details.causes
+    )
+
+
+def _other_incarnation(pod: KubePod | None, uid: str) -> Outcome | None:
+    if pod is None:
+        return Outcome(Result.GONE, uid, code=404)
+    if pod.metadata.uid != uid:
+        return Outcome(Result.NEW_INCARNATION, pod.metadata.uid, pod.spec.node_name, 409)
+    return None
+
+
+def _deletion_judge(effect: DeletePod | EvictPod) -> Judge:
+    def judge(pod: KubePod | None) -> Outcome | None:
+        if pod is not None and pod.metadata.uid == effect.uid and pod.metadata.deletion_timestamp:
+            return Outcome(Result.DONE, effect.uid, pod.spec.node_name)
+        return _other_incarnation(pod, effect.uid)
+
+    return judge
+
+
+def _same_pod(pod: KubePod, manifest: Mapping[str, Any]) -> bool:
+    """Whether the pod was made from that manifest: same scheduler, and all of its labels."""
+    labels = manifest["metadata"].get("labels", {})
+    scheduler = manifest["spec"].get("schedulerName", "")
+    return pod.spec.scheduler_name == scheduler and _has(pod.metadata.labels, labels)
+
+
+def _has(all_of: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(all_of.get(key) == value for key, value in wanted.items())
