@@ -23,6 +23,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.states import JobState
 from scheduling.engine.types import Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.engine.verdict import Verdict
@@ -31,6 +32,12 @@ from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer,
 
 # At one instant what ends goes first, so that what arrives finds the freed places.
 END, REPAIR, FAULT, CHANGE, GIVE_UP, ARRIVAL, CYCLE, WARM = range(8)
+
+_ENDS = {
+    JobState.SUCCEEDED: SUCCEEDED,
+    JobState.FAILED: FAILED,
+    JobState.CANCELLED: CANCELLED,
+}
 
 Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
 
@@ -228,7 +235,7 @@ class Simulation:
             self.observer.took(p.node, -p.milli * len(p.devices), self.now)
             self._deltas.append(PodEnded(job_id, pod_set, ordinal))
             return
-        self._finish(run, SUCCEEDED if run.arrival.succeeds else FAILED)
+        self._finish(run, _ENDS[run.arrival.ends])
 
     def _finish(self, run: _Run, state: int) -> None:
         job = run.arrival.job
@@ -239,7 +246,9 @@ class Simulation:
             at = self.now + again
             retried = replace(job, id=f"{job.id}+", submitted_at=at)
             self._push(
-                at, ARRIVAL, replace(run.arrival, job=retried, resubmit_after_s=None, succeeds=True)
+                at,
+                ARRIVAL,
+                replace(run.arrival, job=retried, resubmit_after_s=None, ends=JobState.SUCCEEDED),
             )
 
     def _leave(self, job_id: str, state: int) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from scheduling.engine.deltas import Delta
+from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest, Node
 
 
@@ -11,14 +12,14 @@ from scheduling.engine.types import JobRequest, Node
 class Arrival:
     """A job and what will become of it. `duration_s`: run time when nothing disturbs it.
 
-    `succeeds` False: it ends as FAILED by itself after `duration_s`. `resubmit_after_s`: a failed
-    job that its owner submits again that much later. `cancel_after_s`: given up by its owner that
-    long after submission, waiting or running; None = never.
+    `ends`: the state it ends in after `duration_s`. `resubmit_after_s`: a failed job that its
+    owner submits again that much later; the second one succeeds. `cancel_after_s`: given up by
+    its owner that long after submission, waiting or running; None = never.
     """
 
     job: JobRequest
     duration_s: float
-    succeeds: bool = True
+    ends: JobState = JobState.SUCCEEDED
     resubmit_after_s: float | None = None
     cancel_after_s: float | None = None
 

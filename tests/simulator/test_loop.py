@@ -6,6 +6,7 @@ import random
 import pytest
 
 from scheduling.engine.deltas import NodeRemoved, TenantsChanged
+from scheduling.engine.states import JobState
 from scheduling.engine.types import Policy, QueueingPolicy, Quota, QuotaMode, Tenant
 from scheduling.simulator.loop import TraceError
 from scheduling.simulator.model import Change, Fault, Settings
@@ -43,7 +44,7 @@ def test_pods_of_a_service_start_and_end_one_by_one():
 
 
 def test_a_failed_big_job_is_submitted_again():
-    out = simulation([arrival("x", 0, 10, succeeds=False, resubmit_after_s=5)]).run()
+    out = simulation([arrival("x", 0, 10, ends=JobState.FAILED, resubmit_after_s=5)]).run()
     assert rows(out) == {"x": (0, 10, "FAILED"), "x+": (15, 25, "SUCCEEDED")}
 
 
