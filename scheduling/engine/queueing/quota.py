@@ -44,10 +44,17 @@ class Account:
     used: int = 0
     over: int = 0  # borrowed
     lendable: int = 0
+    below: Group | None = None  # the accounts of its children
     own_jobs: "Account | None" = None  # the account of a parent's own jobs
 
-    def lendable_at(self, used: int) -> int:
-        return min(self.lend_limit, max(0, self.guaranteed - used)) if self.shared else 0
+    def after(self, used: int, lack: int | None) -> tuple[int, int]:
+        """(borrowed, lendable) with this use; `lack` is what the group below borrows beyond what
+        it lends (negative = what it has left), None for an account without children."""
+        over = max(0, used - self.guaranteed, lack or 0)
+        if not self.shared or over:
+            return over, 0
+        idle = self.guaranteed - used
+        return 0, min(self.lend_limit, idle if lack is None else min(idle, -lack))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +100,8 @@ class _Step:
     used: int
     over: int
     lendable: int
-    short: int  # what the group cannot lend and the account above has to borrow
+    lack: int  # what its group then borrows beyond what it lends
+    borrows: bool  # the request itself borrows here, rather than lending less than before
 
 
 class QuotaBook:
@@ -162,11 +170,26 @@ class QuotaBook:
                 parent.tenant, parent.gpu_model, rest, True, UNLIMITED, UNLIMITED,
                 below[0].group, parent,
             )  # fmt: skip
-            below[0].group.members.append(parent.own_jobs)
-        for group in groups.values():
-            for account in group.members:
-                account.lendable = account.lendable_at(0)
-            group.lendable = sum(a.lendable for a in group.members)
+            parent.below = below[0].group
+            parent.below.members.append(parent.own_jobs)
+        for account in sorted(self._accounts.values(), key=self._depth, reverse=True):
+            if account.own_jobs is not None:
+                self._open(account.own_jobs)
+            self._open(account)
+
+    def _depth(self, account: Account) -> tuple[int, str, str]:
+        depth, above = 0, account.parent
+        while above is not None and depth <= len(self._accounts):
+            depth, above = depth + 1, above.parent
+        return depth, account.tenant, account.gpu_model
+
+    def _open(self, account: Account) -> None:
+        """What an unused account lends; the accounts below it must be open."""
+        below = account.below
+        lack = None if below is None else below.borrowed - below.lendable
+        account.over, account.lendable = account.after(0, lack)
+        account.group.borrowed += account.over
+        account.group.lendable += account.lendable
 
     def lineage(self, tenant: str) -> Iterator[str]:
         """The tenant and its ancestors, nearest first; a tree that bites its tail ends there."""
@@ -197,35 +220,31 @@ class QuotaBook:
 
     # --- asking -------------------------------------------------------------------------------
     def _steps(self, tenant: str, model: str, milli: int) -> Iterator[_Step]:
-        short = 0
+        lack: int | None = None
+        borrows = False
         for account in self.chain(tenant, model):
-            group = account.group
-            used = account.used + milli
-            over = max(0, used - account.guaranteed, short)
-            lendable = account.lendable_at(used)
-            short = max(
-                0,
-                group.borrowed
-                - account.over
-                + over
-                - (group.lendable - account.lendable + lendable),
-            )
-            yield _Step(account, used, over, lendable, short)
+            group, used = account.group, account.used + milli
+            over, lendable = account.after(used, lack)
+            by_use = max(0, account.used - account.guaranteed)
+            borrows = over > account.over and (borrows or used - account.guaranteed > by_use)
+            lack = group.borrowed - account.over + over - group.lendable + account.lendable
+            lack -= lendable
+            yield _Step(account, used, over, lendable, lack, borrows)
 
     def refusal(self, tenant: str, model: str, milli: int) -> Refusal | None:
         """Why the tenant may not hold `milli` more of the model now; None when it may."""
         for step in self._steps(tenant, model, milli):
-            account = step.account
-            if step.over <= account.over:
+            if not step.borrows:
                 continue
+            account, more = step.account, step.over - step.account.over
             if not account.shared:
-                left = max(0, account.guaranteed - account.used)
-                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
-            if step.over > account.borrow_limit:
-                left = max(0, account.guaranteed + account.borrow_limit - account.used)
+                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, milli - more))
+            beyond = step.over - max(account.borrow_limit, account.over)
+            if beyond > 0:
+                left = max(0, milli - beyond)
                 return Refusal(Reason.BORROW_LIMIT_REACHED, account, milli, left)
-            if account.parent is None and step.short > 0:
-                left = max(0, milli - step.short)
+            if account.parent is None and step.lack > 0:
+                left = max(0, milli - min(more, step.lack))
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
         return None
 

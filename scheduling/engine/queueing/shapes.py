@@ -5,7 +5,7 @@ attempt answers for all jobs of the shape.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice, product
 
 from scheduling.engine.types import JobRequest, PodSet
@@ -16,21 +16,25 @@ Key = tuple[object, ...]
 MAX_CHOICES = 64
 
 
-def _pairs(mapping: Mapping[str, object]) -> Key:
-    return tuple(sorted(mapping.items()))
+# What tells jobs apart without mattering to whether they fit.
+_POD_SET_FIELDS = tuple(f.name for f in fields(PodSet) if f.name != "name")
+_JOB_FIELDS = tuple(
+    f.name
+    for f in fields(JobRequest)
+    if f.name not in {"id", "tenant", "submitted_at", "priority", "pod_sets", "declared_s"}
+)
 
 
-def _pod_set_key(s: PodSet) -> Key:
-    return (
-        s.count, s.gpus, s.gpu_models, s.gpu_milli, s.gpu_memory_mib, s.cpu_milli, s.memory_mib,
-        s.nics, _pairs(s.extended), s.min_count, _pairs(s.node_selector), s.tolerations,
-        s.required_level, s.preferred_level, s.max_per_node, s.max_per_leaf,
-    )  # fmt: skip
+def _plain(value: object) -> object:
+    return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
 
 
 def shape_of(job: JobRequest) -> Key:
     """What placement looks at; equal for jobs that fit or fail alike."""
-    return (job.gang, job.kind, job.strategy, tuple(_pod_set_key(s) for s in job.pod_sets))
+    return (
+        *(_plain(getattr(job, name)) for name in _JOB_FIELDS),
+        tuple(tuple(_plain(getattr(s, name)) for name in _POD_SET_FIELDS) for s in job.pod_sets),
+    )
 
 
 @dataclass(frozen=True, slots=True)

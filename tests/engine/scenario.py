@@ -1,0 +1,258 @@
+"""Scenarios of the queue as tables: given cluster, quotas and jobs, expected decisions.
+
+One fact a line; jobs are submitted in the order in which they are written:
+
+    nodes   H100: 8 8 | L4: 4            GPUs of each node (n0, n1, … in this order)
+    quota   a H100 16 shared borrow=4 lend=0 | b H100 8 isolated
+    tree    a < dept | b < dept          parents
+    policy  strict-fifo, backfill_after_s=60
+    at 10                                a cycle; what follows happens in it
+      + big   a  2x8 H100 p5 -> starts   a job is submitted: name, tenant, pods x GPUs, models
+      ends big                           JobEnded; also: hold, release, requeue, gone, node-lost
+      small -> InsufficientGpus          what is known of a job after the cycle
+      big -> starts on n0 n1
+
+Words after the models: p5 (priority), pods (no gang), min=2, s=100 (declared seconds), fixed
+(not preemptible), after=… (any other field of JobRequest as name=value).
+Every start of a cycle must be named; a job that is not named is not looked at.
+"""
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.types import (
+    Device,
+    JobRequest,
+    Node,
+    PodSet,
+    Policy,
+    QueueingPolicy,
+    Quota,
+    QuotaMode,
+    Tenant,
+)
+
+
+def node(name: str, gpus: int, model: str = "H100", **facts: Any) -> Node:
+    facts = {"cpu_milli": 128_000, "memory_mib": 1_000_000} | facts
+    return Node(name, model, tuple(Device(i, memory_mib=80_000) for i in range(gpus)), **facts)
+
+
+def job(name: str, tenant: str, asks: str, *words: str, at: float = 0.0) -> JobRequest:
+    """ "2x8 H100", "1x0.5 L4|T4", "1x1 *" -> a request; `words` as described above."""
+    shape, _, models = asks.partition(" ")
+    options: dict[str, Any] = {}
+    sets: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if re.fullmatch(r"p-?\d+", word):
+            options["priority"] = int(word[1:])
+        elif word == "pods":
+            options["gang"] = False
+        elif word == "fixed":
+            options["preemptible"] = False
+        elif key == "s":
+            options["declared_s"] = float(value)
+        elif key == "min":
+            sets["min_count"] = int(value)
+        elif key in {"required_level", "preferred_level", "max_per_node"}:
+            sets[key] = int(value) if value.isdigit() else value
+        else:
+            field_type = next(f.type for f in dataclasses.fields(JobRequest) if f.name == key)
+            options[key] = _value(value, str(field_type))
+    pod_sets = []
+    for i, part in enumerate(shape.split("+")):
+        count, gpus = part.split("x")
+        share = float(gpus)
+        wanted = (
+            () if models == "*" else tuple(models.split("+")[min(i, models.count("+"))].split("|"))
+        )
+        pod_sets.append(
+            PodSet(
+                f"set{i}",
+                int(count),
+                1 if 0 < share < 1 else int(share),
+                wanted,
+                gpu_milli=round(share * 1000) if 0 < share < 1 else 1000,
+                **sets,
+            )
+        )
+    return JobRequest(name, tenant, options.pop("submitted_at", at), tuple(pod_sets), **options)
+
+
+def _value(text: str, kind: str) -> Any:
+    if kind.startswith("tuple"):
+        return tuple(text.split(","))
+    if "float" in kind:
+        return float(text)
+    if kind == "int":
+        return int(text)
+    if kind == "bool":
+        return text == "yes"
+    return text
+
+
+@dataclass
+class World:
+    """A scheduler and what a shell would remember while it plays a scenario."""
+
+    state: SchedulerState = field(default_factory=SchedulerState)
+    pending: list[d.Delta] = field(default_factory=list)
+    jobs: dict[str, JobRequest] = field(default_factory=dict)
+    where: dict[str, set[str]] = field(default_factory=dict)
+
+    def cycle(self, now: float) -> CycleResult:
+        deltas, self.pending = self.pending, []
+        result = run_cycle(self.state, deltas, now)
+        for start in result.started:
+            self.where.setdefault(start.job_id, set()).update(p.node for p in start.placements)
+        return result
+
+
+def play(text: str) -> World:
+    """Play a scenario and check every expectation in it."""
+    world = World()
+    now: float | None = None
+    expected: list[tuple[str, str]] = []
+    quotas: list[Quota] = []
+    parents: dict[str, str] = {}
+    for line in text.strip().splitlines():
+        word, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        if word == "nodes":
+            world.pending += _nodes(rest)
+        elif word == "quota":
+            quotas = [_quota(part) for part in rest.split("|")]
+            world.pending.append(_tenants(quotas, parents))
+        elif word == "tree":
+            parents = dict(re.split(r"\s*<\s*", part.strip()) for part in rest.split("|"))
+            world.pending.append(_tenants(quotas, parents))
+        elif word == "policy":
+            world.pending.append(d.PolicyChanged(_policy(rest)))
+        elif word == "at":
+            if now is not None:
+                _check(world, now, expected)
+            now, expected = float(rest), []
+        elif word == "+":
+            asked, arrow, outcome = rest.partition("->")
+            name, tenant, pods, models, *words = asked.split()
+            request = job(name, tenant, f"{pods} {models}", *words, at=len(world.jobs) / 1000)
+            world.jobs[name] = request
+            world.pending.append(d.JobSubmitted(request))
+            if arrow:
+                expected.append((name, outcome.strip()))
+        elif "->" in line:
+            name, outcome = re.split(r"\s*->\s*", line.strip())
+            expected.append((name, outcome))
+        elif word:
+            world.pending += _event(world, word, rest, now or 0.0)
+    assert now is not None
+    _check(world, now, expected)
+    return world
+
+
+def _check(world: World, now: float, expected: list[tuple[str, str]]) -> None:
+    result = world.cycle(now)
+    starts = {s.job_id for s in result.started}
+    named = {name for name, outcome in expected if outcome.startswith("starts")}
+    assert starts == named, f"at {now:g} started {sorted(starts)}, expected {sorted(named)}"
+    evicted = {p.job_id for p in getattr(result, "preempted", ())}
+    losers = {name for name, outcome in expected if outcome.startswith("preempted")}
+    assert evicted == losers, f"at {now:g} preempted {sorted(evicted)}, expected {sorted(losers)}"
+    for name, outcome in expected:
+        _check_one(world, result, name, outcome, f"at {now:g}, {name}")
+
+
+def _check_one(world: World, result: CycleResult, name: str, outcome: str, about: str) -> None:
+    start = next((s for s in result.started if s.job_id == name), None)
+    if match := re.fullmatch(r"starts on (.+)", outcome):
+        assert start is not None
+        assert {p.node for p in start.placements} == set(match[1].split()), about
+    elif match := re.fullmatch(r"(?:starts|preempted) (\d+) pods?", outcome):
+        if outcome.startswith("starts"):
+            assert start is not None
+            assert len(start.placements) == int(match[1]), about
+        else:
+            lost = [p for p in result.preempted if p.job_id == name]
+            assert sum(len(p.pods) for p in lost) == int(match[1]), about
+    elif match := re.fullmatch(r"preempted for (\S+)", outcome):
+        assert {p.by for p in result.preempted if p.job_id == name} == {match[1]}, about
+    elif match := re.fullmatch(r"starts borrowing (\d+)", outcome):
+        assert start is not None
+        assert sum(milli for _, milli in start.borrowed) == int(match[1]) * 1000, about
+    elif not outcome.startswith(("starts", "preempted")):
+        verdict = world.state.jobs[name].verdict
+        reason, _, said = outcome.partition(" ")
+        assert verdict is not None, about
+        assert verdict.reason == reason, f"{about}: {verdict}"
+        for pair in said.split():
+            key, value = pair.split("=")
+            assert (
+                f"{verdict.evidence[key]:g}" == value
+                if value.isdigit()
+                else str(verdict.evidence[key]) == value
+            ), f"{about}: {verdict.evidence}"
+
+
+def _nodes(text: str) -> list[d.Delta]:
+    deltas: list[d.Delta] = []
+    for part in text.split("|"):
+        model, sizes = part.split(":")
+        for size in sizes.split():
+            gpus, *leaf = size.split("@")
+            facts = {"topology": (leaf[0], "", "")} if leaf else {}
+            name = f"n{len(deltas)}"
+            deltas.append(d.NodeChanged(node(name, int(gpus), model.strip(), **facts)))
+    return deltas
+
+
+def _quota(text: str) -> Quota:
+    tenant, model, gpus, *words = text.split()
+    options: dict[str, Any] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in {"shared", "isolated"}:
+            options["mode"] = QuotaMode(key)
+        else:
+            options[f"{key}_limit"] = round(float(value) * 1000)
+    return Quota(tenant, model, round(float(gpus) * 1000), **options)
+
+
+def _tenants(quotas: list[Quota], parents: dict[str, str]) -> d.TenantsChanged:
+    names = {q.tenant for q in quotas} | set(parents) | set(parents.values())
+    tree = tuple(Tenant(name, parents.get(name)) for name in sorted(names))
+    return d.TenantsChanged(tree, tuple(quotas))
+
+
+def _policy(text: str) -> Policy:
+    name, *settings = re.split(r",\s*", text)
+    values: dict[str, Any] = {"queueing": QueueingPolicy(name)}
+    kinds = {f.name: str(f.type) for f in dataclasses.fields(Policy)}
+    for setting in settings:
+        key, value = setting.split("=")
+        values[key] = _value(value, kinds[key])
+    return Policy(**values)
+
+
+def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
+    if word == "ends":
+        return [d.JobEnded(name) for name in rest.split()]
+    if word == "pod-ends":
+        name, ordinal = rest.split()
+        return [d.PodEnded(name, 0, int(ordinal))]
+    if word == "hold":
+        return [d.JobSubmitted(world.jobs[rest], held=True)]
+    if word == "release":
+        return [d.JobSubmitted(world.jobs[rest])]
+    if word in {"requeue", "gone"}:
+        name, *blamed = rest.split()
+        not_before = now + 5 if word == "requeue" else now
+        return [d.JobRequeued(name, not_before, tuple(blamed))]
+    if word == "node-lost":
+        return [d.NodeRemoved(rest)]
+    raise ValueError(f"no such event: {word} {rest}")

@@ -1,0 +1,269 @@
+"""Thousands of random steps through the cycle; what must hold after each of them."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.queueing.admission import pools_wanted
+from scheduling.engine.types import (
+    MILLI,
+    JobRequest,
+    Policy,
+    QueueingPolicy,
+    Quota,
+    QuotaMode,
+    Tenant,
+)
+from tests.engine.scenario import job, node
+
+TENANTS = (Tenant("a"), Tenant("b"), Tenant("dept"), Tenant("c", "dept"))
+NODES = {"n0": (8, "H100"), "n1": (8, "H100"), "n2": (8, "H100"), "n3": (4, "L4"), "n4": (4, "L4")}
+ASKS = (
+    "1x1 H100", "1x8 H100", "2x8 H100", "3x4 H100", "1x0.5 L4", "2x1 L4", "2x1 H100|L4",
+    "1x8+2x1 H100+L4", "1x0.3 H100|L4", "4x8 H100", "1x3 *", "1x1 B300",
+)  # fmt: skip
+QUOTAS = st.fixed_dictionaries(
+    {
+        (tenant.id, model): st.builds(
+            Quota,
+            st.just(tenant.id),
+            st.just(model),
+            st.sampled_from((0, 4000, 8000, 24000)),
+            st.sampled_from(QuotaMode),
+            st.sampled_from((None, 2000, 8000)),
+            st.sampled_from((None, 0, 4000)),
+        )
+        for tenant in TENANTS
+        for model in ("H100", "L4")
+    }
+).map(lambda rows: tuple(rows.values()))
+
+
+class Cycles(RuleBasedStateMachine):
+    policies = (QueueingPolicy.STRICT_FIFO, QueueingPolicy.BEST_EFFORT_FIFO)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.state = SchedulerState()
+        self.now = 0.0
+        self.count = 0
+        self.alive: dict[str, JobRequest] = {}
+        self.pending: list[d.Delta] = [
+            d.NodeChanged(node(name, *facts)) for name, facts in NODES.items()
+        ]
+        quotas = tuple(Quota(t.id, m, 24000) for t in TENANTS for m in ("H100", "L4"))
+        self.pending.append(d.TenantsChanged(TENANTS, quotas))
+        self.pending.append(d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)))
+
+    @rule(
+        asks=st.sampled_from(ASKS),
+        tenant=st.sampled_from("abc"),
+        priority=st.sampled_from((0, 0, 5)),
+        gang=st.booleans(),
+        held=st.sampled_from((False, False, True)),
+        wait=st.sampled_from((0, 0, 30)),
+    )
+    def submit(
+        self, asks: str, tenant: str, priority: int, gang: bool, held: bool, wait: int
+    ) -> None:
+        words = [f"p{priority}"] + ([] if gang else ["pods"])
+        request = job(f"j{self.count}", tenant, asks, *words, at=self.now)
+        self.count += 1
+        self.alive[request.id] = request
+        self.pending.append(d.JobSubmitted(request, self.now + wait, held))
+
+    def _some(self, pick: int) -> str | None:
+        names = sorted(self.alive)
+        return names[pick % len(names)] if names else None
+
+    @rule(pick=st.integers(0, 99))
+    def end(self, pick: int) -> None:
+        if name := self._some(pick):
+            del self.alive[name]
+            self.pending.append(d.JobEnded(name))
+
+    @rule(pick=st.integers(0, 99))
+    def requeue(self, pick: int) -> None:
+        if name := self._some(pick):
+            self.pending.append(d.JobRequeued(name, self.now + 20, ("n0",)))
+
+    @rule(pick=st.integers(0, 99))
+    def hold_or_release(self, pick: int) -> None:
+        if name := self._some(pick):
+            held = not self.state.jobs[name].held if name in self.state.jobs else True
+            self.pending.append(d.JobSubmitted(self.alive[name], 0.0, held))
+
+    @rule(pick=st.integers(0, 99))
+    def pod_ends(self, pick: int) -> None:
+        name = self._some(pick)
+        if name and (places := self.state.cluster.placements_of(name)):
+            self.pending.append(d.PodEnded(name, places[0].pod_set, places[0].ordinal))
+
+    @rule(name=st.sampled_from(sorted(NODES)), up=st.booleans())
+    def node_comes_or_goes(self, name: str, up: bool) -> None:
+        facts = node(name, *NODES[name])
+        self.pending.append(d.NodeChanged(facts) if up else d.NodeRemoved(name))
+
+    @rule(quotas=QUOTAS)
+    def change_quotas(self, quotas: tuple[Quota, ...]) -> None:
+        self.pending.append(d.TenantsChanged(TENANTS, quotas))
+
+    @rule(pick=st.integers(0, 9))
+    def switch_policy(self, pick: int) -> None:
+        policy = self.policies[pick % len(self.policies)]
+        self.pending.append(d.PolicyChanged(Policy(policy, blame_s=30)))
+
+    @rule(seconds=st.sampled_from((1, 10, 60)))
+    def cycle(self, seconds: int) -> None:
+        self.now += seconds
+        edited = any(isinstance(delta, d.TenantsChanged) for delta in self.pending)
+        before = {} if edited else {a.tenant + a.gpu_model: a.used for a in self._isolated()}
+        result = run_cycle(self.state, self.pending, self.now)
+        self.pending = []
+        for start in result.started:
+            record = self.state.jobs[start.job_id]
+            if record.job.gang:
+                wanted = sum(s.min_count or s.count for s in record.job.pod_sets)
+                assert len(start.placements) >= wanted
+                assert len(record.pods) == len(start.placements)
+        for account in self._isolated():
+            used = before.get(account.tenant + account.gpu_model)
+            if used is not None and account.used > used:
+                assert account.used <= account.guaranteed
+        self._nobody_overtook(result)
+        again = run_cycle(self.state, (), self.now)
+        assert not again.started
+        assert not again.waiting
+        assert again.considered == 0
+
+    def _isolated(self) -> list:
+        return [a for a in self.state.book.accounts() if not a.shared]
+
+    def _nobody_overtook(self, result) -> None:
+        """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools."""
+        if self.state.policy.queueing is not QueueingPolicy.STRICT_FIFO:
+            return
+        for start in result.started:
+            record = self.state.jobs[start.job_id]
+            used = {self.state.pools.model_of[p.node] for p in start.placements}
+            for lane in self.state.queue.lanes.values():
+                if lane.never is not None or lane.refusal is not None:
+                    continue
+                if lane.failure is not None and lane.failure.will_never_run:
+                    continue
+                for key in lane.jobs:
+                    other = self.state.jobs[key[3]]
+                    if other is not record and key < record.key:
+                        assert not used & pools_wanted(self.state, other)
+
+    @invariant()
+    def no_device_holds_more_than_one_gpu(self) -> None:
+        used: dict[tuple[str, int], int] = {}
+        for name in self.state.jobs:
+            for p in self.state.cluster.placements_of(name):
+                for device in p.devices:
+                    used[p.node, device] = used.get((p.node, device), 0) + p.milli
+        assert all(milli <= MILLI for milli in used.values())
+
+    @invariant()
+    def books_equal_what_is_placed(self) -> None:
+        held = {}
+        for name, record in self.state.jobs.items():
+            places = self.state.cluster.placements_of(name)
+            assert {(p.pod_set, p.ordinal) for p in places} == set(record.pods)
+            for model, milli in record.pods.values():
+                if milli:
+                    held.setdefault(name, {}).setdefault(model, 0)
+                    held[name][model] += milli
+        assert {name: b.held for name, b in self.state.book.bookings.items()} == held
+
+    @invariant()
+    def no_job_is_lost_or_twice(self) -> None:
+        if self.pending:
+            return
+        assert set(self.state.jobs) == set(self.alive)
+        standing = [key[3] for lane in self.state.queue.lanes.values() for key in lane.jobs]
+        assert len(standing) == len(set(standing))
+        for name, record in self.state.jobs.items():
+            parked = record.held or record.not_before > self.now
+            if record.started_at is None:
+                assert (name in standing) != parked
+                assert record.verdict is not None
+
+
+TestCycles = Cycles.TestCase
+TestCycles.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+SCRIPT = """
+import json, sys
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import Policy, QueueingPolicy, Quota, Tenant
+from tests.engine.scenario import job, node
+from tests.engine.test_cycle_machine import ASKS
+
+state = SchedulerState(policy=Policy(QueueingPolicy(sys.argv[1])))
+labels = {"b": "1", "a": "2", "c": "3"}
+if sys.argv[2] == "reversed":
+    labels = dict(reversed(labels.items()))
+facts = [d.NodeChanged(node(f"n{i}", 8, "H100", labels=labels)) for i in range(6)]
+facts += [d.NodeChanged(node(f"m{i}", 4, "L4", labels=labels)) for i in range(4)]
+rows = tuple(Quota(t, m, 16000) for t in "abc" for m in ("H100", "L4"))
+facts.append(d.TenantsChanged(tuple(Tenant(t) for t in "abc"), rows))
+for i in range(60):
+    words = ["p%d" % (i % 3)] + (["pods"] if i % 4 == 0 else [])
+    facts.append(d.JobSubmitted(job(f"j{i}", "abc"[i % 3], ASKS[i % len(ASKS)], *words, at=i % 7)))
+said = []
+for now in range(0, 400, 20):
+    result = run_cycle(state, facts, float(now))
+    said.append(repr(result))
+    facts = [d.JobEnded(s.job_id) for s in result.started[::2]]
+    facts += [d.JobRequeued(s.job_id, now + 30.0, ("n1",)) for s in result.started[1::2]]
+print(json.dumps(said))
+"""
+
+
+def test_decisions_do_not_depend_on_hash_seed_or_dict_order() -> None:
+    for policy in QueueingPolicy:
+        answers = set()
+        for seed, order in (("0", "as written"), ("1", "reversed"), ("4242", "as written")):
+            done = subprocess.run(
+                [sys.executable, "-c", SCRIPT, policy.value, order],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                cwd=Path(__file__).parents[2],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            answers.add(done.stdout)
+        assert len(answers) == 1
+        assert "Started" in json.loads(answers.pop())[0]
+
+
+def test_a_verdict_is_told_again_only_when_it_changed() -> None:
+    state = SchedulerState()
+    first = run_cycle(
+        state,
+        [
+            d.NodeChanged(node("n0", 8)),
+            d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 80000),)),
+            *(d.JobSubmitted(job(f"j{i}", "a", "1x8 H100", at=i)) for i in range(50)),
+        ],
+        0.0,
+    )
+    assert len(first.started) == 1
+    assert len(first.waiting) == 49
+    for now in range(1, 50):
+        more = d.JobSubmitted(job(f"k{now}", "a", "1x8 H100", at=100 + now))
+        result = run_cycle(state, [more], float(now))
+        assert [w.job_id for w in result.waiting] == [f"k{now}"]
+    assert dataclasses.asdict(state.jobs["j7"].verdict)["reason"] == "InsufficientGpus"

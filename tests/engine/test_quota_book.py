@@ -1,0 +1,181 @@
+"""The quota book: it balances after any sequence of changes, and says no for the right reason."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.engine.queueing.ledger import ledger
+from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.types import Quota, QuotaMode, Tenant
+from scheduling.engine.verdict import Reason
+
+MODEL = "H100"
+FLAT = tuple(Tenant(name) for name in "abcd")
+TREE = (Tenant("a"), Tenant("b", "a"), Tenant("c", "a"), Tenant("d", "c"), Tenant("e"))
+
+
+def quotas_of(names: str) -> st.SearchStrategy[tuple[Quota, ...]]:
+    limit = st.none() | st.integers(0, 10)
+    one = {
+        name: st.builds(
+            Quota,
+            st.just(name),
+            st.just(MODEL),
+            st.integers(0, 10),
+            st.sampled_from(QuotaMode),
+            limit,
+            limit,
+        )
+        for name in names
+    }
+    return st.fixed_dictionaries({}, optional=one).map(lambda rows: tuple(rows.values()))
+
+
+def edits(names: str) -> st.SearchStrategy[list[Any]]:
+    return st.lists(
+        st.tuples(st.just("ask"), st.sampled_from(names), st.integers(1, 8))
+        | st.tuples(st.just("end"), st.integers(0, 30), st.just(0))
+        | st.tuples(st.just("quotas"), quotas_of(names), st.just(0)),
+        max_size=30,
+    )
+
+
+def check_balance(book: QuotaBook) -> None:
+    """Own + borrowed = used, sums are what they sum up, lent never exceeds what may be lent."""
+    lent: dict[str, int] = {}
+    for loan in ledger(book):
+        assert loan.milli > 0
+        lent[loan.lender] = lent.get(loan.lender, 0) + loan.milli
+    for account in book.accounts():
+        held = sum(
+            b.held.get(MODEL, 0)
+            for b in book.bookings.values()
+            if account.tenant in book.lineage(b.tenant)
+        )
+        assert account.used == held
+        group = account.group
+        assert group.lendable == sum(a.lendable for a in group.members)
+        assert group.borrowed == sum(a.over for a in group.members)
+        assert account.over >= max(0, account.used - account.guaranteed)
+        borrowed = [x.milli for x in ledger(book) if x.borrower == account.tenant]
+        if account.own_jobs is None:
+            assert sum(borrowed) == account.over
+            idle = max(0, account.guaranteed - account.used)
+            lends = min(account.lend_limit, idle) if account.shared else 0
+            assert lent.get(account.tenant, 0) <= lends
+
+
+@settings(max_examples=150, deadline=None)
+@given(quotas_of("abcd"), edits("abcd"))
+def test_flat_book_agrees_with_the_rules_written_out(quotas: Any, steps: Any) -> None:
+    book = QuotaBook()
+    book.replace(FLAT, quotas)
+    rows = {q.tenant: q for q in quotas}
+    used: dict[str, int] = {}
+    jobs: list[tuple[str, str, int]] = []
+    for i, (what, arg, amount) in enumerate(steps):
+        if what == "quotas":
+            rows = {q.tenant: q for q in arg}
+            book.replace(FLAT, arg)
+        elif what == "end" and jobs:
+            name, tenant, milli = jobs.pop(arg % len(jobs))
+            book.unbook(name, MODEL, milli)
+            used[tenant] -= milli
+        elif what == "ask":
+            allowed = book.chain(arg, MODEL) and book.refusal(arg, MODEL, amount) is None
+            assert bool(allowed) == allowed_by_rules(rows, used, arg, amount)
+            if allowed:
+                jobs.append((f"j{i}", arg, amount))
+                before = max(0, used.get(arg, 0) - rows[arg].guaranteed)
+                used[arg] = used.get(arg, 0) + amount
+                after = max(0, used[arg] - rows[arg].guaranteed)
+                assert book.book(f"j{i}", arg, MODEL, amount, float(i)) == after - before
+        check_balance(book)
+
+
+def allowed_by_rules(rows: dict[str, Quota], used: dict[str, int], tenant: str, asked: int) -> bool:
+    """engine.md, Quota, for tenants without a tree, as directly as it is written there."""
+    if tenant not in rows:
+        return False
+    row, after = rows[tenant], used.get(tenant, 0) + asked
+    if after <= row.guaranteed:
+        return True
+    if row.mode is QuotaMode.ISOLATED:
+        return False
+    if row.borrow_limit is not None and after - row.guaranteed > row.borrow_limit:
+        return False
+    lendable, borrowed = 0, after - row.guaranteed
+    for other, its in rows.items():
+        if other == tenant:
+            continue
+        idle = max(0, its.guaranteed - used.get(other, 0))
+        if its.mode is QuotaMode.SHARED:
+            lendable += idle if its.lend_limit is None else min(idle, its.lend_limit)
+        borrowed += max(0, used.get(other, 0) - its.guaranteed)
+    return borrowed <= lendable
+
+
+@settings(max_examples=150, deadline=None)
+@given(quotas_of("abcde"), edits("abcde"))
+def test_a_tree_stays_balanced_and_no_isolated_ancestor_is_exceeded(
+    quotas: Any, steps: Any
+) -> None:
+    book = QuotaBook()
+    book.replace(TREE, quotas)
+    jobs: list[tuple[str, int]] = []
+    for i, (what, arg, amount) in enumerate(steps):
+        if what == "quotas":
+            book.replace(TREE, arg)
+        elif what == "end" and jobs:
+            name, milli = jobs.pop(arg % len(jobs))
+            book.unbook(name, MODEL, milli)
+        elif what == "ask" and book.chain(arg, MODEL):
+            refusal = book.refusal(arg, MODEL, amount)
+            if refusal is None:
+                jobs.append((f"j{i}", amount))
+                book.book(f"j{i}", arg, MODEL, amount, float(i))
+                for account in book.chain(arg, MODEL):
+                    if not account.shared:
+                        assert account.used <= account.guaranteed
+                    assert account.over <= account.borrow_limit or account.over <= 0
+            else:
+                assert refusal.allowed < amount
+        check_balance(book)
+
+
+@settings(max_examples=100, deadline=None)
+@given(quotas_of("abcde"), st.sampled_from("abcde"), st.integers(1, 40))
+def test_nobody_ever_gets_more_than_the_ceiling(quotas: Any, tenant: str, asked: int) -> None:
+    book = QuotaBook()
+    book.replace(TREE, quotas)
+    if book.chain(tenant, MODEL) and book.refusal(tenant, MODEL, asked) is None:
+        assert asked <= book.ceiling(tenant, MODEL)
+    if not book.chain(tenant, MODEL):
+        assert book.ceiling(tenant, MODEL) == 0
+
+
+def test_quota_below_use_makes_the_rest_borrowed_from_nobody() -> None:
+    book = QuotaBook()
+    book.replace(FLAT, (Quota("a", MODEL, 8),))
+    book.book("j", "a", MODEL, 8, 5.0)
+    book.replace(FLAT, (Quota("a", MODEL, 3), Quota("b", MODEL, 1)))
+    assert [(x.borrower, x.lender, x.milli, x.job_id, x.since) for x in ledger(book)] == [
+        ("a", "b", 1, "j", 5.0),
+        ("a", "", 4, "j", 5.0),
+    ]
+
+
+def test_what_is_used_in_other_clusters_counts() -> None:
+    book = QuotaBook()
+    book.replace(FLAT, (Quota("a", MODEL, 8, QuotaMode.ISOLATED),), (("a", MODEL, 6),))
+    refusal = book.refusal("a", MODEL, 3)
+    assert refusal is not None
+    assert (refusal.reason, refusal.allowed) == (Reason.WAITING_FOR_QUOTA, 2)
+
+
+def test_a_tree_that_bites_its_tail_ends() -> None:
+    book = QuotaBook()
+    book.replace((Tenant("a", "b"), Tenant("b", "a")), (Quota("a", MODEL, 8), Quota("b", MODEL, 4)))
+    assert {account.tenant for account in book.chain("a", MODEL)} == {"a", "b"}
+    assert book.refusal("a", MODEL, 1) is None
