@@ -8,8 +8,10 @@ import pytest
 from scheduling.engine.states import JobState
 from scheduling.simulator import workload as w
 
+CALIBRATED = w.Variant()
 
-def month(variant=w.Variant(), *, seed=1, gpus=8000, hours=720):
+
+def month(variant=CALIBRATED, *, seed=1, gpus=8000, hours=720):
     shares = w.Shares()
     jobs = list(
         shares.watch(w.generate(variant, gpus=gpus, gpu_model="H100", seed=seed, hours=hours))
