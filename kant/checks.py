@@ -63,7 +63,7 @@ def loopback_only(**_: Any) -> list[CheckMessage]:
 
 
 @register(Tags.database)
-def no_demo_accounts(databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
+def no_demo_accounts(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
     """Demo accounts that came along in a copied database must not be able to sign in."""
     if settings.EMBEDDED or not databases or "default" not in databases:
         return []

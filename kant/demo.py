@@ -1,9 +1,26 @@
-"""The demo organisation of the embedded mode: accounts, a tenant tree, quotas, one cluster."""
+"""The demo organisation of the embedded mode: accounts, a tenant tree, quotas, one cluster.
 
+Everything is created once, through the services that people's own changes go through; what was
+changed or deleted since stays so at the next start. GPU types of a fleet that was not run before
+get quotas in the same shares.
+"""
+
+from pathlib import Path
 from typing import NamedTuple
+
+from scheduling.kube.gateway import Gateway
+from scheduling.kube.seam import NodeSeen
+from scheduling.models import Cluster, ClusterPolicy
+from tenants.models import GpuType, QuotaMode, Role, Tenant, User
+from tenants.services.gpu_types import create_gpu_type
+from tenants.services.members import set_member
+from tenants.services.quotas import change_quota
+from tenants.services.tenants import create_tenant
 
 DEMO_DOMAIN = "demo.kant.invalid"
 PASSWORD = "kant-demo"
+SOURCE = "command"
+SYNC_TIMEOUT_S = 60.0
 
 
 class Account(NamedTuple):
@@ -15,9 +32,118 @@ class Account(NamedTuple):
     role: str = ""
 
 
+class DemoTenant(NamedTuple):
+    """A tenant and the share of every GPU type it is guaranteed, in percent."""
+
+    name: str
+    title: str
+    parent: str | None
+    percent: int
+    mode: QuotaMode = QuotaMode.SHARED
+
+
 ACCOUNTS = (
     Account("operator", "operator: clusters, all tenants, all quotas"),
-    Account("vera", "tenant admin of research", "research", "tenant-admin"),
-    Account("piet", "tenant admin of products", "products", "tenant-admin"),
-    Account("erin", "engineer in research / vision", "vision", "engineer"),
+    Account("vera", "tenant admin of research", "research", Role.TENANT_ADMIN),
+    Account("piet", "tenant admin of products", "products", Role.TENANT_ADMIN),
+    Account("erin", "engineer in vision, a tenant of research", "vision", Role.ENGINEER),
 )
+# Parents before their children; a parent's share includes those of its children.
+TENANTS = (
+    DemoTenant("research", "Research", None, 50),
+    DemoTenant("vision", "Computer vision", "research", 20),
+    DemoTenant("language", "Language models", "research", 25),
+    DemoTenant("products", "Products", None, 40),
+    DemoTenant("search", "Search", "products", 15),
+    DemoTenant("assistant", "Assistant", "products", 20),
+    DemoTenant("platform", "Platform", None, 10, QuotaMode.ISOLATED),
+)
+
+
+def seed(cluster_name: str, kubeconfig: Path) -> Cluster:
+    """The embedded cluster's row, up to date, and the demo organisation where it is missing."""
+    cluster = _cluster(cluster_name, kubeconfig)
+    operator = _accounts()
+    _tenants(operator)
+    for name, (gpus, memory_mib) in sorted(_gpu_models(cluster).items()):
+        if not GpuType.objects.filter(name=name).exists():
+            gpu_type = create_gpu_type(operator, name, memory_mib=memory_mib, source=SOURCE)
+            _quotas(operator, gpu_type, gpus)
+    return cluster
+
+
+def _cluster(name: str, kubeconfig: Path) -> Cluster:
+    """The row of this fleet's cluster; those of other fleets are not running now."""
+    access = {"kubeconfig": str(kubeconfig)}
+    cluster, _ = Cluster.objects.update_or_create(
+        name=name,
+        defaults={"access": access, "is_active": True},
+        create_defaults={"access": access, "title": f"Embedded cluster “{name}”"},
+    )
+    ClusterPolicy.objects.get_or_create(cluster=cluster)
+    folder = str(kubeconfig.parent.parent)
+    for other in Cluster.objects.filter(is_active=True).exclude(pk=cluster.pk):
+        if str(other.access.get("kubeconfig", "")).startswith(folder):
+            Cluster.objects.filter(pk=other.pk).update(is_active=False, connected=False)
+    return cluster
+
+
+def _accounts() -> User:
+    for account in ACCOUNTS:
+        if not User.objects.filter(username=account.username).exists():
+            User.objects.create_user(
+                account.username,
+                f"{account.username}@{DEMO_DOMAIN}",
+                PASSWORD,
+                is_operator=not account.tenant,
+            )
+    return User.objects.get(username=ACCOUNTS[0].username)
+
+
+def _tenants(operator: User) -> None:
+    if Tenant.objects.exists():
+        return
+    for tenant in TENANTS:
+        create_tenant(
+            operator, tenant.name, title=tenant.title, parent=tenant.parent, source=SOURCE
+        )
+    for account in ACCOUNTS:
+        if account.tenant:
+            tenant_row = Tenant.objects.get(name=account.tenant)
+            set_member(operator, tenant_row, account.username, account.role, source=SOURCE)
+
+
+def _quotas(operator: User, gpu_type: GpuType, gpus: int) -> None:
+    for tenant in TENANTS:
+        row = Tenant.objects.filter(name=tenant.name).first()
+        if row is None:
+            continue
+        change_quota(
+            operator,
+            row,
+            gpu_type,
+            guaranteed_milli=gpus * tenant.percent // 100 * 1000,
+            mode=tenant.mode,
+            borrow_limit_milli=None,
+            lend_limit_milli=None,
+            expected_version=0,
+            reason="Demo organisation",
+            source=SOURCE,
+        )
+
+
+def _gpu_models(cluster: Cluster) -> dict[str, tuple[int, int]]:
+    """{GPU model: (GPUs in the cluster, memory of one in MiB)}, as its nodes report them."""
+    gateway = Gateway(cluster.access, namespace=cluster.namespace, label_map=cluster.label_map)
+    gateway.start()
+    try:
+        gateway.wait_synced(SYNC_TIMEOUT_S)
+        nodes = [seen.facts.node for seen in gateway.drain() if isinstance(seen, NodeSeen)]
+    finally:
+        gateway.stop()
+    found: dict[str, tuple[int, int]] = {}
+    for node in nodes:
+        if node.gpu_model and node.devices:
+            gpus, _ = found.get(node.gpu_model, (0, 0))
+            found[node.gpu_model] = (gpus + len(node.devices), node.devices[0].memory_mib)
+    return found

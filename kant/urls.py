@@ -3,12 +3,15 @@
 from django.contrib import admin
 from django.urls import include, path
 
+from kant.demo import ACCOUNTS, PASSWORD
 from metrics import exporter
+from tenants.views import SignIn
 
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("kant.api_urls")),
     path("metrics", exporter.page, name="prometheus"),
+    path("login/", SignIn.as_view(demo_accounts=ACCOUNTS, demo_password=PASSWORD), name="login"),
     path("", include("tenants.urls")),
     path("", include("scheduling.urls")),
     path("", include("metrics.urls")),

@@ -218,7 +218,7 @@ def _write_uids(rows: list[tuple[str, int]]) -> None:
     """Every pod has another uid: one prepared statement instead of thousands of queries."""
     meta = Placement._meta
     table = connection.ops.quote_name(meta.db_table)
-    uid = connection.ops.quote_name(meta.get_field("pod_uid").column)
+    uid = connection.ops.quote_name("pod_uid")
     with connection.cursor() as cursor:
         cursor.executemany(f"UPDATE {table} SET {uid} = %s WHERE id = %s", rows)
 

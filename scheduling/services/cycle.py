@@ -94,10 +94,12 @@ class Scheduler:
                 self._drop(cluster_id)
             if lease is None:
                 return None
-        if cluster_id in self.led:
-            self.led[cluster_id].lease = lease
-            return self.led[cluster_id]
-        return self._open(cluster_id, lease)
+        led = self.led.get(cluster_id) or self._open(cluster_id, lease)
+        if led is not None:
+            led.lease = lease
+            # Past its lease this process must not bind: another one may lead by then.
+            led.session.gateway.fence(time.monotonic() + seconds)
+        return led
 
     def _open(self, cluster_id: int, lease: Lease) -> Led | None:
         if time.monotonic() < self._retry_at.get(cluster_id, 0.0):

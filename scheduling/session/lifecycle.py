@@ -7,6 +7,7 @@ to the engine only when no pod of it holds a device any more: a device is never 
 
 import logging
 from collections.abc import Iterable
+from typing import cast
 
 from scheduling.engine.decisions import Started, Waiting
 from scheduling.engine.deltas import (
@@ -24,6 +25,7 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
     OVER,
+    EffectKey,
     LiveJob,
     LivePod,
     Outbox,
@@ -155,9 +157,9 @@ class Lifecycle:
     def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
         if not isinstance(effect, CreateAndBind | Bind | DeletePod):
             return
-        job_id, attempt, *key = effect.key  # type: ignore[misc]
+        job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)
         job = self.jobs.get(job_id)
-        pod = job.pods.get((key[0], key[1])) if job and job.attempt == attempt else None
+        pod = job.pods.get((pod_set, ordinal)) if job and job.attempt == attempt else None
         if not job or not pod:
             return
         if isinstance(effect, DeletePod):

@@ -23,7 +23,7 @@ OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
 
 
 @dataclass(frozen=True, slots=True)
-class PodTemplate:
+class PodContent:
     """What a pod of a pod set runs; the part of the pod set that the engine does not need."""
 
     image: str
@@ -65,7 +65,7 @@ class LiveJob:
 
     request: JobRequest
     name: str
-    templates: tuple[PodTemplate, ...]
+    contents: tuple[PodContent, ...]
     state: JobState
     version: int
     attempt: int

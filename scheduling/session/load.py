@@ -24,7 +24,7 @@ from scheduling.engine.types import (
 from scheduling.models import ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
-from scheduling.session.live import LiveJob, LivePod, PodTemplate
+from scheduling.session.live import LiveJob, LivePod, PodContent
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
@@ -76,8 +76,8 @@ def live_job(job: Job, sets: list[PodSetRow]) -> LiveJob:
             strategy=job.strategy,
         ),
         name=job.name,
-        templates=tuple(
-            PodTemplate(s.image, tuple(s.command), dict(s.env), dict(s.annotations)) for s in sets
+        contents=tuple(
+            PodContent(s.image, tuple(s.command), dict(s.env), dict(s.annotations)) for s in sets
         ),
         state=JobState(job.state),
         version=job.version,
