@@ -5,10 +5,14 @@ changes a handful of integers and a what-if `copy()` is a copy of flat lists. Th
 copies the cluster (paper 3.4.3): it applies deltas.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import NamedTuple
 
 from scheduling.engine.constraints import evicting_taint
+from scheduling.engine.facts import sane
+from scheduling.engine.index import CapacityIndex
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
     MILLI,
@@ -65,7 +69,8 @@ class ClusterState:
     of them pods may still get (pods of others take an unknown device each); `partial` what is
     left, in GPU-milli, of healthy devices that are partly used; `cpu`, `memory`, `pods`,
     `extended` what is left; `nic_mask` healthy NICs nobody holds alone, `nic_healthy` all healthy
-    ones; `allocated`, `available` GPU-milli; `tables` the node's device tables, kept here by
+    ones; `allocated`, `available` GPU-milli; `small` GPU-milli of pods of less than the node;
+    `tables` the node's device tables, kept here by
     placement.
     """
 
@@ -77,19 +82,20 @@ class ClusterState:
         self.names: list[str] = []
         self.facts: list[Node | None] = []
         self.usable: list[bool] = []
-        self.total: list[int] = []
-        self.free_mask: list[int] = []
-        self.free: list[int] = []
+        self.total = array("q")
+        self.free_mask = array("q")
+        self.free = array("q")
         self.partial: list[dict[int, int]] = []
-        self.cpu: list[int] = []
-        self.memory: list[int] = []
-        self.pods: list[int] = []
+        self.cpu = array("q")
+        self.memory = array("q")
+        self.pods = array("q")
         self.extended: list[Mapping[str, int]] = []
-        self.nic_mask: list[int] = []
-        self.nic_healthy: list[int] = []
+        self.nic_mask = array("q")
+        self.nic_healthy = array("q")
         self.tables: list[object] = []
-        self.allocated: list[int] = []
-        self.available: list[int] = []
+        self.allocated = array("q")
+        self.available = array("q")
+        self.small = array("q")
         # Slots where what is booked contradicts the devices (a bad or missing device, or one
         # booked beyond its size): their columns are derived again from the bookings each time.
         self.irregular: set[int] = set()
@@ -100,18 +106,25 @@ class ClusterState:
         self._others: dict[str, OtherPod] = {}
         self._others_on: dict[str, tuple[str, ...]] = {}
         self._bad: set[PodKey] = set()
-        # Shapes found infeasible, with the version at which they were.
-        self.infeasible: dict[object, int] = {}
+        # Shapes found infeasible: the version at which they were, the pod set that did not fit.
+        self.infeasible: dict[object, tuple[int, int]] = {}
+        self._index: CapacityIndex | None = None
 
     # --- nodes ------------------------------------------------------------------------------
     def upsert_node(self, node: Node) -> tuple[PodKey, ...]:
         """Add a node or replace its facts; returns the pods that newly lost node or device."""
+        node = sane(node)
         slot = self.slot_of.get(node.name)
         if slot is None:
             slot = self._add_slot(node.name)
-        elif self.facts[slot] == node:
+        before = self.facts[slot]
+        if before == node:
             return ()
+        if before is None or place_in_layout(before) != place_in_layout(node):
+            self._index = None
         self._derive(slot, node)
+        if self._index is not None:
+            self._index.facts_changed(self, slot)
         self.tick()
         return self._newly_bad(node)
 
@@ -159,22 +172,26 @@ class ClusterState:
 
     def restore(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
         """`book` for a job of which only the pod's own set is at hand."""
-        held = self._jobs.get(job_id)
-        where = (p.pod_set, p.ordinal)
-        if held is not None and where in held:
+        if (p.pod_set, p.ordinal) in self._jobs.get(job_id, ()):
             self.release(job_id, p.pod_set, p.ordinal)
-            held = self._jobs.get(job_id)
+        self.register(job_id, p, pod_set)
+        slot = self.slot_of.get(p.node)
+        if slot is not None and self.facts[slot] is not None:
+            self.take(slot, p, pod_set)
+
+    def register(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
+        """Note who holds what; the columns are changed by `take`."""
+        held = self._jobs.get(job_id)
         if held is None:
             held = self._jobs[job_id] = {}
             self._own_jobs.add(job_id)
         elif job_id not in self._own_jobs:
             held = self._jobs[job_id] = dict(held)
             self._own_jobs.add(job_id)
-        held[where] = Booking(p, pod_set)
-        self._on_node[p.node] = (*self._on_node.get(p.node, ()), (job_id, *where))
-        slot = self.slot_of.get(p.node)
-        if slot is not None and self.facts[slot] is not None:
-            self._take(slot, p, pod_set)
+        held[p.pod_set, p.ordinal] = Booking(p, pod_set)
+        key = (job_id, p.pod_set, p.ordinal)
+        others = self._on_node.get(p.node)
+        self._on_node[p.node] = (key,) if others is None else (*others, key)
 
     def release(self, job_id: str, pod_set: int, ordinal: int) -> None:
         """Give a pod's place back; an unknown pod is nothing to give back."""
@@ -197,7 +214,7 @@ class ClusterState:
         self._bad.discard(key)
         slot = self.slot_of.get(p.node)
         if slot is not None and self.facts[slot] is not None:
-            self._give_back(slot, p, spec)
+            self.give_back(slot, p, spec)
         self.tick()
 
     def release_job(self, job_id: str) -> None:
@@ -242,6 +259,22 @@ class ClusterState:
         pool = self._totals.get(model)
         return pool.available - pool.allocated if pool is not None else 0
 
+    @property
+    def index(self) -> CapacityIndex:
+        """The free-capacity index; built anew when nodes appeared, else kept by every change."""
+        if self._index is None:
+            self._index = CapacityIndex(self)
+        return self._index
+
+    def node(self, name: str) -> Node | None:
+        """The facts of a node as the engine uses them, `problems` included; None when unknown."""
+        slot = self.slot_of.get(name)
+        return None if slot is None else self.facts[slot]
+
+    def topology_problems(self) -> Mapping[str, str]:
+        """By node name, what contradicts another node's topology labels."""
+        return self.index.problems
+
     def tick(self) -> None:
         """More may be possible than before; versions are never used twice."""
         self._clock += 1
@@ -252,13 +285,15 @@ class ClusterState:
         twin = ClusterState.__new__(ClusterState)
         twin.__dict__.update(self.__dict__)
         for column in COLUMNS:
-            setattr(twin, column, getattr(self, column).copy())
+            setattr(twin, column, copy(getattr(self, column)))
         twin._totals = {
             model: PoolTotals(pool.capacity, pool.available, pool.allocated)
             for model, pool in self._totals.items()
         }
         self._own_jobs = set()
         twin._own_jobs = set()
+        if self._index is not None:
+            twin._index = self._index.copy()
         return twin
 
     # --- columns ----------------------------------------------------------------------------
@@ -272,9 +307,10 @@ class ClusterState:
         self.extended.append({})
         for column in (self.total, self.free_mask, self.free, self.cpu, self.memory, self.pods):
             column.append(0)
-        for column in (self.nic_mask, self.nic_healthy, self.allocated, self.available):
+        for column in (self.nic_mask, self.nic_healthy, self.allocated, self.available, self.small):
             column.append(0)
         self.tables.append(None)
+        self._index = None
         return slot
 
     def _derive_again(self, name: str) -> None:
@@ -297,11 +333,15 @@ class ClusterState:
         if node is None:
             self.usable[slot] = False
             self.total[slot] = self.free[slot] = self.free_mask[slot] = 0
-            self.allocated[slot] = self.available[slot] = 0
+            self.allocated[slot] = self.available[slot] = self.small[slot] = 0
             self.partial[slot] = {}
+            if self._index is not None:
+                self._index.refresh(self, slot)
             return
         self._derive_devices(slot, node)
         self._derive_rest(slot, node)
+        if self._index is not None:
+            self._index.refresh(self, slot)
         pool = self._totals.setdefault(node.gpu_model, PoolTotals())
         pool.capacity += self.total[slot] * MILLI
         pool.available += self.available[slot]
@@ -309,12 +349,15 @@ class ClusterState:
 
     def _derive_devices(self, slot: int, node: Node) -> None:
         used: dict[int, int] = {}
+        holds: list[int] = []
         for key in self._on_node.get(node.name, ()):
             p = self._jobs[key[0]][key[1], key[2]].placement
+            holds.append(p.milli * len(p.devices))
             for device in p.devices:
                 used[device] = used.get(device, 0) + p.milli
         healthy = mask_of(d.index for d in node.devices if d.healthy)
         installed = mask_of(d.index for d in node.devices)
+        whole = installed.bit_count() * MILLI
         free_mask, partial, allocated, on_bad = healthy, dict[int, int](), 0, 0
         for device, milli in used.items():
             free_mask &= ~(1 << device)
@@ -333,6 +376,7 @@ class ClusterState:
         allocated += on_bad + others * MILLI
         self.usable[slot] = node.schedulable
         self.total[slot] = installed.bit_count()
+        self.small[slot] = sum(milli for milli in holds if milli < whole)
         self.free_mask[slot] = free_mask
         self.free[slot] = free_mask.bit_count() - others
         self.partial[slot] = partial
@@ -363,11 +407,11 @@ class ClusterState:
         self.extended[slot] = extended
         self.nic_mask[slot] = nics
 
-    def _take(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
+    def take(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
         free_mask = self.free_mask[slot]
         if p.milli == MILLI:
             mask = mask_of(p.devices)
-            if free_mask & mask != mask or slot in self.irregular:
+            if free_mask & mask != mask:
                 self._derive(slot, self.facts[slot])
                 return
             self.free_mask[slot] = free_mask ^ mask
@@ -376,7 +420,7 @@ class ClusterState:
             device = p.devices[0]
             partial = self.partial[slot]
             left = partial.get(device, MILLI if free_mask >> device & 1 else 0) - p.milli
-            if left < 0 or len(p.devices) != 1 or slot in self.irregular:
+            if left < 0 or len(p.devices) != 1:
                 self._derive(slot, self.facts[slot])
                 return
             if free_mask >> device & 1:
@@ -387,7 +431,7 @@ class ClusterState:
                 self.partial[slot][device] = left
         self._count(slot, p, spec, 1)
 
-    def _give_back(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
+    def give_back(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
         if slot in self.irregular:
             self._derive(slot, self.facts[slot])
             return
@@ -409,6 +453,8 @@ class ClusterState:
         """Book (+1) or give back (-1) everything of a pod that is a plain amount."""
         milli = sign * p.milli * len(p.devices)
         self.allocated[slot] += milli
+        if p.milli * len(p.devices) < self.total[slot] * MILLI:
+            self.small[slot] += milli
         node = self.facts[slot]
         assert node is not None
         pool = self._totals[node.gpu_model]
@@ -429,6 +475,8 @@ class ClusterState:
                 self.nic_mask[slot] &= ~mask_of(p.nics)
             else:
                 self.nic_mask[slot] |= mask_of(p.nics)
+        if self._index is not None:
+            self._index.refresh(self, slot)
 
     def _newly_bad(self, node: Node) -> tuple[PodKey, ...]:
         """Pods on the node whose device went bad or that an evicting taint drives away."""
@@ -444,6 +492,12 @@ class ClusterState:
             else:
                 self._bad.discard(key)
         return tuple(newly)
+
+
+def place_in_layout(node: Node) -> tuple[object, ...]:
+    """The facts that the order and the domains of the index come from."""
+    devices = tuple((device.index, device.memory_mib) for device in node.devices)
+    return node.gpu_model, node.topology, node.hyper_node, node.zone, devices
 
 
 COLUMNS = (
@@ -464,6 +518,7 @@ COLUMNS = (
     "tables",
     "allocated",
     "available",
+    "small",
     "irregular",
     "infeasible",
     "_jobs",

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
 
+# Shapes remembered as infeasible; beyond this many they are found out again.
+MAX_SHAPES = 10_000
+
 
 class Step(NamedTuple):
     """One change; `evicted` tells an eviction from an allocation, `version` was before it."""
@@ -36,6 +39,13 @@ class Statement:
             Step((job.id, p.pod_set, p.ordinal), p, job.pod_sets[p.pod_set], False, state.version)
         )
 
+    def adopt(self, job: JobRequest, p: PodPlacement) -> None:
+        """`allocate` for a place whose resources were already taken while it was looked for."""
+        state = self.state
+        pod_set = job.pod_sets[p.pod_set]
+        state.register(job.id, p, pod_set)
+        self._steps.append(Step((job.id, p.pod_set, p.ordinal), p, pod_set, False, state.version))
+
     def evict(self, key: PodKey) -> PodPlacement:
         """Give the place of a pod back; KeyError when the pod holds none."""
         booking = self.state.booking(key)
@@ -46,9 +56,11 @@ class Statement:
         self._steps.append(Step(key, booking.placement, booking.pod_set, True, version))
         return booking.placement
 
-    def remember_infeasible(self, shape: object) -> None:
+    def remember_infeasible(self, shape: object, why: int) -> None:
         """Note that nothing of this shape fits until something is released or changed."""
-        self.state.infeasible[shape] = self.state.version
+        if len(self.state.infeasible) >= MAX_SHAPES:
+            self.state.infeasible.clear()
+        self.state.infeasible[shape] = (self.state.version, why)
         self._remembered.append((len(self._steps), shape))
 
     def checkpoint(self) -> int:

@@ -117,7 +117,9 @@ class PodSet:
     `gpus` devices per pod; `gpu_milli` of each (1000 = whole, below that only with gpus == 1).
     `gpu_memory_mib` > 0 asks for a fraction by memory instead; it is resolved per node.
     `min_count` < count: place `min_count` or nothing, more where it is free (elastic gang).
-    `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node".
+    `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
+    `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
+    `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
     """
 
     name: str
@@ -137,6 +139,8 @@ class PodSet:
     preferred_level: str = ""
     max_per_node: int | None = None
     max_per_leaf: int | None = None
+    slice_size: int = 0
+    balance_level: str = ""
 
     @property
     def milli_per_pod(self) -> int:
@@ -151,6 +155,7 @@ class JobRequest:
     `gang`: all pods start together or none; otherwise pods are admitted one by one.
     `declared_s`: declared run time in seconds; None = not declared.
     `strategy`: the job's own wish for a placement strategy; "" = by policy and kind.
+    `required_level` / `preferred_level`: one group of this level for all pod sets together.
     """
 
     id: str
@@ -163,6 +168,8 @@ class JobRequest:
     preemptible: bool = True
     declared_s: float | None = None
     strategy: str = ""
+    required_level: str = ""
+    preferred_level: str = ""
 
     @property
     def gpu_milli(self) -> int:

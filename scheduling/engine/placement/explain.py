@@ -1,11 +1,31 @@
 """Why a job could not be placed: the dominating reason and its numbers, only when asked for."""
 
+from dataclasses import dataclass
+
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.constraints import admits
-from scheduling.engine.placement.fit import devices_on, rest_fits, share_milli
+from scheduling.engine.constraints import admits, blocking_taint, selected
+from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.place import PlacementFailure
+from scheduling.engine.placement.pods import domains_at
+from scheduling.engine.placement.request import level_number
+from scheduling.engine.placement.view import View
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
 from scheduling.engine.verdict import Reason, Verdict
+
+
+@dataclass(slots=True)
+class _Room:
+    """Pods of one set: what empty nodes would hold, what the GPUs free now hold, and what they
+    hold when CPU, memory and the like are counted too."""
+
+    admitting: int = 0
+    empty: int = 0
+    by_gpus: int = 0
+    now: int = 0
+    free_milli: int = 0
+    usable_nodes: int = 0
+    widest: int = 0
+    widest_name: str = ""
 
 
 def explain(state: ClusterState, job: JobRequest, failure: PlacementFailure) -> Verdict:
@@ -17,88 +37,184 @@ def explain(state: ClusterState, job: JobRequest, failure: PlacementFailure) -> 
             remedies=("correct the job and submit it again",),
         )
     pod_set = job.pod_sets[failure.pod_set]
-    models = pod_set.gpu_models or ("", *state.gpu_models())
-    named = " or ".join(model for model in models if model) or "any model"
-    pool = [
-        (slot, node)
-        for slot, node in enumerate(state.facts)
-        if node is not None and node.gpu_model in models
+    models = [
+        model for model in pod_set.gpu_models or state.index.pools if model in state.index.pools
     ]
-    if not pool:
+    named = " or ".join(pod_set.gpu_models) or "GPU"
+    if not models:
+        there = ", ".join(state.gpu_models())
         return Verdict(
             Reason.NO_MATCHING_GPU_TYPE,
-            f"no node of this cluster has {named}",
-            {"models": named},
+            f"no node of this cluster has {named}; it has {there or 'none'}",
+            {"asked_models": named, "models": there},
             ("choose a GPU type that the cluster has",),
         )
     least = pod_set.count if pod_set.min_count is None else pod_set.min_count
-    pods = least if job.gang else 1
-    admitted = [(slot, node) for slot, node in pool if admits(node, pod_set)]
-    most = sum(_pods_when_empty(node, pod_set) for _, node in admitted)
-    asked = pods * pod_set.milli_per_pod
-    if most < pods:
+    has = sum(1 for at, _ in state.held_by(job.id) if at == failure.pod_set)
+    pods = max(least - has, 1) if job.gang else 1
+    room = _room(state, job, failure, models)
+    return _judge(state, job, failure, room, pods, named)
+
+
+def _judge(
+    state: ClusterState,
+    job: JobRequest,
+    failure: PlacementFailure,
+    room: _Room,
+    pods: int,
+    named: str,
+) -> Verdict:
+    pod_set = job.pod_sets[failure.pod_set]
+    what = f"{pods} × {_amount(pod_set)} {named}" if pod_set.gpus else f"{pods} pods without GPU"
+    evidence: dict[str, int | float | str] = {
+        "pod_set": pod_set.name,
+        "asked_pods": pods,
+        "asked_milli": pods * pod_set.milli_per_pod,
+        "free_milli": room.free_milli,
+        "pods_that_fit": room.now,
+        "usable_nodes": room.usable_nodes,
+        "admitting_nodes": room.admitting,
+    }
+    if room.empty < pods:
+        evidence["possible_pods"] = room.empty
         return Verdict(
             Reason.EXCEEDS_CAPACITY,
-            f"{pods} pods of {pod_set.gpus} GPUs are asked for; the nodes that admit them hold "
-            f"{most} even when empty",
-            {"asked_pods": pods, "possible_pods": most, "admitting_nodes": len(admitted)},
-            ("ask for fewer or smaller pods", "relax selectors or add tolerations"),
+            f"{what} are asked for; {room.admitting} nodes admit such pods and would hold "
+            f"{room.empty} of them when empty",
+            evidence,
+            _remedies_of_constraints(state, pod_set),
         )
-    usable = [(s, n) for s, n in admitted if state.usable[s] and n.name not in failure.avoid]
-    free = sum(state.free[s] * MILLI + sum(state.partial[s].values()) for s, _ in usable)
-    evidence: dict[str, int | float | str] = {
-        "asked_milli": asked,
-        "free_milli": free,
-        "usable_nodes": len(usable),
-    }
-    if free < asked:
+    missing = pods * pod_set.milli_per_pod - room.free_milli
+    if pod_set.gpus and missing > 0:
+        evidence["to_end_milli"] = missing
         return Verdict(
             Reason.INSUFFICIENT_GPUS,
-            f"{asked / MILLI:g} {named} GPUs are asked for at once, {free / MILLI:g} are free",
+            f"{what} are asked for, {room.free_milli / MILLI:g} GPUs are free on "
+            f"{room.usable_nodes} usable nodes: {missing / MILLI:g} more have to become free",
             evidence,
             ("wait until jobs end", "ask for fewer GPUs"),
         )
-    starved = [
-        s
-        for s, n in usable
-        if devices_on(state, s, pod_set, share_milli(n, pod_set)) is not None
-        and not rest_fits(state, s, pod_set)
-    ]
-    if starved:
-        evidence["starved_nodes"] = len(starved)
+    if room.by_gpus >= pods > room.now:
+        evidence["pods_by_gpus"] = room.by_gpus
         return Verdict(
             Reason.INSUFFICIENT_CPU_OR_MEMORY,
-            f"{len(starved)} nodes have the GPUs but not the CPU, memory, NICs or other resources",
+            f"the free GPUs would hold {room.by_gpus} pods, CPU, memory, NICs and other resources "
+            f"beside them only {room.now} of {pods}",
             evidence,
-            ("ask for less CPU or memory per pod",),
+            ("ask for less CPU or memory per pod", "wait until jobs on these nodes end"),
         )
+    if room.widest_name:
+        evidence["best_group"] = room.widest_name
+        evidence["best_group_pods"] = room.widest
+        where = f"; {room.widest_name} holds the most, {room.widest}"
+    else:
+        where = ""
+    evidence["pods_to_end"] = max(pods - (room.widest if room.widest_name else room.now), 0)
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
-        f"{free / MILLI:g} {named} GPUs are free, but not in the groups the job needs",
+        f"{room.free_milli / MILLI:g} GPUs are free, but not where {what} need them: "
+        f"{room.now} pods fit now{where}",
         evidence,
         ("wait until jobs end", "ask for smaller pods or a wider topology level"),
     )
 
 
+def _room(
+    state: ClusterState, job: JobRequest, failure: PlacementFailure, models: list[str]
+) -> _Room:
+    """The numbers over all pools that the pod set accepts; the group's are of the best pool."""
+    pod_set = job.pod_sets[failure.pod_set]
+    room = _Room()
+    level = pod_set.required_level or job.required_level
+    bare = PodSet(pod_set.name, pod_set.count, pod_set.gpus, gpu_milli=pod_set.gpu_milli)
+    for model in models:
+        pool = state.index.pools[model]
+        admitted = state.index.admitted(state, pool, pod_set.node_selector, pod_set.tolerations)
+        empty: dict[str, int] = {}
+        for number, slot in enumerate(pool.layout.slots):
+            node = state.facts[slot]
+            if node is None or not admitted >> number & 1:
+                continue
+            room.admitting += 1
+            holds = _pods_when_empty(node, pod_set)
+            where = "" if not level else _group_of(state, slot, level)
+            empty[where] = empty.get(where, 0) + holds
+            if state.usable[slot] and node.name not in failure.avoid:
+                room.usable_nodes += 1
+                room.free_milli += state.free[slot] * MILLI + sum(state.partial[slot].values())
+        if level and not pod_set.slice_size:
+            empty.pop("", None)
+            room.empty = max(room.empty, max(empty.values(), default=0))
+        else:
+            room.empty += sum(empty.values())
+        for size, nodes in pool.layout.memory_sizes:
+            milli = share_milli(size, pod_set)
+            if not milli:
+                continue
+            view = View(state, pool, pod_set, milli, admitted & nodes)
+            at, pods = view.capacity()
+            room.now += int(pods.sum())
+            if pod_set.gpus:
+                by_gpus = View(state, pool, bare, milli, admitted & nodes).capacity()[1]
+                room.by_gpus += int(by_gpus.sum())
+            number = level_number(level, state.levels) if level else 0
+            groups = view.in_groups(at, pods, number)
+            if groups.size and int(groups.max()) > room.widest:
+                room.widest = int(groups.max())
+                room.widest_name = domains_at(view, number).keys[int(groups.argmax())]
+    return room
+
+
+def _group_of(state: ClusterState, slot: int, level: str) -> str:
+    """Name of the node's group at a level; "" when it belongs to none."""
+    model = state.index.model_of[slot]
+    if model is None:
+        return ""
+    layout, at = state.index.pools[model].layout, level_number(level, state.levels)
+    domains = layout.levels[at] if at >= 0 else layout.hyper
+    group = int(domains.of[state.index.number_of[slot]])
+    return domains.keys[group] if group >= 0 else ""
+
+
 def _pods_when_empty(node: Node, pod_set: PodSet) -> int:
-    """Pods of this set that the node would hold with nothing else on it."""
-    if not node.schedulable:
-        return 0
-    milli = share_milli(node, pod_set)
+    """Pods of this set that the node would hold with nothing else on it, repaired and open."""
     limits = [node.max_pods]
-    healthy = sum(device.healthy for device in node.devices)
     if pod_set.gpus:
-        limits.append(
-            healthy // pod_set.gpus
-            if milli == MILLI
-            else healthy * (MILLI // milli)
-            if milli
-            else 0
-        )
+        memory = min((device.memory_mib for device in node.devices), default=0)
+        milli = share_milli(memory, pod_set)
+        if not milli:
+            return 0
+        shares = 1 if milli == MILLI else MILLI // milli
+        limits.append(len(node.devices) // pod_set.gpus * shares)
     if pod_set.cpu_milli:
         limits.append(node.cpu_milli // pod_set.cpu_milli)
     if pod_set.memory_mib:
         limits.append(node.memory_mib // pod_set.memory_mib)
-    if pod_set.max_per_node:
+    if pod_set.nics:
+        limits.append(len(node.nics) // pod_set.nics)
+    for name, amount in pod_set.extended.items():
+        if amount > 0:
+            limits.append(node.extended.get(name, 0) // amount)
+    if pod_set.max_per_node is not None:
         limits.append(pod_set.max_per_node)
     return min(limits)
+
+
+def _amount(pod_set: PodSet) -> str:
+    if pod_set.gpu_memory_mib:
+        return f"{pod_set.gpu_memory_mib} MiB of a"
+    return f"{pod_set.milli_per_pod / MILLI:g}"
+
+
+def _remedies_of_constraints(state: ClusterState, pod_set: PodSet) -> tuple[str, ...]:
+    """What would let more nodes in: the selector, a toleration, or smaller pods."""
+    nodes = [node for node in state.facts if node is not None and not admits(node, pod_set)]
+    remedies = ["ask for fewer or smaller pods"]
+    if any(not selected(node.labels, pod_set.node_selector) for node in nodes):
+        remedies.append("relax the node selector")
+    taint = next(
+        (t for t in (blocking_taint(n.taints, pod_set.tolerations) for n in nodes) if t), None
+    )
+    if taint is not None:
+        remedies.append(f"tolerate the taint {taint.key}={taint.value}:{taint.effect}")
+    return tuple(remedies)

@@ -4,32 +4,41 @@ from functools import lru_cache
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.placement.devices import DeviceTable, NicTable, nics_for, table_for
-from scheduling.engine.types import MILLI, Node, PodSet
+from scheduling.engine.types import MILLI, PodSet
 
 
-def share_milli(node: Node, pod_set: PodSet) -> int:
-    """GPU-milli of each device for a pod on this node; 0 when no device is large enough."""
+def share_milli(device_memory_mib: int, pod_set: PodSet) -> int:
+    """GPU-milli of each device for a pod where devices have this memory; 0: too small."""
     if not pod_set.gpu_memory_mib:
         return pod_set.gpu_milli
-    size = min((device.memory_mib for device in node.devices), default=0)
-    if size < pod_set.gpu_memory_mib:
+    if device_memory_mib < pod_set.gpu_memory_mib:
         return 0
-    return -(-pod_set.gpu_memory_mib * MILLI // size)
+    return -(-pod_set.gpu_memory_mib * MILLI // device_memory_mib)
 
 
-def rest_fits(state: ClusterState, slot: int, pod_set: PodSet) -> bool:
-    """CPU, memory, pod count, extended resources and NICs of one pod."""
+def rest_fits(state: ClusterState, slot: int, pod_set: PodSet, pods: int = 1) -> bool:
+    """CPU, memory, pod count, extended resources and NICs of so many pods."""
     if (
-        state.cpu[slot] < pod_set.cpu_milli
-        or state.memory[slot] < pod_set.memory_mib
-        or state.pods[slot] < 1
-        or state.nic_mask[slot].bit_count() < pod_set.nics
+        state.cpu[slot] < pod_set.cpu_milli * pods
+        or state.memory[slot] < pod_set.memory_mib * pods
+        or state.pods[slot] < pods
     ):
         return False
-    if pod_set.extended:
-        left = state.extended[slot]
-        return all(left.get(name, 0) >= amount for name, amount in pod_set.extended.items())
+    if pod_set.nics or pod_set.extended:
+        return pods_of_rest(state, slot, pod_set) >= pods
     return True
+
+
+def pods_of_rest(state: ClusterState, slot: int, pod_set: PodSet) -> int:
+    """Pods that the node's extended resources and NICs suffice for."""
+    room = 1 << 30
+    if pod_set.nics:
+        room = state.nic_mask[slot].bit_count() // pod_set.nics
+    left = state.extended[slot]
+    for name, amount in pod_set.extended.items():
+        if amount > 0:
+            room = min(room, left.get(name, 0) // amount)
+    return room
 
 
 def devices_on(

@@ -3,6 +3,13 @@
 from scheduling.engine.types import MILLI, JobRequest, PodSet
 
 HYPER_NODE = "hyper-node"
+HYPER = -1  # the number of the hyper-nodes beside the numbered levels
+MAX_AMOUNT = 1 << 52
+
+
+def level_number(name: str, levels: tuple[str, ...]) -> int:
+    """Place of a level, nearest first; HYPER for the hyper-nodes. ValueError when unknown."""
+    return HYPER if name == HYPER_NODE else levels.index(name)
 
 
 def misconfigured(
@@ -16,6 +23,10 @@ def misconfigured(
         return f"placement strategy {strategy!r} does not exist; choose one of {', '.join(known)}"
     if not job.pod_sets:
         return "the job has no pod set; declare at least one"
+    wrong = _unknown_level("required_level", job.required_level, levels)
+    wrong = wrong or _unknown_level("preferred_level", job.preferred_level, levels)
+    if wrong:
+        return wrong
     for pod_set in job.pod_sets:
         wrong = _wrong_amounts(pod_set) or _wrong_levels(pod_set, levels)
         if wrong:
@@ -28,6 +39,10 @@ def _wrong_amounts(s: PodSet) -> str:
         return f"count is {s.count}; ask for at least one pod"
     if min(s.gpus, s.gpu_memory_mib, s.cpu_milli, s.memory_mib, s.nics) < 0:
         return "an amount is negative; amounts are zero or more"
+    if max(s.count, s.gpus, s.gpu_memory_mib, s.cpu_milli, s.memory_mib, s.nics) > MAX_AMOUNT:
+        return "an amount is larger than any cluster; correct it"
+    if any(not 0 <= amount <= MAX_AMOUNT for amount in s.extended.values()):
+        return "an extended amount is negative or larger than any node; correct it"
     if s.gpus == 0 and s.gpu_memory_mib == 0 and s.cpu_milli == 0 and s.memory_mib == 0:
         return "asks for no GPU, CPU or memory; ask for something"
     if not 1 <= s.gpu_milli <= MILLI:
@@ -48,11 +63,21 @@ def _wrong_amounts(s: PodSet) -> str:
 
 
 def _wrong_levels(s: PodSet, levels: tuple[str, ...]) -> str:
-    for name, level in (
-        ("required_level", s.required_level),
-        ("preferred_level", s.preferred_level),
-    ):
-        if level and level != HYPER_NODE and level not in levels:
-            known = ", ".join((*levels, HYPER_NODE))
-            return f"{name} {level!r} does not exist; this cluster has {known}"
-    return ""
+    if not (s.required_level or s.preferred_level or s.balance_level or s.slice_size):
+        return ""
+    if s.slice_size and (s.slice_size < 1 or s.count % s.slice_size):
+        return f"slice_size is {s.slice_size}; it has to divide count ({s.count})"
+    if s.slice_size and not s.required_level:
+        return "slice_size without required_level; name the level a slice has to stay inside"
+    return (
+        _unknown_level("required_level", s.required_level, levels)
+        or _unknown_level("preferred_level", s.preferred_level, levels)
+        or _unknown_level("balance_level", s.balance_level, levels)
+    )
+
+
+def _unknown_level(name: str, level: str, levels: tuple[str, ...]) -> str:
+    if not level or level == HYPER_NODE or level in levels:
+        return ""
+    known = ", ".join((*levels, HYPER_NODE))
+    return f"{name} {level!r} does not exist; this cluster has {known}"

@@ -1,0 +1,55 @@
+"""Contradictory node facts made usable: what is wrong becomes a warning, never an exception."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from scheduling.engine.types import Device, Nic, Node
+
+# Device tables cover 16 GPUs (placement/links.py); no server has more NICs than that either.
+MAX_DEVICES = 16
+# Amounts stay well inside 64-bit integers.
+MAX_AMOUNT = 1 << 52
+
+Part = TypeVar("Part", Device, Nic)
+
+
+def sane(node: Node) -> Node:
+    """The node as the engine can use it; `problems` then names what was wrong with it."""
+    problems: list[str] = []
+    devices = _distinct(node.devices, "GPU", problems)
+    nics = _distinct(node.nics, "NIC", problems)
+    cpu_milli = _amount("cpu_milli", node.cpu_milli, problems)
+    memory_mib = _amount("memory_mib", node.memory_mib, problems)
+    max_pods = _amount("max_pods", node.max_pods, problems)
+    if not problems:
+        return node
+    return replace(
+        node,
+        devices=tuple(devices),
+        nics=tuple(nics),
+        cpu_milli=cpu_milli,
+        memory_mib=memory_mib,
+        max_pods=max_pods,
+        problems=(*node.problems, *problems),
+    )
+
+
+def _amount(name: str, value: int, problems: list[str]) -> int:
+    if 0 <= value <= MAX_AMOUNT:
+        return value
+    problems.append(f"{name} {value} is impossible; counted as 0")
+    return 0
+
+
+def _distinct(parts: Sequence[Part], noun: str, problems: list[str]) -> list[Part]:
+    """Parts with an index of their own between 0 and 15."""
+    kept: dict[int, Part] = {}
+    for part in parts:
+        if not 0 <= part.index < MAX_DEVICES:
+            problems.append(f"{noun} index {part.index} is not within 0-{MAX_DEVICES - 1}; ignored")
+        elif part.index in kept:
+            problems.append(f"{noun} index {part.index} appears twice; the second is ignored")
+        else:
+            kept[part.index] = part
+    return list(kept.values())

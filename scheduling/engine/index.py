@@ -1,0 +1,219 @@
+"""The free-capacity index: which nodes of a pool have how much free, in constant time per change.
+
+It is a function of the columns of ClusterState (so it can always be checked against a rebuild)
+and is kept beside them by `refresh` after every change of a slot. Sets of nodes and of leaf
+groups are integers (index_layout.py): and, or and "the first" on 12,500 nodes take a fraction of
+a microsecond, whatever selectors and taints leave of them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from scheduling.engine.constraints import blocking_taint, selected
+from scheduling.engine.index_layout import Layout, layouts
+from scheduling.engine.types import MILLI, Toleration
+
+if TYPE_CHECKING:
+    from scheduling.engine.cluster import ClusterState
+
+# A selector as sorted items, and tolerations.
+Constraint = tuple[tuple[tuple[str, str], ...], tuple[Toleration, ...]]
+MAX_CONSTRAINTS = 256
+
+
+class PoolIndex:
+    """One pool. `bits[f]`: usable nodes with f whole GPUs free. `shares[r]`: usable nodes whose
+    largest partly used GPU has r milli left, `share_keys` the r in use. `by_fill[f][l]`: leaf
+    groups that have a node of `bits[f]` and hold l GPUs of small pods (less than a whole node),
+    `fills[f]` the l in use. The rest is what was counted, by node number and by leaf."""
+
+    __slots__ = (
+        "bits",
+        "by_fill",
+        "constraints",
+        "count",
+        "fills",
+        "free_at",
+        "layout",
+        "leaf_fill",
+        "leaf_milli",
+        "share_at",
+        "share_keys",
+        "shares",
+        "small_at",
+        "top",
+    )
+
+    def __init__(self, layout: Layout, top: int) -> None:
+        self.layout = layout
+        self.top = top
+        leaves = len(layout.leaf_size)
+        self.bits = [0] * (top + 1)
+        self.shares: dict[int, int] = {}
+        self.share_keys = 0
+        self.by_fill: list[dict[int, int]] = [{} for _ in range(top + 1)]
+        self.fills = [0] * (top + 1)
+        self.count = [array("i", bytes(4 * leaves)) for _ in range(top + 1)]
+        self.leaf_milli = array("q", bytes(8 * leaves))
+        self.leaf_fill = array("q", bytes(8 * leaves))
+        self.free_at = array("b", b"\xff" * layout.size)
+        self.share_at = array("h", bytes(2 * layout.size))
+        self.small_at = array("i", bytes(4 * layout.size))
+        self.constraints: dict[Constraint, int] = {}
+
+    def refresh(self, number: int, free: int, share: int, small: int) -> None:
+        """Node `number` now has `free` whole GPUs (-1: not usable), `share` milli left on its
+        largest partly used GPU, and holds `small` milli of small pods."""
+        if free != self.free_at[number]:
+            self._move(number, free)
+        if share != self.share_at[number]:
+            self._move_share(number, share)
+        if small != self.small_at[number]:
+            self._fill(self.layout.leaf_of[number], small - self.small_at[number])
+            self.small_at[number] = small
+
+    def _move(self, number: int, free: int) -> None:
+        bit = 1 << number
+        leaf = self.layout.leaf_of[number]
+        before = self.free_at[number]
+        if before >= 0:
+            self.bits[before] ^= bit
+            count = self.count[before]
+            count[leaf] -= 1
+            if not count[leaf]:
+                self._toggle(before, self.leaf_fill[leaf], leaf)
+        if free >= 0:
+            self.bits[free] ^= bit
+            count = self.count[free]
+            count[leaf] += 1
+            if count[leaf] == 1:
+                self._toggle(free, self.leaf_fill[leaf], leaf)
+        self.free_at[number] = free
+
+    def _toggle(self, free: int, fill: int, leaf: int) -> None:
+        """Put the leaf into, or take it out of, the groups of this free count and fill."""
+        groups = self.by_fill[free]
+        left = groups.get(fill, 0) ^ (1 << leaf)
+        if left:
+            groups[fill] = left
+            self.fills[free] |= 1 << fill
+        else:
+            del groups[fill]
+            self.fills[free] ^= 1 << fill
+
+    def _move_share(self, number: int, share: int) -> None:
+        bit = 1 << number
+        for key in (self.share_at[number], share):
+            if key:
+                left = self.shares.get(key, 0) ^ bit
+                if left:
+                    self.shares[key] = left
+                    self.share_keys |= 1 << key
+                else:
+                    del self.shares[key]
+                    self.share_keys ^= 1 << key
+        self.share_at[number] = share
+
+    def _fill(self, leaf: int, milli: int) -> None:
+        self.leaf_milli[leaf] += milli
+        before, fill = self.leaf_fill[leaf], -(-self.leaf_milli[leaf] // MILLI)
+        if fill == before:
+            return
+        self.leaf_fill[leaf] = fill
+        for free, count in enumerate(self.count):
+            if count[leaf]:
+                self._toggle(free, before, leaf)
+                self._toggle(free, fill, leaf)
+
+    def copy(self) -> PoolIndex:
+        twin = PoolIndex.__new__(PoolIndex)
+        twin.layout, twin.top, twin.share_keys = self.layout, self.top, self.share_keys
+        twin.bits, twin.fills = self.bits.copy(), self.fills.copy()
+        twin.shares, twin.constraints = self.shares.copy(), self.constraints.copy()
+        twin.by_fill = [groups.copy() for groups in self.by_fill]
+        twin.count = [count[:] for count in self.count]
+        for name in ("leaf_milli", "leaf_fill", "free_at", "share_at", "small_at"):
+            setattr(twin, name, getattr(self, name)[:])
+        return twin
+
+
+class CapacityIndex:
+    """The pools of a cluster by GPU model, and where each slot is in them."""
+
+    def __init__(self, state: ClusterState) -> None:
+        known = ((slot, node) for slot, node in enumerate(state.facts) if node is not None)
+        found, self.problems = layouts(known, len(state.levels))
+        self.pools: dict[str, PoolIndex] = {}
+        self.model_of: list[str | None] = [None] * len(state.facts)
+        self.number_of = [-1] * len(state.facts)
+        for model, layout in found.items():
+            top = max(state.total[slot] for slot in layout.slots)
+            self.pools[model] = PoolIndex(layout, top)
+            for number, slot in enumerate(layout.slots):
+                self.model_of[slot] = model
+                self.number_of[slot] = number
+        for slot in range(len(state.facts)):
+            self.refresh(state, slot)
+
+    def refresh(self, state: ClusterState, slot: int) -> None:
+        """Follow the columns of a slot."""
+        model = self.model_of[slot]
+        if model is None:
+            return
+        pool = self.pools[model]
+        partial = state.partial[slot]
+        if state.usable[slot]:
+            share = max(partial.values()) if partial else 0
+            pool.refresh(self.number_of[slot], state.free[slot], share, state.small[slot])
+        else:
+            pool.refresh(self.number_of[slot], -1, 0, state.small[slot])
+
+    def facts_changed(self, state: ClusterState, slot: int) -> None:
+        """Follow new labels and taints of a node in the remembered constraints."""
+        model, node = self.model_of[slot], state.facts[slot]
+        if model is None or node is None:
+            return
+        pool = self.pools[model]
+        bit = 1 << self.number_of[slot]
+        for key, mask in pool.constraints.items():
+            selector, tolerations = key
+            admitted = (
+                selected(node.labels, dict(selector))
+                and blocking_taint(node.taints, tolerations) is None
+            )
+            pool.constraints[key] = mask | bit if admitted else mask & ~bit
+
+    def admitted(
+        self,
+        state: ClusterState,
+        pool: PoolIndex,
+        selector: Mapping[str, str],
+        tolerations: tuple[Toleration, ...],
+    ) -> int:
+        """Nodes of the pool that the selector means and whose taints are tolerated."""
+        key = (tuple(sorted(selector.items())) if selector else (), tolerations)
+        mask = pool.constraints.get(key)
+        if mask is None:
+            mask = 0
+            for number, slot in enumerate(pool.layout.slots):
+                node = state.facts[slot]
+                if (
+                    node is not None
+                    and selected(node.labels, selector)
+                    and blocking_taint(node.taints, tolerations) is None
+                ):
+                    mask |= 1 << number
+            if len(pool.constraints) >= MAX_CONSTRAINTS:
+                pool.constraints.clear()
+            pool.constraints[key] = mask
+        return mask
+
+    def copy(self) -> CapacityIndex:
+        twin = CapacityIndex.__new__(CapacityIndex)
+        twin.problems = self.problems
+        twin.model_of, twin.number_of = self.model_of, self.number_of
+        twin.pools = {model: pool.copy() for model, pool in self.pools.items()}
+        return twin

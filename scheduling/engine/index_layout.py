@@ -1,0 +1,110 @@
+"""The order of a pool's nodes and its topology domains; changes only with the nodes themselves.
+
+A pool is all nodes of one GPU model (paper 3.4.1). Its nodes are numbered by topology, widest
+level first, then hyper-node, then name: the domains of every level are runs of consecutive
+numbers, neighbours in number are neighbours in the network, and "the first" is the written rule
+for ties. A set of nodes is one integer, bit i = node number i.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.engine.types import Node
+
+Ints = NDArray[np.int64]
+
+
+class Domains:
+    """The groups of one level: `keys`, the group `of` each node (-1: in none), bit-set `masks`."""
+
+    def __init__(self, key_of_node: Sequence[str]) -> None:
+        ids: dict[str, int] = {}
+        self.of = np.fromiter(
+            (ids.setdefault(key, len(ids)) if key else -1 for key in key_of_node),
+            np.int64,
+            len(key_of_node),
+        )
+        self.id_of = ids
+        self.keys = tuple(ids)
+        self.masks = [0] * len(ids)
+        for number, group in enumerate(self.of.tolist()):
+            if group >= 0:
+                self.masks[group] |= 1 << number
+        self.known = 0
+        for mask in self.masks:
+            self.known |= mask
+
+
+class Layout:
+    """One pool: `slots` by node number, its `levels` nearest first, hyper-nodes, the zone."""
+
+    def __init__(self, model: str, members: Sequence[tuple[int, Node, tuple[str, ...]]]) -> None:
+        self.model = model
+        self.size = len(members)
+        self.everything = (1 << self.size) - 1
+        self.slots = [slot for slot, _, _ in members]
+        self.slot_array = np.array(self.slots, np.int64)
+        depth = len(members[0][2])
+        self.levels = [Domains([path[at] for _, _, path in members]) for at in range(depth)]
+        self.hyper = Domains([node.hyper_node for _, node, _ in members])
+        self.leaf_of: list[int] = self.levels[0].of.tolist()
+        sizes = np.bincount(self.levels[0].of)
+        self.leaf_size: list[int] = sizes.tolist()
+        self.leaf_low: list[int] = (np.cumsum(sizes) - sizes).tolist()
+        self.zone = 0
+        by_memory: dict[int, int] = {}
+        for number, (_, node, _) in enumerate(members):
+            if node.zone:
+                self.zone |= 1 << number
+            memory = min((device.memory_mib for device in node.devices), default=0)
+            by_memory[memory] = by_memory.get(memory, 0) | 1 << number
+        # GPU memory in MiB, the smallest first, and the nodes that have it.
+        self.memory_sizes = sorted(by_memory.items())
+
+
+def paths_of(
+    nodes: Iterable[Node], depth: int
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Topology path of each node, nearest level first, and what contradicts it by node name.
+
+    A group has one parent, the one that the first node (by name) names. Where a level is not
+    known the path goes on with the narrower group alone: a node of unknown leaf is a leaf of
+    its own, so nothing is ever taken for near that is not known to be.
+    """
+    parents: list[dict[str, str]] = [{} for _ in range(depth)]
+    paths: dict[str, tuple[str, ...]] = {}
+    problems: dict[str, str] = {}
+    for node in sorted(nodes, key=lambda n: n.name):
+        key = "=" + node.name  # no label value starts so
+        path: list[str] = []
+        for at in range(depth):
+            declared = node.topology[at] if at < len(node.topology) else ""
+            parent = declared or key
+            if at:
+                known = parents[at].setdefault(key, parent)
+                if known != parent and declared:
+                    problems[node.name] = (
+                        f"group {key!r} has two parents, {known!r} and {parent!r}; "
+                        f"{known!r} is used"
+                    )
+                parent = known
+            path.append(parent)
+            key = parent
+        paths[node.name] = tuple(path)
+    return paths, problems
+
+
+def layouts(
+    slots: Iterable[tuple[int, Node]], depth: int
+) -> tuple[dict[str, Layout], dict[str, str]]:
+    """The layout of every pool by GPU model, and topology problems by node name."""
+    members = list(slots)
+    paths, problems = paths_of((node for _, node in members), max(depth, 1))
+    pools: dict[str, list[tuple[int, Node, tuple[str, ...]]]] = {}
+    for slot, node in members:
+        pools.setdefault(node.gpu_model, []).append((slot, node, paths[node.name]))
+    for pool in pools.values():
+        pool.sort(key=lambda m: (m[2][::-1], m[1].hyper_node, m[1].name))
+    return {model: Layout(model, pools[model]) for model in sorted(pools)}, problems

@@ -1,0 +1,30 @@
+"""E-Binpack: replicas of a job together, small jobs together, whole groups kept whole
+(paper 3.3.3, node level and LeafGroup level)."""
+
+from scheduling.engine.placement.view import View
+
+
+def pick(view: View, left: int) -> tuple[int, int]:
+    """(node number or -1, pods to place there).
+
+    First the nodes that hold pods of the job already, the fullest of them; then the fullest node
+    that takes as many of the `left` pods together as any node can; among equally full nodes the
+    one in the leaf group that holds most GPUs of small pods (of less than a whole node). Shares
+    of a GPU follow the binpack rule inside these two steps.
+    """
+    if view.own:
+        number = view.tightest_share(view.own) if view.share else -1
+        if number < 0:
+            number = view.fullest(view.gpus, 1, view.own)
+        if number >= 0:
+            return number, 1 if view.share else left
+    if view.share:
+        number = view.tightest_share()
+        return (number if number >= 0 else view.consolidated(1, 1)), 1
+    if not view.gpus:
+        return view.consolidated(0, 1), left
+    for pods in range(min(left, view.pool.top // view.gpus), 0, -1):
+        number = view.consolidated(pods * view.gpus, pods)
+        if number >= 0:
+            return number, pods
+    return -1, 0

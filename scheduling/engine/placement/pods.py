@@ -1,0 +1,239 @@
+"""Place the pods of one pod set in one pool: groups first, then nodes inside (paper 3.4.2)."""
+
+from dataclasses import dataclass
+
+from scheduling.engine.index_layout import Domains, Ints
+from scheduling.engine.placement.request import HYPER, level_number
+from scheduling.engine.placement.spread import pick as pick_spread
+from scheduling.engine.placement.strategies import Strategy
+from scheduling.engine.placement.topology import balanced, fewest, tightest
+from scheduling.engine.placement.view import View
+from scheduling.engine.types import JobKind, JobRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How the pods of a set are to lie in the network, levels as numbers (HYPER: hyper-nodes)."""
+
+    required: int | None
+    preferred: int | None
+    balance: int | None
+    slice_size: int
+
+
+def wish_of(job: JobRequest, index: int, levels: tuple[str, ...]) -> Wish:
+    pod_set = job.pod_sets[index]
+    required, preferred, balance = (
+        level_number(level, levels) if level else None
+        for level in (pod_set.required_level, pod_set.preferred_level, pod_set.balance_level)
+    )
+    return Wish(required, preferred, balance, pod_set.slice_size)
+
+
+def fill(view: View, index: int, job: JobRequest, how: Strategy, want: int, least: int) -> int:
+    """Place up to `want` pods, at least `least` or none; returns how many.
+
+    The inference zone (E-Spread, paper 3.3.4): inference pods of less than a node are spread in
+    it first and packed outside for the rest. Everything else stays outside while there is room.
+    """
+    zone = view.layout.zone & view.base
+    if not how.zones or not zone:
+        return _fill_groups(view, index, job, how, want, least)
+    outside = view.base & ~zone
+    if how.name == "e-spread" and _small_inference(view, job, want):
+        view.scope(zone)
+        in_zone = Strategy("spread", pick_spread)
+        done = _fill_groups(view, index, job, in_zone, want, 0)
+        view.scope(outside)
+        if done < want:
+            done += _fill_groups(view, index, job, how, want - done, 0)
+    else:
+        view.scope(outside)
+        done = _fill_groups(view, index, job, how, want, want if job.gang else 0)
+        view.scope(view.layout.everything)
+        if done < want:
+            done += _fill_groups(view, index, job, how, want - done, max(least - done, 0))
+    if done < least:
+        view.undo()
+        return 0
+    return done
+
+
+def _small_inference(view: View, job: JobRequest, want: int) -> bool:
+    if job.kind is not JobKind.INFERENCE or view.gpus >= view.pool.top:
+        return False
+    return not (job.gang and want * view.gpus > view.pool.top)
+
+
+def _fill_groups(
+    view: View, index: int, job: JobRequest, how: Strategy, want: int, least: int
+) -> int:
+    """Group-level preselection by the pod set's topology wish, then nodes inside."""
+    wish = wish_of(job, index, view.state.levels)
+    if wish.required is not None:
+        _keep_to_required(view, index, job, wish)
+    plain = wish.required is None and wish.preferred is None and wish.balance is None
+    if want == 1 or (plain and not how.packs and not least):
+        return _nodes(view, index, how, want)
+    together = want * view.gpus
+    if how.packs and view.gpus and not view.share and together <= view.pool.top:
+        number = -1 if wish.balance is not None else view.consolidated(together, want)
+        if number >= 0:
+            return view.place(index, number, want)
+    at, pods = view.capacity()
+    total = int(view.in_groups(at, pods, 0).sum())
+    if total < max(least, 1):
+        return 0
+    count = min(want, total)
+    if plain and not how.packs:
+        return _nodes(view, index, how, count)
+    if wish.balance is not None:
+        return _balanced(view, index, how, count, wish, at, pods)
+    if wish.required is not None and wish.slice_size:
+        return _slices(view, index, how, count, least, wish, at, pods)
+    return _domain(view, index, how, count, least, wish, at, pods)
+
+
+def _keep_to_required(view: View, index: int, job: JobRequest, wish: Wish) -> None:
+    """Only nodes whose group is known; beside pods the set already has, only their group."""
+    assert wish.required is not None
+    domains = domains_at(view, wish.required)
+    view.mask &= domains.known
+    if wish.slice_size:
+        return
+    if view.taken:
+        view.mask &= domains.masks[int(domains.of[view.taken[0][0]])]
+        return
+    for (pod_set, _), booking in view.state.held_by(job.id).items():
+        slot = view.state.slot_of.get(booking.placement.node)
+        if pod_set != index or slot is None:
+            continue
+        if view.state.index.model_of[slot] == view.layout.model:
+            group = int(domains.of[view.state.index.number_of[slot]])
+            view.mask &= domains.masks[group] if group >= 0 else 0
+        else:
+            view.mask = 0
+        return
+
+
+def domains_at(view: View, level: int) -> Domains:
+    return view.layout.hyper if level == HYPER else view.layout.levels[level]
+
+
+def _levels_to_try(how: Strategy, wish: Wish, depth: int) -> list[int]:
+    """Levels at which one group is to hold everything: a strategy that packs begins at the
+    narrowest, others look only at the level that was named."""
+    widest = wish.required if wish.required is not None else wish.preferred
+    if widest is None:
+        return list(range(depth))
+    if widest == HYPER or not how.packs:
+        return [widest]
+    return list(range(widest + 1))
+
+
+def _domain(
+    view: View, index: int, how: Strategy, count: int, least: int, wish: Wish, at: Ints, pods: Ints
+) -> int:
+    """The tightest group of the narrowest level that holds all pods; else the required level's
+    largest group, or the fewest groups of the preferred level (the leaves if none is)."""
+    for level in _levels_to_try(how, wish, len(view.layout.levels)):
+        group = tightest(view.in_groups(at, pods, level), count)
+        if group >= 0:
+            return _inside(view, index, how, count, level, group, at, pods)
+    if wish.required is not None:
+        held = view.in_groups(at, pods, wish.required)
+        most = int(held.max(initial=0))
+        if most < max(least, 1):
+            return 0
+        group = tightest(held, most)
+        return _inside(view, index, how, most, wish.required, group, at, pods)
+    level = wish.preferred or 0
+    done = 0
+    in_groups = view.in_groups(at, pods, level)
+    if int(in_groups.sum()) < count:  # some nodes belong to no hyper-node
+        level, in_groups = 0, view.in_groups(at, pods, 0)
+    for group, part in fewest(in_groups, count):
+        done += _inside(view, index, how, part, level, group, at, pods)
+    return done
+
+
+def _inside(
+    view: View, index: int, how: Strategy, count: int, level: int, group: int, at: Ints, pods: Ints
+) -> int:
+    """Place `count` pods in one group: by fewest leaves if the strategy packs, then nodes."""
+    allowed = view.mask
+    nodes = domains_at(view, level).masks[group]
+    done = 0
+    if how.packs and level != 0:
+        inside = domains_at(view, level).of[at] == group
+        leaves = view.layout.levels[0].masks
+        for leaf, part in fewest(view.in_groups(at[inside], pods[inside], 0), count):
+            view.scope(leaves[leaf] & nodes & allowed, one_leaf=True)
+            done += _nodes(view, index, how, part)
+    else:
+        view.scope(nodes & allowed, one_leaf=level == 0)
+        done = _nodes(view, index, how, count)
+    view.scope(allowed)
+    return done
+
+
+def _balanced(
+    view: View, index: int, how: Strategy, count: int, wish: Wish, at: Ints, pods: Ints
+) -> int:
+    """The pods divided as evenly as possible over the groups of the balance level; inside the
+    group of the required level, when there is one."""
+    assert wish.balance is not None
+    if wish.required is not None:
+        held = view.in_groups(at, pods, wish.required)
+        count = min(count, int(held.max(initial=0)))
+        group = tightest(held, count)
+        inside = domains_at(view, wish.required).of[at] == group
+        at, pods = at[inside], pods[inside]
+    done = 0
+    for group, part in balanced(view.in_groups(at, pods, wish.balance), count):
+        done += _inside(view, index, how, part, wish.balance, group, at, pods)
+    return done
+
+
+def _slices(
+    view: View,
+    index: int,
+    how: Strategy,
+    count: int,
+    least: int,
+    wish: Wish,
+    at: Ints,
+    pods: Ints,
+) -> int:
+    """Slices of `slice_size` pods, each whole inside the tightest group that holds it."""
+    assert wish.required is not None
+    size = wish.slice_size
+    room = view.in_groups(at, pods, wish.required)
+    given: dict[int, int] = {}
+    for _ in range(count // size):
+        group = tightest(room, size)
+        if group < 0:
+            break
+        room[group] -= size
+        given[group] = given.get(group, 0) + size
+    if sum(given.values()) < max(least, 1):
+        return 0
+    done = 0
+    for group in sorted(given):
+        done += _inside(view, index, how, given[group], wish.required, group, at, pods)
+    return done
+
+
+def _nodes(view: View, index: int, how: Strategy, count: int) -> int:
+    """Node by node as the strategy picks, among the nodes in scope."""
+    left = count
+    while left:
+        number, pods = how.pick(view, left)
+        if number < 0:
+            break
+        done = view.place(index, number, min(pods, left))
+        if not done:
+            # The node's plain amounts sufficed, its NICs beside these GPUs did not.
+            view.close(1 << number)
+        left -= done
+    return count - left

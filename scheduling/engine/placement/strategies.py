@@ -1,0 +1,30 @@
+"""The placement strategies by name. A policy maps job kinds to them; a job may wish one."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from scheduling.engine.placement import binpack, ebinpack, native, spread
+from scheduling.engine.placement.view import View
+
+
+class Strategy(NamedTuple):
+    """`pick` chooses the next node; `packs`: gangs go to the fewest leaf groups, best fit first;
+    `zones`: the inference zone is left to small inference pods while there is room elsewhere."""
+
+    name: str
+    pick: Callable[[View, int], tuple[int, int]]
+    packs: bool = False
+    zones: bool = False
+
+
+STRATEGIES = {
+    strategy.name: strategy
+    for strategy in (
+        Strategy("binpack", binpack.pick),
+        Strategy("e-binpack", ebinpack.pick, packs=True, zones=True),
+        Strategy("spread", spread.pick),
+        # Outside the zone E-Spread is E-Binpack (stages in pods.py).
+        Strategy("e-spread", ebinpack.pick, packs=True, zones=True),
+        Strategy("native", native.pick),
+    )
+}

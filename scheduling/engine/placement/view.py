@@ -1,0 +1,253 @@
+"""One pod set's view of one pool while its pods are being placed.
+
+Strategies (one module each) ask it for the next node; it knows which nodes are allowed, what
+every pod needs, what the job already holds where, and takes the resources of each pod at once,
+so that the next question is answered on what is then left.
+"""
+
+import numpy as np
+
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.index import PoolIndex
+from scheduling.engine.index_layout import Ints
+from scheduling.engine.placement.fit import devices_on, nics_on, pods_of_rest, rest_fits
+from scheduling.engine.types import MILLI, PodPlacement, PodSet
+
+
+def numbers(mask: int, size: int) -> Ints:
+    """The node numbers in a bit set, ascending."""
+    raw = np.frombuffer(mask.to_bytes((size + 7) >> 3, "little"), np.uint8)
+    return np.unpackbits(raw, bitorder="little").nonzero()[0]
+
+
+def first(mask: int) -> int:
+    """The smallest node number in a bit set that is not empty."""
+    return (mask & -mask).bit_length() - 1
+
+
+class View:
+    """`mask`: nodes allowed now, `base` without the present scope; `gpus` and `milli` of each pod;
+    `own` nodes that hold pods of the job, `pods_at` and `pods_in_leaf` how many; `taken` what
+    `place` took, with node numbers."""
+
+    def __init__(
+        self, state: ClusterState, pool: PoolIndex, pod_set: PodSet, milli: int, mask: int
+    ) -> None:
+        self.state = state
+        self.pool = pool
+        self.layout = pool.layout
+        self.pod_set = pod_set
+        self.gpus = pod_set.gpus
+        self.milli = milli
+        self.mask = mask
+        self.base = mask
+        self.one_leaf = False
+        self.tiers: object = None
+        self.share = milli < MILLI
+        self.own = 0
+        self.pods_at: dict[int, int] = {}
+        self.pods_in_leaf: dict[int, int] = {}
+        self.set_at: dict[int, int] = {}
+        self.set_in_leaf: dict[int, int] = {}
+        self.taken: list[tuple[int, PodPlacement]] = []
+
+    # --- what the job holds -------------------------------------------------------------------
+    def note(self, number: int, same_set: bool, pods: int = 1) -> None:
+        """The job holds pods on a node; replica limits then close nodes and leaves."""
+        leaf = self.layout.leaf_of[number]
+        self.own |= 1 << number
+        self.pods_at[number] = self.pods_at.get(number, 0) + pods
+        self.pods_in_leaf[leaf] = self.pods_in_leaf.get(leaf, 0) + pods
+        if not same_set:
+            return
+        limit, leaf_limit = self.pod_set.max_per_node, self.pod_set.max_per_leaf
+        if limit is not None:
+            self.set_at[number] = held = self.set_at.get(number, 0) + pods
+            if held >= limit:
+                self.close(1 << number)
+        if leaf_limit is not None:
+            self.set_in_leaf[leaf] = held = self.set_in_leaf.get(leaf, 0) + pods
+            if held >= leaf_limit:
+                self.close(self.layout.levels[0].masks[leaf])
+
+    def close(self, nodes: int) -> None:
+        """These nodes take no more pods of the set."""
+        self.mask &= ~nodes
+        self.base &= ~nodes
+
+    def scope(self, nodes: int, one_leaf: bool = False) -> None:
+        """Look only among these nodes from now on (all of them in one leaf, if so)."""
+        self.mask = self.base & nodes
+        self.one_leaf = one_leaf
+
+    def limit_at(self, number: int) -> int:
+        """Pods of the set that its replica limits still allow on an allowed node."""
+        limit, leaf_limit = self.pod_set.max_per_node, self.pod_set.max_per_leaf
+        allowed = 1 << 30
+        if limit is not None:
+            allowed = limit - self.set_at.get(number, 0)
+        if leaf_limit is not None:
+            leaf = self.layout.leaf_of[number]
+            allowed = min(allowed, leaf_limit - self.set_in_leaf.get(leaf, 0))
+        return allowed
+
+    # --- questions ----------------------------------------------------------------------------
+    def fits(self, number: int, pods: int = 1) -> bool:
+        """Whether everything but the GPUs suffices for so many more pods on the node."""
+        if pods > 1 and self.limit_at(number) < pods:
+            return False
+        return rest_fits(self.state, self.layout.slots[number], self.pod_set, pods)
+
+    def fullest(self, gpus: int, pods: int = 1, among: int = -1) -> int:
+        """The node with the fewest free GPUs that has `gpus`, the first of them; -1 if none."""
+        bits, mask = self.pool.bits, self.mask & among
+        for free in range(gpus, len(bits)):
+            found = bits[free] & mask
+            while found:
+                number = first(found)
+                if self.fits(number, pods):
+                    return number
+                found &= found - 1
+        return -1
+
+    def emptiest(self, among: int = -1) -> int:
+        """The node with the most free GPUs that fits one pod, the first of them; -1 if none."""
+        bits, mask = self.pool.bits, self.mask & among
+        for free in range(len(bits) - 1, self.gpus - 1, -1):
+            found = bits[free] & mask
+            while found:
+                number = first(found)
+                if self.fits(number):
+                    return number
+                found &= found - 1
+        return self.tightest_share(among) if self.share else -1
+
+    def tightest_share(self, among: int = -1) -> int:
+        """The node whose largest partly used GPU is the smallest that holds the share."""
+        keys, mask = self.pool.share_keys >> self.milli, self.mask & among
+        while keys:
+            key = self.milli + first(keys)
+            found = self.pool.shares[key] & mask
+            while found:
+                number = first(found)
+                if self.fits(number):
+                    return number
+                found &= found - 1
+            keys &= keys - 1
+        return -1
+
+    def consolidated(self, gpus: int, pods: int) -> int:
+        """As `fullest`, but among equally full nodes the one in the leaf with most small pods."""
+        if self.one_leaf:
+            return self.fullest(gpus, pods)
+        pool, mask = self.pool, self.mask
+        for free in range(gpus, len(pool.bits)):
+            found = pool.bits[free] & mask
+            if not found:
+                continue
+            if mask == self.layout.everything:
+                leaf = first(pool.by_fill[free][pool.fills[free].bit_length() - 1])
+                size = self.layout.leaf_size[leaf]
+                inside = found >> self.layout.leaf_low[leaf] & ((1 << size) - 1)
+                number = self.layout.leaf_low[leaf] + first(inside)
+                if self.fits(number, pods):
+                    return number
+            number = self._by_fill(found, pods)
+            if number >= 0:
+                return number
+        return -1
+
+    def _by_fill(self, found: int, pods: int) -> int:
+        """The first node of the leaf with most small pods that fits; a scan of equal nodes."""
+        at = numbers(found, self.layout.size)
+        fill = np.frombuffer(self.pool.leaf_fill, np.int64)[self.layout.levels[0].of[at]]
+        number = int(at[fill.argmax()])
+        if self.fits(number, pods):
+            return number
+        for candidate in at[np.argsort(-fill, kind="stable")].tolist():
+            if self.fits(candidate, pods):
+                return int(candidate)
+        return -1
+
+    def capacity(self, among: int = -1) -> tuple[Ints, Ints]:
+        """Node numbers that hold at least one more pod, ascending, and how many each."""
+        pool, state, pod_set = self.pool, self.state, self.pod_set
+        found = 0
+        for free in range(self.gpus, len(pool.bits)):
+            found |= pool.bits[free]
+        if self.share:
+            for key, nodes in pool.shares.items():
+                if key >= self.milli:
+                    found |= nodes
+        at = numbers(found & self.mask & among, self.layout.size)
+        slots = self.layout.slot_array[at]
+        pods = np.frombuffer(state.pods, np.int64)[slots]
+        if self.share:
+            pods = np.minimum(pods, np.array([self._shares_on(s) for s in slots.tolist()], int))
+        elif self.gpus:
+            pods = np.minimum(pods, np.frombuffer(state.free, np.int64)[slots] // self.gpus)
+        if pod_set.cpu_milli:
+            cpu = np.frombuffer(state.cpu, np.int64)[slots]
+            pods = np.minimum(pods, cpu // pod_set.cpu_milli)
+        if pod_set.memory_mib:
+            memory = np.frombuffer(state.memory, np.int64)[slots]
+            pods = np.minimum(pods, memory // pod_set.memory_mib)
+        if pod_set.nics or pod_set.extended:
+            rest = [pods_of_rest(state, slot, pod_set) for slot in slots.tolist()]
+            pods = np.minimum(pods, np.array(rest, np.int64))
+        if pod_set.max_per_node is not None:
+            limits = [pod_set.max_per_node - self.set_at.get(n, 0) for n in at.tolist()]
+            pods = np.minimum(pods, np.array(limits, np.int64))
+        some = pods > 0
+        return at[some], pods[some]
+
+    def _shares_on(self, slot: int) -> int:
+        """Pods of this share that fit on a node's partly used and free GPUs."""
+        partly = sum(left // self.milli for left in self.state.partial[slot].values())
+        return partly + self.state.free[slot] * (MILLI // self.milli)
+
+    def in_groups(self, at: Ints, pods: Ints, level: int) -> Ints:
+        """Pods each group of a level holds, by group id, replica limits per leaf applied."""
+        leaf_limit = self.pod_set.max_per_leaf
+        domains = self.layout.levels[level] if level >= 0 else self.layout.hyper
+        if leaf_limit is not None:
+            leaves = self.layout.levels[0]
+            per_leaf = _sums(leaves.of[at], pods, len(leaves.keys))
+            for leaf in range(len(leaves.keys)):
+                per_leaf[leaf] = min(per_leaf[leaf], leaf_limit - self.set_in_leaf.get(leaf, 0))
+            at = np.array([first(mask) for mask in leaves.masks], np.int64)
+            pods = per_leaf
+        of = domains.of[at]
+        inside = of >= 0
+        return _sums(of[inside], pods[inside], len(domains.keys))
+
+    # --- taking -------------------------------------------------------------------------------
+    def place(self, index: int, number: int, pods: int) -> int:
+        """Take the resources of up to so many pods on a node; returns how many fitted.
+
+        Their ordinals are set when all pods of the set are known (`taken`).
+        """
+        state, slot = self.state, self.layout.slots[number]
+        name = state.names[slot]
+        for done in range(pods):
+            devices = devices_on(state, slot, self.pod_set, self.milli)
+            if devices is None or (done and not rest_fits(state, slot, self.pod_set)):
+                return done
+            nics = nics_on(state, slot, self.pod_set, devices)
+            if nics is None:
+                return done
+            p = PodPlacement(index, -1, name, devices, self.milli, nics)
+            state.take(slot, p, self.pod_set)
+            self.taken.append((number, p))
+            self.note(number, True)
+        return pods
+
+    def undo(self) -> None:
+        """Give back what `place` took; the view is of no further use."""
+        for number, p in reversed(self.taken):
+            self.state.give_back(self.layout.slots[number], p, self.pod_set)
+        self.taken.clear()
+
+
+def _sums(groups: Ints, amounts: Ints, size: int) -> Ints:
+    return np.bincount(groups, weights=amounts, minlength=size).astype(np.int64)
