@@ -1,0 +1,90 @@
+"""Start the embedded cluster: `python -m scheduling.simcluster --fleet demo --state-dir DIR`.
+
+Prints `READY http://127.0.0.1:PORT` when it serves, ends on SIGTERM and SIGINT, and ends when
+the process that started it is gone. A second start on the same state directory continues.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+import yaml
+
+from scheduling.simulator.fleet import FleetError
+
+from .cluster import Cluster, StateError
+from .kubelet import Delays
+from .server import Server
+
+HOST = "127.0.0.1"
+PARENT_CHECK_S = 0.5
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m scheduling.simcluster", description=__doc__)
+    parser.add_argument("--fleet", required=True, help="demo, paper, large, openb:CSV or a YAML")
+    parser.add_argument("--port", type=int, default=0, help="0 = any free port")
+    parser.add_argument("--state-dir", type=Path, required=True)
+    parser.add_argument("--kubeconfig", type=Path, help="write a kubeconfig for this cluster here")
+    parser.add_argument("--token-file", type=Path, help="require the bearer token in this file")
+    parser.add_argument("--start-delay", type=float, default=0.05, help="seconds a pod starts in")
+    parser.add_argument("--stop-delay", type=float, default=0.1, help="seconds a pod stops in")
+    return parser.parse_args()
+
+
+def write_kubeconfig(path: Path, url: str, token: str) -> None:
+    """A kubeconfig with one cluster, one user and one context, all named `embedded`."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "embedded", "cluster": {"server": url}}],
+        "users": [{"name": "embedded", "user": {"token": token} if token else {}}],
+        "contexts": [{"name": "embedded", "context": {"cluster": "embedded", "user": "embedded"}}],
+        "current-context": "embedded",
+    }
+    draft = path.with_name(path.name + ".tmp")
+    draft.touch(mode=0o600)
+    draft.write_text(yaml.safe_dump(document))
+    draft.replace(path)
+
+
+async def _run(arguments: argparse.Namespace, token: str) -> None:
+    delays = Delays(arguments.start_delay, arguments.stop_delay)
+    server = Server(lambda: Cluster(arguments.state_dir, arguments.fleet, delays), token)
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    port = await server.start(HOST, arguments.port)
+    url = f"http://{HOST}:{port}"
+    if arguments.kubeconfig:
+        write_kubeconfig(arguments.kubeconfig, url, token)
+    print(f"READY {url}", flush=True)
+    parent = os.getppid()
+    while not ended.is_set() and os.getppid() == parent:
+        try:
+            await asyncio.wait_for(ended.wait(), PARENT_CHECK_S)
+        except TimeoutError:
+            continue
+    await server.stop()
+
+
+def main() -> int:
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+    arguments = _arguments()
+    try:
+        token = arguments.token_file.read_text().strip() if arguments.token_file else ""
+        uvloop.run(_run(arguments, token))
+    except (FleetError, StateError, OSError) as error:
+        print(f"embedded cluster: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

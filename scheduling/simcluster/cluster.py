@@ -1,0 +1,100 @@
+"""The whole cluster behind the API: its objects and everything that acts on them."""
+
+import time
+from pathlib import Path
+
+from .audit import Audit
+from .disruption import DisruptionController
+from .evictions import TaintEvictions
+from .faults import Faults
+from .fleet import load_fleet, node_object
+from .journal import Journal
+from .kinds import NAMESPACES, NODES, PRIORITY_CLASSES, Kind
+from .kubelet import Delays, Kubelets
+from .registry import Clock, Registry
+from .rules import SYSTEM_PRIORITY_CLASSES
+from .store import Obj, Store
+from .timers import Timers
+from .watch import Watches
+
+_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+
+class StateError(Exception):
+    """A state directory that cannot be used; one line with the remedy."""
+
+
+class Cluster:
+    """One life of the cluster: opened from its state directory, closed to it."""
+
+    def __init__(
+        self, directory: Path, fleet: str, delays: Delays, clock: Clock = time.time
+    ) -> None:
+        self.directory = directory
+        self.fleet = fleet
+        try:
+            self.journal = Journal(directory)
+            self._claim(fleet)
+        except OSError as error:
+            raise StateError(
+                f"the state directory {directory} cannot be written: {error}"
+            ) from error
+        self.store = Store(self.journal)
+        self.registry = Registry(self.store, clock)
+        self.timers = Timers(clock)
+        self._populate(fleet, clock())
+        self.audit = Audit(directory, clock)
+        self.audit.start(self.store)
+        self.kubelets = Kubelets(self.registry, self.timers, delays)
+        self.evictions = TaintEvictions(self.registry, self.timers)
+        self.disruption = DisruptionController(self.registry, self.timers)
+        self.watches = Watches(self.store)
+        self.faults = Faults(self.registry, self.watches, directory, self._power)
+
+    def _claim(self, fleet: str) -> None:
+        """A state directory belongs to the fleet it was made for."""
+        path = self.directory / "fleet"
+        if path.exists() and path.read_text() != fleet:
+            raise StateError(
+                f"the state directory {self.directory} holds the fleet {path.read_text()!r}, not "
+                f"{fleet!r}: name that fleet or another --state-dir"
+            )
+
+    def _populate(self, fleet: str, now: float) -> None:
+        """Create what a new cluster has; the file `fleet` marks it as complete."""
+        mark = self.directory / "fleet"
+        if mark.exists():
+            return
+        nodes = load_fleet(fleet).nodes
+        for name in _NAMESPACES:
+            self._ensure(NAMESPACES, {"metadata": {"name": name}})
+        for name, value in SYSTEM_PRIORITY_CLASSES.items():
+            self._ensure(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+        for number, node in enumerate(nodes, start=1):
+            self._ensure(NODES, node_object(node, number, now))
+        self.store.compact()
+        mark.write_text(fleet)
+
+    def _ensure(self, kind: Kind, obj: Obj) -> None:
+        """Create an object of the cluster unless an interrupted start already did."""
+        if self.store.get(kind.plural, obj["metadata"]["name"]) is None:
+            self.registry.create(kind, "", obj)
+
+    def _power(self, node: str, on: bool) -> None:
+        if on:
+            self.kubelets.bring_up(node)
+        else:
+            self.kubelets.take_down(node)
+
+    def close(self) -> None:
+        """Everything is on disk already; leave it compact for the next start."""
+        self.timers.stop()
+        self.store.compact()
+        self.journal.close()
+        self.audit.close()
+
+    def abandon(self) -> None:
+        """Forget the memory without a last word to the disk, as a crash would."""
+        self.timers.stop()
+        self.journal.close()
+        self.audit.close()

@@ -1,0 +1,1 @@
+"""The fleets that ship with the embedded cluster, as inventory files."""

@@ -1,0 +1,117 @@
+"""The resource kinds that the embedded cluster serves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One resource. `selectable` are the field paths a fieldSelector may name, besides
+    metadata.name and metadata.namespace, with the value of an absent field.
+
+    `create_on_update`: a PUT to an absent object creates it. `unconditional_update`: a PUT
+    without resourceVersion is accepted.
+    """
+
+    plural: str
+    kind: str
+    group: str = ""
+    version: str = "v1"
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    selectable: Mapping[str, str] = field(default_factory=dict)
+    create_on_update: bool = False
+    unconditional_update: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """The resource with its group, as messages name it: `leases.coordination.k8s.io`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def prefix(self) -> bytes:
+        """What stands before the stored fields of every single object on the wire."""
+        return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
+
+    @property
+    def path(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+
+NAMESPACES = Kind(
+    "namespaces", "Namespace", namespaced=False, short_names=("ns",),
+    subresources=("status",), selectable={"status.phase": ""},
+)  # fmt: skip
+NODES = Kind(
+    "nodes", "Node", namespaced=False, short_names=("no",),
+    subresources=("status",), selectable={"spec.unschedulable": "false"},
+)  # fmt: skip
+PODS = Kind(
+    "pods", "Pod", short_names=("po",),
+    subresources=("status", "binding", "eviction"),
+    selectable={
+        "spec.nodeName": "", "spec.restartPolicy": "", "spec.schedulerName": "",
+        "spec.serviceAccountName": "", "spec.hostNetwork": "false", "status.phase": "",
+        "status.podIP": "", "status.nominatedNodeName": "",
+    },
+)  # fmt: skip
+EVENTS = Kind(
+    "events", "Event", short_names=("ev",), create_on_update=True,
+    selectable={
+        "involvedObject.kind": "", "involvedObject.namespace": "", "involvedObject.name": "",
+        "involvedObject.uid": "", "involvedObject.apiVersion": "",
+        "involvedObject.resourceVersion": "", "involvedObject.fieldPath": "",
+        "reason": "", "reportingComponent": "", "source": "", "type": "",
+    },
+)  # fmt: skip
+# The same objects as EVENTS in the other shape; stored as core/v1.
+EVENTS_V1 = Kind(
+    "events", "Event", group="events.k8s.io", short_names=("ev",), create_on_update=True,
+    selectable=EVENTS.selectable,
+)  # fmt: skip
+LEASES = Kind(
+    "leases", "Lease", group="coordination.k8s.io",
+    create_on_update=True, unconditional_update=False,
+)  # fmt: skip
+PRIORITY_CLASSES = Kind(
+    "priorityclasses", "PriorityClass", group="scheduling.k8s.io", namespaced=False,
+    short_names=("pc",),
+)  # fmt: skip
+DISRUPTION_BUDGETS = Kind(
+    "poddisruptionbudgets", "PodDisruptionBudget", group="policy", short_names=("pdb",),
+    subresources=("status",), unconditional_update=False,
+)  # fmt: skip
+
+KINDS: tuple[Kind, ...] = (
+    NAMESPACES, NODES, PODS, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES, DISRUPTION_BUDGETS,
+)  # fmt: skip
+STORED: tuple[str, ...] = tuple(dict.fromkeys(k.plural for k in KINDS))
+GROUPS: tuple[tuple[str, str], ...] = tuple(
+    dict.fromkeys((k.group, k.version) for k in KINDS if k.group)
+)
+
+
+def storage_kind(plural: str) -> Kind:
+    """The kind in whose shape objects of `plural` are stored."""
+    return next(k for k in KINDS if k.plural == plural)
+
+
+def field_value(kind: Kind, obj: Mapping[str, Any], path: str) -> str:
+    """The value of a selectable field as selectors compare it: a string."""
+    if kind.plural == "events" and path == "source":
+        source = obj.get("source") or {}
+        return str(source.get("component") or obj.get("reportingComponent") or "")
+    value: Any = obj
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if value is None or value == "":
+        return kind.selectable[path]
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

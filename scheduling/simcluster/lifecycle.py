@@ -1,0 +1,118 @@
+"""The status a kubelet writes at each step of a pod's life."""
+
+from typing import Any
+
+from .meta import rfc3339
+from .store import Obj
+
+RUN_SECONDS = "sim.kant.io/run-seconds"
+EXIT_CODE = "sim.kant.io/exit-code"
+
+
+def _condition(kind: str, good: bool, at: str, reason: str = "") -> Obj:
+    out: Obj = {
+        "type": kind,
+        "status": "True" if good else "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": at,
+    }
+    if reason:
+        out["reason"] = reason
+    return out
+
+
+def _with_conditions(status: Obj, conditions: list[Obj]) -> None:
+    kept = {c["type"]: c for c in status.get("conditions") or ()}
+    kept.update({c["type"]: c for c in conditions})
+    status["conditions"] = list(kept.values())
+
+
+def _container_statuses(pod: Obj, state: Obj, *, running: bool) -> list[Obj]:
+    return [
+        {
+            "name": c["name"],
+            "state": state,
+            "lastState": {},
+            "ready": running,
+            "restartCount": 0,
+            "image": c["image"],
+            "imageID": "",
+            "containerID": f"sim://{pod['metadata']['uid']}/{c['name']}",
+            "started": running,
+        }
+        for c in pod["spec"]["containers"]
+    ]
+
+
+def set_running(pod: Obj, now: float, address: str) -> None:
+    at = rfc3339(now)
+    status = pod["status"]
+    status["phase"] = "Running"
+    _with_conditions(
+        status,
+        [
+            _condition("PodReadyToStartContainers", True, at),
+            _condition("Initialized", True, at),
+            _condition("Ready", True, at),
+            _condition("ContainersReady", True, at),
+        ],
+    )
+    status["hostIP"] = address
+    status["podIP"] = address
+    status["podIPs"] = [{"ip": address}]
+    status["startTime"] = at
+    state = {"running": {"startedAt": at}}
+    status["containerStatuses"] = _container_statuses(pod, state, running=True)
+
+
+def set_finished(pod: Obj, now: float, exit_code: int, reason: str = "") -> None:
+    """The containers ended: Succeeded for exit code 0, else Failed."""
+    at = rfc3339(now)
+    status = pod["status"]
+    good = exit_code == 0
+    status["phase"] = "Succeeded" if good else "Failed"
+    why = "PodCompleted" if good else "PodFailed"
+    _with_conditions(
+        status,
+        [
+            _condition("PodReadyToStartContainers", False, at),
+            _condition("Ready", False, at, why),
+            _condition("ContainersReady", False, at, why),
+        ],
+    )
+    terminated: dict[str, Any] = {
+        "exitCode": exit_code,
+        "reason": reason or ("Completed" if good else "Error"),
+        "startedAt": status.get("startTime", at),
+        "finishedAt": at,
+    }
+    status["containerStatuses"] = _container_statuses(
+        pod, {"terminated": terminated}, running=False
+    )
+
+
+def set_rejected(pod: Obj, now: float, reason: str, message: str) -> None:
+    """The kubelet refused the pod; it never ran."""
+    status = pod["status"]
+    status["phase"] = "Failed"
+    status["reason"] = reason
+    status["message"] = f"Pod was rejected: {message}"
+    status["startTime"] = rfc3339(now)
+
+
+def run_time(pod: Obj) -> tuple[float | None, int]:
+    """Seconds the containers run (None = until deleted) and their exit code.
+
+    Raises:
+        ValueError: an annotation is not a usable number.
+    """
+    annotations = pod["metadata"].get("annotations") or {}
+    run_s: float | None = None
+    if RUN_SECONDS in annotations:
+        run_s = float(annotations[RUN_SECONDS])
+        if not 0 <= run_s < 1e9:
+            raise ValueError(f"{RUN_SECONDS} {annotations[RUN_SECONDS]} is not in 0 to 1e9")
+    exit_code = int(annotations.get(EXIT_CODE, 0))
+    if not 0 <= exit_code <= 255:
+        raise ValueError(f"{EXIT_CODE} {exit_code} is not in 0 to 255")
+    return run_s, exit_code

@@ -1,0 +1,283 @@
+"""Rules of every kind but pods on create and update; and events in their two shapes."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .kinds import EVENTS_V1, Kind
+from .meta import Causes, Obj, label_causes, valid_key
+from .quantities import canonicalize, parse
+from .status import (
+    bad_request,
+    cause,
+    forbidden_field,
+    invalid,
+    invalid_value,
+    not_supported,
+    required,
+)
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def prepare_create(kind: Kind, obj: Obj) -> None:
+    """Default and validate a new object in place.
+
+    Raises:
+        ApiError: 422 with every field error.
+    """
+    default = _DEFAULTS.get(kind.kind)
+    if default:
+        default(obj)
+    _validate(kind, obj)
+
+
+def prepare_update(kind: Kind, new: Obj, old: Obj) -> None:
+    """Keep what a plain update may not change (status), count the generation, validate."""
+    if "status" in kind.subresources:
+        _keep(new, old, "status")
+    if kind.kind in ("Node", "Namespace"):
+        new["spec"] = new.get("spec") or {}
+    if kind.kind == "PriorityClass" and new.get("value", 0) != old["value"]:
+        raise invalid(
+            kind,
+            old["metadata"]["name"],
+            [forbidden_field("value", "may not be changed in an update.")],
+        )
+    if "generation" in old["metadata"] and new.get("spec") != old.get("spec"):
+        new["metadata"]["generation"] = old["metadata"]["generation"] + 1
+    _validate(kind, new)
+
+
+def prepare_status_update(kind: Kind, new: Obj, old: Obj) -> None:
+    """A write to the status subresource changes no spec."""
+    _keep(new, old, "spec")
+    if kind.kind == "Node":
+        _validate(kind, new)
+
+
+def _keep(new: Obj, old: Obj, field: str) -> None:
+    if field in old:
+        new[field] = old[field]
+    else:
+        new.pop(field, None)
+
+
+def _validate(kind: Kind, obj: Obj) -> None:
+    if kind.kind == "Event":
+        causes = _event_causes(kind, obj)
+    else:
+        check = _CAUSES.get(kind.kind)
+        causes = check(obj) if check else []
+    if causes:
+        raise invalid(kind, obj["metadata"]["name"], causes)
+
+
+# --- defaults -------------------------------------------------------------------------------
+def _default_namespace(obj: Obj) -> None:
+    obj["spec"] = {"finalizers": ["kubernetes"]}
+    obj["status"] = {"phase": "Active"}
+    labels = obj["metadata"].setdefault("labels", {})
+    labels["kubernetes.io/metadata.name"] = obj["metadata"]["name"]
+
+
+def _default_node(obj: Obj) -> None:
+    obj["spec"] = obj.get("spec") or {}
+    status = obj["status"] = obj.get("status") or {}
+    if status.get("capacity") and not status.get("allocatable"):
+        status["allocatable"] = dict(status["capacity"])
+
+
+def _default_budget(obj: Obj) -> None:
+    obj["metadata"]["generation"] = 1
+    obj["spec"] = obj.get("spec") or {}
+    obj["status"] = {
+        "disruptionsAllowed": 0,
+        "currentHealthy": 0,
+        "desiredHealthy": 0,
+        "expectedPods": 0,
+    }
+
+
+def _default_priority_class(obj: Obj) -> None:
+    obj["metadata"]["generation"] = 1
+    obj["value"] = obj.get("value") or 0
+    if not obj.get("preemptionPolicy"):
+        obj["preemptionPolicy"] = "PreemptLowerPriority"
+
+
+_DEFAULTS: dict[str, Callable[[Obj], None]] = {
+    "Namespace": _default_namespace,
+    "Node": _default_node,
+    "PodDisruptionBudget": _default_budget,
+    "PriorityClass": _default_priority_class,
+}
+
+
+# --- validation -----------------------------------------------------------------------------
+def _node_causes(obj: Obj) -> Causes:
+    causes: Causes = []
+    seen: set[tuple[str, str]] = set()
+    for i, taint in enumerate(obj["spec"].get("taints") or ()):
+        at = f"spec.taints[{i}]"
+        key, effect = taint.get("key") or "", taint.get("effect") or ""
+        if not valid_key(key):
+            causes.append(invalid_value(f"{at}.key", key, "name part must be non-empty"))
+        causes += label_causes({"taint": taint.get("value") or ""}, f"{at}.value")
+        if not effect:
+            causes.append(required(f"{at}.effect"))
+        elif effect not in _EFFECTS:
+            causes.append(not_supported(f"{at}.effect", effect, _EFFECTS))
+        elif (key, effect) in seen:
+            causes.append(
+                cause(
+                    "FieldValueDuplicate",
+                    at,
+                    "Duplicate value: taints must be unique by key and effect pair",
+                )
+            )
+        seen.add((key, effect))
+    status = obj.get("status") or {}
+    for part in ("capacity", "allocatable"):
+        try:
+            canonicalize(status.get(part))
+        except ValueError as error:
+            raise bad_request(
+                f'Node in version "v1" cannot be handled as a Node: status.{part}{error}'
+            ) from None
+        causes += [
+            invalid_value(f"status.{part}.{resource}", text, "must be greater than or equal to 0")
+            for resource, text in (status.get(part) or {}).items()
+            if parse(text) < 0
+        ]
+    return causes
+
+
+def _budget_causes(obj: Obj) -> Causes:
+    spec = obj.get("spec") or {}
+    causes: Causes = []
+    if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
+        causes.append(
+            invalid_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")
+        )
+    for field in ("minAvailable", "maxUnavailable"):
+        value = spec.get(field)
+        if isinstance(value, int) and value < 0:
+            causes.append(
+                invalid_value(f"spec.{field}", value, "must be greater than or equal to 0")
+            )
+        if isinstance(value, str) and not (value.endswith("%") and value[:-1].isdigit()):
+            causes.append(
+                invalid_value(
+                    f"spec.{field}",
+                    value,
+                    "a valid percent string must be a numeric string followed by an ending '%' "
+                    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+                )
+            )
+    return causes
+
+
+def _lease_causes(obj: Obj) -> Causes:
+    spec = obj.get("spec") or {}
+    causes: Causes = []
+    duration = spec.get("leaseDurationSeconds")
+    if duration is not None and duration <= 0:
+        causes.append(
+            invalid_value("spec.leaseDurationSeconds", duration, "must be greater than 0")
+        )
+    if (spec.get("leaseTransitions") or 0) < 0:
+        causes.append(
+            invalid_value(
+                "spec.leaseTransitions",
+                spec["leaseTransitions"],
+                "must be greater than or equal to 0",
+            )
+        )
+    return causes
+
+
+def _priority_class_causes(obj: Obj) -> Causes:
+    name = obj["metadata"]["name"]
+    if obj["value"] > 1_000_000_000 and not name.startswith("system-"):
+        return [
+            forbidden_field(
+                "value", "maximum allowed value of a user defined priority is 1000000000"
+            )
+        ]
+    if name.startswith("system-") and name not in SYSTEM_PRIORITY_CLASSES:
+        return [
+            forbidden_field(
+                "metadata.name",
+                "priority class names with 'system-' prefix are reserved for system use only",
+            )
+        ]
+    return []
+
+
+SYSTEM_PRIORITY_CLASSES = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+
+
+def _event_causes(kind: Kind, obj: Obj) -> Causes:
+    """`obj` in the stored shape (core/v1); messages name the fields of `kind`."""
+    newer = kind is EVENTS_V1
+    causes: Causes = []
+    regarding = obj.get("involvedObject") or {}
+    home = regarding.get("namespace") or "default"
+    if obj["metadata"]["namespace"] != home:
+        causes.append(
+            invalid_value(
+                "involvedObject.namespace",
+                regarding.get("namespace") or "",
+                "does not match event.namespace",
+            )
+        )
+    if not newer and not obj.get("eventTime"):
+        return causes
+    if not obj.get("eventTime"):
+        causes.append(required("eventTime"))
+    for field in ("reportingComponent", "reportingInstance", "action", "reason"):
+        if not obj.get(field):
+            shown = "reportingController" if field == "reportingComponent" else field
+            causes.append(required(shown))
+    if len(obj.get("message") or "") > 1024:
+        causes.append(invalid_value("message", "", "can have at most 1024 characters"))
+    if obj.get("type") not in ("Normal", "Warning"):
+        causes.append(invalid_value("type", obj.get("type") or "", "has invalid value: "))
+    return causes
+
+
+_CAUSES: dict[str, Callable[[Obj], Causes]] = {
+    "Node": _node_causes,
+    "PodDisruptionBudget": _budget_causes,
+    "Lease": _lease_causes,
+    "PriorityClass": _priority_class_causes,
+}
+
+# --- the two shapes of events -----------------------------------------------------------------
+_RENAMED = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_RESTORED = {new: old for old, new in _RENAMED.items()}
+
+
+def to_stored(kind: Kind, obj: Obj) -> Obj:
+    """An object of `kind` in the shape it is stored in."""
+    return _renamed(obj, _RESTORED) if kind is EVENTS_V1 else obj
+
+
+def from_stored(kind: Kind, obj: Obj) -> Obj:
+    """A stored object in the shape of `kind`."""
+    return _renamed(obj, _RENAMED) if kind is EVENTS_V1 else obj
+
+
+def _renamed(obj: dict[str, Any], names: dict[str, str]) -> Obj:
+    return {names.get(field, field): value for field, value in obj.items()}

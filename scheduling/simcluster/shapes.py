@@ -1,0 +1,230 @@
+"""The types of the fields that the embedded cluster reads, per kind.
+
+An object whose fields have other types is refused with 400 as kube-apiserver does; fields not
+named here are stored as they come.
+"""
+
+from typing import Any
+
+import msgspec
+
+from .kinds import Kind
+from .status import ApiError, bad_request
+
+Map = dict[str, str] | None
+Amounts = dict[str, str | int | float] | None
+
+
+class Meta(msgspec.Struct, gc=False):
+    name: str | None = None
+    generateName: str | None = None
+    namespace: str | None = None
+    uid: str | None = None
+    resourceVersion: str | None = None
+    labels: Map = None
+    annotations: Map = None
+    finalizers: list[str] | None = None
+    ownerReferences: list[dict[str, Any]] | None = None
+    deletionTimestamp: str | None = None
+    deletionGracePeriodSeconds: int | None = None
+
+
+class Resources(msgspec.Struct, gc=False):
+    requests: Amounts = None
+    limits: Amounts = None
+
+
+class Port(msgspec.Struct, gc=False):
+    containerPort: int | None = None
+    hostPort: int | None = None
+    protocol: str | None = None
+    hostIP: str | None = None
+
+
+class Container(msgspec.Struct, gc=False):
+    name: str | None = None
+    image: str | None = None
+    imagePullPolicy: str | None = None
+    restartPolicy: str | None = None
+    resources: Resources | None = None
+    ports: list[Port] | None = None
+
+
+class Toleration(msgspec.Struct, gc=False):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+    tolerationSeconds: int | None = None
+
+
+class Requirement(msgspec.Struct, gc=False):
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class SelectorTerm(msgspec.Struct, gc=False):
+    matchExpressions: list[Requirement] | None = None
+    matchFields: list[Requirement] | None = None
+
+
+class NodeSelector(msgspec.Struct, gc=False):
+    nodeSelectorTerms: list[SelectorTerm]
+
+
+class NodeAffinity(msgspec.Struct, gc=False):
+    requiredDuringSchedulingIgnoredDuringExecution: NodeSelector | None = None
+
+
+class Affinity(msgspec.Struct, gc=False):
+    nodeAffinity: NodeAffinity | None = None
+
+
+class Gate(msgspec.Struct, gc=False):
+    name: str
+
+
+class PodSpec(msgspec.Struct, gc=False):
+    containers: list[Container] | None = None
+    initContainers: list[Container] | None = None
+    nodeName: str | None = None
+    nodeSelector: Map = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    schedulingGates: list[Gate] | None = None
+    schedulerName: str | None = None
+    restartPolicy: str | None = None
+    priority: int | None = None
+    priorityClassName: str | None = None
+    preemptionPolicy: str | None = None
+    terminationGracePeriodSeconds: int | None = None
+    activeDeadlineSeconds: int | None = None
+    overhead: Amounts = None
+    resources: Resources | None = None
+    hostNetwork: bool | None = None
+
+
+class Condition(msgspec.Struct, gc=False):
+    type: str
+    status: str | None = None
+
+
+class PodStatus(msgspec.Struct, gc=False):
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+
+
+class Pod(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+
+class Taint(msgspec.Struct, gc=False):
+    key: str | None = None
+    effect: str | None = None
+    value: str | None = None
+
+
+class NodeSpec(msgspec.Struct, gc=False):
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(msgspec.Struct, gc=False):
+    capacity: Amounts = None
+    allocatable: Amounts = None
+    conditions: list[Condition] | None = None
+
+
+class Node(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
+class LabelSelector(msgspec.Struct, gc=False):
+    matchLabels: Map = None
+    matchExpressions: list[Requirement] | None = None
+
+
+class BudgetSpec(msgspec.Struct, gc=False):
+    minAvailable: int | str | None = None
+    maxUnavailable: int | str | None = None
+    selector: LabelSelector | None = None
+
+
+class Budget(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: BudgetSpec | None = None
+    status: dict[str, Any] | None = None
+
+
+class LeaseSpec(msgspec.Struct, gc=False):
+    holderIdentity: str | None = None
+    leaseDurationSeconds: int | None = None
+    leaseTransitions: int | None = None
+    acquireTime: str | None = None
+    renewTime: str | None = None
+
+
+class Lease(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: LeaseSpec | None = None
+
+
+class PriorityClass(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    value: int | None = None
+    globalDefault: bool | None = None
+    preemptionPolicy: str | None = None
+
+
+class Namespace(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class Event(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    involvedObject: dict[str, Any] | None = None
+    regarding: dict[str, Any] | None = None
+    source: dict[str, Any] | None = None
+    series: dict[str, Any] | None = None
+    reason: str | None = None
+    message: str | None = None
+    note: str | None = None
+    type: str | None = None
+    action: str | None = None
+    eventTime: str | None = None
+    reportingController: str | None = None
+    reportingComponent: str | None = None
+    reportingInstance: str | None = None
+
+
+_SHAPES: dict[str, type[msgspec.Struct]] = {
+    "Pod": Pod,
+    "Node": Node,
+    "PodDisruptionBudget": Budget,
+    "Lease": Lease,
+    "PriorityClass": PriorityClass,
+    "Namespace": Namespace,
+    "Event": Event,
+}
+
+
+def check(kind: Kind, obj: dict[str, Any]) -> None:
+    """Raises ApiError 400 naming the field whose type is wrong."""
+    try:
+        msgspec.convert(obj, _SHAPES[kind.kind])
+    except msgspec.ValidationError as error:
+        raise _mistyped(kind, str(error)) from None
+
+
+def _mistyped(kind: Kind, why: str) -> ApiError:
+    version = kind.api_version
+    return bad_request(
+        f'{kind.kind} in version "{version}" cannot be handled as a {kind.kind}: {why}'
+    )
