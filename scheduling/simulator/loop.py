@@ -5,7 +5,7 @@ engine decides is carried out by this shell as the live session would: pods star
 delay, lose work when they are preempted or their node fails, and end.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Any, ClassVar
@@ -24,10 +24,10 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Node, PodPlacement, Policy, Quota, Tenant
+from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.engine.verdict import Verdict
-from scheduling.simulator.model import Arrival, Change, Fault, Fleet, Settings
+from scheduling.simulator.model import Arrival, Change, Fault, Settings
 from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer, PoolBook
 
 # At one instant what ends goes first, so that what arrives finds the freed places.
@@ -80,7 +80,7 @@ class Simulation:
 
     def __init__(
         self,
-        fleet: Fleet,
+        nodes: Sequence[Node],
         arrivals: Iterable[Arrival],
         *,
         policy: Policy,
@@ -90,12 +90,13 @@ class Simulation:
         faults: Iterable[Fault] = (),
         changes: Iterable[Change] = (),
         start: float = 0.0,
+        levels: tuple[str, ...] = DEFAULT_LEVELS,
     ) -> None:
         self.settings = settings or Settings()
-        self.state = SchedulerState(levels=fleet.levels, policy=policy)
+        self.state = SchedulerState(levels=levels, policy=policy)
         self.now = start
         self.observer = Observer(start, self.settings.sample_s)
-        self.nodes = {n.name: n for n in fleet.nodes}
+        self.nodes = {n.name: n for n in nodes}
         self.jobs: dict[str, _Run] = {}
         self.never: dict[str, str] = {}
         self.events = self.cycles = 0
@@ -106,7 +107,7 @@ class Simulation:
         self._down: dict[str, list[Fault]] = {}
         self._arrivals: Iterator[Arrival] = iter(arrivals)
         self._last_arrival = start
-        for node in fleet.nodes:
+        for node in nodes:
             self._deltas.append(NodeChanged(node))
             self.observer.node_changed(node, start)
         for fault in faults:

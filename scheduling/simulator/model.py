@@ -1,11 +1,10 @@
 """The nouns of a simulated run: what arrives, what breaks, what changes, and the parameters."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from scheduling.engine.deltas import Delta
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobRequest, Node
+from scheduling.engine.types import JobRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +63,3 @@ class Settings:
     sample_s: float = 600.0
     warm_up_s: float = 0.0
     stop_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """Nodes of a run. `name` says where they came from."""
-
-    name: str
-    nodes: tuple[Node, ...]
-    levels: tuple[str, ...] = ("leaf", "spine", "superspine")
-    facts: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -2,23 +2,20 @@
 
 from scheduling.engine.types import Device, JobRequest, Node, PodSet, Policy, Quota, Tenant
 from scheduling.simulator.loop import Simulation
-from scheduling.simulator.model import Arrival, Fleet
+from scheduling.simulator.model import Arrival
 
 
-def fleet(nodes=2, gpus=8, leaf_size=2):
-    return Fleet(
-        f"{nodes}x{gpus}",
-        tuple(
-            Node(
-                f"n{i:03}",
-                "H100",
-                tuple(Device(k) for k in range(gpus)),
-                topology=(f"l{i // leaf_size}", "s0", "x"),
-                cpu_milli=10**6,
-                memory_mib=10**6,
-            )
-            for i in range(nodes)
-        ),
+def machines(nodes=2, gpus=8, leaf_size=2):
+    return tuple(
+        Node(
+            f"n{i:03}",
+            "H100",
+            tuple(Device(k) for k in range(gpus)),
+            topology=(f"l{i // leaf_size}", "s0", "x"),
+            cpu_milli=10**6,
+            memory_mib=10**6,
+        )
+        for i in range(nodes)
     )
 
 
@@ -30,7 +27,7 @@ def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", **more
 
 def simulation(arrivals, *, nodes=2, gpus=8, policy=None, quota=10**9, **more):
     return Simulation(
-        fleet(nodes, gpus),
+        machines(nodes, gpus),
         arrivals,
         policy=policy or Policy(),
         tenants=(Tenant("a"), Tenant("b")),

@@ -1,0 +1,159 @@
+"""Engine nodes for a run: from a fleet, from a size like 1000x8, from a recorded network."""
+
+import csv
+import io
+import re
+
+import numpy as np
+from numpy.random import PCG64, Generator
+
+from scheduling.engine.types import Device, Nic, Node, Taint
+from scheduling.simulator.fleet import Fleet, FleetError, FleetNode
+
+GPU_MEMORY_MIB = 81_920
+MAX_SIZE = 100_000
+
+
+def engine_nodes(fleet: Fleet) -> tuple[Node, ...]:
+    """The nodes of a fleet as the engine sees them, in the fleet's order."""
+    return tuple(_engine_node(n) for n in fleet.nodes)
+
+
+def _engine_node(n: FleetNode) -> Node:
+    halves = max(1, n.gpus // 2)
+    nic_halves = max(1, n.nics // 2)
+    return Node(
+        name=n.name,
+        gpu_model=n.gpu_model,
+        devices=tuple(
+            Device(i, numa=i // halves if n.gpus > 1 else 0, memory_mib=n.gpu_memory_mib)
+            for i in range(n.gpus)
+        ),
+        nics=tuple(
+            Nic(i, f"nic-{i}", numa=i // nic_halves if n.nics > 1 else 0) for i in range(n.nics)
+        ),
+        topology=(n.leaf, n.spine, n.superspine),
+        hyper_node=n.hyper_node,
+        labels=dict(n.labels),
+        taints=tuple(Taint(key, value, effect) for key, value, effect in n.taints),
+        cpu_milli=n.cpu_milli,
+        memory_mib=n.memory_mib,
+        max_pods=n.max_pods,
+        link_model=n.link_model,
+        zone=n.zone,
+    )
+
+
+def sized(text: str, *, gpu_model: str = "H100", leaf_size: int = 8, seed: int = 0) -> Fleet:
+    """A fleet by its size, "1000x8" = 1,000 nodes of 8 GPUs, in the calibrated topology.
+
+    Leaves of `leaf_size` nodes, one in ten shorter (5/8 to 7/8 of it), spines of 250-360 nodes,
+    one superspine. Raises FleetError for a text that is no size.
+    """
+    match = re.fullmatch(r"([1-9][0-9]{0,5})x([1-9][0-9]?)", text)
+    if match is None or int(match[1]) > MAX_SIZE or int(match[2]) > 16:
+        raise FleetError(
+            f"{text!r} is no size of a fleet; write NODESxGPUS, e.g. 1000x8 "
+            f"(at most {MAX_SIZE} nodes of 16 GPUs)"
+        )
+    count, gpus = int(match[1]), int(match[2])
+    rng = Generator(PCG64(seed))
+    nodes: list[FleetNode] = []
+    leaf = spine = 0
+    spine_left = int(rng.integers(250, 361))
+    while len(nodes) < count:
+        size = leaf_size
+        if leaf_size >= 8 and rng.random() < 0.1:
+            size = leaf_size * int(rng.integers(5, 8)) // 8
+        if spine_left < size:
+            spine, spine_left = spine + 1, int(rng.integers(250, 361))
+        size = min(size, count - len(nodes))
+        for _ in range(size):
+            nodes.append(
+                FleetNode(
+                    name=f"node-{len(nodes):05}",
+                    pool="pool",
+                    gpu_model=gpu_model,
+                    gpus=gpus,
+                    gpu_memory_mib=GPU_MEMORY_MIB,
+                    cpu_milli=16_000 * gpus,
+                    memory_mib=200_000 * gpus,
+                    nics=gpus,
+                    leaf=f"spine-{spine}/leaf-{leaf}",
+                    spine=f"spine-{spine}",
+                    superspine="superspine-0",
+                )
+            )
+        leaf, spine_left = leaf + 1, spine_left - size
+    return Fleet(text, tuple(nodes))
+
+
+def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fleet:
+    """A fleet on a recorded three-layer Clos network: a CSV of ip, DSW, PSW, ASW.
+
+    ASW (leaf) names repeat across PSWs (spines), so a leaf is the pair. Raises FleetError naming
+    line and column.
+    """
+    rows = csv.DictReader(io.StringIO(text))
+    wanted = ("ip", "DSW", "PSW", "ASW")
+    missing = [c for c in wanted if c not in (rows.fieldnames or ())]
+    if missing:
+        raise FleetError(f"line 1: column {missing[0]} is missing; need {', '.join(wanted)}")
+    nodes, seen = [], set[str]()
+    for line, row in enumerate(rows, start=2):
+        for column in wanted:
+            if not (row[column] or "").strip():
+                raise FleetError(f"line {line}, column {column}: is empty")
+        ip, core, spine, leaf = (row[c].strip() for c in wanted)
+        if ip in seen:
+            raise FleetError(f"line {line}, column ip: {ip} stands twice")
+        seen.add(ip)
+        nodes.append(
+            FleetNode(
+                name=f"host-{ip.replace('.', '-')}",
+                pool="pool",
+                gpu_model=gpu_model,
+                gpus=gpus,
+                gpu_memory_mib=GPU_MEMORY_MIB,
+                cpu_milli=16_000 * gpus,
+                memory_mib=200_000 * gpus,
+                nics=gpus,
+                leaf=f"{spine}/{leaf}",
+                spine=spine,
+                superspine=core,
+            )
+        )
+    if not nodes:
+        raise FleetError("the network file has no hosts")
+    return Fleet("network", tuple(nodes))
+
+
+def faults_of(
+    fleet: Fleet, *, per_1000_node_days: float, seed: int, days: float
+) -> list[tuple[float, str, float]]:
+    """(time s, node, repair s) of node faults, ascending (docs/workload.md, Faults).
+
+    2 % of the nodes fail ten times as often; 4 % of the events hit several nodes of one leaf;
+    repair is lognormal with median 4 h and p95 48 h.
+    """
+    rng = Generator(PCG64(seed))
+    names = [n.name for n in fleet.nodes]
+    by_leaf: dict[str, list[str]] = {}
+    leaf_of = {n.name: n.leaf for n in fleet.nodes}
+    for n in fleet.nodes:
+        by_leaf.setdefault(n.leaf, []).append(n.name)
+    weights = np.where(rng.random(len(names)) < 0.02, 10.0, 1.0)
+    weights /= weights.sum()
+    events = int(rng.poisson(per_1000_node_days * len(names) / 1000 * days))
+    times = np.sort(rng.random(events) * days * 86400)
+    sigma = float(np.log(48 / 4) / 1.6449)
+    faults = []
+    for at, chosen in zip(times, rng.choice(len(names), events, p=weights), strict=True):
+        hit = [names[chosen]]
+        if rng.random() < 0.04:
+            mates = by_leaf[leaf_of[hit[0]]]
+            hit += [m for m in mates if m != hit[0]][: int(rng.integers(1, 4))]
+        for name in hit:
+            repair = 4 * 3600 * float(np.exp(sigma * rng.standard_normal()))
+            faults.append((float(at), name, repair))
+    return faults
