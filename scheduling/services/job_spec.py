@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduling.engine.placement.place import STRATEGIES
 from scheduling.engine.placement.request import HYPER_NODE
+from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import DEFAULT_LEVELS, MILLI, JobKind, PodSet, Toleration
 from tenants.errors import FieldError, Invalid, Path
 

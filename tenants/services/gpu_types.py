@@ -74,7 +74,8 @@ def delete_gpu_type(actor: User, gpu_type: GpuType, *, source: str, dry_run: boo
         tenants = Quota.objects.filter(gpu_type=gpu_type).values_list("tenant__name", flat=True)
         if names := list(tenants[:5]):
             raise Conflict(
-                f"Tenants have quota for “{gpu_type.name}” ({', '.join(names)}). Delete these first."
+                f"Tenants have quota for “{gpu_type.name}” ({', '.join(names)}). "
+                "Delete these quotas first."
             )
         if facts.scheduling().gpu_type_in_use(gpu_type.name):
             raise Conflict(f"Nodes or jobs that are not over refer to “{gpu_type.name}”.")

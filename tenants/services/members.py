@@ -2,7 +2,6 @@
 
 from typing import Any
 
-
 from tenants.errors import Invalid, NotAllowed, NotFound
 from tenants.models import Membership, Role, Tenant, User
 from tenants.permissions import access_of

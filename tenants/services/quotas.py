@@ -239,16 +239,16 @@ def _stored(
     changed = Quota.objects.filter(id=before.pk, version=before.version).update(
         version=F("version") + 1, updated_at=timezone.now(), **values
     )
-    quota = Quota.objects.select_related("tenant", "gpu_type").filter(id=before.pk).first()
-    if not changed or quota is None:
-        version = quota.version if quota else 0
+    after = Quota.objects.select_related("tenant", "gpu_type").filter(id=before.pk).first()
+    if not changed or after is None:
+        version = after.version if after else 0
         raise Stale(
             f"Somebody else changed the quota of “{tenant.name}” for {gpu_type.name} just now. "
             "Read it again.",
             current_version=version,
-            current=as_document(quota),
+            current=as_document(after),
         )
-    return quota
+    return after
 
 
 def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:

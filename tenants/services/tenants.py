@@ -3,7 +3,7 @@
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Min
 
 from tenants import facts
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
@@ -74,7 +74,9 @@ def change_tenant(
     with unit_of_work(dry_run):
         # Moves must not cross each other, or two of them could close a cycle. One row, always
         # the same, makes them follow each other.
-        Tenant.objects.filter(id=_first_id()).update(version=F("version"))
+        Tenant.objects.filter(id=Tenant.objects.aggregate(Min("id"))["id__min"]).update(
+            version=F("version")
+        )
         tenant = Tenant.objects.select_related("parent").get(id=tenant.pk)
         before = as_document(tenant)
         if "parent" in changes:
@@ -181,14 +183,16 @@ def _refuse_broken_sums(parents: Parents, tenant: Tenant, new: Tenant | None) ->
     for gpu_type in GpuType.objects.all():
         rows = Quota.objects.filter(gpu_type=gpu_type).order_by()
         quotas = dict(rows.values_list("tenant_id", "guaranteed_milli"))
-        excess = excess_of(moved, quotas, quotas, None, parents_before=parents)
-        if excess is not None:
-            owner = Tenant.objects.get(id=excess.over).name
-            raise Conflict(
-                f"There, {gpu_type.name} guaranteed below “{owner}” would be "
-                f"{excess.promised / 1000:g} GPUs of {excess.exists / 1000:g}. Lower the quotas "
-                f"that move, or raise that of “{owner}”."
-            )
+        installed = facts.scheduling().installed_milli(gpu_type.name)
+        excess = excess_of(moved, quotas, quotas, installed, parents_before=parents)
+        if excess is None:
+            continue
+        over = "all roots" if excess.over is None else Tenant.objects.get(id=excess.over).name
+        raise Conflict(
+            f"There, {gpu_type.name} guaranteed below “{over}” would be "
+            f"{excess.promised / 1000:g} GPUs of {excess.exists / 1000:g}. Lower the quotas that "
+            "move, or raise what is above them."
+        )
 
 
 def _refuse_deletion(tenant: Tenant) -> None:
@@ -208,7 +212,3 @@ def _refuse_deletion(tenant: Tenant) -> None:
             f"“{tenant.name}” has {jobs.ended} jobs in its history, which is kept. Set is_active "
             "to false instead."
         )
-
-
-def _first_id() -> int | None:
-    return Tenant.objects.order_by("id").values_list("id", flat=True).first()

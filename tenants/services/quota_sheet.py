@@ -1,0 +1,87 @@
+"""Change several quotas together, all or none: what the matrix of the pages does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tenants.errors import DomainError
+from tenants.models import GpuType, Quota, Tenant, User
+from tenants.permissions import lineage
+from tenants.selectors import parents_by_id
+from tenants.services.quotas import QuotaChangeResult, change_quota
+from tenants.services.transactions import unit_of_work
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEdit:
+    """The new guarantee of one cell; `version` 0 = there was no quota when it was read."""
+
+    tenant: Tenant
+    gpu_type: GpuType
+    guaranteed_milli: int
+    version: int
+
+
+class SheetRefused(Exception):
+    """Nothing was changed. `errors[i]` is why `edits[i]` cannot be."""
+
+    def __init__(self, errors: dict[int, DomainError]) -> None:
+        super().__init__("; ".join(e.detail for e in errors.values()))
+        self.errors = errors
+
+
+def change_quotas(
+    actor: User,
+    edits: Sequence[QuotaEdit],
+    *,
+    reason: str,
+    source: str,
+    dry_run: bool = False,
+) -> dict[int, QuotaChangeResult]:
+    """Set several guarantees in one transaction, keeping each quota's mode and limits.
+
+    The order of the edits does not matter: GPUs may move from one tenant to another at full
+    capacity. Raises SheetRefused with the faults of all edits together.
+    """
+    results: dict[int, QuotaChangeResult] = {}
+    errors: dict[int, DomainError] = {}
+    quotas = {
+        (q.tenant_id, q.gpu_type_id): q
+        for q in Quota.objects.filter(tenant__in={e.tenant.pk for e in edits})
+    }
+    with unit_of_work(dry_run):
+        for index in _order(edits, quotas):
+            edit = edits[index]
+            quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk), Quota())
+            try:
+                results[index] = change_quota(
+                    actor,
+                    edit.tenant,
+                    edit.gpu_type,
+                    guaranteed_milli=edit.guaranteed_milli,
+                    mode=quota.mode,
+                    borrow_limit_milli=quota.borrow_limit_milli,
+                    lend_limit_milli=quota.lend_limit_milli,
+                    expected_version=edit.version,
+                    reason=reason,
+                    source=source,
+                )
+            except DomainError as error:
+                errors[index] = error
+        if errors:
+            raise SheetRefused(errors)
+    return results
+
+
+def _order(edits: Sequence[QuotaEdit], quotas: dict[tuple[int, int], Quota]) -> list[int]:
+    """What is given back first, from the leaves of the tree upwards; then what is given, from
+    the root downwards: so no sum is broken on the way to one that holds."""
+    parents = parents_by_id()
+
+    def key(index: int) -> tuple[int, int]:
+        edit = edits[index]
+        quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk))
+        less = edit.guaranteed_milli < (quota.guaranteed_milli if quota else 0)
+        depth = sum(1 for _ in lineage(parents, edit.tenant.pk))
+        return (0, -depth) if less else (1, depth)
+
+    return sorted(range(len(edits)), key=key)
