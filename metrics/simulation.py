@@ -1,0 +1,188 @@
+"""A finished run in numbers: the five metrics with their distributions, from the run's columns.
+
+Pure: the same `metrics.definitions` as the live recorder, over exact integrals.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from metrics import definitions
+from scheduling.engine.types import JobKind, Node, Policy, QueueingPolicy
+from scheduling.simulator.loop import Outcome
+from scheduling.simulator.observe import STATE_NAMES, PoolBook
+
+# The paper's own settings and the plain baseline, by name; others are QUEUEING+STRATEGY.
+PRESETS = {
+    "kant": ("backfill", "e-binpack"),
+    "native": ("best-effort-fifo", "native"),
+}
+
+
+def policy_of(text: str, strategies: Sequence[str]) -> Policy:
+    """A policy by name ("kant", "native") or as QUEUEING+STRATEGY; raises ValueError."""
+    queueing, _, strategy = "+".join(PRESETS.get(text, (text,))).partition("+")
+    known = [q.value for q in QueueingPolicy]
+    if queueing not in known or strategy not in strategies:
+        raise ValueError(
+            f"{text!r} is no policy; write {', '.join(PRESETS)} or QUEUEING+STRATEGY with "
+            f"QUEUEING one of {', '.join(known)} and STRATEGY one of {', '.join(strategies)}"
+        )
+    return Policy(queueing=QueueingPolicy(queueing), strategies=dict.fromkeys(JobKind, strategy))
+
+
+def summary(
+    outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float = 0.0
+) -> dict[str, Any]:
+    """All figures of a run; jobs submitted during the warm-up are left out of waits and JTTED.
+
+    Waits in seconds, GPU time in GPU-hours. The wait of a job that has not started is censored
+    at the end of the run.
+    """
+    jobs = outcome.observer.jobs
+    counted = [i for i in range(len(jobs)) if jobs.submitted[i] >= warm_up_until]
+    rows = [i for i in counted if jobs.ids[i] not in outcome.never]
+    return {
+        "partial": outcome.partial,
+        "simulated_s": outcome.ended_at - outcome.observer.start,
+        "events": outcome.events,
+        "cycles": outcome.cycles,
+        "jobs": len(counted),
+        "states": _states(outcome, counted),
+        "never_runnable": len(outcome.never),
+        "pools": {model: _pool(book) for model, book in sorted(outcome.pools.items())},
+        "tenants": _tenants(outcome, rows),
+        "waits": _waits(outcome, rows),
+        "jtted": _jtted(outcome, rows, nodes),
+        "preempted_jobs": sum(1 for i in counted if jobs.preemptions[i]),
+        "preemptions": sum(jobs.preemptions[i] for i in counted),
+        "requeues": sum(jobs.requeues[i] for i in counted),
+        "lost_gpu_hours": sum(jobs.lost_milli_s[i] for i in counted) / 3.6e6,
+    }
+
+
+def _finite(values: Sequence[float]) -> list[float]:
+    return [v for v in values if not math.isnan(v)]
+
+
+def _median(values: Sequence[float]) -> float | None:
+    known = _finite(values)
+    return median(known) if known else None
+
+
+def _pool(book: PoolBook) -> dict[str, Any]:
+    series = book.series
+    return {
+        "gar_mean": definitions.ratio(book.milli_s, book.offered_s),
+        "gar_median": _median(series.gar),
+        "sor": definitions.ratio(book.milli_s, book.offered_s),
+        "sor_median": _median(series.sor),
+        "gfr_mean": definitions.ratio(book.fragmented_s, book.nodes_s),
+        "gfr_median": _median(series.gfr),
+        "idle_nodes_median": _median(series.idle_nodes),
+        "gpu_hours": book.milli_s / 3.6e6,
+    }
+
+
+def _states(outcome: Outcome, rows: Sequence[int]) -> dict[str, int]:
+    counts = dict.fromkeys(STATE_NAMES, 0)
+    for i in rows:
+        counts[STATE_NAMES[outcome.observer.jobs.state[i]]] += 1
+    return counts
+
+
+def _curve(outcome: Outcome, rows: Sequence[int]) -> definitions.WaitCurve:
+    jobs, waits, seen = outcome.observer.jobs, list[float](), list[bool]()
+    for i in rows:
+        started = not math.isnan(jobs.started[i])
+        end = jobs.started[i] if started else jobs.ended[i]
+        if math.isnan(end):
+            end = outcome.ended_at
+        waits.append(max(0.0, end - jobs.submitted[i]))
+        seen.append(started)
+    return definitions.wait_curve(waits, seen)
+
+
+def wait_row(curve: definitions.WaitCurve) -> dict[str, Any]:
+    """One row of the JWTD table."""
+    return {
+        "jobs": curve.jobs,
+        "waiting": curve.waiting,
+        "mean_s": curve.mean,
+        "p50_s": curve.quantile(0.5),
+        "p90_s": curve.quantile(0.9),
+        "p99_s": curve.quantile(0.99),
+    }
+
+
+def _waits(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
+    return {label: wait_row(curve) for label, curve in wait_curves(outcome, rows).items()}
+
+
+def wait_curves(outcome: Outcome, rows: Sequence[int]) -> dict[str, definitions.WaitCurve]:
+    """JWTD by size class, and "all"."""
+    by_size: dict[str, list[int]] = defaultdict(list)
+    for i in rows:
+        by_size[definitions.size_class(outcome.observer.jobs.milli[i])].append(i)
+    curves = {
+        label: _curve(outcome, by_size[label])
+        for label in definitions.SIZE_LABELS
+        if label in by_size
+    }
+    if rows:
+        curves["all"] = _curve(outcome, rows)
+    return curves
+
+
+def _tenants(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
+    by_tenant: dict[str, list[int]] = defaultdict(list)
+    for i in rows:
+        by_tenant[outcome.observer.jobs.tenants[i]].append(i)
+    held: Mapping[str, float] = outcome.observer.tenant_milli_s
+    return {
+        tenant: {
+            "gpu_hours": held.get(tenant, 0.0) / 3.6e6,
+            **wait_row(_curve(outcome, members)),
+        }
+        for tenant, members in sorted(by_tenant.items())
+    }
+
+
+def _jtted(
+    outcome: Outcome, rows: Sequence[int], nodes: Sequence[Node]
+) -> dict[str, dict[str, float]]:
+    """Mean deviations by size class, of jobs that were placed, against the true minimum."""
+    jobs = outcome.observer.jobs
+    per_node: dict[str, int] = defaultdict(int)
+    groups: dict[tuple[str, str], int] = defaultdict(int)
+    for node in nodes:
+        per_node[node.gpu_model] = max(per_node[node.gpu_model], len(node.devices))
+        groups[node.gpu_model, node.topology[0] or node.name] += 1
+    largest: dict[str, int] = defaultdict(lambda: 1)
+    for (model, _), count in groups.items():
+        largest[model] = max(largest[model], count)
+    by_size: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for i in rows:
+        if not jobs.nodes[i] or math.isnan(jobs.started[i]):
+            continue
+        model = jobs.models[i]
+        fewest = definitions.fewest_nodes(-(-jobs.milli[i] // 1000), per_node[model] or 1)
+        by_size[definitions.size_class(jobs.milli[i])].append(
+            (
+                definitions.deviation(jobs.nodes[i], fewest),
+                definitions.deviation(
+                    jobs.groups[i], definitions.fewest_groups(fewest, largest[model])
+                ),
+            )
+        )
+    return {
+        label: {
+            "jobs": len(found),
+            "nodes": sum(n for n, _ in found) / len(found),
+            "groups": sum(g for _, g in found) / len(found),
+        }
+        for label in definitions.SIZE_LABELS
+        if (found := by_size.get(label))
+    }
