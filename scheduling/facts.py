@@ -1,5 +1,6 @@
 """The facts about jobs and nodes that `tenants` asks for (`tenants.facts`)."""
 
+from collections import defaultdict
 from collections.abc import Collection
 
 from django.db.models import Sum
@@ -8,6 +9,9 @@ from scheduling.engine.states import TERMINAL
 from scheduling.models import Job, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tenants.facts import Holding, JobCount
+from tenants.models import GpuType
+from tenants.permissions import lineage
+from tenants.selectors import parents_by_id
 
 EXAMPLES = 5
 
@@ -32,6 +36,21 @@ class Facts:
             .annotate(held=Sum("held_milli"))
         )
         return [Holding(str(job_id), name, held) for job_id, name, held in rows]
+
+    def used_milli(self) -> dict[tuple[int, int], int]:
+        types = dict(GpuType.objects.values_list("name", "id"))
+        parents = parents_by_id()
+        rows = (
+            Placement.objects.filter(state__in=LIVE_PLACEMENTS, gpu_model__in=types)
+            .order_by()
+            .values_list("job__tenant", "gpu_model")
+            .annotate(held=Sum("held_milli"))
+        )
+        used: dict[tuple[int, int], int] = defaultdict(int)
+        for tenant, model, held in rows:
+            for above in lineage(parents, tenant):
+                used[above, types[model]] += held
+        return dict(used)
 
     def job_count(self, tenant_id: int) -> JobCount:
         jobs = Job.objects.filter(tenant=tenant_id)

@@ -33,6 +33,9 @@ class SchedulingFacts(Protocol):
     def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[Holding]:
         """What jobs of these tenants hold now, the latest submitted first."""
 
+    def used_milli(self) -> dict[tuple[int, int], int]:
+        """{(tenant, GPU type) by primary keys: milli-GPU held by it and all tenants below}."""
+
     def job_count(self, tenant_id: int) -> JobCount: ...
 
     def gpu_type_in_use(self, gpu_type: str) -> bool:

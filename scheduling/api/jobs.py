@@ -5,14 +5,13 @@ import uuid
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.reverse import reverse
 
 from scheduling import selectors
 from scheduling.api.filters import JobFilter
 from scheduling.api.job_serializers import JobInput, JobOutput
 from scheduling.models import Job
 from scheduling.services.jobs import cancel_job, submit_job
-from tenants.api.base import ListView, View, rehearsed
+from tenants.api.base import ListView, View, location, rehearsed
 from tenants.api.idempotency import idempotent
 
 
@@ -36,8 +35,7 @@ class JobsView(ListView):
         body = JobOutput(job).data
         if self.dry_run:
             return rehearsed("create", body)
-        location = reverse("api-job", [job.pk], request=self.request)
-        return Response(body, status=201, headers={"Location": location})
+        return Response(body, 201, headers=location(self.request, "api-job", job.pk))
 
 
 class JobView(View):

@@ -8,6 +8,7 @@ from rest_framework import exceptions, serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.reverse import reverse
 from rest_framework.views import APIView
 
 from tenants.api.parsers import StrictJSONParser
@@ -110,6 +111,14 @@ def rehearsed(action: str, result: Any, warnings: list[str] | None = None) -> Re
     return Response(
         {"dry_run": True, "would": action, "result": result, "warnings": warnings or []}
     )
+
+
+def location(request: Request, view_name: str, *args: object) -> dict[str, str]:
+    return {"Location": reverse(view_name, args, request=request)}
+
+
+def etag(version: int) -> dict[str, str]:
+    return {"ETag": f'"{version}"'}
 
 
 def expected_version(request: Request) -> int:

@@ -6,7 +6,10 @@ from typing import Any
 import django_filters as filters
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
+
+from tenants.models import AuditRecord, Quota, QuotaMode, Tenant
 
 
 class MomentField(forms.Field):
@@ -41,3 +44,38 @@ class FlagField(forms.Field):
 
 class Flag(filters.Filter):
     field_class = FlagField
+
+
+class TenantFilter(filters.FilterSet):
+    parent = filters.CharFilter("parent__name", max_length=63, label="Name of the parent.")
+    is_active = Flag("is_active", label="true or false.")
+    q = filters.CharFilter(method="matching", max_length=100, label="Part of name or title.")
+
+    class Meta:
+        model = Tenant
+        fields: list[str] = []
+
+    def matching(self, rows: QuerySet[Tenant], _: str, text: str) -> QuerySet[Tenant]:
+        return rows.filter(Q(name__icontains=text) | Q(title__icontains=text))
+
+
+class QuotaFilter(filters.FilterSet):
+    tenant = filters.CharFilter("tenant__name", max_length=63, label="Name of the tenant.")
+    gpu_type = filters.CharFilter("gpu_type__name", max_length=63, label="Name of the GPU type.")
+    mode = filters.ChoiceFilter(choices=QuotaMode.choices)
+
+    class Meta:
+        model = Quota
+        fields: list[str] = []
+
+
+class AuditFilter(filters.FilterSet):
+    tenant = filters.CharFilter("tenant__name", max_length=63, label="Name of the tenant.")
+    actor = filters.CharFilter("actor_name", max_length=150, label="Name of the user.")
+    action = filters.CharFilter("action", max_length=64, label="E.g. quota.changed.")
+    after = Moment("at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+    before = Moment("at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+
+    class Meta:
+        model = AuditRecord
+        fields: list[str] = []

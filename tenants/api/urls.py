@@ -1,9 +1,23 @@
 from django.urls import URLPattern, path
 
-from tenants.api import tokens
+from tenants.api import problem_pages, quotas, tenants, tokens
 
 urlpatterns: list[URLPattern] = [
     path("me", tokens.MeView.as_view(), name="api-me"),
     path("tokens", tokens.TokensView.as_view(), name="api-tokens"),
     path("tokens/<int:token_id>", tokens.TokenView.as_view(), name="api-token"),
+    path("tenants", tenants.TenantsView.as_view(), name="api-tenants"),
+    path("tenants/<str:name>", tenants.TenantView.as_view(), name="api-tenant"),
+    path("tenants/<str:name>/members", tenants.MembersView.as_view(), name="api-members"),
+    path(
+        "tenants/<str:name>/members/<str:username>",
+        tenants.MemberView.as_view(),
+        name="api-member",
+    ),
+    path("gpu-types", tenants.GpuTypesView.as_view(), name="api-gpu-types"),
+    path("gpu-types/<str:name>", tenants.GpuTypeView.as_view(), name="api-gpu-type"),
+    path("quotas", quotas.QuotasView.as_view(), name="api-quotas"),
+    path("quotas/<str:tenant>/<str:gpu_type>", quotas.QuotaView.as_view(), name="api-quota"),
+    path("audit", tenants.AuditView.as_view(), name="api-audit"),
+    path("problems/<str:code>", problem_pages.ProblemView.as_view(), name="api-problem"),
 ]

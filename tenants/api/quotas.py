@@ -1,0 +1,91 @@
+"""REST for quotas: read with an ETag, changed under it."""
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants import facts, selectors
+from tenants.api.base import ListView, View, etag, expected_version, rehearsed
+from tenants.api.filters import QuotaFilter
+from tenants.api.serializers import QuotaInput, QuotaOutput
+from tenants.errors import NotFound
+from tenants.models import GpuType, Quota, QuotaMode, Tenant
+from tenants.permissions import access_of
+from tenants.services.audit import API
+from tenants.services.quotas import change_quota, delete_quota
+
+
+class QuotasView(ListView):
+    """Quotas of the tenants you see, by tenant and GPU type."""
+
+    page_order = ("tenant__name", "gpu_type__name")
+    filterset_class = QuotaFilter
+    serializer_class = QuotaOutput
+
+    def get_queryset(self) -> QuerySet[Quota]:
+        return selectors.visible_quotas(self.request.user)
+
+    def get(self, _request: Request) -> Response:
+        return self.page(QuotaOutput)
+
+    def get_serializer_context(self) -> dict[str, object]:
+        return {**super().get_serializer_context(), "used": facts.scheduling().used_milli()}
+
+
+class QuotaView(View):
+    query = {"PUT": frozenset({"overcommit"}), "DELETE": frozenset({"reason"})}
+
+    def get(self, _request: Request, tenant: str, gpu_type: str) -> Response:
+        owner, model = self.cell(tenant, gpu_type)
+        quota = selectors.visible_quotas(self.actor).filter(tenant=owner, gpu_type=model).first()
+        if quota is None:
+            raise NotFound(
+                f"“{tenant}” has no quota for {gpu_type}. PUT with `If-None-Match: *` creates it."
+            )
+        return Response(QuotaOutput(quota, context=_context()).data, headers=etag(quota.version))
+
+    def put(self, request: Request, tenant: str, gpu_type: str) -> Response:
+        owner, model = self.cell(tenant, gpu_type)
+        given = self.body(QuotaInput)
+        result = change_quota(
+            self.actor,
+            owner,
+            model,
+            guaranteed_milli=given["guaranteed"],
+            mode=given.get("mode", QuotaMode.SHARED),
+            borrow_limit_milli=given.get("borrow_limit"),
+            lend_limit_milli=given.get("lend_limit"),
+            expected_version=expected_version(request),
+            reason=given["reason"],
+            source=API,
+            overcommit=self.flag("overcommit"),
+            dry_run=self.dry_run,
+        )
+        body = QuotaOutput(result.quota, context=_context()).data
+        if self.dry_run:
+            action = "create" if result.created else "update"
+            return rehearsed(action, body, list(result.warnings))
+        status = 201 if result.created else 200
+        answer = {**body, "warnings": list(result.warnings)}
+        return Response(answer, status, headers=etag(result.quota.version))
+
+    def delete(self, request: Request, tenant: str, gpu_type: str) -> Response:
+        owner, model = self.cell(tenant, gpu_type)
+        warnings = delete_quota(
+            self.actor,
+            owner,
+            model,
+            expected_version=expected_version(request),
+            reason=request.query_params.get("reason", ""),
+            source=API,
+            dry_run=self.dry_run,
+        )
+        return rehearsed("delete", None, list(warnings)) if self.dry_run else Response(status=204)
+
+    def cell(self, tenant: str, gpu_type: str) -> tuple[Tenant, GpuType]:
+        owner = selectors.tenant_by_name(access_of(self.actor), tenant)
+        return owner, selectors.gpu_type_by_name(gpu_type)
+
+
+def _context() -> dict[str, object]:
+    return {"used": facts.scheduling().used_milli()}

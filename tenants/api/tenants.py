@@ -1,0 +1,173 @@
+"""REST for tenants, their members, GPU types and the audit trail."""
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from tenants import selectors
+from tenants.api.base import ListView, View, location, rehearsed
+from tenants.api.filters import AuditFilter, TenantFilter
+from tenants.api.idempotency import idempotent
+from tenants.api.serializers import (
+    AuditOutput,
+    GpuTypeChange,
+    GpuTypeInput,
+    GpuTypeOutput,
+    MemberInput,
+    MemberOutput,
+    TenantChange,
+    TenantInput,
+    TenantOutput,
+)
+from tenants.models import AuditRecord, GpuType, Membership, Tenant
+from tenants.permissions import access_of
+from tenants.services.audit import API
+from tenants.services.gpu_types import change_gpu_type, create_gpu_type, delete_gpu_type
+from tenants.services.members import remove_member, set_member
+from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
+
+
+class TenantsView(ListView):
+    """Tenants you hold a role in, and all below them."""
+
+    page_order = ("name",)
+    filterset_class = TenantFilter
+    serializer_class = TenantOutput
+
+    def get_queryset(self) -> QuerySet[Tenant]:
+        return selectors.visible_tenants(self.request.user)
+
+    def get(self, _request: Request) -> Response:
+        return self.page(TenantOutput)
+
+    @idempotent()
+    def post(self, _request: Request) -> Response:
+        given = self.body(TenantInput)
+        tenant = create_tenant(self.actor, **given, source=API, dry_run=self.dry_run)
+        body = TenantOutput(tenant).data
+        if self.dry_run:
+            return rehearsed("create", body)
+        return Response(body, 201, headers=location(self.request, "api-tenant", tenant.name))
+
+
+class TenantView(View):
+    def get(self, _request: Request, name: str) -> Response:
+        return Response(TenantOutput(self.tenant(name)).data)
+
+    def patch(self, _request: Request, name: str) -> Response:
+        given = self.body(TenantChange)
+        reason = given.pop("reason", "")
+        tenant = change_tenant(
+            self.actor,
+            self.tenant(name),
+            given,
+            reason=reason,
+            source=API,
+            dry_run=self.dry_run,
+        )
+        body = TenantOutput(tenant).data
+        return rehearsed("update", body) if self.dry_run else Response(body)
+
+    def delete(self, _request: Request, name: str) -> Response:
+        delete_tenant(self.actor, self.tenant(name), source=API, dry_run=self.dry_run)
+        return rehearsed("delete", None) if self.dry_run else Response(status=204)
+
+    def tenant(self, name: str) -> Tenant:
+        return selectors.tenant_by_name(access_of(self.actor), name)
+
+
+class MembersView(ListView):
+    """Members of exactly this tenant; those of tenants above it act here too."""
+
+    page_order = ("id",)
+    serializer_class = MemberOutput
+
+    def get_queryset(self) -> QuerySet[Membership]:
+        tenant = selectors.tenant_by_name(access_of(self.actor), self.kwargs["name"])
+        return selectors.members_of(tenant)
+
+    def get(self, _request: Request, name: str) -> Response:  # noqa: ARG002
+        return self.page(MemberOutput)
+
+
+class MemberView(View):
+    """The role of one user in one tenant."""
+
+    def put(self, _request: Request, name: str, username: str) -> Response:
+        given = self.body(MemberInput)
+        member, created = set_member(
+            self.actor,
+            self.tenant(name),
+            username,
+            given["role"],
+            reason=given.get("reason", ""),
+            source=API,
+            dry_run=self.dry_run,
+        )
+        body = MemberOutput(member).data
+        if self.dry_run:
+            return rehearsed("create" if created else "update", body)
+        return Response(body, 201 if created else 200)
+
+    def delete(self, _request: Request, name: str, username: str) -> Response:
+        tenant = self.tenant(name)
+        remove_member(self.actor, tenant, username, source=API, dry_run=self.dry_run)
+        return rehearsed("delete", None) if self.dry_run else Response(status=204)
+
+    def tenant(self, name: str) -> Tenant:
+        return selectors.tenant_by_name(access_of(self.actor), name)
+
+
+class GpuTypesView(ListView):
+    page_order = ("name",)
+    serializer_class = GpuTypeOutput
+
+    def get_queryset(self) -> QuerySet[GpuType]:
+        return GpuType.objects.all()
+
+    def get(self, _request: Request) -> Response:
+        return self.page(GpuTypeOutput)
+
+    @idempotent()
+    def post(self, _request: Request) -> Response:
+        given = self.body(GpuTypeInput)
+        gpu_type = create_gpu_type(self.actor, **given, source=API, dry_run=self.dry_run)
+        body = GpuTypeOutput(gpu_type).data
+        if self.dry_run:
+            return rehearsed("create", body)
+        return Response(body, 201, headers=location(self.request, "api-gpu-type", gpu_type.name))
+
+
+class GpuTypeView(View):
+    def get(self, _request: Request, name: str) -> Response:
+        return Response(GpuTypeOutput(selectors.gpu_type_by_name(name)).data)
+
+    def patch(self, _request: Request, name: str) -> Response:
+        gpu_type = change_gpu_type(
+            self.actor,
+            selectors.gpu_type_by_name(name),
+            **self.body(GpuTypeChange),
+            source=API,
+            dry_run=self.dry_run,
+        )
+        body = GpuTypeOutput(gpu_type).data
+        return rehearsed("update", body) if self.dry_run else Response(body)
+
+    def delete(self, _request: Request, name: str) -> Response:
+        gpu_type = selectors.gpu_type_by_name(name)
+        delete_gpu_type(self.actor, gpu_type, source=API, dry_run=self.dry_run)
+        return rehearsed("delete", None) if self.dry_run else Response(status=204)
+
+
+class AuditView(ListView):
+    """Who changed what and why, the newest first; of the tenants you administer."""
+
+    page_order = ("-at", "-id")
+    filterset_class = AuditFilter
+    serializer_class = AuditOutput
+
+    def get_queryset(self) -> QuerySet[AuditRecord]:
+        return selectors.visible_audit_records(self.request.user)
+
+    def get(self, _request: Request) -> Response:
+        return self.page(AuditOutput)
