@@ -7,7 +7,8 @@ from django.db.models import Q, QuerySet
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobKind
-from scheduling.models import Job, NodeRecord
+from scheduling.models import Job, NodeRecord, Placement
+from scheduling.models.jobs import PlacementState
 from tenants.api.filters import Flag, Moment
 from tenants.models import Tenant
 from tenants.selectors import subtree_ids
@@ -67,6 +68,18 @@ class JobFilter(filters.FilterSet):
         if digits and len(digits) <= 32 and all(c in "0123456789abcdef" for c in digits):
             found |= Q(id__range=_uuids_beginning_with(digits))
         return rows.filter(found)
+
+
+class PodFilter(filters.FilterSet):
+    state = filters.MultipleChoiceFilter(
+        choices=PlacementState.choices, label="May stand several times."
+    )
+    attempt = filters.NumberFilter("attempt", min_value=0, max_value=2**31 - 1)
+    node = filters.CharFilter("node", max_length=253, label="Name of the node.")
+
+    class Meta:
+        model = Placement
+        fields: list[str] = []
 
 
 class NodeFilter(filters.FilterSet):

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobKind
+from scheduling.explain import GATES
 from scheduling.models import Job
 from scheduling.services.job_spec import LIMITS, MAX_POD_SETS
 from tenants.api.fields import Boolean, Gpus, Integer, Serializer, StringMap, Text
@@ -197,3 +198,33 @@ class PodOutput(serializers.Serializer[Any]):
     intended_at = serializers.DateTimeField()
     bound_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
+
+
+class GateOutput(serializers.Serializer[Any]):
+    gate = serializers.ChoiceField(GATES)
+    ok = serializers.BooleanField(allow_null=True)
+
+
+class AheadOutput(serializers.Serializer[Any]):
+    """A waiting job that comes first; null where its tenant is not yours to see."""
+
+    job = serializers.UUIDField(allow_null=True)
+    name = serializers.CharField(allow_null=True)
+    tenant = serializers.CharField(allow_null=True)
+    gpus = Gpus(source="gpu_milli")
+
+
+class ExplanationOutput(serializers.Serializer[Any]):
+    """Why the job is where it is. `position` 1 = next in the order of its cluster."""
+
+    job = serializers.UUIDField()
+    state = serializers.CharField()
+    reason = serializers.CharField()
+    summary = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    will_never_run = serializers.BooleanField()
+    evidence = serializers.DictField()
+    remedies = serializers.ListField(child=serializers.CharField())
+    gates = GateOutput(many=True)
+    position = serializers.IntegerField(allow_null=True)
+    ahead = AheadOutput(many=True)

@@ -7,9 +7,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from scheduling import selectors
-from scheduling.api.filters import JobFilter
-from scheduling.api.job_serializers import JobInput, JobOutput
-from scheduling.models import Job
+from scheduling.api.filters import JobFilter, PodFilter
+from scheduling.api.job_serializers import (
+    ExplanationOutput,
+    JobEventOutput,
+    JobInput,
+    JobOutput,
+    PodOutput,
+)
+from scheduling.explain import explain_job
+from scheduling.models import Job, JobEvent, Placement
 from scheduling.services.jobs import cancel_job, submit_job
 from tenants.api.base import ListView, View, location, rehearsed
 from tenants.api.idempotency import idempotent
@@ -50,3 +57,38 @@ class JobCancelView(View):
         job = cancel_job(self.actor, job, dry_run=self.dry_run)
         body = JobOutput(job).data
         return rehearsed("update", body) if self.dry_run else Response(body)
+
+
+class JobExplainView(View):
+    """Why the job waits, and what would help."""
+
+    def get(self, _request: Request, job_id: uuid.UUID) -> Response:
+        job = selectors.job_by_id(self.actor, job_id)
+        return Response(ExplanationOutput(explain_job(self.actor, job)).data)
+
+
+class JobEventsView(ListView):
+    """What happened to the job, in order."""
+
+    page_order = ("id",)
+    serializer_class = JobEventOutput
+
+    def get_queryset(self) -> QuerySet[JobEvent]:
+        return selectors.events_of(selectors.job_by_id(self.actor, self.kwargs["job_id"]))
+
+    def get(self, _request: Request, job_id: uuid.UUID) -> Response:  # noqa: ARG002
+        return self.page(JobEventOutput)
+
+
+class JobPodsView(ListView):
+    """Where the pods of every attempt went, the oldest first."""
+
+    page_order = ("id",)
+    filterset_class = PodFilter
+    serializer_class = PodOutput
+
+    def get_queryset(self) -> QuerySet[Placement]:
+        return selectors.placements_of(selectors.job_by_id(self.actor, self.kwargs["job_id"]))
+
+    def get(self, _request: Request, job_id: uuid.UUID) -> Response:  # noqa: ARG002
+        return self.page(PodOutput)

@@ -1,9 +1,17 @@
 from django.urls import URLPattern, path
 
-from scheduling.api import jobs
+from scheduling.api import clusters, jobs
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
     path("jobs/<uuid:job_id>", jobs.JobView.as_view(), name="api-job"),
     path("jobs/<uuid:job_id>/cancel", jobs.JobCancelView.as_view(), name="api-job-cancel"),
+    path("jobs/<uuid:job_id>/explain", jobs.JobExplainView.as_view(), name="api-job-explain"),
+    path("jobs/<uuid:job_id>/events", jobs.JobEventsView.as_view(), name="api-job-events"),
+    path("jobs/<uuid:job_id>/pods", jobs.JobPodsView.as_view(), name="api-job-pods"),
+    path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
+    path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),
+    path("clusters/<str:name>/nodes", clusters.NodesView.as_view(), name="api-nodes"),
+    path("clusters/<str:name>/nodes/<str:node>", clusters.NodeView.as_view(), name="api-node"),
+    path("clusters/<str:name>/policy", clusters.PolicyView.as_view(), name="api-policy"),
 ]

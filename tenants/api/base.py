@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from django.db.models import QuerySet
+from django.http import Http404
 from rest_framework import exceptions, serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
@@ -26,6 +27,8 @@ class View(APIView):
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
+            raise Http404
         known = self.known_query(request.method or "")
         for name, value in request.query_params.items():
             if name not in known:

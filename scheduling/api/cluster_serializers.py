@@ -1,0 +1,80 @@
+"""Shapes of clusters, nodes and policies in REST."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from scheduling.models import Cluster
+from tenants.api.fields import Boolean, Gpus, Serializer, Text
+from tenants.models import User
+
+
+class AccessField(serializers.DictField):
+    """{"kubeconfig": path, "context": name}, {"server": address, …} or {"in_cluster": true}."""
+
+
+class ClusterChange(Serializer):
+    title = Text(max_length=200, allow_blank=True, required=False)
+    access = AccessField(required=False)
+    namespace = Text(max_length=63, required=False)
+    label_map = serializers.DictField(required=False)
+    is_active = Boolean(required=False)
+
+
+class ClusterInput(ClusterChange):
+    name = Text(max_length=63)
+    access = AccessField()
+
+
+class ClusterOutput(serializers.Serializer[Cluster]):
+    """`access` is shown to operators only, null to others."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    namespace = serializers.CharField()
+    access = serializers.SerializerMethodField()
+    label_map = serializers.DictField()
+    is_active = serializers.BooleanField()
+    connected = serializers.BooleanField()
+    status_message = serializers.CharField()
+    last_cycle_at = serializers.DateTimeField(allow_null=True)
+    created_at = serializers.DateTimeField()
+
+    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+    def get_access(self, cluster: Cluster) -> dict[str, Any] | None:
+        viewer: User = self.context["viewer"]
+        return cluster.access if viewer.is_operator else None
+
+
+class NodeOutput(serializers.Serializer[Any]):
+    """A node as the scheduler last saw it; `facts` says which label each value came from."""
+
+    name = serializers.CharField()
+    gpu_type = serializers.CharField(source="gpu_model")
+    gpus = serializers.IntegerField()
+    healthy_gpus = serializers.IntegerField()
+    allocated = Gpus(source="allocated_milli")
+    leaf = serializers.CharField()
+    spine = serializers.CharField()
+    superspine = serializers.CharField()
+    hyper_node = serializers.CharField()
+    zone = serializers.CharField()
+    schedulable = serializers.BooleanField()
+    facts = serializers.DictField()
+    problems = serializers.ListField(child=serializers.CharField())
+    updated_at = serializers.DateTimeField()
+
+
+class PolicyInput(Serializer):
+    """The whole policy: what it does not name gets its default."""
+
+    policy = serializers.DictField()
+    reason = Text(max_length=2000, allow_blank=True, required=False)
+
+
+class PolicyOutput(serializers.Serializer[Any]):
+    cluster = serializers.CharField()
+    policy = serializers.DictField()
+    version = serializers.IntegerField()
+    updated_at = serializers.DateTimeField(allow_null=True)

@@ -1,0 +1,126 @@
+"""REST for clusters, their nodes and their policies."""
+
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling import selectors
+from scheduling.api.cluster_serializers import (
+    ClusterChange,
+    ClusterInput,
+    ClusterOutput,
+    NodeOutput,
+    PolicyInput,
+    PolicyOutput,
+)
+from scheduling.api.filters import NodeFilter
+from scheduling.models import Cluster, ClusterPolicy, NodeRecord
+from scheduling.services.clusters import change_cluster, create_cluster, delete_cluster
+from scheduling.services.policies import change_policy, effective, policy_of
+from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
+from tenants.api.idempotency import idempotent
+from tenants.errors import NotFound
+from tenants.services.audit import API
+
+
+class ClustersView(ListView):
+    page_order = ("name",)
+    serializer_class = ClusterOutput
+
+    def get_queryset(self) -> QuerySet[Cluster]:
+        return Cluster.objects.all()
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {**super().get_serializer_context(), "viewer": self.actor}
+
+    def get(self, _request: Request) -> Response:
+        return self.page(ClusterOutput)
+
+    @idempotent()
+    def post(self, _request: Request) -> Response:
+        given = self.body(ClusterInput)
+        name = given.pop("name")
+        cluster = create_cluster(self.actor, name, given, source=API, dry_run=self.dry_run)
+        body = ClusterOutput(cluster, context={"viewer": self.actor}).data
+        if self.dry_run:
+            return rehearsed("create", body)
+        return Response(body, 201, headers=location(self.request, "api-cluster", name))
+
+
+class ClusterView(View):
+    def get(self, _request: Request, name: str) -> Response:
+        cluster = selectors.cluster_by_name(name)
+        return Response(ClusterOutput(cluster, context={"viewer": self.actor}).data)
+
+    def patch(self, _request: Request, name: str) -> Response:
+        cluster = change_cluster(
+            self.actor,
+            selectors.cluster_by_name(name),
+            self.body(ClusterChange),
+            source=API,
+            dry_run=self.dry_run,
+        )
+        body = ClusterOutput(cluster, context={"viewer": self.actor}).data
+        return rehearsed("update", body) if self.dry_run else Response(body)
+
+    def delete(self, _request: Request, name: str) -> Response:
+        cluster = selectors.cluster_by_name(name)
+        delete_cluster(self.actor, cluster, source=API, dry_run=self.dry_run)
+        return rehearsed("delete", None) if self.dry_run else Response(status=204)
+
+
+class NodesView(ListView):
+    page_order = ("name",)
+    filterset_class = NodeFilter
+    serializer_class = NodeOutput
+
+    def get_queryset(self) -> QuerySet[NodeRecord]:
+        return selectors.nodes_of(selectors.cluster_by_name(self.kwargs["name"]))
+
+    def get(self, _request: Request, name: str) -> Response:  # noqa: ARG002
+        return self.page(NodeOutput)
+
+
+class NodeView(View):
+    def get(self, _request: Request, name: str, node: str) -> Response:
+        cluster = selectors.cluster_by_name(name)
+        found = selectors.nodes_of(cluster).filter(name=node).first()
+        if found is None:
+            raise NotFound(f"Cluster “{name}” has no node “{node}”.")
+        return Response(NodeOutput(found).data)
+
+
+class PolicyView(View):
+    """How a cluster is scheduled. Version 0 = the defaults, nothing stored yet."""
+
+    def get(self, _request: Request, name: str) -> Response:
+        policy = policy_of(selectors.cluster_by_name(name))
+        return Response(_document(policy), headers=etag(policy.version))
+
+    def put(self, request: Request, name: str) -> Response:
+        given = self.body(PolicyInput)
+        policy = change_policy(
+            self.actor,
+            selectors.cluster_by_name(name),
+            given["policy"],
+            expected_version=expected_version(request),
+            reason=given.get("reason", ""),
+            source=API,
+            dry_run=self.dry_run,
+        )
+        body = _document(policy)
+        if self.dry_run:
+            return rehearsed("update", body)
+        return Response(body, headers=etag(policy.version))
+
+
+def _document(policy: ClusterPolicy) -> dict[str, Any]:
+    document = {
+        "cluster": policy.cluster.name,
+        "policy": effective(policy.document),
+        "version": policy.version,
+        "updated_at": policy.updated_at,
+    }
+    return dict(PolicyOutput(document).data)
