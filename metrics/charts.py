@@ -273,7 +273,7 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
     tenants = [r.tenant for r in rows]
     parts = (
         ("used, own", [r.own for r in rows], LINES[0], ""),
-        ("lent out", [r.lent for r in rows], LINES[4], "/"),
+        ("lent out", [r.lent for r in rows], "--chart-lent", "/"),
         ("idle", [max(0.0, r.guaranteed - r.own - r.lent) for r in rows], FULL, ""),
         ("borrowed", [r.borrowed for r in rows], LINES[1], "x"),
     )

@@ -1,3 +1,11 @@
-from django.urls import URLPattern, URLResolver
+from django.urls import path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from metrics import overview, views
+
+urlpatterns = [
+    path("", overview.overview, name="overview"),
+    path("ops/", views.operations, name="operations"),
+    path("ops/charts/<slug:name>.json", views.chart, name="chart"),
+    path("ops/nodes/", views.nodes, name="nodes"),
+    path("ops/nodes/<slug:cluster>/<str:name>/", views.node, name="node"),
+]

@@ -1,3 +1,11 @@
-from django.urls import URLPattern, URLResolver
+from django.contrib.auth.views import LogoutView
+from django.urls import path
 
-urlpatterns: list[URLPattern | URLResolver] = []
+from tenants import views
+
+urlpatterns = [
+    path("logout/", LogoutView.as_view(), name="logout"),
+    path("quotas/changes/", views.quota_changes, name="quota-changes"),
+    path("settings/tokens/", views.tokens, name="tokens"),
+    path("settings/tokens/<int:token_id>/revoke/", views.token_revoke, name="token-revoke"),
+]

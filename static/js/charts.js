@@ -43,7 +43,7 @@
       dragmode: false,
       ...layout,
       font: { family: getComputedStyle(document.body).fontFamily, size: 11.5, color: colour(styles, "--chart-ink-soft") },
-      legend: { ...layout.legend, font: { size: 11.5 } },
+      legend: { traceorder: "normal", ...layout.legend, font: { size: 11.5 } },
       hoverlabel: {
         bgcolor: colour(styles, "--chart-surface"),
         bordercolor: colour(styles, "--chart-grid"),

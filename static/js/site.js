@@ -117,6 +117,13 @@
     if (form && event.target.type !== "search") form.requestSubmit();
   });
 
+  // A form that creates something is sent once, however often its button is pressed.
+  document.addEventListener("submit", (event) => {
+    if (!event.target.matches("form[data-once]")) return;
+    if (event.target.dataset.sent) event.preventDefault();
+    event.target.dataset.sent = "yes";
+  });
+
   // A filter that is empty has no business in the address.
   document.addEventListener("submit", (event) => {
     const form = event.target;
@@ -124,9 +131,16 @@
     for (const field of form.elements) {
       if (field.name && field.value === "") field.disabled = true;
     }
-    addEventListener("pageshow", () => {
-      for (const field of form.elements) field.disabled = false;
-    });
+  });
+
+  // The reader may come back to a page as it was left.
+  addEventListener("pageshow", () => {
+    for (const form of document.forms) {
+      delete form.dataset.sent;
+      for (const field of form.elements) {
+        if (form.matches("[data-autosubmit]")) field.disabled = false;
+      }
+    }
   });
 
   // A dialog that the server sent opens as soon as it stands in the page.

@@ -1,5 +1,6 @@
 """Formats of the pages: icons, GPU amounts, durations, times, bars."""
 
+import re
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
@@ -35,6 +36,34 @@ def gpus(milli: int | None) -> str:
     if rest == 0:
         return f"{whole:,}"
     return f"{milli / MILLI:,.3f}".rstrip("0")
+
+
+@register.filter
+def words(code: str) -> str:
+    """A code as words: "FragmentedCapacity" → "Fragmented capacity", "QUOTA_LOST" → "Quota lost",
+    "freeGpus" and "free_gpus" → "Free GPUs"."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", code).replace("_", " ").lower()
+    text = " ".join(
+        {"gpu": "GPU", "gpus": "GPUs", "cpu": "CPU", "nics": "NICs", "id": "ID"}.get(w, w)
+        for w in spaced.split()
+    )
+    return text[:1].upper() + text[1:]
+
+
+@register.filter
+def get(mapping: dict[str, object], key: str) -> object:
+    return mapping.get(key)
+
+
+@register.filter
+def whole(count: int) -> int:
+    """Whole GPUs as milli-GPU."""
+    return count * MILLI
+
+
+@register.filter
+def minus(value: int, other: int) -> int:
+    return value - other
 
 
 @register.filter
@@ -104,3 +133,18 @@ def usebar(
         "borrowed": round(borrowed * scale, 2),
         "mark": round(min(guaranteed * scale, 99.2), 2) if guaranteed else None,
     }
+
+
+@register.inclusion_tag("parts/spark.html")
+def spark(values: list[float | None], label: str) -> dict[str, object]:
+    """A line of the values over time, scaled to their own range; nothing below two values."""
+    known = [v for v in values if v is not None]
+    if len(known) < 2:
+        return {"points": ""}
+    low, high = min(known), max(known)
+    span = (high - low) or 1
+    step = 100 / (len(known) - 1)
+    points = " ".join(
+        f"{i * step:.1f},{20 - 18 * (v - low) / span:.1f}" for i, v in enumerate(known)
+    )
+    return {"points": points, "label": label}

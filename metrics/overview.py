@@ -1,0 +1,83 @@
+"""The first page of engineers and tenant admins: my jobs, my quota, what can start now."""
+
+from dataclasses import dataclass
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET
+
+from metrics import definitions, selectors
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING
+from scheduling.quota_use import QuotaUse, headroom, quota_book, quota_uses
+from scheduling.selectors import visible_jobs
+from tenants.models import GpuType, Tenant
+from tenants.permissions import Access, access_of
+from tenants.selectors import visible_tenants
+from tenants.web import actor_of, page_login_required
+
+JOBS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """The largest job of a tenant that would start now on one GPU type, in whole GPUs."""
+
+    gpu_type: str
+    tenant: str
+    gpus: int
+    in_leaf: int
+    limited_by: str
+
+
+def startable(tenants: list[Tenant]) -> list[Startable]:
+    """Per GPU type the tenant that could start most: what fits, cut to what its quota allows."""
+    book = quota_book()
+    rows = []
+    for gpu_type in GpuType.objects.values_list("name", flat=True):
+        use = definitions.pool_use(selectors.node_uses(selectors.node_records(None, gpu_type)))
+        best = max((headroom(book, t.name, gpu_type) // definitions.MILLI, t.name) for t in tenants)
+        allowed, tenant = best
+        fits = use.largest_gang_any
+        limit = "" if fits == allowed else "quota" if allowed < fits else "free GPUs"
+        rows.append(
+            Startable(
+                gpu_type, tenant, min(fits, allowed), min(use.largest_gang_leaf, allowed), limit
+            )
+        )
+    return rows
+
+
+def submittable(access: Access, tenants: list[Tenant]) -> list[Tenant]:
+    return [t for t in tenants if access.may_submit(t.pk)]
+
+
+@require_GET
+@page_login_required
+def overview(request: HttpRequest) -> HttpResponse:
+    user = actor_of(request)
+    if user.is_operator:
+        return redirect("operations")
+    access = access_of(user)
+    tenants = list(visible_tenants(user))
+    administers = any(access.may_administer(t.pk) for t in tenants)
+    jobs = visible_jobs(user) if administers else visible_jobs(user).filter(user=user)
+    names = {t.name for t in tenants}
+    uses: dict[str, list[QuotaUse]] = {}
+    for use in quota_uses():
+        if use.tenant in names and (use.guaranteed or use.used):
+            uses.setdefault(use.tenant, []).append(use)
+    mine = submittable(access, tenants)
+    context = {
+        "nav": "overview",
+        "administers": administers,
+        "tenants": tenants,
+        "jobs": jobs.order_by("-submitted_at", "-id")[:JOBS_SHOWN],
+        "waiting": jobs.filter(state__in=list(WAITING)).count(),
+        "active": jobs.filter(state__in=list(HOLDING)).count(),
+        "ended": jobs.filter(state__in=list(TERMINAL)).count(),
+        "held_milli": sum(jobs.filter(state__in=list(HOLDING)).values_list("gpu_milli", flat=True)),
+        "uses": sorted(uses.items()),
+        "startable": startable(mine) if mine else [],
+    }
+    template = "metrics/_overview_live.html" if request.htmx else "metrics/overview.html"  # type: ignore[attr-defined]
+    return render(request, template, context)

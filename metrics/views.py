@@ -1,0 +1,310 @@
+"""Pages of the operators: the dashboard, its charts, nodes."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+
+from metrics import charts, definitions, selectors
+from metrics.models import MetricSample
+from metrics.selectors import Scope
+from scheduling.models import Cluster, NodeRecord, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.quota_use import quota_uses
+from tenants.web import page_login_required
+
+WINDOWS = {
+    "1h": ("last hour", timedelta(hours=1)),
+    "24h": ("last 24 hours", timedelta(hours=24)),
+    "7d": ("last 7 days", timedelta(days=7)),
+}
+NODES_PER_PAGE = 50
+
+View = Callable[..., HttpResponse]
+
+
+def operator_required(view: View) -> View:
+    """Cluster-wide numbers show what all tenants do: operators only."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_operator:  # type: ignore[union-attr]
+            raise PermissionDenied("This page shows all tenants together; only operators see it.")
+        return view(request, *args, **kwargs)
+
+    return page_login_required(checked)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the operator looks at, from the query string, with the choices there are."""
+
+    scope: Scope
+    window: str
+    clusters: list[Cluster]
+    gpu_models: list[str]
+
+    @property
+    def cluster_title(self) -> str:
+        cluster = self.scope.cluster or (self.clusters[0] if len(self.clusters) == 1 else None)
+        return (cluster.title or cluster.name) if cluster else "All clusters"
+
+    @property
+    def window_title(self) -> str:
+        return WINDOWS[self.window][0]
+
+
+def selection(request: HttpRequest) -> Selection:
+    """Raises Http404 for a cluster, GPU model or window that does not exist."""
+    clusters = list(Cluster.objects.filter(is_active=True))
+    name, model = request.GET.get("cluster", ""), request.GET.get("gpu", "")
+    window = request.GET.get("window", "24h")
+    cluster = next((c for c in clusters if c.name == name), None)
+    if name and cluster is None:
+        raise Http404(f"There is no cluster “{name}”.")
+    if window not in WINDOWS:
+        raise Http404(f"There is no window “{window}”; choose one of {', '.join(WINDOWS)}.")
+    models = selectors.node_records(cluster).values_list("gpu_model", flat=True)
+    known = sorted(set(models.order_by()))
+    if model and model not in known:
+        raise Http404(f"No node has GPUs of model “{model}”.")
+    now = timezone.now()
+    scope = Scope(cluster, model, now - WINDOWS[window][1], now)
+    return Selection(scope, window, clusters, known)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One row of the table of GPU models."""
+
+    gpu_model: str
+    use: definitions.PoolUse
+    pending_jobs: int
+    pending_milli: int
+
+
+def pools(scope: Scope, models: list[str]) -> list[Pool]:
+    rows = []
+    for model in models:
+        use = definitions.pool_use(
+            selectors.node_uses(selectors.node_records(scope.cluster, model))
+        )
+        waiting = list(
+            selectors.waiting_jobs(scope.cluster, model).values_list("gpu_milli", flat=True)
+        )
+        rows.append(Pool(model, use, len(waiting), sum(waiting)))
+    return rows
+
+
+def summary(chosen: Selection) -> dict[str, Any]:
+    """The numbers of the KPI strip and the table of pools."""
+    scope = chosen.scope
+    use = definitions.pool_use(
+        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    )
+    occupation, recorded = selectors.sor(scope)
+    waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
+    trend = selectors.samples(scope, most=60)
+    rows = pools(scope, chosen.gpu_models)
+    # A gang runs on one GPU model: over several pools the largest one counts, not their sum.
+    shown = [p for p in rows if scope.gpu_model in ("", p.gpu_model)]
+    return {
+        "use": use,
+        "gang_leaf": max(shown, key=lambda p: p.use.largest_gang_leaf, default=None),
+        "gang_any": max(shown, key=lambda p: p.use.largest_gang_any, default=None),
+        "sor": occupation,
+        "sor_recorded": recorded,
+        "sor_partial": recorded < (scope.until - scope.since) * 0.95,
+        "pending_jobs": waiting.count(),
+        "pending_milli": sum(waiting.values_list("gpu_milli", flat=True)),
+        "oldest": waiting.order_by("submitted_at").first(),
+        "pools": rows,
+        "trends": {
+            "gar": [definitions.ratio(s.allocated_milli, s.available_milli) for s in trend],
+            "gfr": [definitions.ratio(s.fragmented_nodes, s.nodes) for s in trend],
+            "pending": [s.pending_jobs for s in trend],
+        },
+    }
+
+
+CHARTS = (
+    ("leaf-map", "Where GPUs are free", "c8", "tall"),
+    ("stranded", "Free GPUs by how free their node is", "c4", "tall"),
+    ("allocation", "Allocation and fragmentation over time", "c8", ""),
+    ("gang-curve", "How many gangs of a size fit now", "c4", ""),
+    ("quota-bars", "Quota: used, lent, borrowed", "c6", "tall"),
+    ("waits", "Waits: share of jobs started within a time", "c6", "tall"),
+)
+
+
+@operator_required
+def operations(request: HttpRequest) -> HttpResponse:
+    chosen = selection(request)
+    context = {
+        "nav": "operations",
+        "chosen": chosen,
+        "windows": [(key, title) for key, (title, _) in WINDOWS.items()],
+        "charts": CHARTS,
+        **summary(chosen),
+    }
+    page = "metrics/_operations_live.html" if request.htmx else "metrics/operations.html"  # type: ignore[attr-defined]
+    return render(request, page, context)
+
+
+def _leaf_map(scope: Scope) -> charts.Figure:
+    return charts.leaf_map(
+        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    )
+
+
+def _stranded(scope: Scope) -> charts.Figure:
+    nodes = selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    use = definitions.pool_use(nodes)
+    return charts.stranded(use.free_by_node, max((n.gpus for n in nodes), default=0))
+
+
+def _gang_curve(scope: Scope) -> charts.Figure:
+    nodes = selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
+    sizes = [-(-m // definitions.MILLI) for m in waiting.values_list("gpu_milli", flat=True) if m]
+    return charts.gang_curve(definitions.gang_curve(nodes), sizes)
+
+
+def _allocation(scope: Scope) -> charts.Figure:
+    return charts.allocation([_use_point(s) for s in selectors.samples(scope)])
+
+
+def _use_point(sample: MetricSample) -> charts.UsePoint:
+    return charts.UsePoint(
+        at=sample.at,
+        allocated=sample.allocated_milli / definitions.MILLI,
+        available=sample.available_milli / definitions.MILLI,
+        gfr=definitions.ratio(sample.fragmented_nodes, sample.nodes),
+    )
+
+
+def _quota_bars(scope: Scope) -> charts.Figure:
+    totals: dict[str, Counter[str]] = {}
+    for use in quota_uses():
+        if scope.gpu_model in ("", use.gpu_model):
+            total = totals.setdefault(use.tenant, Counter())
+            total.update(
+                guaranteed=use.guaranteed, own=use.own, borrowed=use.borrowed, lent=use.lent
+            )
+    return charts.quota_bars(
+        [
+            charts.QuotaUse(
+                tenant,
+                **{
+                    part: total[part] / definitions.MILLI
+                    for part in ("guaranteed", "own", "borrowed", "lent")
+                },
+            )
+            for tenant, total in totals.items()
+        ]
+    )
+
+
+def _waits(scope: Scope) -> charts.Figure:
+    return charts.waits(selectors.wait_curves(scope))
+
+
+FIGURES: dict[str, Callable[[Scope], charts.Figure]] = {
+    "leaf-map": _leaf_map,
+    "stranded": _stranded,
+    "gang-curve": _gang_curve,
+    "allocation": _allocation,
+    "quota-bars": _quota_bars,
+    "waits": _waits,
+}
+
+
+@operator_required
+def chart(request: HttpRequest, name: str) -> HttpResponse:
+    """One figure as JSON; answered with 304 when the reader has this very figure."""
+    if name not in FIGURES:
+        raise Http404(f"There is no chart “{name}”.")
+    body = json.dumps(FIGURES[name](selection(request).scope), separators=(",", ":"))
+    etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
+    if request.headers.get("If-None-Match") == etag:
+        return HttpResponse(
+            status=304, headers={"ETag": etag, "Cache-Control": "private, no-cache"}
+        )
+    return HttpResponse(
+        body,
+        content_type="application/json",
+        headers={"ETag": etag, "Cache-Control": "private, no-cache"},
+    )
+
+
+@operator_required
+def nodes(request: HttpRequest) -> HttpResponse:
+    chosen = selection(request)
+    rows = selectors.node_records(chosen.scope.cluster, chosen.scope.gpu_model).select_related(
+        "cluster"
+    )
+    wanted, show = request.GET.get("q", "").strip(), request.GET.get("show", "")
+    if wanted:
+        rows = rows.filter(
+            Q(name__icontains=wanted) | Q(leaf__icontains=wanted) | Q(spine__icontains=wanted)
+        )
+    filters = {
+        "free": Q(allocated_milli=0, schedulable=True),
+        "part": Q(allocated_milli__gt=0, free_gpus__gt=0),
+        "trouble": Q(schedulable=False) | ~Q(problems=[]),
+    }
+    if show in filters:
+        rows = rows.filter(filters[show])
+    page = Paginator(rows.order_by("name", "cluster_id"), NODES_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    context = {"nav": "nodes", "chosen": chosen, "page": page, "q": wanted, "show": show}
+    template = "metrics/_nodes_live.html" if request.htmx else "metrics/nodes.html"  # type: ignore[attr-defined]
+    return render(request, template, context)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One GPU of a node and who holds it."""
+
+    index: int
+    placements: list[Placement]
+    held_milli: int
+
+
+def device_rows(node: NodeRecord, placements: list[Placement]) -> list[DeviceRow]:
+    rows = []
+    for index in range(node.gpus):
+        here = [p for p in placements if index in p.devices]
+        rows.append(DeviceRow(index, here, sum(p.milli for p in here)))
+    return rows
+
+
+@operator_required
+def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
+    found = get_object_or_404(NodeRecord, cluster__name=cluster, name=name)
+    placements = list(
+        Placement.objects.filter(
+            job__cluster=found.cluster, node=name, state__in=LIVE_PLACEMENTS
+        ).select_related("job__tenant")
+    )
+    context = {
+        "nav": "nodes",
+        "node": found,
+        "devices": device_rows(found, placements),
+        "placements": placements,
+        "facts": sorted(found.facts.items()),
+    }
+    template = "metrics/_node_live.html" if request.htmx else "metrics/node.html"  # type: ignore[attr-defined]
+    return render(request, template, context)

@@ -1,0 +1,422 @@
+"""Pages about who may use how much: the quota matrix, one quota, tenants."""
+
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Count, Sum
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from scheduling.engine.states import TERMINAL
+from scheduling.models import Job, NodeRecord
+from scheduling.quota_use import QuotaUse, quota_uses
+from tenants.errors import DomainError, Stale
+from tenants.models import GpuType, Quota, QuotaMode, Tenant
+from tenants.permissions import Access, access_of
+from tenants.selectors import members_of, parents_by_id, visible_quotas, visible_tenants
+from tenants.services.audit import PAGE
+from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
+from tenants.services.quota_sums import promised_below
+from tenants.services.quotas import change_quota
+from tenants.templatetags.ui import gpus
+from tenants.web import actor_of, page_login_required
+
+# A rehearsal writes nothing; the reason is asked for only when it counts.
+REHEARSAL = "rehearsal"
+
+
+# --- the matrix -----------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Cell:
+    """One tenant's quota of one GPU type, as it is and as it was typed."""
+
+    tenant: Tenant
+    gpu_type: GpuType
+    quota: Quota | None
+    use: QuotaUse | None
+    editable: bool
+    version: int
+    typed: str
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> str:
+        return f"{self.tenant.pk}-{self.gpu_type.pk}"
+
+    @property
+    def now(self) -> str:
+        return gpus(self.quota.guaranteed_milli).replace(",", "") if self.quota else ""
+
+    @property
+    def edited(self) -> bool:
+        return self.editable and self.typed.strip() != self.now
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    tenant: Tenant
+    depth: int
+    cells: list[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The foot of one GPU type: promised to the top of the tree, installed, what is left."""
+
+    gpu_type: GpuType
+    promised: int
+    installed: int
+
+    @property
+    def left(self) -> int:
+        return self.installed - self.promised
+
+    @property
+    def over(self) -> int:
+        return -self.left
+
+
+def matrix(request: HttpRequest) -> list[Row]:
+    """The cells that the reader may see, with what was typed into them where it was sent."""
+    access = access_of(request.user)
+    types = list(GpuType.objects.all())
+    stored = {(q.tenant_id, q.gpu_type_id): q for q in visible_quotas(request.user)}
+    uses = {(u.tenant, u.gpu_model): u for u in quota_uses()}
+    rows = []
+    for tenant, depth in in_tree_order(list(visible_tenants(request.user))):
+        editable = access.may_administer_from_above(tenant.pk)
+        cells = []
+        for gpu_type in types:
+            quota = stored.get((tenant.pk, gpu_type.pk))
+            cell = Cell(
+                tenant,
+                gpu_type,
+                quota,
+                uses.get((tenant.name, gpu_type.name)),
+                editable,
+                quota.version if quota else 0,
+                "",
+            )
+            cell.typed = request.POST.get(f"q-{cell.key}", cell.now)
+            sent = request.POST.get(f"v-{cell.key}", "")
+            if sent.isascii() and sent.isdigit() and len(sent) < 19:
+                cell.version = int(sent)
+            cells.append(cell)
+        rows.append(Row(tenant, depth, cells))
+    return rows
+
+
+def in_tree_order(tenants: list[Tenant]) -> list[tuple[Tenant, int]]:
+    """Tenants with their depth, children below their parents, each level by name."""
+    known = {t.pk for t in tenants}
+    below: dict[int | None, list[Tenant]] = {}
+    for tenant in sorted(tenants, key=lambda t: t.name):
+        parent = tenant.parent_id if tenant.parent_id in known else None
+        below.setdefault(parent, []).append(tenant)
+    ordered: list[tuple[Tenant, int]] = []
+
+    def visit(parent: int | None, depth: int) -> None:
+        for tenant in below.get(parent, []):
+            ordered.append((tenant, depth))
+            visit(tenant.pk, depth + 1)
+
+    visit(None, 0)
+    return ordered
+
+
+def totals() -> list[Total]:
+    parents = parents_by_id()
+    by_type: dict[int, dict[int, int]] = {}
+    for tenant, gpu_type, milli in Quota.objects.order_by().values_list(
+        "tenant_id", "gpu_type_id", "guaranteed_milli"
+    ):
+        by_type.setdefault(gpu_type, {})[tenant] = milli
+    installed = dict(
+        NodeRecord.objects.filter(cluster__is_active=True)
+        .order_by()
+        .values_list("gpu_model")
+        .annotate(Sum("gpus"))
+    )
+    return [
+        Total(
+            t, promised_below(parents, None, by_type.get(t.pk, {})), 1000 * installed.get(t.name, 0)
+        )
+        for t in GpuType.objects.all()
+    ]
+
+
+def typed_milli(text: str) -> int:
+    """GPUs as people write them, in milli-GPU; raises ValueError with the remedy."""
+    try:
+        value = Decimal(text.strip().replace(",", "") or "0")
+    except InvalidOperation:
+        raise ValueError("Write a number of GPUs, e.g. 16.") from None
+    if not value.is_finite() or value < 0:
+        raise ValueError("Write 0 or more GPUs.")
+    if value > 10**9:
+        raise ValueError("That is more than any cluster has. Write at most 1,000,000,000 GPUs.")
+    if (value * 1000) % 1:
+        raise ValueError("The smallest share is 0.001 GPU.")
+    return int(value * 1000)
+
+
+def edits_of(rows: list[Row]) -> tuple[list[Cell], list[QuotaEdit]]:
+    """The edited cells with a legible number and their edits; the others are marked."""
+    cells, edits = [], []
+    for cell in (c for row in rows for c in row.cells if c.edited):
+        try:
+            milli = typed_milli(cell.typed)
+        except ValueError as error:
+            cell.errors.append(str(error))
+            continue
+        cells.append(cell)
+        edits.append(QuotaEdit(cell.tenant, cell.gpu_type, milli, cell.version))
+    return cells, edits
+
+
+def attempt(request: HttpRequest, rows: list[Row], reason: str, *, dry_run: bool) -> bool:
+    """Make the edits (or rehearse them) and mark each cell; True when nothing stood against it."""
+    cells, edits = edits_of(rows)
+    illegible = any(c.errors for row in rows for c in row.cells)
+    try:
+        results = change_quotas(
+            actor_of(request), edits, reason=reason, source=PAGE, dry_run=dry_run or illegible
+        )
+    except SheetRefused as refused:
+        for index, error in refused.errors.items():
+            mark(cells[index], error)
+        return False
+    for index, result in results.items():
+        cells[index].warnings.extend(result.warnings)
+    return not illegible
+
+
+def mark(cell: Cell, error: DomainError) -> None:
+    if isinstance(error, Stale):
+        # Saving once more then means to overwrite what the reader has now seen.
+        cell.version = error.current_version
+        now = f"set it to {cell.now}" if cell.quota else "removed it"
+        cell.errors.append(
+            f"Somebody {now} meanwhile; you wrote {cell.typed}. Save again to overwrite, or "
+            "discard your changes."
+        )
+        return
+    cell.errors.extend(e.detail for e in error.errors if e.field != "reason")
+    if not error.errors:
+        cell.errors.append(error.detail)
+
+
+def sheet(request: HttpRequest, rows: list[Row], **more: Any) -> dict[str, Any]:
+    cells = [c for row in rows for c in row.cells]
+    access = access_of(request.user)
+    return {
+        "nav": "quotas",
+        "rows": rows,
+        "totals": totals(),
+        "editable": any(c.editable for c in cells),
+        "edited": sum(c.edited for c in cells),
+        "refused": any(c.errors for c in cells),
+        "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
+        **more,
+    }
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def quotas(request: HttpRequest) -> HttpResponse:
+    rows = matrix(request)
+    if request.method != "POST":
+        return render(request, "scheduling/quotas.html", sheet(request, rows))
+    reason = request.POST.get("reason", "")
+    count = sum(c.edited for row in rows for c in row.cells)
+    if count and not reason.strip():
+        attempt(request, rows, REHEARSAL, dry_run=True)
+        context = sheet(
+            request, rows, reason_error=["Say why; it is kept in the audit trail."], reason=reason
+        )
+        return render(request, "scheduling/quotas.html", context, status=422)
+    if count and not attempt(request, rows, reason, dry_run=False):
+        context = sheet(request, rows, reason=reason)
+        return render(request, "scheduling/quotas.html", context, status=422)
+    if count:
+        messages.success(
+            request, f"{count} quota{'s' if count > 1 else ''} changed.", extra_tags="good"
+        )
+        for warning in (w for row in rows for c in row.cells for w in c.warnings):
+            messages.warning(request, warning, extra_tags="wait")
+    else:
+        messages.info(request, "Nothing was edited, so nothing has changed.", extra_tags="info")
+    return redirect("quotas")
+
+
+@page_login_required
+@require_POST
+def check(request: HttpRequest) -> HttpResponse:
+    """The matrix as typed, each edit rehearsed; nothing is changed."""
+    rows = matrix(request)
+    attempt(request, rows, REHEARSAL, dry_run=True)
+    return render(request, "scheduling/_quota_matrix.html", sheet(request, rows))
+
+
+# --- one quota ------------------------------------------------------------------------------------
+def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
+    """A limit as typed; empty = no limit."""
+    if not text.strip():
+        return None
+    try:
+        return typed_milli(text)
+    except ValueError as error:
+        errors.setdefault(name, []).append(str(error))
+        return None
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
+    """Mode and limits of one quota, beside its guarantee."""
+    owner = visible_tenants(request.user).filter(name=tenant).first()
+    kind = GpuType.objects.filter(name=gpu_type).first()
+    if owner is None or kind is None:
+        raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
+    stored = Quota.objects.filter(tenant=owner, gpu_type=kind).first()
+    typed = {
+        "guaranteed": _text(stored.guaranteed_milli) if stored else "0",
+        "mode": stored.mode if stored else QuotaMode.SHARED.value,
+        "borrow_limit": _text(stored.borrow_limit_milli) if stored else "",
+        "lend_limit": _text(stored.lend_limit_milli) if stored else "",
+        "version": str(stored.version if stored else 0),
+        "reason": "",
+    }
+    errors: dict[str, list[str]] = {}
+    if request.method == "POST":
+        typed = {name: request.POST.get(name, "") for name in typed}
+        if save_quota(request, owner, kind, typed, errors):
+            return redirect("quotas")
+    context = {
+        "nav": "quotas",
+        "tenant": owner,
+        "gpu_type": kind,
+        "quota": stored,
+        "use": next(
+            (u for u in quota_uses() if (u.tenant, u.gpu_model) == (owner.name, kind.name)), None
+        ),
+        "modes": QuotaMode.choices,
+        "typed": typed,
+        "errors": errors,
+        "editable": access_of(request.user).may_administer_from_above(owner.pk),
+    }
+    return render(request, "scheduling/quota.html", context, status=422 if errors else 200)
+
+
+def _text(milli: int | None) -> str:
+    return "" if milli is None else gpus(milli).replace(",", "")
+
+
+def save_quota(
+    request: HttpRequest,
+    tenant: Tenant,
+    gpu_type: GpuType,
+    typed: dict[str, str],
+    errors: dict[str, list[str]],
+) -> bool:
+    """Change the quota as typed; False with `errors` by field ("" = none of them) otherwise."""
+    guaranteed = limit_milli(typed["guaranteed"] or "0", "guaranteed", errors) or 0
+    shared = typed["mode"] != QuotaMode.ISOLATED
+    borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
+    lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
+    version = typed["version"]
+    if not (version.isascii() and version.isdigit() and len(version) < 19):
+        errors[""] = ["The form is damaged. Load the page again."]
+    if errors:
+        return False
+    try:
+        result = change_quota(
+            actor_of(request),
+            tenant,
+            gpu_type,
+            guaranteed_milli=guaranteed,
+            mode=typed["mode"],
+            borrow_limit_milli=borrow,
+            lend_limit_milli=lend,
+            expected_version=int(version),
+            reason=typed["reason"],
+            source=PAGE,
+        )
+    except Stale as error:
+        errors[""] = [
+            "Somebody changed this quota meanwhile. Your values stand below; save again to "
+            "overwrite, or go back to see theirs."
+        ]
+        typed["version"] = str(error.current_version)
+        return False
+    except DomainError as error:
+        errors |= error.by_field or {"": [error.detail]}
+        return False
+    messages.success(
+        request, f"The quota of {tenant.name} for {gpu_type.name} is changed.", extra_tags="good"
+    )
+    for warning in result.warnings:
+        messages.warning(request, warning, extra_tags="wait")
+    return True
+
+
+# --- tenants --------------------------------------------------------------------------------------
+@page_login_required
+@require_GET
+def tenants(request: HttpRequest) -> HttpResponse:
+    visible = list(visible_tenants(request.user).annotate(members=Count("memberships")))
+    counts = dict(
+        Job.objects.filter(tenant__in=visible)
+        .exclude(state__in=list(TERMINAL))
+        .order_by()
+        .values_list("tenant_id")
+        .annotate(Count("id"))
+    )
+    uses: dict[str, list[QuotaUse]] = {}
+    for use in quota_uses():
+        uses.setdefault(use.tenant, []).append(use)
+    access = access_of(request.user)
+    rows = [
+        {
+            "tenant": t,
+            "depth": depth,
+            "members": t.members,  # type: ignore[attr-defined]
+            "jobs": counts.get(t.pk, 0),
+            "uses": [u for u in uses.get(t.name, []) if u.guaranteed or u.used],
+            "role": role_title(access, t.pk),
+        }
+        for t, depth in in_tree_order(visible)
+    ]
+    return render(request, "scheduling/tenants.html", {"nav": "tenants", "rows": rows})
+
+
+def role_title(access: Access, tenant_id: int) -> str:
+    if access.operator:
+        return "operator"
+    return (access.role_in(tenant_id) or "").replace("-", " ")
+
+
+@page_login_required
+@require_GET
+def tenant(request: HttpRequest, name: str) -> HttpResponse:
+    found = visible_tenants(request.user).filter(name=name).first()
+    if found is None:
+        raise Http404("There is no such tenant, or you have no role in it.")
+    access = access_of(request.user)
+    own_jobs = Job.objects.filter(tenant=found).select_related("tenant", "user", "cluster")
+    context = {
+        "nav": "tenants",
+        "tenant": found,
+        "role": role_title(access, found.pk),
+        "uses": [u for u in quota_uses() if u.tenant == found.name],
+        "members": members_of(found),
+        "children": visible_tenants(request.user).filter(parent=found),
+        "parent": visible_tenants(request.user).filter(pk=found.parent_id).first(),
+        "jobs": own_jobs.exclude(state__in=list(TERMINAL)).prefetch_related("pod_sets")[:20],
+        "may_administer": access.may_administer(found.pk),
+    }
+    return render(request, "scheduling/tenant.html", context)

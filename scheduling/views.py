@@ -1,0 +1,293 @@
+"""Pages about jobs: table, one job, submit form, overview."""
+
+import base64
+import binascii
+import json
+import shlex
+import uuid
+from datetime import datetime
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.html import format_html
+from django.views.decorators.http import require_GET, require_POST
+
+from scheduling import selectors
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.forms import JobForm, PodSets, show_errors
+from scheduling.models import Cluster, Job, Placement
+from scheduling.models.jobs import PlacementState
+from scheduling.selectors import visible_jobs
+from scheduling.services.jobs import cancel_job, submit_job
+from scheduling.templatetags.jobs import STATES
+from tenants.errors import DomainError, NotFound
+from tenants.models import GpuType
+from tenants.permissions import access_of
+from tenants.selectors import visible_tenants
+from tenants.web import actor_of, page_login_required
+
+JOBS_PER_PAGE = 50
+PODS_SHOWN = 200
+STATE_GROUPS = {"waiting": WAITING, "active": HOLDING, "ended": TERMINAL}
+STATE_CHOICES = [
+    ("waiting", "Waiting"),
+    ("active", "Starting or running"),
+    ("ended", "Ended"),
+    *((state.value, STATES[state][0]) for state in JobState),
+]
+
+
+# --- the table ------------------------------------------------------------------------------------
+@require_GET
+@page_login_required
+def jobs(request: HttpRequest) -> HttpResponse:
+    filters = {name: request.GET.get(name, "").strip() for name in JOB_FILTERS}
+    rows = filtered_jobs(visible_jobs(request.user), filters, actor_of(request).pk)
+    cursor = request.GET.get("after", "")
+    if cursor:
+        rows = rows.filter(after_cursor(cursor))
+    page = list(rows.order_by("-submitted_at", "-id")[: JOBS_PER_PAGE + 1])
+    context = {
+        "nav": "jobs",
+        "jobs": page[:JOBS_PER_PAGE],
+        "older": cursor_of(page[JOBS_PER_PAGE - 1]) if len(page) > JOBS_PER_PAGE else None,
+        "newest": not cursor,
+        "filters": filters,
+        "filtered": any(filters.values()),
+        "states": STATE_CHOICES,
+        "tenants": visible_tenants(request.user),
+        "gpu_types": GpuType.objects.all(),
+    }
+    template = "scheduling/_jobs_live.html" if request.htmx else "scheduling/jobs.html"  # type: ignore[attr-defined]
+    return render(request, template, context)
+
+
+JOB_FILTERS = ("q", "state", "tenant", "gpu", "user", "reason")
+
+
+def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:
+    """Apply the filters of the page; raises Http404 for a state that does not exist."""
+    if filters["q"]:
+        rows = rows.filter(name__icontains=filters["q"])
+    if filters["state"]:
+        if filters["state"] not in dict(STATE_CHOICES):
+            raise Http404(f"There is no job state “{filters['state']}”.")
+        group = STATE_GROUPS.get(filters["state"], {filters["state"]})
+        rows = rows.filter(state__in=list(group))
+    if filters["tenant"]:
+        rows = rows.filter(tenant__name=filters["tenant"])
+    if filters["reason"]:
+        rows = rows.filter(reason=filters["reason"])
+    if filters["user"] == "me":
+        rows = rows.filter(user=user_id)
+    if filters["gpu"]:
+        # The list is JSON, and SQLite cannot look into it; a quoted name is exact enough there.
+        rows = rows.filter(pod_sets__gpu_models__icontains=f'"{filters["gpu"]}"').distinct()
+    return rows
+
+
+def cursor_of(job: Job) -> str:
+    text = f"{job.submitted_at.isoformat()}|{job.pk}"
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def after_cursor(cursor: str) -> Q:
+    """Jobs older than the one the cursor names; raises Http404 for a damaged one."""
+    try:
+        at, _, key = base64.urlsafe_b64decode(cursor.encode()).decode().partition("|")
+        when, job_id = datetime.fromisoformat(at), uuid.UUID(key)
+    except (ValueError, binascii.Error, UnicodeError):
+        raise Http404("This page of jobs does not exist. Start again from the newest.") from None
+    if when.tzinfo is None:
+        raise Http404("This page of jobs does not exist. Start again from the newest.")
+    return Q(submitted_at__lt=when) | Q(submitted_at=when, id__lt=job_id)
+
+
+# --- one job --------------------------------------------------------------------------------------
+def job_or_404(request: HttpRequest, job_id: uuid.UUID) -> Job:
+    try:
+        return selectors.job_by_id(actor_of(request), job_id)
+    except NotFound:
+        raise Http404("There is no such job, or it belongs to a tenant you cannot see.") from None
+
+
+TONES = {
+    PlacementState.INTENDED: "wait",
+    PlacementState.BOUND: "busy",
+    PlacementState.RUNNING: "busy",
+    PlacementState.SUCCEEDED: "good",
+    PlacementState.FAILED: "bad",
+    PlacementState.RELEASED: "",
+}
+
+
+@require_GET
+@page_login_required
+def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    found = job_or_404(request, job_id)
+    sets = list(found.pod_sets.all())
+    placements = [] if found.state in WAITING else current_placements(found)
+    names = {s.index: s.name for s in sets}
+    shown = [
+        {
+            **{f: getattr(p, f) for f in ("ordinal", "state", "node", "devices", "nics", "milli")},
+            "message": p.message,
+            "set_name": names.get(p.pod_set, str(p.pod_set)),
+            "tone": TONES[PlacementState(p.state)],
+        }
+        for p in placements[:PODS_SHOWN]
+    ]
+    used = {p.node for p in placements}
+    leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
+    evidence = dict(found.evidence)
+    remedies = evidence.pop("remedies", [])
+    context = {
+        "nav": "jobs",
+        "job": found,
+        "state_label": STATES[found.state][0],
+        "pod_sets": sets,
+        "pod_count": sum(s.count for s in sets),
+        "placements": shown,
+        "more_placements": max(0, len(placements) - PODS_SHOWN),
+        "node_count": len(used),
+        "leaf_count": len(set(leaves)),
+        "evidence": list(evidence.items()),
+        "remedies": remedies,
+        "events": selectors.events_of(found).order_by("-id")[:100],
+        "may_cancel": found.state not in TERMINAL
+        and access_of(request.user).may_cancel(found.tenant_id, found.user_id),
+    }
+    template = "scheduling/_job_live.html" if request.htmx else "scheduling/job.html"  # type: ignore[attr-defined]
+    return render(request, template, context)
+
+
+def current_placements(found: Job) -> list[Placement]:
+    """Where the pods of the newest attempt are or were."""
+    return list(
+        selectors.placements_of(found).filter(attempt=found.attempt).order_by("pod_set", "ordinal")
+    )
+
+
+@require_POST
+@page_login_required
+def job_cancel(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    found = job_or_404(request, job_id)
+    try:
+        cancel_job(actor_of(request), found)
+    except DomainError as error:
+        messages.error(request, error.detail, extra_tags="bad")
+    else:
+        messages.success(request, f"{found.name} is cancelled.", extra_tags="good")
+    return redirect("job", job_id)
+
+
+# --- submit ---------------------------------------------------------------------------------------
+def submit_forms(request: HttpRequest, data: Any = None, sets: Any = None) -> tuple[JobForm, Any]:
+    """The two forms, empty or bound; `sets` are pod sets to show without judging them."""
+    access = access_of(request.user)
+    tenants = [t.name for t in visible_tenants(request.user) if access.may_submit(t.pk)]
+    clusters = list(Cluster.objects.filter(is_active=True).values_list("name", flat=True))
+    gpu_types = list(GpuType.objects.values_list("name", flat=True))
+    job_form = JobForm(data, tenants=tenants, clusters=clusters)
+    if sets is not None:
+        job_form = JobForm(initial=data.dict(), tenants=tenants, clusters=clusters)
+        job_form.initial |= {n: n in data for n in ("gang", "preemptible")}
+        return job_form, PodSets(initial=sets, prefix="sets", form_kwargs={"gpu_types": gpu_types})
+    return job_form, PodSets(data, prefix="sets", form_kwargs={"gpu_types": gpu_types})
+
+
+def typed_sets(data: Any) -> list[dict[str, str]]:
+    """The pod sets as typed, valid or not."""
+    total = data.get("sets-TOTAL_FORMS", "1")
+    count = min(int(total), 32) if total.isascii() and total.isdigit() else 1
+    return [
+        {
+            key.removeprefix(f"sets-{i}-"): value
+            for key, value in data.items()
+            if key.startswith(f"sets-{i}-")
+        }
+        for i in range(count)
+    ]
+
+
+def document_of(job_form: JobForm, sets: Any) -> dict[str, Any] | None:
+    """The job document, or None when a field is wrong by itself."""
+    if not (job_form.is_valid() & sets.is_valid()):
+        return None
+    return {**job_form.document(), "pod_sets": [form.document() for form in sets.forms]}
+
+
+def curl_of(request: HttpRequest, document: dict[str, Any]) -> str:
+    body = json.dumps(document, indent=2, ensure_ascii=False)
+    return (
+        f"curl -X POST {request.build_absolute_uri('/api/v1/jobs')} \\\n"
+        '  -H "Authorization: Bearer $KANT_TOKEN" \\\n'
+        "  -H 'Content-Type: application/json' \\\n"
+        f"  -d {shlex.quote(body)}"
+    )
+
+
+def with_marks(job_form: JobForm, sets: Any) -> dict[str, Any]:
+    for form in (job_form, *sets.forms):
+        if form.is_bound:
+            form.mark_errors()
+    return {"nav": "jobs", "form": job_form, "sets": sets}
+
+
+@page_login_required
+def job_new(request: HttpRequest) -> HttpResponse:
+    if not any_tenant_to_submit_to(request):
+        return render(request, "scheduling/job_new_none.html", {"nav": "jobs"})
+    if request.method != "POST":
+        job_form, sets = submit_forms(request)
+        return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
+    if "add" in request.POST or "remove" in request.POST:
+        typed = typed_sets(request.POST)
+        if "add" in request.POST:
+            typed.append({"name": f"set-{len(typed)}", "count": "1", "gpus": "1"})
+        elif len(typed) > 1 and (index := request.POST["remove"]).isdigit():
+            typed = [one for i, one in enumerate(typed) if i != int(index)]
+        job_form, sets = submit_forms(request, request.POST, typed)
+        return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
+    job_form, sets = submit_forms(request, request.POST)
+    document = document_of(job_form, sets)
+    if document is not None:
+        try:
+            created = submit_job(actor_of(request), document)
+        except DomainError as error:
+            show_errors(error, job_form, sets)
+        else:
+            messages.success(request, f"{created.name} is submitted.", extra_tags="good")
+            return redirect("job", created.pk)
+    return render(request, "scheduling/job_new.html", with_marks(job_form, sets), status=422)
+
+
+def any_tenant_to_submit_to(request: HttpRequest) -> bool:
+    access = access_of(request.user)
+    return any(access.may_submit(t.pk) for t in visible_tenants(request.user))
+
+
+@require_POST
+@page_login_required
+def job_preview(request: HttpRequest) -> HttpResponse:
+    """What the form says so far: would it be accepted, and the same as a REST call."""
+    job_form, sets = submit_forms(request, request.POST)
+    document = document_of(job_form, sets)
+    context: dict[str, Any] = {}
+    if document is not None:
+        context["curl"] = curl_of(request, document)
+        try:
+            context["rehearsed"] = submit_job(actor_of(request), document, dry_run=True)
+        except DomainError as error:
+            context["problems"] = [e.detail for e in error.errors] or [error.detail]
+    else:
+        context["problems"] = [
+            format_html("{}: {}", form.fields[name].label if name in form.fields else "Form", text)
+            for form in (job_form, *sets.forms)
+            for name, texts in form.errors.items()
+            for text in texts
+        ]
+    return render(request, "scheduling/_job_preview.html", context)

@@ -1,0 +1,30 @@
+// The matrix under the fingers: Enter and the arrows move down and up, like in a sheet.
+(() => {
+  const STEP = { Enter: 1, ArrowDown: 1, ArrowUp: -1 };
+
+  document.addEventListener("keydown", (event) => {
+    const step = STEP[event.key];
+    if (!step || !event.target.matches(".matrix input")) return;
+    event.preventDefault();
+    const column = event.target.closest("td").cellIndex;
+    let row = event.target.closest("tr");
+    do row = step > 0 ? row.nextElementSibling : row.previousElementSibling;
+    while (row && !row.cells[column].querySelector("input"));
+    const next = row?.cells[column].querySelector("input:not([type=hidden])");
+    if (next) {
+      next.focus();
+      next.select();
+    } else {
+      event.target.blur();
+      event.target.focus();
+    }
+  });
+
+  // Edits that are not saved are not lost by a careless click.
+  let saving = false;
+  document.addEventListener("submit", () => { saving = true; });
+  addEventListener("beforeunload", (event) => {
+    const edited = [...document.querySelectorAll(".matrix input")].some((i) => i.value !== i.defaultValue);
+    if (!saving && edited) event.preventDefault();
+  });
+})();
