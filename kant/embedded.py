@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from celery import Celery
 from celery.beat import EmbeddedService
@@ -24,38 +25,46 @@ class Background:
     """Scheduler, worker and beat as threads: the same tasks, queues and schedule as elsewhere."""
 
     def __init__(self, app: Celery, folder: Path) -> None:
-        app.loader.import_default_modules()
-        common = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True}
-        self._workers = [
-            WorkController(
-                app=app, hostname="sched@embedded", pool="solo", queues="sched", **common
-            ),
-            WorkController(
-                app=app,
-                hostname="work@embedded",
-                pool="threads",
-                concurrency=2,
-                queues="work",
-                **common,
-            ),
-        ]
-        self._threads = [
-            threading.Thread(target=worker.start, name=worker.hostname, daemon=True)
-            for worker in self._workers
-        ]
+        self._app = app
+        self._workers: list[WorkController] = []
+        self._threads: list[threading.Thread] = []
         self._beat = EmbeddedService(app, thread=True, schedule_filename=str(folder / "beat"))
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._app.loader.import_default_modules()
+        self._start_worker("sched", pool="solo")
+        self._start_worker("work", pool="threads", concurrency=2)
         self._beat.start()
 
     def stop(self) -> None:
-        self._beat.stop()
+        if self._workers:
+            self._beat.stop()
         for worker in self._workers:
             worker.stop()
         for thread in self._threads:
             thread.join(timeout=STOP_WITHIN_S)
+
+    def _start_worker(self, queue: str, **options: Any) -> None:
+        """Start a worker and wait until it listens: Celery keeps the choice of queues on the
+        application, so a second worker must not be made before the first has read it."""
+        worker = WorkController(
+            app=self._app,
+            hostname=f"{queue}@embedded",
+            queues=queue,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            **options,
+        )
+        thread = threading.Thread(target=worker.start, name=f"worker-{queue}", daemon=True)
+        self._workers.append(worker)
+        self._threads.append(thread)
+        thread.start()
+        deadline = time.monotonic() + READY_WITHIN_S
+        while getattr(worker.consumer, "task_consumer", None) is None:
+            if time.monotonic() > deadline or not thread.is_alive():
+                raise RuntimeError(f"the worker of queue {queue} did not start")
+            time.sleep(0.01)
 
 
 class ClusterProcess:

@@ -121,7 +121,7 @@ CACHES = {
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
 }
-CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL or "memory://")
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL or "memory://localhost/")
 # The in-memory transport polls once a second unless told otherwise: a doorbell would be slow.
 CELERY_BROKER_TRANSPORT_OPTIONS = (
     {"polling_interval": 0.01} if CELERY_BROKER_URL.startswith("memory:") else {}

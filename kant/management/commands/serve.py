@@ -1,6 +1,7 @@
 """`manage.py serve`: all of Kant in one process, on loopback, with its own cluster beside it."""
 
 import os
+import signal
 import socket
 import tempfile
 from argparse import ArgumentParser
@@ -68,6 +69,8 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _serve(self, listener: socket.socket) -> None:
+        # uvicorn ends politely and then raises the signal again: let it unwind, not kill.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         config = uvicorn.Config(
             "kant.asgi:application", lifespan="off", log_level="warning", access_log=False
         )
