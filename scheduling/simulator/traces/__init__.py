@@ -1,0 +1,11 @@
+"""Readers of recorded job traces: lines of text in, `TraceJob` values out, strict about every row.
+
+A wrong row is named by line and column. `jobs_of` chooses the reader by the header; `arrivals`
+makes jobs of the engine out of them. The format of Kant's own traces is in docs/traces.md.
+"""
+
+from scheduling.simulator.traces.jobs import TraceJob, arrivals
+from scheduling.simulator.traces.registry import FORMATS, jobs_of
+from scheduling.simulator.traces.table import BadRows, TraceFormatError
+
+__all__ = ["FORMATS", "BadRows", "TraceFormatError", "TraceJob", "arrivals", "jobs_of"]

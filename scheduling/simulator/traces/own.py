@@ -1,0 +1,81 @@
+"""Kant's own trace formats, CSV and JSON lines (docs/traces.md).
+
+Columns or keys: id, submitted_at, duration_s, gpus (of a pod), pods; optional: tenant, gpu_model,
+declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON).
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from scheduling.engine.states import TERMINAL, JobState
+from scheduling.engine.types import JobKind
+from scheduling.simulator.traces.jobs import TraceJob
+from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each, table
+
+REQUIRED = ("id", "submitted_at", "duration_s", "gpus", "pods")
+KNOWN = (*REQUIRED, "tenant", "gpu_model", "declared_s", "priority", "kind", "ends", "after")
+KINDS = {k.value.upper(): k for k in JobKind}
+ENDS = {s.value: s for s in sorted(TERMINAL)}
+
+
+def own_csv(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
+    """A CSV with a header of the columns above."""
+    return each(table(lines, REQUIRED), _read, bad)
+
+
+def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
+    """One JSON object a line with the keys above."""
+
+    def rows() -> Iterator[Row]:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield Row(number, _flat(number, json.loads(line)))
+            except TraceFormatError as error:
+                bad.met(error)
+            except ValueError as error:
+                bad.met(TraceFormatError(f"line {number}: is not JSON ({error})"))
+
+    return each(rows(), _read, bad)
+
+
+def _flat(number: int, document: Any) -> dict[str, str]:
+    if not isinstance(document, dict):
+        raise TraceFormatError(f"line {number}: is no JSON object")
+    unknown = [k for k in document if k not in KNOWN]
+    if unknown:
+        raise TraceFormatError(
+            f"line {number}, key {unknown[0]}: is unknown; known are {', '.join(KNOWN)}"
+        )
+    flat = {}
+    for key, value in document.items():
+        if key == "after" and isinstance(value, list):
+            value = " ".join(map(str, value))
+        if isinstance(value, dict | list | bool):
+            raise TraceFormatError(f"line {number}, key {key}: must be a text or a number")
+        flat[key] = "" if value is None else str(value)
+    return flat
+
+
+def _read(row: Row) -> TraceJob:
+    pods = row.whole("pods", least=1)
+    gpus = row.number("gpus", least=0.001)
+    if gpus != int(gpus) and (gpus > 1 or pods > 1):
+        raise row.wrong("gpus", "a whole number of GPUs a pod, or a fraction below 1 of one pod")
+    declared = row.number("declared_s", default=0.0)
+    return TraceJob(
+        id=row.text("id"),
+        submitted_at=row.number("submitted_at"),
+        duration_s=row.number("duration_s"),
+        gpus=gpus * pods,
+        pods=pods,
+        tenant=row.text("tenant", ""),
+        gpu_model=row.text("gpu_model", ""),
+        declared_s=declared or None,
+        priority=int(row.number("priority", least=-1000, default=0)),
+        kind=row.choice("kind", KINDS) if row.values.get("kind") else JobKind.TRAINING,
+        ends=row.choice("ends", ENDS) if row.values.get("ends") else JobState.SUCCEEDED,
+        after=tuple(row.text("after", "").split()),
+    )

@@ -1,0 +1,58 @@
+"""All formats by name, and the choice of one by the first line of a file."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from scheduling.simulator.traces import own, published
+from scheduling.simulator.traces.jobs import TraceJob
+from scheduling.simulator.traces.table import BadRows, TraceFormatError
+
+Reader = Callable[[Iterable[str], BadRows], Iterator[TraceJob]]
+
+FORMATS: dict[str, Reader] = {
+    "itp": published.itp,
+    "helios": published.helios,
+    "philly": published.philly,
+    "acme": published.acme,
+    "swf": published.swf,
+    "kant-csv": own.own_csv,
+    "kant-jsonl": own.own_jsonl,
+}
+_COLUMNS = {
+    "itp": published.ITP_COLUMNS,
+    "helios": published.HELIOS_COLUMNS,
+    "philly": published.PHILLY_COLUMNS,
+    "acme": published.ACME_COLUMNS,
+    "kant-csv": own.REQUIRED,
+}
+
+
+def jobs_of(lines: Iterable[str], bad: BadRows, format_name: str = "") -> Iterator[TraceJob]:
+    """The jobs of a trace; the format is recognised by its first line unless it is named.
+
+    Raises TraceFormatError for an empty trace, an unknown format, or a wrong row that `bad` does
+    not skip (lazily, when the row is reached).
+    """
+    rest = iter(lines)
+    first = next(rest, None)
+    if first is None or not first.strip():
+        raise TraceFormatError("line 1: the trace is empty")
+    name = format_name or _recognised(first)
+    if name not in FORMATS:
+        raise TraceFormatError(f"{name!r} is no trace format; known are {', '.join(FORMATS)}")
+    return FORMATS[name](chain([first], rest), bad)
+
+
+def _recognised(first: str) -> str:
+    if first.lstrip().startswith("{"):
+        return "kant-jsonl"
+    header = {c.strip() for c in first.split(",")}
+    for name, columns in _COLUMNS.items():
+        if header.issuperset(columns):
+            return name
+    if first.startswith(";") or len(first.split()) == len(published.SWF_FIELDS):
+        return "swf"
+    raise TraceFormatError(
+        f"line 1: no known trace begins like this ({first.strip()[:80]!r}); known formats are "
+        f"{', '.join(FORMATS)}"
+    )

@@ -1,0 +1,125 @@
+"""Strict reading of rows: every conversion that fails says line, column and what is allowed."""
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TypeVar
+
+T = TypeVar("T")
+
+DATE_FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S%z")
+
+
+class TraceFormatError(ValueError):
+    """A trace or a row of it that cannot be read; says where and what was expected."""
+
+
+@dataclass(slots=True)
+class BadRows:
+    """What to do with wrong rows: `skip` counts them and keeps the first few messages."""
+
+    skip: bool = False
+    count: int = 0
+    first: list[str] = field(default_factory=list)
+
+    def met(self, error: TraceFormatError) -> None:
+        if not self.skip:
+            raise error
+        self.count += 1
+        if len(self.first) < 5:
+            self.first.append(str(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a table by column names."""
+
+    line: int
+    values: Mapping[str, str]
+
+    def wrong(self, column: str, expected: str) -> TraceFormatError:
+        found = self.values.get(column)
+        what = "is missing" if found is None else f"is {found!r}"
+        return TraceFormatError(f"line {self.line}, column {column}: {what}, expected {expected}")
+
+    def text(self, column: str, default: str | None = None) -> str:
+        value = (self.values.get(column) or "").strip()
+        if value:
+            return value
+        if default is None:
+            raise self.wrong(column, "a text")
+        return default
+
+    def number(
+        self,
+        column: str,
+        *,
+        least: float = 0.0,
+        default: float | None = None,
+        expected: str = "",
+    ) -> float:
+        """A finite number of at least `least`; `default` for an empty field."""
+        text = (self.values.get(column) or "").strip()
+        if not text and default is not None:
+            return default
+        try:
+            value = float(text)
+        except ValueError:
+            raise self.wrong(column, expected or f"a number from {least:g}") from None
+        if not math.isfinite(value) or value < least:
+            raise self.wrong(column, expected or f"a number from {least:g}")
+        return value
+
+    def whole(self, column: str, *, least: int = 0, default: int | None = None) -> int:
+        value = self.number(column, least=least, default=default)
+        if value != int(value):
+            raise self.wrong(column, "a whole number")
+        return int(value)
+
+    def instant(self, column: str) -> float:
+        """Seconds since the epoch of a date and time (UTC where no zone stands), or a number."""
+        text = self.text(column)
+        for form in DATE_FORMATS:
+            try:
+                at = datetime.strptime(text, form)
+            except ValueError:
+                continue
+            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        return self.number(column, expected="a time like 2020-04-01 00:00:00, or seconds")
+
+    def choice(self, column: str, allowed: Mapping[str, T]) -> T:
+        value = self.text(column)
+        found = allowed.get(value.upper())
+        if found is None:
+            raise self.wrong(column, f"one of {', '.join(sorted(allowed))}")
+        return found
+
+
+def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
+    """Rows of a CSV with a header line that has at least the required columns."""
+    rows = csv.reader(lines)
+    header = [c.strip() for c in next(rows, [])]
+    missing = [c for c in required if c not in header]
+    if missing:
+        found = ", ".join(header) or "none"
+        raise TraceFormatError(f"line 1: column {missing[0]} is missing (the header has: {found})")
+    if len(set(header)) != len(header):
+        raise TraceFormatError("line 1: a column name stands twice")
+    for cells in rows:
+        if cells:
+            # A short row lacks its last columns; reading one of them names it.
+            yield Row(rows.line_num, dict(zip(header, cells, strict=False)))
+
+
+def each(rows: Iterable[Row], read: Callable[[Row], T | None], bad: BadRows) -> Iterator[T]:
+    """Convert rows; a wrong one stops the reading or is counted, as `bad` says."""
+    for row in rows:
+        try:
+            value = read(row)
+        except TraceFormatError as error:
+            bad.met(error)
+            continue
+        if value is not None:
+            yield value

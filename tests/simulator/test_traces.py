@@ -1,0 +1,125 @@
+"""Trace readers: real files, every format, and what each says of a wrong row."""
+
+import lzma
+
+import pytest
+from django.conf import settings
+
+from scheduling.engine.states import JobState
+from scheduling.engine.types import JobKind
+from scheduling.simulator.traces import BadRows, TraceFormatError, TraceJob, arrivals, jobs_of
+from scheduling.simulator.traces.jobs import pod_sets
+from tests.requirements import missing
+
+HELIOS = "job_id,user,vc,jobname,gpu_num,cpu_num,node_num,state,submit_time,duration\n"
+PHILLY = "jobid,vc,status,submitted_time,run_time,gpus\n"
+ACME = "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,duration\n"
+SWF = "; Version: 2\n1 0 5 100 4 -1 -1 8 3600 -1 1 3 2 -1 1 -1 -1 -1\n"
+OWN = "id,submitted_at,duration_s,gpus,pods,tenant,kind,after\n"
+
+
+def read(text, **more):
+    return list(jobs_of(text.splitlines(keepends=True), BadRows(), **more))
+
+
+def test_a_real_itp_trace():
+    path = settings.KANT_TRACES / "itp" / "cluster02.csv.xz"
+    if not path.exists():
+        missing(str(path), "fetch the public traces and set KANT_TRACES")
+    with lzma.open(path, "rt") as lines:
+        jobs = list(jobs_of(lines, BadRows()))
+    assert len(jobs) == 5778
+    assert jobs[0] == TraceJob("f60b9881-76f3-6fc7-d009-6b2a00419afc", 5010, 1265, 1)
+    made = list(arrivals(jobs, gpu_model="V100", per_node=8))
+    assert made[0].submitted_at == 0
+    assert sum(a.job.gpu_milli for a in made) == sum(j.gpus for j in jobs) * 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "job"),
+    [
+        (
+            HELIOS + "7,u1,vcA,x,16,32,2,FAILED,2020-04-01 00:01:40,60\n",
+            TraceJob("7", 1585699300, 60, 16, tenant="vcA", ends=JobState.FAILED),
+        ),
+        (
+            PHILLY + "a1,vc1,Pass,2017-10-03 00:00:00,90,2\n",
+            TraceJob("a1", 1506988800, 90, 2, tenant="vc1"),
+        ),
+        (
+            ACME + "k1,u,8,64,1024,Pretrain,CANCELLED,2023-05-01 00:00:00+08:00,5\n",
+            TraceJob("k1", 1682870400, 5, 64, tenant="pretrain", ends=JobState.CANCELLED),
+        ),
+        (SWF, TraceJob("1", 0, 100, 8, tenant="group-2", declared_s=3600)),
+        (
+            OWN + "x,1.5,10,8,4,vision,inference,a b\n",
+            TraceJob(
+                "x", 1.5, 10, 32, pods=4, tenant="vision", kind=JobKind.INFERENCE, after=("a", "b")
+            ),
+        ),
+        (
+            '{"id": "x", "submitted_at": 0, "duration_s": 5, "gpus": 0.5, "pods": 1, '
+            '"ends": "FAILED", "after": ["a"]}\n',
+            TraceJob("x", 0, 5, 0.5, pods=1, ends=JobState.FAILED, after=("a",)),
+        ),
+    ],
+    ids=["helios", "philly", "acme", "swf", "kant-csv", "kant-jsonl"],
+)
+def test_each_format_is_recognised_and_read(text, job):
+    assert read(text) == [job]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("", "line 1: the trace is empty"),
+        ("a,b,c\n1,2,3\n", "line 1: no known trace begins like this"),
+        ("job_id,submission_time,duration,num_gpu\nx,1,2\n", "line 2, column num_gpu: is missing"),
+        ("job_id,submission_time,duration,num_gpu\nx,1,-2,1\n", "line 2, column duration: is '-2'"),
+        ("job_id,submission_time,duration,num_gpu\nx,1,nan,1\n", "line 2, column duration"),
+        ("job_id,submission_time,duration,num_gpu\nx,1,1,1.5\n", "column num_gpu: is '1.5'"),
+        (HELIOS + "7,u,v,x,1,1,1,ODD,2020-04-01 00:00:00,1\n", "column state: is 'ODD'"),
+        (HELIOS + "7,u,v,x,1,1,1,FAILED,yesterday,1\n", "column submit_time: is 'yesterday'"),
+        (SWF + "1 2 3\n", "line 3: has 3 fields"),
+        (OWN + "x,0,1,1.5,1,,,\n", "column gpus: is '1.5'"),
+        (OWN + "x,0,1,1,0,,,\n", "column pods: is '0'"),
+        ('{"id": 1, "speed": 2}\n', "key speed: is unknown"),
+        ('{"id": \n', "line 1: is not JSON"),
+        ("{}\n[1]\n", "line 1, column"),
+    ],
+)
+def test_a_wrong_row_is_named(text, error):
+    with pytest.raises(TraceFormatError, match=error.replace("(", r"\(")):
+        read(text)
+
+
+def test_an_unknown_format_name():
+    with pytest.raises(TraceFormatError, match="'slurm' is no trace format; known are itp"):
+        read("x\n", format_name="slurm")
+
+
+def test_wrong_rows_are_counted_where_asked():
+    bad = BadRows(skip=True)
+    text = "job_id,submission_time,duration,num_gpu\na,1,1,1\nb,x,1,1\nc,2,1,1\n"
+    jobs = list(jobs_of(text.splitlines(keepends=True), bad))
+    assert [j.id for j in jobs] == ["a", "c"]
+    assert bad.count == 1
+    assert "line 3, column submission_time" in bad.first[0]
+
+
+def test_jobs_without_gpus_are_left_out():
+    assert read("job_id,submission_time,duration,num_gpu\na,1,1,0\n") == []
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pods", "sets"),
+    [
+        (0.25, None, [(1, 1, 250)]),
+        (4, None, [(1, 4, 1000)]),
+        (20, None, [(2, 8, 1000), (1, 4, 1000)]),
+        (12, 3, [(3, 4, 1000)]),
+    ],
+)
+def test_pods_of_a_recorded_job(gpus, pods, sets):
+    made = pod_sets(TraceJob("x", 0, 1, gpus, pods=pods), "V100", 8)
+    assert [(s.count, s.gpus, s.gpu_milli) for s in made] == sets
