@@ -112,7 +112,8 @@ SWF_ENDS = {0: JobState.FAILED, 1: JobState.SUCCEEDED, 5: JobState.CANCELLED}
 def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
     """Standard Workload Format (Feitelson): 18 fields, -1 = unknown; processors count as GPUs.
 
-    The group is the tenant. Partial executions (status 2-4) and jobs of unknown run time or size are left out, as the format asks.
+    The group is the tenant. Partial executions (status 2-4) and jobs of unknown run time or size
+    are left out, as the format asks.
     """
 
     def rows() -> Iterator[Row]:
