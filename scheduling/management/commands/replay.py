@@ -1,0 +1,111 @@
+"""`manage.py replay FILE`: the jobs of a recorded trace through a running Kant."""
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from tqdm import tqdm
+
+from scheduling.replay import Replay, ReplayError, Report, read_trace, run
+from tenants.models import User
+from tenants.services.tokens import create_token, revoke_token
+
+
+class Command(BaseCommand):
+    help = "Submit the jobs of a trace over REST, wait for their end, print metrics and outcomes."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("file", type=Path, help="CSV (also .xz): submission_time, duration, …")
+        parser.add_argument("--speed", type=float, default=600.0, help="trace seconds per second")
+        parser.add_argument("--limit", type=int, default=500, help="jobs taken from the trace")
+        parser.add_argument("--tenants", type=int, default=15, help="who the jobs are dealt to")
+        parser.add_argument("--url", default="http://127.0.0.1:8000", help="where Kant runs")
+        parser.add_argument("--token", default="", help="an operator's API token")
+        parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+    def handle(self, *_: Any, **given: Any) -> None:
+        for name in ("speed", "limit", "tenants"):
+            if given[name] <= 0:
+                raise CommandError(f"--{name} must be greater than 0")
+        own = None if given["token"] else self._own_token()
+        token = given["token"] or own.secret
+        bar = tqdm(total=given["limit"], unit="job", disable=None)
+
+        def progress(submitted: int, over: int) -> None:
+            bar.set_postfix(submitted=submitted)
+            bar.update(over - bar.n)
+
+        try:
+            jobs = read_trace(given["file"], given["limit"])
+            bar.total = len(jobs)
+            replay = Replay(given["url"], token, jobs, given["tenants"], given["speed"])
+            report = run(replay, progress)
+        except ReplayError as error:
+            raise CommandError(str(error)) from error
+        finally:
+            bar.close()
+            if own is not None:
+                revoke_token(own.token.user, own.token.pk)
+        if given["json"]:
+            self.stdout.write(json.dumps(document(report), indent=2))
+        else:
+            self._print(report)
+        if report.double_holdings:
+            raise CommandError(f"{len(report.double_holdings)} devices were held twice")
+
+    def _own_token(self) -> Any:
+        """On the machine of the embedded mode no token needs to be made by hand."""
+        operator = User.objects.filter(is_operator=True, is_active=True).order_by("id").first()
+        if not settings.EMBEDDED or operator is None:
+            raise CommandError("give an operator's API token with --token")
+        return create_token(operator, "replay")
+
+    def _print(self, report: Report) -> None:
+        write, metrics = self.stdout.write, report.metrics
+        write(f"\n{report.submitted} jobs in {report.seconds:.0f} s:")
+        for state, count in sorted(report.states.items()):
+            write(f"  {state:12} {count}")
+        for job in report.jobs:
+            if job["state"] != "SUCCEEDED":
+                write(f"  {job['name']} {job['state']}: {job['reason']} {job['message']}")
+        write(f"GAR now {percent(metrics['gar'])}, SOR {percent(metrics['sor'])}, "
+              f"GFR now {percent(metrics['gfr'])}")  # fmt: skip
+        write("JWTD (waiting time, s)   jobs     mean      p50      p90      p99")
+        for row in metrics["jwtd"]:
+            values = "".join(f"{seconds(row[k]):>9}" for k in ("mean_s", "p50_s", "p90_s", "p99_s"))
+            write(f"  {row['size']:>10} GPUs {row['jobs']:>10}{values}")
+        write("JTTED (1.0 is ideal)     jobs    nodes   groups")
+        for row in metrics["jtted"]:
+            write(
+                f"  {row['size']:>10} GPUs {row['jobs']:>10}"
+                f"{row['node_deviation']:>9.3f}{row['group_deviation']:>9.3f}"
+            )
+        if report.double_holdings is None:
+            write("Devices held twice: not known, the cluster keeps no record of its own")
+        else:
+            write(f"Devices held twice (the cluster's own record): {len(report.double_holdings)}")
+
+
+def document(report: Report) -> dict[str, Any]:
+    """The report for `--json`."""
+    fields = ("id", "name", "tenant", "state", "reason", "message", "gpus", "attempt")
+    times = ("submitted_at", "bound_at", "running_at", "ended_at")
+    return {
+        "submitted": report.submitted,
+        "seconds": round(report.seconds, 1),
+        "states": report.states,
+        "metrics": report.metrics,
+        "double_holdings": report.double_holdings,
+        "jobs": [{name: job[name] for name in (*fields, *times)} for job in report.jobs],
+    }
+
+
+def percent(value: float | None) -> str:
+    return "—" if value is None else f"{100 * value:.1f} %"
+
+
+def seconds(value: float | None) -> str:
+    return "—" if value is None else f"{value:.2f}"

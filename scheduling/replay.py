@@ -1,0 +1,245 @@
+"""Replay a recorded trace against a running Kant, over REST like any client."""
+
+import asyncio
+import csv
+import lzma
+import math
+import secrets
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+import aiohttp
+import yaml
+
+from scheduling.engine.states import TERMINAL
+
+GPUS_PER_POD = 8  # a larger job becomes a gang of such pods
+CONNECTIONS = 32
+TRIES = 6
+POLL_S = 1.0
+PAGE = 500
+
+
+class ReplayError(Exception):
+    """One line: what is wrong, and what helps."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceJob:
+    """A recorded job: seconds since the first one, seconds it ran, GPUs."""
+
+    arrives_s: float
+    duration_s: float
+    gpus: int
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a replay. `double_holdings` is the embedded cluster's own record; None when
+    the cluster is not an embedded one."""
+
+    submitted: int
+    seconds: float
+    states: dict[str, int] = field(default_factory=dict)
+    jobs: list[dict[str, Any]] = field(default_factory=list)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    double_holdings: list[Any] | None = None
+
+
+def read_trace(path: Path, limit: int) -> list[TraceJob]:
+    """The first jobs of a trace with the columns submission_time, duration and num_gpu."""
+    opener: Callable[..., TextIO] = lzma.open if path.suffix == ".xz" else open  # type: ignore[assignment]
+    jobs: list[tuple[float, float, int]] = []
+    try:
+        with opener(path, "rt", newline="") as file:
+            for number, row in enumerate(csv.DictReader(file), start=2):
+                if len(jobs) == limit:
+                    break
+                try:
+                    at, ran = float(row["submission_time"]), float(row["duration"])
+                    gpus = int(row["num_gpu"])
+                except (KeyError, TypeError, ValueError) as error:
+                    raise ReplayError(f"{path}, line {number}: {error!r} cannot be read") from error
+                if not (math.isfinite(at) and ran >= 0 and math.isfinite(ran) and gpus > 0):
+                    raise ReplayError(f"{path}, line {number}: {row} is not a job")
+                jobs.append((at, ran, gpus))
+    except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise ReplayError(f"cannot read {path}: {error}") from error
+    if not jobs:
+        raise ReplayError(f"{path} has no jobs")
+    jobs.sort(key=lambda job: job[0])
+    first = jobs[0][0]
+    return [TraceJob(at - first, ran, gpus) for at, ran, gpus in jobs]
+
+
+def job_document(job: TraceJob, name: str, tenant: str, speed: float) -> dict[str, Any]:
+    """The job as it is submitted; the embedded kubelet runs it for its compressed duration."""
+    pods = math.ceil(job.gpus / GPUS_PER_POD)
+    seconds = job.duration_s / speed
+    return {
+        "name": name,
+        "tenant": tenant,
+        "declared_s": max(1, math.ceil(seconds)),
+        "count": pods,
+        "gpus": job.gpus if pods == 1 else GPUS_PER_POD,
+        "annotations": {"sim.kant.io/run-seconds": f"{seconds:.3f}"},
+    }
+
+
+class Replay:
+    """One replay: its own tenants below “replay”, its jobs marked by a name of their own."""
+
+    def __init__(self, url: str, token: str, jobs: list[TraceJob], tenants: int, speed: float):
+        self.url = url.rstrip("/") + "/api/v1"
+        self.headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+        self.jobs = jobs
+        self.speed = speed
+        self.run_id = secrets.token_hex(4)
+        self.tenants = [f"replay-{i + 1:02}" for i in range(tenants)]
+        self.http: aiohttp.ClientSession = None  # type: ignore[assignment]
+
+    async def run(self, progress: Callable[[int, int], None]) -> Report:
+        """Submit everything at its time, wait for the end. `progress(submitted, over)`."""
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+        timeout = aiohttp.ClientTimeout(total=60)
+        async with aiohttp.ClientSession(
+            connector=connector, timeout=timeout, headers=self.headers
+        ) as self.http:
+            started = time.monotonic()
+            await self._prepare_tenants()
+            submitting = asyncio.gather(*map(self._submit, range(len(self.jobs))))
+            rows = await self._follow(submitting, progress)
+            seconds = time.monotonic() - started
+            report = Report(len(self.jobs), seconds, jobs=rows)
+            report.states = dict(Counter(row["state"] for row in rows))
+            window = f"{math.ceil(seconds) + 1}s"
+            report.metrics = await self._call("GET", "/metrics", params={"window": window})
+            report.double_holdings = await self._audit()
+            return report
+
+    # --- tenants ----------------------------------------------------------------------------------
+    async def _prepare_tenants(self) -> None:
+        """Tenants of equal rights who may borrow from each other all there is."""
+        await self._ensure_tenant("replay", None)
+        for name in self.tenants:
+            await self._ensure_tenant(name, "replay")
+        capacity: Counter[str] = Counter()
+        for cluster in (await self._call("GET", "/clusters", params={"limit": PAGE}))["items"]:
+            if cluster["is_active"]:
+                for node in await self._all(f"/clusters/{cluster['name']}/nodes", {}):
+                    if node["gpus"]:
+                        capacity[node["gpu_type"]] += node["gpus"]
+        for model, gpus in capacity.items():
+            await self._ensure_quota("replay", model, gpus)
+            for name in self.tenants:
+                await self._ensure_quota(name, model, gpus // len(self.tenants))
+
+    async def _ensure_tenant(self, name: str, parent: str | None) -> None:
+        body = {"name": name, "title": name.capitalize(), "parent": parent}
+        await self._call("POST", "/tenants", body, ok=(201, 409))
+
+    async def _ensure_quota(self, tenant: str, model: str, gpus: int) -> None:
+        body = {"guaranteed": gpus, "mode": "shared", "reason": "Replay of a trace"}
+        await self._call(
+            "PUT",
+            f"/quotas/{tenant}/{model}",
+            body,
+            ok=(200, 201, 412),
+            params={"overcommit": "true"},
+            headers={"If-None-Match": "*"},
+        )
+
+    # --- jobs -------------------------------------------------------------------------------------
+    async def _submit(self, index: int) -> None:
+        job = self.jobs[index]
+        await asyncio.sleep(job.arrives_s / self.speed)
+        name = f"replay-{self.run_id}-{index:05}"
+        tenant = self.tenants[index % len(self.tenants)]
+        body = job_document(job, name, tenant, self.speed)
+        await self._call("POST", "/jobs", body, ok=(201,), headers={"Idempotency-Key": name})
+
+    async def _follow(
+        self, submitting: "asyncio.Future[list[None]]", progress: Callable[[int, int], None]
+    ) -> list[dict[str, Any]]:
+        """Poll until every job is in a terminal state; returns all jobs."""
+        try:
+            while True:
+                await asyncio.sleep(POLL_S)
+                if submitting.done():
+                    submitting.result()  # a refused job ends the replay with its reason
+                rows = await self._all("/jobs", {"q": f"replay-{self.run_id}"})
+                over = sum(row["state"] in TERMINAL for row in rows)
+                progress(len(rows), over)
+                if submitting.done() and over == len(self.jobs):
+                    return rows
+        finally:
+            submitting.cancel()
+
+    async def _all(self, path: str, params: dict[str, Any]) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        page = await self._call("GET", path, params={**params, "limit": PAGE})
+        while True:
+            rows += page["items"]
+            if not page["next"]:
+                return rows
+            page = await self._call("GET", page["next"])
+
+    # --- the cluster's own record -----------------------------------------------------------------
+    async def _audit(self) -> list[Any] | None:
+        clusters = (await self._call("GET", "/clusters", params={"limit": PAGE}))["items"]
+        found: list[Any] | None = None
+        for cluster in clusters:
+            path = (cluster.get("access") or {}).get("kubeconfig")
+            if not cluster["is_active"] or not path or not Path(path).exists():
+                continue
+            server, headers = _server_of(Path(path))
+            async with aiohttp.ClientSession(headers=headers) as http:
+                reply = await http.get(f"{server}/sim/audit")
+                if reply.status == 200:
+                    found = (found or []) + (await reply.json())["double_holdings"]
+        return found
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        ok: tuple[int, ...] = (200,),
+        params: dict[str, Any] | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> Any:
+        """One request; an answer that promises to change with time is awaited."""
+        address = path if path.startswith("http") else self.url + path
+        for attempt in range(TRIES):
+            try:
+                async with self.http.request(
+                    method, address, json=body, params=params, headers=headers
+                ) as reply:
+                    if reply.status in ok:
+                        return await reply.json()
+                    if reply.status not in (429, 502, 503, 504):
+                        text = (await reply.text())[:500]
+                        raise ReplayError(f"{method} {address}: {reply.status} {text}")
+                    problem = str(reply.status)
+            except (aiohttp.ClientConnectionError, TimeoutError) as error:
+                problem = str(error) or type(error).__name__
+            await asyncio.sleep(0.2 * 2**attempt)
+        raise ReplayError(f"{method} {address}: {problem}; is Kant running there?")
+
+
+def _server_of(kubeconfig: Path) -> tuple[str, dict[str, str]]:
+    document = yaml.safe_load(kubeconfig.read_text())
+    server = document["clusters"][0]["cluster"]["server"]
+    token = document["users"][0]["user"].get("token", "") if document.get("users") else ""
+    return server, {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def run(replay: Replay, progress: Callable[[int, int], None]) -> Report:
+    """Blocking `Replay.run`."""
+    work: Awaitable[Report] = replay.run(progress)
+    return asyncio.run(work)  # type: ignore[arg-type]
