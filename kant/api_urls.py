@@ -1,9 +1,13 @@
 """The REST API, version 1."""
 
-from django.urls import include, path
+from django.urls import include, path, re_path
+
+from tenants.api.problems import not_found
 
 urlpatterns = [
     path("", include("tenants.api.urls")),
     path("", include("scheduling.api.urls")),
     path("", include("metrics.api.urls")),
+    # Last: an address that does not exist answers a problem document, not a page.
+    re_path(r"", not_found),
 ]

@@ -21,11 +21,17 @@ from scheduling.services.clusters import change_cluster, create_cluster, delete_
 from scheduling.services.policies import change_policy, effective, policy_of
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.idempotency import idempotent
+from tenants.api.schema import Shape
 from tenants.errors import NotFound
 from tenants.services.audit import API
 
 
 class ClustersView(ListView):
+    shapes = {
+        "GET": Shape(ClusterOutput, many=True),
+        "POST": Shape(ClusterOutput, ClusterInput, creates=True),
+    }
+
     page_order = ("name",)
     serializer_class = ClusterOutput
 
@@ -50,6 +56,12 @@ class ClustersView(ListView):
 
 
 class ClusterView(View):
+    shapes = {
+        "GET": Shape(ClusterOutput),
+        "PATCH": Shape(ClusterOutput, ClusterChange),
+        "DELETE": Shape(),
+    }
+
     def get(self, _request: Request, name: str) -> Response:
         cluster = selectors.cluster_by_name(name)
         return Response(ClusterOutput(cluster, context={"viewer": self.actor}).data)
@@ -72,8 +84,13 @@ class ClusterView(View):
 
 
 class NodesView(ListView):
+    shapes = {
+        "GET": Shape(NodeOutput, many=True),
+    }
+
     page_order = ("name",)
     filterset_class = NodeFilter
+    queryset = NodeRecord.objects.none()
     serializer_class = NodeOutput
 
     def get_queryset(self) -> QuerySet[NodeRecord]:
@@ -84,6 +101,10 @@ class NodesView(ListView):
 
 
 class NodeView(View):
+    shapes = {
+        "GET": Shape(NodeOutput),
+    }
+
     def get(self, _request: Request, name: str, node: str) -> Response:
         cluster = selectors.cluster_by_name(name)
         found = selectors.nodes_of(cluster).filter(name=node).first()
@@ -94,6 +115,11 @@ class NodeView(View):
 
 class PolicyView(View):
     """How a cluster is scheduled. Version 0 = the defaults, nothing stored yet."""
+
+    shapes = {
+        "GET": Shape(PolicyOutput),
+        "PUT": Shape(PolicyOutput, PolicyInput, versioned=True),
+    }
 
     def get(self, _request: Request, name: str) -> Response:
         policy = policy_of(selectors.cluster_by_name(name))

@@ -20,10 +20,16 @@ from scheduling.models import Job, JobEvent, Placement
 from scheduling.services.jobs import cancel_job, submit_job
 from tenants.api.base import ListView, View, location, rehearsed
 from tenants.api.idempotency import idempotent
+from tenants.api.schema import Shape
 
 
 class JobsView(ListView):
     """Submitted jobs, the newest first."""
+
+    shapes = {
+        "GET": Shape(JobOutput, many=True),
+        "POST": Shape(JobOutput, JobInput, creates=True),
+    }
 
     page_order = ("-submitted_at", "-id")
     filterset_class = JobFilter
@@ -46,11 +52,19 @@ class JobsView(ListView):
 
 
 class JobView(View):
+    shapes = {
+        "GET": Shape(JobOutput),
+    }
+
     def get(self, _request: Request, job_id: uuid.UUID) -> Response:
         return Response(JobOutput(selectors.job_by_id(self.actor, job_id)).data)
 
 
 class JobCancelView(View):
+    shapes = {
+        "POST": Shape(JobOutput),
+    }
+
     @idempotent()
     def post(self, _request: Request, job_id: uuid.UUID) -> Response:
         job = selectors.job_by_id(self.actor, job_id)
@@ -62,6 +76,10 @@ class JobCancelView(View):
 class JobExplainView(View):
     """Why the job waits, and what would help."""
 
+    shapes = {
+        "GET": Shape(ExplanationOutput),
+    }
+
     def get(self, _request: Request, job_id: uuid.UUID) -> Response:
         job = selectors.job_by_id(self.actor, job_id)
         return Response(ExplanationOutput(explain_job(self.actor, job)).data)
@@ -70,7 +88,12 @@ class JobExplainView(View):
 class JobEventsView(ListView):
     """What happened to the job, in order."""
 
+    shapes = {
+        "GET": Shape(JobEventOutput, many=True),
+    }
+
     page_order = ("id",)
+    queryset = JobEvent.objects.none()
     serializer_class = JobEventOutput
 
     def get_queryset(self) -> QuerySet[JobEvent]:
@@ -83,8 +106,13 @@ class JobEventsView(ListView):
 class JobPodsView(ListView):
     """Where the pods of every attempt went, the oldest first."""
 
+    shapes = {
+        "GET": Shape(PodOutput, many=True),
+    }
+
     page_order = ("id",)
     filterset_class = PodFilter
+    queryset = Placement.objects.none()
     serializer_class = PodOutput
 
     def get_queryset(self) -> QuerySet[Placement]:

@@ -14,15 +14,22 @@ from rest_framework.views import APIView
 
 from tenants.api.parsers import StrictJSONParser
 from tenants.api.problems import Problem, bad_header, bad_query, request_id_of
+from tenants.api.schema import KantSchema, Shape
 from tenants.models import User
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 class View(APIView):
-    """A REST view. `query` names the parameters each method takes besides `dry_run`."""
+    """A REST view.
+
+    `shapes` describes the bodies of each method for OpenAPI; `query` names the parameters a
+    method takes besides `dry_run`.
+    """
 
     parser_classes = [StrictJSONParser]
+    schema = KantSchema()
+    shapes: ClassVar[Mapping[str, Shape]] = {}
     query: ClassVar[Mapping[str, frozenset[str]]] = {}
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:

@@ -75,7 +75,6 @@ class Boolean(serializers.BooleanField):
         "type": "number",
         "minimum": 0,
         "maximum": MAX_GPUS,
-        "multipleOf": 0.001,
         "description": "GPUs, with at most three decimals.",
     }
 )

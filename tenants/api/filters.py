@@ -8,6 +8,8 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
 
 from tenants.models import AuditRecord, Quota, QuotaMode, Tenant
 
@@ -29,6 +31,7 @@ class MomentField(forms.Field):
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+@extend_schema_field(OpenApiTypes.DATETIME)
 class Moment(filters.Filter):
     field_class = MomentField
 
@@ -42,6 +45,7 @@ class FlagField(forms.Field):
         return bool(value == "true")
 
 
+@extend_schema_field(OpenApiTypes.BOOL)
 class Flag(filters.Filter):
     field_class = FlagField
 

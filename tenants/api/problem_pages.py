@@ -9,6 +9,7 @@ from rest_framework.response import Response
 
 from tenants.api.base import View
 from tenants.api.problems import KINDS
+from tenants.api.schema import Shape
 from tenants.errors import NotFound
 
 
@@ -21,6 +22,10 @@ class ProblemKindOutput(serializers.Serializer[Any]):
 
 class ProblemView(View):
     """The meaning of one problem code."""
+
+    shapes = {
+        "GET": Shape(ProblemKindOutput),
+    }
 
     permission_classes = [AllowAny]
 

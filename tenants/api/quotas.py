@@ -7,16 +7,24 @@ from rest_framework.response import Response
 from tenants import facts, selectors
 from tenants.api.base import ListView, View, etag, expected_version, rehearsed
 from tenants.api.filters import QuotaFilter
-from tenants.api.serializers import QuotaInput, QuotaOutput
+from tenants.api.schema import Shape
+from tenants.api.serializers import QuotaAnswer, QuotaInput, QuotaOutput
 from tenants.errors import NotFound
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
 from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.quotas import change_quota, delete_quota
 
+OVERCOMMIT = {"overcommit": "Operators: promise more than is installed."}
+REASON = {"reason": "Why; kept in the audit trail. Required."}
+
 
 class QuotasView(ListView):
     """Quotas of the tenants you see, by tenant and GPU type."""
+
+    shapes = {
+        "GET": Shape(QuotaOutput, many=True),
+    }
 
     page_order = ("tenant__name", "gpu_type__name")
     filterset_class = QuotaFilter
@@ -33,7 +41,13 @@ class QuotasView(ListView):
 
 
 class QuotaView(View):
-    query = {"PUT": frozenset({"overcommit"}), "DELETE": frozenset({"reason"})}
+    shapes = {
+        "GET": Shape(QuotaOutput),
+        "PUT": Shape(QuotaAnswer, QuotaInput, may_create=True, versioned=True, flags=OVERCOMMIT),
+        "DELETE": Shape(versioned=True, texts=REASON),
+    }
+
+    query = {"PUT": frozenset(OVERCOMMIT), "DELETE": frozenset(REASON)}
 
     def get(self, _request: Request, tenant: str, gpu_type: str) -> Response:
         owner, model = self.cell(tenant, gpu_type)
@@ -61,13 +75,12 @@ class QuotaView(View):
             overcommit=self.flag("overcommit"),
             dry_run=self.dry_run,
         )
-        body = QuotaOutput(result.quota, context=_context()).data
+        body = dict(QuotaOutput(result.quota, context=_context()).data)
+        warnings = list(result.warnings)
         if self.dry_run:
-            action = "create" if result.created else "update"
-            return rehearsed(action, body, list(result.warnings))
+            return rehearsed("create" if result.created else "update", body, warnings)
         status = 201 if result.created else 200
-        answer = {**body, "warnings": list(result.warnings)}
-        return Response(answer, status, headers=etag(result.quota.version))
+        return Response({**body, "warnings": warnings}, status, headers=etag(result.quota.version))
 
     def delete(self, request: Request, tenant: str, gpu_type: str) -> Response:
         owner, model = self.cell(tenant, gpu_type)

@@ -8,6 +8,7 @@ from tenants import selectors
 from tenants.api.base import ListView, View, location, rehearsed
 from tenants.api.filters import AuditFilter, TenantFilter
 from tenants.api.idempotency import idempotent
+from tenants.api.schema import Shape
 from tenants.api.serializers import (
     AuditOutput,
     GpuTypeChange,
@@ -30,6 +31,11 @@ from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 class TenantsView(ListView):
     """Tenants you hold a role in, and all below them."""
 
+    shapes = {
+        "GET": Shape(TenantOutput, many=True),
+        "POST": Shape(TenantOutput, TenantInput, creates=True),
+    }
+
     page_order = ("name",)
     filterset_class = TenantFilter
     serializer_class = TenantOutput
@@ -51,6 +57,12 @@ class TenantsView(ListView):
 
 
 class TenantView(View):
+    shapes = {
+        "GET": Shape(TenantOutput),
+        "PATCH": Shape(TenantOutput, TenantChange),
+        "DELETE": Shape(),
+    }
+
     def get(self, _request: Request, name: str) -> Response:
         return Response(TenantOutput(self.tenant(name)).data)
 
@@ -79,7 +91,12 @@ class TenantView(View):
 class MembersView(ListView):
     """Members of exactly this tenant; those of tenants above it act here too."""
 
+    shapes = {
+        "GET": Shape(MemberOutput, many=True),
+    }
+
     page_order = ("id",)
+    queryset = Membership.objects.none()
     serializer_class = MemberOutput
 
     def get_queryset(self) -> QuerySet[Membership]:
@@ -92,6 +109,11 @@ class MembersView(ListView):
 
 class MemberView(View):
     """The role of one user in one tenant."""
+
+    shapes = {
+        "PUT": Shape(MemberOutput, MemberInput, may_create=True),
+        "DELETE": Shape(),
+    }
 
     def put(self, _request: Request, name: str, username: str) -> Response:
         given = self.body(MemberInput)
@@ -119,6 +141,11 @@ class MemberView(View):
 
 
 class GpuTypesView(ListView):
+    shapes = {
+        "GET": Shape(GpuTypeOutput, many=True),
+        "POST": Shape(GpuTypeOutput, GpuTypeInput, creates=True),
+    }
+
     page_order = ("name",)
     serializer_class = GpuTypeOutput
 
@@ -139,6 +166,12 @@ class GpuTypesView(ListView):
 
 
 class GpuTypeView(View):
+    shapes = {
+        "GET": Shape(GpuTypeOutput),
+        "PATCH": Shape(GpuTypeOutput, GpuTypeChange),
+        "DELETE": Shape(),
+    }
+
     def get(self, _request: Request, name: str) -> Response:
         return Response(GpuTypeOutput(selectors.gpu_type_by_name(name)).data)
 
@@ -161,6 +194,10 @@ class GpuTypeView(View):
 
 class AuditView(ListView):
     """Who changed what and why, the newest first; of the tenants you administer."""
+
+    shapes = {
+        "GET": Shape(AuditOutput, many=True),
+    }
 
     page_order = ("-at", "-id")
     filterset_class = AuditFilter

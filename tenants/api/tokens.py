@@ -11,6 +11,7 @@ from tenants import selectors
 from tenants.api.base import ListView, View, rehearsed
 from tenants.api.fields import Serializer, Text
 from tenants.api.idempotency import idempotent
+from tenants.api.schema import Shape
 from tenants.models import ApiToken
 from tenants.services.tokens import create_token, revoke_token
 
@@ -53,6 +54,10 @@ class NewTokenOutput(TokenOutput):
 class MeView(View):
     """The account the request acts as, and its roles."""
 
+    shapes = {
+        "GET": Shape(MeOutput),
+    }
+
     def get(self, _request: Request) -> Response:
         user = self.actor
         account = {
@@ -68,7 +73,13 @@ class MeView(View):
 class TokensView(ListView):
     """One's own API tokens, the newest first; the secret is not among what can be read."""
 
+    shapes = {
+        "GET": Shape(TokenOutput, many=True),
+        "POST": Shape(NewTokenOutput, TokenInput, creates=True),
+    }
+
     page_order = ("-id",)
+    queryset = ApiToken.objects.none()
     serializer_class = TokenOutput
 
     def get_queryset(self) -> QuerySet[ApiToken]:
@@ -89,6 +100,10 @@ class TokensView(ListView):
 
 
 class TokenView(View):
+    shapes = {
+        "DELETE": Shape(),
+    }
+
     def delete(self, _request: Request, token_id: int) -> Response:
         revoke_token(self.actor, token_id, dry_run=self.dry_run)
         return rehearsed("delete", None) if self.dry_run else Response(status=204)

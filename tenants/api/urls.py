@@ -1,8 +1,10 @@
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, re_path
 
-from tenants.api import problem_pages, quotas, tenants, tokens
+from tenants.api import docs, problem_pages, quotas, tenants, tokens
 
 urlpatterns: list[URLPattern] = [
+    path("openapi.json", docs.OpenApiView.as_view(), name="api-schema"),
+    re_path(r"^docs/?$", docs.docs, name="api-docs"),
     path("me", tokens.MeView.as_view(), name="api-me"),
     path("tokens", tokens.TokensView.as_view(), name="api-tokens"),
     path("tokens/<int:token_id>", tokens.TokenView.as_view(), name="api-token"),

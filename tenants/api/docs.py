@@ -1,0 +1,38 @@
+"""The OpenAPI document and the page to try it."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+from drf_spectacular.views import SpectacularJSONAPIView
+from rest_framework.permissions import AllowAny
+
+from tenants.api.schema import PROBLEM_SCHEMA
+
+SETTINGS: dict[str, Any] = {
+    "DESCRIPTION": (
+        "Control plane for GPU clusters. Send `Authorization: Bearer kant_…`; errors are RFC 9457 "
+        "problem documents; lists are pages `{items, next}`; every write takes `?dry_run=true`, "
+        "every POST an `Idempotency-Key`."
+    ),
+    "APPEND_COMPONENTS": {"schemas": {"Problem": PROBLEM_SCHEMA}},
+    "POSTPROCESSING_HOOKS": [
+        "drf_spectacular.hooks.postprocess_schema_enums",
+        "tenants.api.schema.add_problems",
+    ],
+}
+
+
+class OpenApiView(SpectacularJSONAPIView):
+    """The description of this API."""
+
+    permission_classes = [AllowAny]
+    custom_settings = SETTINGS
+    versioning_class = None
+
+
+@require_safe
+def docs(request: HttpRequest) -> HttpResponse:
+    """Swagger UI from vendored files; needs no inline script, no other site."""
+    return render(request, "api/docs.html")

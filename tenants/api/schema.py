@@ -1,0 +1,182 @@
+"""OpenAPI 3.1 from the views: each names its bodies in `shapes`, the rest is the same for all."""
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiSerializerExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
+from rest_framework import serializers
+from rest_framework.serializers import BaseSerializer
+
+SerializerType = type[BaseSerializer[Any]]
+PROBLEM = "application/problem+json"
+
+
+_TEXT = {"type": "string"}
+PROBLEM_SCHEMA = {
+    "type": "object",
+    "description": "Every error (RFC 9457). `code` is stable; `type` leads to its meaning.",
+    "properties": {
+        "type": {**_TEXT, "format": "uri-reference"},
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": {**_TEXT, "description": "What is wrong and what to do about it."},
+        "instance": _TEXT,
+        "code": _TEXT,
+        "errors": {
+            "type": "array",
+            "description": "Each wrong value, by a JSON pointer into the body, or by its name.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "pointer": _TEXT,
+                    "parameter": _TEXT,
+                    "header": _TEXT,
+                    "detail": _TEXT,
+                },
+                "required": ["detail"],
+            },
+        },
+        "request_id": _TEXT,
+        "current_version": {"type": "integer", "description": "With status 412."},
+        "current": {"type": ["object", "null"], "description": "With status 412."},
+    },
+    "required": [
+        *("type", "title", "status", "detail", "instance", "code", "errors", "request_id")
+    ],
+    "examples": [
+        {
+            "type": "/api/v1/problems/invalid",
+            "title": "Some fields are wrong",
+            "status": 422,
+            "detail": "gpus: Must be from 0 to 1024.",
+            "instance": "/api/v1/jobs",
+            "code": "invalid",
+            "errors": [{"pointer": "/gpus", "detail": "Must be from 0 to 1024."}],
+            "request_id": "9f0c4b3e5d3a4a0f8f1f5f0d3c7a2b11",
+        }
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Bodies of one method: what comes in, what goes out.
+
+    `many`: a page of it. `creates`: answers 201; `may_create`: 201 or 200. `versioned`: needs
+    If-Match and answers an ETag. `flags`, `texts`: query parameters besides dry_run and what
+    they mean.
+    """
+
+    answer: SerializerType | None = None
+    body: SerializerType | None = None
+    many: bool = False
+    creates: bool = False
+    may_create: bool = False
+    versioned: bool = False
+    flags: Mapping[str, str] | None = None
+    texts: Mapping[str, str] | None = None
+
+
+class DryRunOutput(serializers.Serializer[Any]):
+    """The answer to `?dry_run=true`: what would be. Nothing was changed."""
+
+    dry_run = serializers.BooleanField()
+    would = serializers.ChoiceField(["create", "update", "delete"])
+    result = serializers.DictField(allow_null=True)
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class StrictBodies(OpenApiSerializerExtension):
+    """Bodies refuse names they do not know, and say so."""
+
+    target_class = "tenants.api.fields.Serializer"
+    match_subclasses = True
+
+    def map_serializer(self, auto_schema: AutoSchema, direction: str) -> dict[str, Any]:
+        schema: dict[str, Any] = auto_schema._map_serializer(
+            self.target, direction, bypass_extensions=True
+        )
+        return {**schema, "additionalProperties": False}
+
+
+class KantSchema(AutoSchema):
+    """Reads `shapes` of a view; views without it are described as drf-spectacular does."""
+
+    def _get_serializer_name(self, *args: Any, **kwargs: Any) -> str:
+        name: str = super()._get_serializer_name(*args, **kwargs)
+        return name.replace("Output", "").replace("Input", "")
+
+    @property
+    def shape(self) -> Shape | None:
+        shapes: Mapping[str, Shape] = getattr(self.view, "shapes", {})
+        return shapes.get(self.method)
+
+    def get_description(self) -> str:
+        # Only what the view says of itself; what its bases say is about code.
+        return inspect.cleandoc(vars(type(self.view)).get("__doc__") or "")
+
+    def get_request_serializer(self) -> Any:
+        return self.shape.body if self.shape else super().get_request_serializer()
+
+    def get_response_serializers(self) -> Any:
+        shape = self.shape
+        if shape is None:
+            return super().get_response_serializers()
+        if self.method == "GET":
+            return {200: shape.answer(many=True) if shape.many and shape.answer else shape.answer}
+        answers: dict[Any, Any] = {200: DryRunOutput}
+        if self.method == "DELETE":
+            answers[204] = None
+        elif shape.creates:
+            answers[201] = shape.answer
+        else:
+            answers[200] = _either(shape.answer)
+            if shape.may_create:
+                answers[201] = shape.answer
+        return answers
+
+    def get_override_parameters(self) -> list[Any]:
+        if self.method == "GET" or self.shape is None:
+            return []
+        flags = {"dry_run": "Validate and answer what would be; change nothing."}
+        found = [
+            OpenApiParameter(name, bool, description=text, default=False)
+            for name, text in {**flags, **(self.shape.flags or {})}.items()
+        ]
+        found += [
+            OpenApiParameter(name, str, description=text, required=True)
+            for name, text in (self.shape.texts or {}).items()
+        ]
+        if self.method == "POST":
+            found.append(_header("Idempotency-Key", "Sent twice, it happens once (24 h)."))
+        if self.shape.versioned:
+            found.append(_header("If-Match", "The ETag of the version you change."))
+            found.append(_header("If-None-Match", "`*` to create."))
+        return found
+
+
+def _either(answer: SerializerType | None) -> Any:
+    assert answer is not None
+    return PolymorphicProxySerializer(
+        component_name=f"{answer.__name__.removesuffix('Output')}OrDryRun",
+        serializers=[answer, DryRunOutput],
+        resource_type_field_name=None,
+    )
+
+
+def _header(name: str, description: str) -> OpenApiParameter:
+    return OpenApiParameter(name, str, OpenApiParameter.HEADER, description=description)
+
+
+def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
+    """Post-processing hook: every operation may answer a problem document."""
+    content = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    for methods in result["paths"].values():
+        for operation in methods.values():
+            for code, text in (("4XX", "The request is refused."), ("5XX", "Kant failed.")):
+                operation["responses"].setdefault(code, {"description": text, "content": content})
+    return result
