@@ -234,7 +234,7 @@ class Faults:
         fault = self.active.get(fault_id)
         if fault is None:
             raise ApiError(404, "NotFound", f"no fault {fault_id} is in force")
-        opposite: AnyFault | None = None
+        opposite: NodeUp | GpuGood | NicGood | None = None
         if isinstance(fault, NodeDown):
             opposite = NodeUp(node=fault.node)
         elif isinstance(fault, GpuBad):
@@ -255,7 +255,7 @@ class Faults:
         """The faults that hit this request; each has one request less to go."""
         if not self.active:
             return []
-        hit = [
+        hit: list[RequestFault] = [
             f
             for f in self.active.values()
             if isinstance(f, RequestFault) and f.verb in ("", verb) and f.resource in ("", resource)

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from sys import intern
 from typing import Any
 
 
@@ -25,16 +27,21 @@ class Kind:
     create_on_update: bool = False
     unconditional_update: bool = True
 
+    @cached_property
+    def paths(self) -> tuple[tuple[str, str, str], ...]:
+        """(outer field, inner field or "", default) of every selectable field."""
+        return tuple((*p.partition(".")[::2], d) for p, d in self.selectable.items())
+
     @property
     def api_version(self) -> str:
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    @property
+    @cached_property
     def qualified(self) -> str:
         """The resource with its group, as messages name it: `leases.coordination.k8s.io`."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
-    @property
+    @cached_property
     def prefix(self) -> bytes:
         """What stands before the stored fields of every single object on the wire."""
         return f'{{"kind":"{self.kind}","apiVersion":"{self.api_version}",'.encode()
@@ -67,7 +74,7 @@ EVENTS = Kind(
         "involvedObject.kind": "", "involvedObject.namespace": "", "involvedObject.name": "",
         "involvedObject.uid": "", "involvedObject.apiVersion": "",
         "involvedObject.resourceVersion": "", "involvedObject.fieldPath": "",
-        "reason": "", "reportingComponent": "", "source": "", "type": "",
+        "reason": "", "reportingComponent": "", "source.component": "", "type": "",
     },
 )  # fmt: skip
 # The same objects as EVENTS in the other shape; stored as core/v1.
@@ -102,16 +109,19 @@ def storage_kind(plural: str) -> Kind:
     return next(k for k in KINDS if k.plural == plural)
 
 
-def field_value(kind: Kind, obj: Mapping[str, Any], path: str) -> str:
-    """The value of a selectable field as selectors compare it: a string."""
-    if kind.plural == "events" and path == "source":
-        source = obj.get("source") or {}
-        return str(source.get("component") or obj.get("reportingComponent") or "")
-    value: Any = obj
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    if value is None or value == "":
-        return kind.selectable[path]
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+def field_values(kind: Kind, obj: Mapping[str, Any]) -> tuple[str, ...]:
+    """The values of the selectable fields as selectors compare them: interned strings.
+
+    Equal values repeat in a hundred thousand objects and are kept once.
+    """
+    out = []
+    for outer, inner, default in kind.paths:
+        value = obj.get(outer)
+        if inner and value:
+            value = value.get(inner)
+        if value is None or value == "":
+            value = default
+        elif value is True or value is False:
+            value = "true" if value else "false"
+        out.append(intern(str(value)))
+    return tuple(out)

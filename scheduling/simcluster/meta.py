@@ -3,6 +3,7 @@
 import re
 import secrets
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 from uuid import uuid4
 
@@ -46,7 +47,12 @@ _KEY_RULE = (
 
 def rfc3339(at: float) -> str:
     """Time in whole seconds, as Kubernetes writes metav1.Time."""
-    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _second(int(at))
+
+
+@lru_cache(maxsize=64)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def seconds(text: str) -> float:

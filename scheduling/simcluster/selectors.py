@@ -112,6 +112,8 @@ def _field_requirement(kind: Kind, text: str) -> Match:
         return lambda o: (o.name == value) is equal
     if path == "metadata.namespace" and kind.namespaced:
         return lambda o: (o.namespace == value) is equal
+    if path == "source" and "source.component" in kind.selectable:
+        path = "source.component"
     if path not in kind.selectable:
         raise _unknown_field(kind, path)
     at = list(kind.selectable).index(path)

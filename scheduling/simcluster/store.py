@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .journal import Journal, Record
-from .kinds import STORED, Kind, field_value, storage_kind
+from .kinds import STORED, Kind, field_values, storage_kind
 
 # Changes remembered per kind; a watch from further back answers 410 (the watch cache window).
 HISTORY = 20_000
@@ -38,7 +38,7 @@ class Stored:
         self.uid: str = meta["uid"]
         self.rv = rv
         self.labels: dict[str, str] = meta.get("labels") or {}
-        self.fields = tuple(sys.intern(field_value(kind, obj, p)) for p in kind.selectable)
+        self.fields = field_values(kind, obj)
         self.body = body
 
     def decode(self) -> Obj:
