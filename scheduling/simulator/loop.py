@@ -144,6 +144,10 @@ class Simulation:
                 if cancelled is not None and cancelled():
                     partial = True
                     break
+        return self.result(partial=partial)
+
+    def result(self, *, partial: bool) -> Outcome:
+        """What there is at the instant the run has reached; the run is over."""
         for run in self.jobs.values():
             self._account(run)
         return Outcome(
