@@ -32,6 +32,7 @@ class Fields(forms.Form):
         super().__init__(*args, **kwargs)
         self.use_required_attribute = False
         for field in self.fields.values():
+            field.error_messages["required"] = "Fill this in."
             widget = field.widget
             if isinstance(widget, forms.CheckboxInput):
                 widget.attrs["class"] = "form-check-input"

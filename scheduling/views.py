@@ -147,7 +147,7 @@ def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     context = {
         "nav": "jobs",
         "job": found,
-        "state_label": STATES[found.state][0],
+        "state_label": STATES[found.state][0].partition(",")[0],
         "pod_sets": sets,
         "pod_count": sum(s.count for s in sets),
         "placements": shown,

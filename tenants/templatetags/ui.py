@@ -116,16 +116,14 @@ def query(context: template.Context, **changes: object) -> str:
 
 
 @register.inclusion_tag("parts/usebar.html")
-def usebar(
-    used: int, guaranteed: int, borrowed: int = 0, lent: int = 0, label: str = ""
-) -> dict[str, object]:
+def usebar(used: int, guaranteed: int, borrowed: int = 0, lent: int = 0) -> dict[str, object]:
     """A bar of own use, lent and idle quota and borrowed GPUs, all in milli-GPU, with a marker
-    at what is guaranteed. `used` includes what is borrowed."""
+    at what is guaranteed. `used` includes what is borrowed. The numbers stand beside it as text,
+    so it is hidden from screen readers."""
     own = max(used - borrowed, 0)
     end = max(guaranteed, own + lent) + borrowed
     scale = 100 / end if end else 0
     return {
-        "label": label,
         "own": round(own * scale, 2),
         "lent_x": round(own * scale, 2),
         "lent": round(lent * scale, 2),
