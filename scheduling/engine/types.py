@@ -32,6 +32,14 @@ class QueueingPolicy(StrEnum):
     BACKFILL = "backfill"
 
 
+class PreemptionKind(StrEnum):
+    """Why a running job may lose its place to a waiting one (paper 3.2.3)."""
+
+    PRIORITY = "priority"
+    RECLAIM = "reclaim"  # of quota that was lent
+    BACKFILL = "backfill"  # of jobs that were backfilled past a head that waited too long
+
+
 class QuotaMode(StrEnum):
     """Whether a tenant's quota of one GPU model may be borrowed and lent (paper 3.2.1)."""
 
@@ -156,6 +164,10 @@ class JobRequest:
     `declared_s`: declared run time in seconds; None = not declared.
     `strategy`: the job's own wish for a placement strategy; "" = by policy and kind.
     `required_level` / `preferred_level`: one group of this level for all pod sets together.
+    `preempts`: whether it may take the places of others (Kubernetes' preemptionPolicy).
+    `after` / `after_ok`: jobs that must have ended, or succeeded, before this one may start.
+    `run_limit_s`: longest run time allowed; None = no limit.
+    `uses_spares`: whether it may start on the nodes kept free as hot spares.
     """
 
     id: str
@@ -170,6 +182,11 @@ class JobRequest:
     strategy: str = ""
     required_level: str = ""
     preferred_level: str = ""
+    preempts: bool = True
+    after: tuple[str, ...] = ()
+    after_ok: tuple[str, ...] = ()
+    run_limit_s: float | None = None
+    uses_spares: bool = False
 
     @property
     def gpu_milli(self) -> int:
@@ -191,11 +208,16 @@ class PodPlacement(NamedTuple):
 # --- tenants ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A node of the tenant tree; what a child uses counts against every ancestor."""
+    """A node of the tenant tree; what a child uses counts against every ancestor.
+
+    `weight`: its share where the policy orders by fairness. `max_running`: most jobs that may
+    run at once, of the tenant and all below it; None = no limit.
+    """
 
     id: str
     parent: str | None = None
     weight: float = 1.0
+    max_running: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +245,15 @@ class Policy:
     `backoff_base_s` * 2**(attempts - 1), at most `backoff_cap_s`; after `max_attempts` failed
     placements it ends as FAILED. A gang whose pods do not all run within `gang_timeout_s` is
     released. A node that rejected a pod is avoided for `blame_s`.
+
+    Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
+    in its way. `preemption`: the kinds that are allowed. A job is not preempted in its first
+    `min_runtime_s` seconds, nor more than `max_preemptions` times.
+
+    `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
+    goes first, its past use counted with half-life `usage_half_life_s` (0 = only what it holds).
+    `spare_nodes`: nodes of each GPU model kept free for jobs that use spares.
+    `warn_before_s`: how long before its run-time limit a job is warned.
     """
 
     queueing: QueueingPolicy = QueueingPolicy.BEST_EFFORT_FIFO
@@ -234,3 +265,11 @@ class Policy:
     max_attempts: int = 8
     gang_timeout_s: float = 600.0
     blame_s: float = 300.0
+    backfill_after_s: float = 600.0
+    preemption: tuple[PreemptionKind, ...] = ()
+    min_runtime_s: float = 60.0
+    max_preemptions: int = 5
+    fair_share: bool = False
+    usage_half_life_s: float = 0.0
+    spare_nodes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    warn_before_s: float = 300.0

@@ -229,6 +229,8 @@ class View:
         """
         state, slot = self.state, self.layout.slots[number]
         name = state.names[slot]
+        if self.pod_set.max_per_node is not None or self.pod_set.max_per_leaf is not None:
+            pods = min(pods, self.limit_at(number))
         for done in range(pods):
             devices = devices_on(state, slot, self.pod_set, self.milli)
             if devices is None or (done and not rest_fits(state, slot, self.pod_set)):
