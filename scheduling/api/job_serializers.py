@@ -43,7 +43,9 @@ class PodNeedsInput(Serializer):
     memory_mib = amount("memory_mib")
     nics = amount("nics")
     node_selector = StringMap(max_length=63, required=False, allow_null=True)
-    tolerations = TolerationInput(many=True, max_length=32, required=False, allow_null=True)
+    tolerations = serializers.ListField(
+        child=TolerationInput(), max_length=32, required=False, allow_null=True
+    )
     required_level = Text(max_length=32, required=False, allow_blank=True, allow_null=True)
     preferred_level = Text(max_length=32, required=False, allow_blank=True, allow_null=True)
     max_per_node = amount("max_per_node")
@@ -105,7 +107,9 @@ class JobInput(PodNeedsInput):
     strategy = Text(max_length=32, required=False, allow_blank=True, allow_null=True)
     labels = StringMap(max_length=63, required=False, allow_null=True)
     replicas = amount("count")
-    pod_sets = PodSetInput(many=True, max_length=MAX_POD_SETS, required=False, allow_null=True)
+    pod_sets = serializers.ListField(
+        child=PodSetInput(), max_length=MAX_POD_SETS, required=False, allow_null=True
+    )
 
 
 class TolerationOutput(serializers.Serializer[Any]):

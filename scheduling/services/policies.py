@@ -129,7 +129,7 @@ def _strategy_faults(value: Any, at: Path) -> list[FieldError]:
     ] + [
         FieldError((*at, kind), f"Choose one of {known}.")
         for kind, strategy in value.items()
-        if kind in kinds and strategy not in STRATEGIES
+        if kind in kinds and not (isinstance(strategy, str) and strategy in STRATEGIES)
     ]
 
 

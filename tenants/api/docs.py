@@ -5,6 +5,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
+from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiJsonRenderer2
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.permissions import AllowAny
 
@@ -29,7 +30,7 @@ class OpenApiView(SpectacularJSONAPIView):
 
     permission_classes = [AllowAny]
     custom_settings = SETTINGS
-    versioning_class = None
+    renderer_classes = [OpenApiJsonRenderer2, OpenApiJsonRenderer]
 
 
 @require_safe

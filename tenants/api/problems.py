@@ -17,6 +17,7 @@ from django.core.exceptions import (
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.request import RawPostDataException, UnreadablePostError
 from django.http.response import HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -224,6 +225,7 @@ def _leaves(detail: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 
 
 # --- errors that no REST view has seen ----------------------------------------------------------
+@csrf_exempt
 def not_found(request: HttpRequest) -> HttpResponseBase:
     """The answer below /api/ to an address that does not exist."""
     body = document(

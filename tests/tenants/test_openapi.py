@@ -1,0 +1,128 @@
+"""The API keeps what its own description promises, whatever is sent to it."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+import schemathesis
+from django.core.wsgi import get_wsgi_application
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+CHECKS = [
+    not_a_server_error,
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+]
+REAL = {
+    "tenant": "vision",
+    "gpu_type": "H100",
+    "username": "eve",
+    "node": "h000",
+    "code": "invalid",
+}
+
+
+schema = schemathesis.openapi.from_wsgi(
+    "/api/v1/openapi.json", get_wsgi_application(), headers={"Host": "localhost"}
+)
+
+
+@schema.parametrize()
+@settings(
+    max_examples=4,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_the_api_never_fails_and_answers_as_described(case, org, caplog):
+    for name, value in list(case.path_parameters.items()):
+        # Half of the examples meet something that exists.
+        if hashlib.sha256(str(value).encode()).digest()[0] % 2:
+            real = {"name": real_name(case.operation.path), **REAL}.get(name)
+            case.path_parameters[name] = real if real is not None else value
+    token = org.client("ops")._credentials["HTTP_AUTHORIZATION"]
+    response = case.call(headers={"Authorization": token})
+    case.validate_response(response, checks=CHECKS)
+    assert "failed" not in caplog.text
+
+
+def real_name(path):
+    kinds = {"tenants": "vision", "clusters": "demo", "gpu-types": "H100"}
+    return kinds.get(path.split("/")[3])
+
+
+@pytest.fixture
+def document(client):
+    answer = client.get("/api/v1/openapi.json")
+    assert answer["Content-Type"].startswith("application/json")
+    return answer.json()
+
+
+def test_the_document_is_openapi_3_1(document):
+    assert document["openapi"].startswith("3.1")
+    for name, part in document["components"]["schemas"].items():
+        jsonschema.Draft202012Validator.check_schema(part), name
+    problem = document["components"]["schemas"]["Problem"]
+    jsonschema.validate(problem["examples"][0], problem)
+
+
+def test_every_write_offers_a_dry_run_and_every_post_a_key(document):
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            names = {p["name"] for p in operation.get("parameters", [])}
+            if method != "get":
+                assert "dry_run" in names, (method, path)
+            if method == "post":
+                assert "Idempotency-Key" in names, path
+            assert "application/problem+json" in operation["responses"]["4XX"]["content"]
+
+
+def test_every_post_really_is_idempotent():
+    from django.urls import get_resolver
+
+    posts = 0
+    for views in get_resolver("kant.api_urls").reverse_dict.values():
+        assert views
+    for pattern in _patterns(get_resolver("kant.api_urls")):
+        view = getattr(pattern.callback, "view_class", None)
+        if view is not None and hasattr(view, "post"):
+            assert getattr(view.post, "idempotent", False), pattern
+            posts += 1
+    assert posts >= 6
+
+
+def _patterns(resolver):
+    for part in resolver.url_patterns:
+        if hasattr(part, "url_patterns"):
+            yield from _patterns(part)
+        else:
+            yield part
+
+
+@pytest.mark.django_db
+def test_the_page_needs_nothing_but_vendored_files(client):
+    page = client.get("/api/v1/docs")
+    text = page.content.decode()
+    assert page.status_code == 200
+    assert "<script>" not in text
+    assert "http" not in text.replace("https://www.w3.org", "")
+    assert "script-src 'self'" in page["Content-Security-Policy"]
+
+
+def test_vendored_files_have_the_recorded_hashes(settings):
+    folder = Path(settings.BASE_DIR) / "static" / "vendor"
+    recorded = {e["file"]: e for e in json.loads((folder / "VENDOR.json").read_text())}
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css"):
+        content = (folder / name).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == recorded[name]["sha256"]
