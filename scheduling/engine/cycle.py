@@ -24,7 +24,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         intake.apply(state, delta, out)
     state.wake(now)
     if not state.dirty:
-        return out.result()
+        return out.result(state.next_wake())
     state.dirty = False
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
@@ -32,15 +32,17 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     order = state.queue.in_order()
     blocking = Blocking(state, out)
     while (lane := order.pop()) is not None:
-        closed = blocking.closed_to(lane)
+        terms = blocking.terms(lane)
+        if terms.later and order.put_off(lane):
+            continue
         # 4. and 5. Dynamic admission, then placement: pool, group, node, devices.
-        record = try_to_start(state, lane, closed, out)
-        if record is not None:
+        record = terms.record
+        if try_to_start(state, record, terms.closed, terms.avoid, out):
             order.push(lane)
             order.push(record.lane)
         else:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
-            blocking.blocked(lane, closed)
+            blocking.blocked(lane, terms)
     # 7. Decisions, quota seen against what runs now.
     admit_by_quota(state, out)
-    return out.result()
+    return out.result(state.next_wake())

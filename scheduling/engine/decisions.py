@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scheduling.engine.types import PodPlacement
+from scheduling.engine.types import PodPlacement, PreemptionKind
 from scheduling.engine.verdict import Verdict
 
 
@@ -29,11 +29,54 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempted:
+    """Pods that have to go so that the job `by` can start, and what that costs.
+
+    `pods`: (pod set, ordinal) to delete. `whole`: the job itself goes back to its queue; the
+    shell reports `JobRequeued` when all its pods are gone. Otherwise the job goes on with the
+    rest, and the shell reports `PodEnded` for each pod that is gone. The preemptor's places are
+    booked already; it comes as `Started` when the last victim is reported gone. `cost_gpu_s`:
+    GPU-seconds lost since the start or the last checkpoint. `alternative_gpu_s`: cost of the
+    cheapest other choice of victims that was looked at; None = there was none.
+    """
+
+    job_id: str
+    pods: tuple[tuple[int, int], ...]
+    whole: bool
+    by: str
+    kind: PreemptionKind
+    cost_gpu_s: float
+    alternative_gpu_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Where and when a blocked head is expected to start, from declared run times.
+
+    `start_at` None: what was reserved is given up, or no longer known. Reported when it changed.
+    """
+
+    job_id: str
+    start_at: float | None
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunLimit:
+    """A running job nears its run-time limit (`exceeded` False, once) or has passed it."""
+
+    job_id: str
+    ends_at: float
+    exceeded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CycleResult:
     """Everything one cycle decided, in decision order.
 
     `quota_reserved` / `quota_lost`: jobs that newly passed, or no longer pass, static quota
     admission. `lost`: (job id, pod set, ordinal) of pods whose node or device is gone or bad.
+    `next_at`: when something may be decided although nothing is reported; None = never.
     """
 
     started: tuple[Started, ...] = ()
@@ -42,3 +85,7 @@ class CycleResult:
     waiting: tuple[Waiting, ...] = ()
     lost: tuple[tuple[str, int, int], ...] = ()
     considered: int = 0
+    preempted: tuple[Preempted, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    run_limits: tuple[RunLimit, ...] = ()
+    next_at: float | None = None

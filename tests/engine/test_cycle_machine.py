@@ -49,7 +49,7 @@ QUOTAS = st.fixed_dictionaries(
 
 
 class Cycles(RuleBasedStateMachine):
-    policies = (QueueingPolicy.STRICT_FIFO, QueueingPolicy.BEST_EFFORT_FIFO)
+    policies = tuple(QueueingPolicy)
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,11 +71,20 @@ class Cycles(RuleBasedStateMachine):
         gang=st.booleans(),
         held=st.sampled_from((False, False, True)),
         wait=st.sampled_from((0, 0, 30)),
+        declared=st.sampled_from((0, 0, 20, 100)),
     )
     def submit(
-        self, asks: str, tenant: str, priority: int, gang: bool, held: bool, wait: int
+        self,
+        asks: str,
+        tenant: str,
+        priority: int,
+        gang: bool,
+        held: bool,
+        wait: int,
+        declared: int,
     ) -> None:
         words = [f"p{priority}"] + ([] if gang else ["pods"])
+        words += [f"s={declared}"] if declared else []
         request = job(f"j{self.count}", tenant, asks, *words, at=self.now)
         self.count += 1
         self.alive[request.id] = request
@@ -120,7 +129,7 @@ class Cycles(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 9))
     def switch_policy(self, pick: int) -> None:
         policy = self.policies[pick % len(self.policies)]
-        self.pending.append(d.PolicyChanged(Policy(policy, blame_s=30)))
+        self.pending.append(d.PolicyChanged(Policy(policy, blame_s=30, backfill_after_s=40)))
 
     @rule(seconds=st.sampled_from((1, 10, 60)))
     def cycle(self, seconds: int) -> None:

@@ -1,85 +1,209 @@
-"""What a job that cannot start means for the jobs behind it (paper 3.2.2, table 1)."""
+"""What a job that cannot start means for the jobs behind it (paper 3.2.2, table 1).
 
-from scheduling.engine.queueing.admission import assess, pools_wanted, quota_verdict
+| policy | a blocked job closes to the jobs behind it |
+|---|---|
+| strict FIFO | the pools it competes for; the account that refused it |
+| best-effort FIFO | nothing |
+| backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
+"""
+
+import math
+from dataclasses import dataclass
+
+from scheduling.engine.decisions import Reservation
+from scheduling.engine.queueing.admission import (
+    assess,
+    candidates,
+    pools_wanted,
+    quota_verdict,
+)
 from scheduling.engine.queueing.report import tell_lane
+from scheduling.engine.queueing.reserve import expected_start
+from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import Outcome, SchedulerState
-from scheduling.engine.queueing.waiting import Lane
+from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
 from scheduling.engine.types import QueueingPolicy
 from scheduling.engine.verdict import Reason, Verdict
 
 
-class Blocking:
-    """Pools, and tenants' accounts, that belong to a blocked job for the rest of the cycle.
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first blocked job of a pool under backfill."""
 
-    Strict FIFO: a job that cannot start closes the pools it competes for, one that its quota
-    refuses closes the account that refused it. Best-effort FIFO closes nothing.
+    job_id: str
+    overdue: bool
+    expected: Expected | None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
+
+    Pools in `closed` and nodes in `avoid` are not to be used. `later`: jobs that end before the
+    heads ahead can start are tried first.
     """
+
+    record: JobRecord
+    closed: frozenset[str] = frozenset()
+    avoid: frozenset[str] = frozenset()
+    later: bool = False
+
+
+class Blocking:
+    """Pools, accounts and nodes that belong to blocked jobs for the rest of one cycle."""
 
     def __init__(self, state: SchedulerState, out: Outcome) -> None:
         self._state = state
         self._out = out
-        self._strict = state.policy.queueing is QueueingPolicy.STRICT_FIFO
+        self._policy = state.policy.queueing
         self._pools: dict[str, str] = {}  # GPU model -> the job ahead
         self._accounts: dict[tuple[str, str], str] = {}
+        self._heads: dict[str, Head] = {}
 
-    def closed_to(self, lane: Lane) -> frozenset[str]:
-        """GPU models that the lane may not use because somebody ahead waits for them."""
-        if not self._pools and not self._accounts:
-            return frozenset()
-        book = self._state.book
-        models = pools_wanted(self._state, self._state.jobs[lane.head])
-        return frozenset(
-            m
-            for m in models
-            if m in self._pools
-            or any((a.tenant, a.gpu_model) in self._accounts for a in book.chain(lane.tenant, m))
-        )
+    def terms(self, lane: Lane) -> Terms:
+        """What the blocked jobs ahead leave to this lane."""
+        first = self._state.jobs[lane.head]
+        if not (self._pools or self._accounts or self._heads):
+            return Terms(first)
+        models = pools_wanted(self._state, first)
+        heads = [self._heads[m] for m in sorted(models) if m in self._heads]
+        short = self._ends_before(lane, heads)
+        closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, short is None))
+        if short is not None or not heads:
+            return Terms(short or first, closed)
+        avoid = [head.expected.nodes for head in heads if head.expected is not None]
+        return Terms(first, closed, frozenset().union(*avoid), bool(avoid))
 
-    def blocked(self, lane: Lane, closed: frozenset[str]) -> None:
+    def _is_closed(self, tenant: str, model: str, too_long: bool) -> bool:
+        if model in self._pools:
+            return True
+        head = self._heads.get(model)
+        if head is not None and head.overdue and head.expected is None and too_long:
+            return True
+        chain = self._state.book.chain(tenant, model) if self._accounts else ()
+        return any((a.tenant, a.gpu_model) in self._accounts for a in chain)
+
+    def _ends_before(self, lane: Lane, heads: list[Head]) -> JobRecord | None:
+        """The first job of the lane that, as declared, is over when the heads can start."""
+        starts = [head.expected.at if head.expected else -math.inf for head in heads]
+        window = min(starts, default=-math.inf) - self._out.now
+        if lane.shortest > window:
+            return None
+        for key in lane.jobs:
+            record = self._state.jobs[key[3]]
+            if record.job.declared_s is not None and record.job.declared_s <= window:
+                return record
+        return None
+
+    def blocked(self, lane: Lane, terms: Terms) -> None:
         """Tell the lane why it waits, and close what the policy wants closed behind it."""
         state, out = self._state, self._out
         assess(state, lane)
         if lane.never is not None:
             tell_lane(state, lane, lane.never, lane.never, out)
             return
-        wanted = pools_wanted(state, state.jobs[lane.head])
-        if closed and closed >= wanted:
-            verdict = self._behind(lane, min(closed))
+        record = state.jobs[lane.head]
+        wanted = pools_wanted(state, record)
+        if terms.closed >= wanted:
+            verdict = self._behind(lane, min(terms.closed))
             tell_lane(state, lane, verdict, verdict, out)
             return
-        if lane.refusal is not None:
-            verdict = quota_verdict(lane.refusal)
-            account = lane.refusal.account
-            if self._strict:
-                self._accounts.setdefault((account.tenant, account.gpu_model), lane.head)
-        elif lane.failure is not None:
-            verdict = lane.failure
-            if self._strict and not verdict.will_never_run:
-                for model in sorted(wanted):
-                    self._pools.setdefault(model, lane.head)
-        else:
-            verdict = self._behind(lane, min(closed)) if closed else _PENDING
+        verdict = self._reason(lane, terms, wanted)
         rest = verdict
-        if self._strict and not verdict.will_never_run:
+        if not verdict.will_never_run and self._close(lane, record, wanted):
             rest = _behind(lane.head, min(wanted))
         tell_lane(state, lane, verdict, rest, out)
 
+    def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
+        if lane.refusal is not None:
+            return quota_verdict(lane.refusal)
+        if terms.avoid and would_start(self._state, self._state.jobs[lane.head], terms.closed):
+            return _reserved(self._heads[min(m for m in wanted if m in self._heads)])
+        if lane.failure is not None:
+            return lane.failure
+        if terms.closed:
+            return self._behind(lane, min(terms.closed))
+        return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
+
+    def _close(self, lane: Lane, record: JobRecord, wanted: frozenset[str]) -> bool:
+        """Apply the policy to the jobs behind; whether those of the same lane are among them."""
+        if self._policy is QueueingPolicy.BEST_EFFORT_FIFO:
+            return False
+        if self._policy is QueueingPolicy.STRICT_FIFO:
+            if lane.refusal is None:
+                for model in sorted(wanted):
+                    self._pools.setdefault(model, lane.head)
+        elif lane.refusal is None:
+            self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
+            return False
+        elif not self._overdue(record):
+            return False
+        if lane.refusal is not None:
+            account = lane.refusal.account
+            self._accounts.setdefault((account.tenant, account.gpu_model), lane.head)
+        return True
+
+    def _overdue(self, record: JobRecord) -> bool:
+        """Whether the job has been blocked for longer than the policy's threshold."""
+        if record.blocked_since is None:
+            record.blocked_since = self._out.now
+        due = record.blocked_since + self._state.policy.backfill_after_s
+        if due > self._out.now:
+            self._state.wake_at(due)
+        return due <= self._out.now
+
+    def _lead(self, record: JobRecord, pools: list[str]) -> None:
+        """Make the job the head of the pools that have none yet."""
+        if pools:
+            head = Head(record.job.id, self._overdue(record), self._expected(record))
+            self._heads.update(dict.fromkeys(pools, head))
+
+    def _expected(self, record: JobRecord) -> Expected | None:
+        """The head's reservation; worked out again only when the cluster has changed."""
+        state = self._state
+        if record.expected_at != state.cluster.version:
+            record.expected_at = state.cluster.version
+            expected = None
+            for candidate in candidates(state, record, frozenset()):
+                expected = expected_start(state, candidate, self._out.now)
+                if expected is not None:
+                    break
+            if expected != record.expected:
+                record.expected = expected
+                at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
+                self._out.reservations.append(Reservation(record.job.id, at, tuple(sorted(nodes))))
+        return record.expected
+
     def _behind(self, lane: Lane, model: str) -> Verdict:
+        head = self._heads.get(model)
+        if head is not None and head.job_id != lane.head:
+            return _reserved(head)
         ahead = self._pools.get(model)
         if ahead is None:
-            accounts = self._state.book.chain(lane.tenant, model)
-            keys = [(a.tenant, a.gpu_model) for a in accounts]
+            keys = [(a.tenant, a.gpu_model) for a in self._state.book.chain(lane.tenant, model)]
             ahead = next(self._accounts[key] for key in keys if key in self._accounts)
         return _behind(ahead, model)
-
-
-_PENDING = Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
 
 def _behind(ahead: str, model: str) -> Verdict:
     return Verdict(
         Reason.BEHIND_IN_QUEUE,
-        f"A job ahead waits for {model} GPUs, and this cluster starts jobs strictly in order.",
+        f"A job ahead waits for {model} GPUs, and jobs behind it may not overtake it.",
         {"ahead": ahead, "gpu_model": model},
         ("wait for the job ahead", "choose another GPU model"),
+    )
+
+
+def _reserved(head: Head) -> Verdict:
+    numbers: dict[str, int | float | str] = {"ahead": head.job_id}
+    text = "What is free is kept for a job ahead that has waited too long."
+    if head.expected is not None:
+        numbers["starts_at"] = head.expected.at
+        numbers["nodes"] = len(head.expected.nodes)
+        text = "What is free is reserved for a job ahead whose start is known."
+    return Verdict(
+        Reason.RESERVED_FOR_HEAD,
+        text,
+        numbers,
+        ("declare a run time that ends before the job ahead starts", "wait for the job ahead"),
     )

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from scheduling.engine.placement.place import STRATEGIES
 from scheduling.engine.placement.request import misconfigured
+from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import choices, wish_of
@@ -42,7 +42,7 @@ def _misconfigured(
 ) -> Verdict | None:
     if job.tenant not in book.tenants:
         problem = f"tenant {job.tenant!r} is not known; submit it for a known tenant"
-    elif wrong := misconfigured(job, job.strategy or strategy, STRATEGIES, levels):
+    elif wrong := misconfigured(job, job.strategy or strategy, tuple(STRATEGIES), levels):
         problem = wrong
     elif not any(s.gpus for s in job.pod_sets):
         problem = "the job asks for no GPU; ask for at least one GPU in a pod set"

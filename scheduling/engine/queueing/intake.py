@@ -76,7 +76,7 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, now: float) -> No
     state.give_back_all(record)
     record.ended.clear()
     record.reserved = False
-    record.verdict = None
+    record.verdict = record.blocked_since = None
     record.not_before = delta.not_before
     until = now + state.policy.blame_s
     record.blamed.update(dict.fromkeys(delta.blamed, until))

@@ -21,8 +21,12 @@ _POD_SET_FIELDS = tuple(f.name for f in fields(PodSet) if f.name != "name")
 _JOB_FIELDS = tuple(
     f.name
     for f in fields(JobRequest)
-    if f.name not in {"id", "tenant", "submitted_at", "priority", "pod_sets", "declared_s"}
-)
+    if f.name
+    not in {
+        "id", "tenant", "submitted_at", "priority", "preemptible", "pod_sets", "declared_s",
+        "after", "after_ok", "run_limit_s",
+    }
+)  # fmt: skip
 
 
 def _plain(value: object) -> object:

@@ -12,34 +12,53 @@ from scheduling.engine.verdict import Reason, Verdict, gpus
 
 
 def try_to_start(
-    state: SchedulerState, lane: Lane, closed: frozenset[str], out: Outcome
-) -> JobRecord | None:
-    """Start the lane's first job, or more of it, now; None when nothing of it can start.
+    state: SchedulerState,
+    record: JobRecord,
+    closed: frozenset[str],
+    reserved: frozenset[str],
+    out: Outcome,
+) -> bool:
+    """Start a waiting job, or more of it, now; False when nothing of it can start.
 
-    What failed is not tried again before the cluster or the quota books give more. `closed`:
-    pools that belong to a job ahead.
+    `closed`: GPU models and `reserved`: nodes that belong to jobs ahead. What failed is not tried
+    again for any job of the lane before the cluster or the quota books give more, or the jobs
+    ahead leave more.
     """
+    lane = record.lane
+    assert lane is not None
     if lane.never is not None:
-        return None
+        return False
     now_at = (state.cluster.version, state.book.loosened)
-    if lane.failed_at == now_at and lane.failed_with <= closed:
-        return None
-    record = state.jobs[lane.head]
+    were_closed, were_reserved = lane.failed_with
+    if lane.failed_at == now_at and were_closed <= closed and were_reserved <= reserved:
+        return False
     out.considered += 1
     first: tuple[Candidate, PlacementFailure | None] | None = None
     for candidate in candidates(state, record, closed):
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):
-            placed = place(state, candidate, frozenset(record.blamed))
+            placed = place(state, candidate, reserved.union(record.blamed))
             if not isinstance(placed, PlacementFailure):
                 started(state, record, placed, out)
-                return record
+                return True
             failure = placed
         if first is None or (first[1] is None and failure is not None):
             first = candidate, failure
-    lane.failed_at, lane.failed_with = now_at, closed
+    lane.failed_at, lane.failed_with = now_at, (closed, reserved)
     _explain(state, lane, first, out.now)
-    return None
+    return False
+
+
+def would_start(state: SchedulerState, record: JobRecord, closed: frozenset[str]) -> bool:
+    """Whether the job could start if no node were reserved for others."""
+    for candidate in candidates(state, record, closed):
+        if fits_by_count(state, candidate):
+            statement = Statement(state.cluster)
+            placed = place_on(statement, state, candidate, frozenset(record.blamed))
+            statement.rollback()
+            if not isinstance(placed, PlacementFailure):
+                return True
+    return False
 
 
 def place(
@@ -47,7 +66,17 @@ def place(
 ) -> tuple[PodPlacement, ...] | PlacementFailure:
     """Places for a candidate, booked in the cluster; on failure the cluster is unchanged."""
     statement = Statement(state.cluster)
+    placed = place_on(statement, state, candidate, avoid)
+    statement.commit()
+    return placed
+
+
+def place_on(
+    statement: Statement, state: SchedulerState, candidate: Candidate, avoid: frozenset[str]
+) -> tuple[PodPlacement, ...] | PlacementFailure:
+    """Places for a candidate on a statement, which is unchanged on failure."""
     job = candidate.job
+    mark = statement.checkpoint()
     placed = place_job(
         statement,
         job,
@@ -55,15 +84,13 @@ def place(
         counts=candidate.counts,
         avoid=avoid,
     )
-    if isinstance(placed, PlacementFailure):
-        return placed
     ended = state.jobs[job.id].ended
-    if ended:
-        statement.rollback()
-        placed = _renumbered(state, job, placed, ended)
-        for p in placed:
-            statement.allocate(job, p)
-    statement.commit()
+    if isinstance(placed, PlacementFailure) or not ended:
+        return placed
+    statement.rollback(mark)
+    placed = _renumbered(state, job, placed, ended)
+    for p in placed:
+        statement.allocate(job, p)
     return placed
 
 
@@ -91,6 +118,8 @@ def started(
     out.waiting.pop(record.job.id, None)
     record.verdict = None
     record.reserved = False
+    record.blocked_since = record.expected = None
+    record.expected_at = -1
     out.started.append(Started(record.job.id, placed, tuple(sorted(borrowed.items())), complete))
     state.enqueue(record, out.now)
 

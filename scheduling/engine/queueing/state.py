@@ -4,7 +4,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from scheduling.engine.cluster import ClusterState, PodKey
-from scheduling.engine.decisions import CycleResult, Started, Waiting
+from scheduling.engine.decisions import CycleResult, Preempted, Reservation, Started, Waiting
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
@@ -31,6 +31,7 @@ class SchedulerState:
         self.dirty = True
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
+        self._timers: list[float] = []
 
     # --- the place of a job in the queue ------------------------------------------------------
     def enqueue(self, record: JobRecord, now: float) -> None:
@@ -59,7 +60,10 @@ class SchedulerState:
         return (job.tenant, shape_of(job))
 
     def wake(self, now: float) -> None:
-        """Bring back the jobs whose back-off or blame has passed."""
+        """Bring back the jobs whose back-off or blame has passed, and note timers that went off."""
+        while self._timers and self._timers[0] <= now:
+            heappop(self._timers)
+            self.dirty = True
         while self._due and self._due[0][0] <= now:
             record = self.jobs.get(heappop(self._due)[1])
             if record is not None:
@@ -67,7 +71,13 @@ class SchedulerState:
 
     def next_wake(self) -> float | None:
         """When something happens by the passing of time alone; None = never."""
-        return self._due[0][0] if self._due else None
+        times = [self._due[0][0]] if self._due else []
+        return min(times + self._timers[:1], default=None)
+
+    def wake_at(self, at: float) -> None:
+        """Decide anew at that time even if nothing is reported."""
+        if at not in self._timers:
+            heappush(self._timers, at)
 
     def strategy_of(self, job: JobRequest) -> str:
         """The placement strategy by policy; the job's own wish goes before it."""
@@ -133,9 +143,11 @@ class Outcome:
         self.quota_lost: list[str] = []
         self.waiting: dict[str, Waiting] = {}
         self.lost: list[PodKey] = []
+        self.preempted: list[Preempted] = []
+        self.reservations: list[Reservation] = []
         self.considered = 0
 
-    def result(self) -> CycleResult:
+    def result(self, next_at: float | None) -> CycleResult:
         return CycleResult(
             started=tuple(self.started),
             quota_reserved=tuple(self.reserved),
@@ -143,4 +155,7 @@ class Outcome:
             waiting=tuple(self.waiting.values()),
             lost=tuple(self.lost),
             considered=self.considered,
+            preempted=tuple(self.preempted),
+            reservations=tuple(self.reservations),
+            next_at=next_at,
         )

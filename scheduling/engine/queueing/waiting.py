@@ -16,6 +16,15 @@ from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.types import JobRequest
 from scheduling.engine.verdict import Verdict
 
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A blocked head starts at `at` on `nodes`, when declared run times hold."""
+
+    at: float
+    nodes: frozenset[str]
+
+
 OrderKey = tuple[float, float, int, str]
 
 
@@ -30,6 +39,8 @@ class JobRecord:
 
     `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds. `ended`: pods that
     are done and not to be placed again. `blamed`: node -> until when it is avoided.
+    `blocked_since`: when it was first blocked at the head; `expected` is its reservation as of
+    cluster version `expected_at`.
     """
 
     job: JobRequest
@@ -44,6 +55,9 @@ class JobRecord:
     ended: set[tuple[int, int]] = field(default_factory=set)
     started_at: float | None = None
     blamed: dict[str, float] = field(default_factory=dict)
+    blocked_since: float | None = None
+    expected: Expected | None = None
+    expected_at: int = -1
 
     def missing(self) -> tuple[int, ...]:
         """Pods per pod set that have no place and have not ended."""
@@ -61,9 +75,10 @@ class Lane:
 
     Each finding stands with the versions it was made at: `never` with those of node sizes and
     quotas (`never_at`), `refusal` by quota with that of the book (`quota_at`), the failed
-    placement (`failed_at`) with those of the cluster and of the book and the pools that were
-    closed then. `failure` is its reason, explained at `explained_at`. `rest` is the reason told
-    to all but the first job; those in `fresh` have not been told.
+    placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
+    closed and the nodes that were reserved then (`failed_with`). `failure` is its reason,
+    explained at `explained_at`. `rest` is the reason told to all but the first job; those in
+    `fresh` have not been told. No job of the lane declares less than `shortest` seconds.
     """
 
     key: Key
@@ -76,11 +91,12 @@ class Lane:
     reserved: bool = False
     failure: Verdict | None = None
     failed_at: tuple[int, int] = (-1, -1)
-    failed_with: frozenset[str] = frozenset()
+    failed_with: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
     explained_at: float = 0.0
     rest: Verdict | None = None
     rest_at: float = 0.0
     fresh: set[str] = field(default_factory=set)
+    shortest: float = math.inf
 
     @property
     def head(self) -> str:
@@ -101,6 +117,7 @@ class WaitQueue:
         elif lane.jobs and record.key < lane.jobs[0]:
             lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
         insort(lane.jobs, record.key)
+        lane.shortest = min(lane.shortest, record.job.declared_s or math.inf)
         lane.fresh.add(record.job.id)
         record.lane = lane
 
@@ -130,10 +147,21 @@ class Merge:
 
     def __init__(self, lanes: Iterable[Lane]) -> None:
         self._heap = [(lane.jobs[0], lane) for lane in lanes]
+        self._later: list[tuple[OrderKey, Lane]] = []
+        self._second = False
         heapify(self._heap)
 
     def pop(self) -> Lane | None:
+        if not self._heap and self._later:
+            self._heap, self._later, self._second = self._later, [], True
+            heapify(self._heap)
         return heappop(self._heap)[1] if self._heap else None
+
+    def put_off(self, lane: Lane) -> bool:
+        """Let all others go first, once; False when they have gone already."""
+        if not self._second:
+            self._later.append((lane.jobs[0], lane))
+        return not self._second
 
     def push(self, lane: Lane | None) -> None:
         """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""

@@ -1,0 +1,138 @@
+"""Backfill, from the paper's table 1 and the traps around it, as tables (see scenario.py)."""
+
+import pytest
+
+from tests.engine.scenario import play
+
+SCENARIOS = {
+    "what fits goes; past the threshold nothing more goes in the head's way": """
+        nodes  H100: 8 8
+        quota  a H100 32 | b H100 32
+        policy backfill, backfill_after_s=60
+        at 0
+          + r1     a 1x8 H100 -> starts
+          + r2     a 1x4 H100 -> starts
+          + head   a 2x8 H100 -> InsufficientGpus
+          + small1 b 1x1 H100 -> starts
+        at 59
+          + small2 b 1x1 H100 -> starts
+        at 60
+          + small3 b 1x1 H100 -> ReservedForHead ahead=head
+        at 70
+          ends r1 r2 small1
+          head   -> InsufficientGpus
+          small3 -> ReservedForHead
+        at 71
+          ends small2
+          head   -> starts
+          small3 -> InsufficientGpus
+    """,
+    "the threshold passes without any event": """
+        nodes  H100: 8
+        quota  a H100 32
+        policy backfill, backfill_after_s=60
+        at 0
+          + r     a 1x4 H100 -> starts
+          + head  a 1x8 H100 -> InsufficientGpus
+        at 61
+        at 62
+          + small a 1x1 H100 -> ReservedForHead
+    """,
+    "declared run times: the head has a time and a place, jobs that end before it go": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        policy backfill, backfill_after_s=600
+        at 0
+          + r1    a 1x8 H100 s=100 -> starts on n0
+          + r2    a 1x4 H100 s=50  -> starts on n1
+          + head  a 2x8 H100 s=100 -> InsufficientGpus
+          + long  b 1x1 H100 s=101 -> ReservedForHead ahead=head starts_at=100
+          + open  b 1x1 H100       -> ReservedForHead
+          + short b 1x1 H100 s=100 -> starts
+        at 100
+          ends r1 r2 short
+          head -> starts
+          open -> InsufficientGpus
+    """,
+    "outside the reserved nodes everything goes, also past the threshold": """
+        nodes  H100: 8 8 8
+        quota  a H100 64 | b H100 64
+        policy backfill, backfill_after_s=10
+        at 0
+          + r1    a 1x8 H100 s=100 -> starts on n0
+          + r2    a 1x8 H100 s=50  -> starts on n1
+          + r3    a 1x4 H100       -> starts on n2
+          + head  a 2x8 H100       -> InsufficientGpus
+          + open  b 1x2 H100       -> starts on n2
+        at 20
+          + more  b 1x1 H100       -> starts on n2
+    """,
+    "what ends before the head's start goes first": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        policy backfill
+        at 0
+          + r1    a 1x8 H100 s=100 -> starts on n0
+          + r2    a 1x6 H100 s=999 -> starts on n1
+          + head  a 1x8 H100       -> InsufficientGpus
+          + long  b 1x2 H100       -> InsufficientGpus
+          + short b 1x1 H100 s=10  -> starts on n1
+    """,
+    "placement-true: 8 free GPUs in two halves are no start for a whole node": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        policy backfill
+        at 0
+          + half1 a 1x5 H100 s=10  -> starts on n0
+          + half2 a 1x5 H100 s=20  -> starts on n1
+          + head  a 1x8 H100       -> InsufficientGpus
+          + mid   b 1x1 H100 s=15  -> starts on n1
+    """,
+    "a stuck head of one pool leaves other pools alone": """
+        nodes  H100: 8 | L4: 4
+        quota  a H100 16 | b L4 4
+        policy backfill, backfill_after_s=0
+        at 0
+          + r     a 1x4 H100 -> starts
+          + head  a 1x8 H100 -> InsufficientGpus
+          + other b 1x4 L4   -> starts
+    """,
+    "a big job that its tenant's quota refuses is not starved by the tenant's small ones": """
+        nodes  H100: 8 8 8
+        quota  a H100 8 isolated | b H100 8 isolated
+        policy backfill, backfill_after_s=30
+        at 0
+          + r      a 1x4 H100 -> starts
+          + big    a 1x8 H100 -> WaitingForQuota
+          + small1 a 1x1 H100 -> starts
+        at 30
+          + small2 a 1x1 H100 -> BehindInQueue ahead=big
+          + b1     b 1x1 H100 -> starts
+        at 40
+          ends r small1
+          big    -> starts
+          small2 -> WaitingForQuota
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_backfill(name: str) -> None:
+    play(SCENARIOS[name])
+
+
+def test_the_reservation_is_visible_and_given_up_when_the_head_leaves() -> None:
+    world = play("""
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy backfill
+        at 0
+          + r1   a 1x8 H100 s=100
+          + r2   a 1x8 H100 s=50
+          + head a 2x8 H100
+          r1 -> starts
+          r2 -> starts
+    """)
+    record = world.state.jobs["head"]
+    assert record.expected is not None
+    assert (record.expected.at, sorted(record.expected.nodes)) == (100.0, ["n0", "n1"])
