@@ -101,6 +101,7 @@ DATABASES["default"]["ATOMIC_REQUESTS"] = False
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     # IMMEDIATE: a transaction that reads and then writes would otherwise fail at once when
     # another writer came between, ignoring the time-out. WAL: readers never wait.
+    DATABASES["default"]["ENGINE"] = "kant.sqlite3"  # threads that write take turns
     DATABASES["default"]["OPTIONS"] = {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,

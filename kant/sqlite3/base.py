@@ -1,0 +1,88 @@
+"""Django's SQLite backend, in which the threads of one process queue up to write.
+
+SQLite lets writers wait by sleeping and trying again. A thread that writes rarely, like the
+scheduler, then loses against many that write often: seconds pass although the database is free
+most of the time. All writers of the embedded mode are threads of one process, so they take a
+lock before BEGIN IMMEDIATE and are woken in turn. Other processes wait as SQLite makes them.
+"""
+
+import threading
+from collections import deque
+from typing import Any
+
+from django.db.backends.sqlite3 import base
+from django.db.utils import OperationalError
+
+
+class FairLock:
+    """A lock that is handed on to whoever has waited longest."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._held = False
+        self._waiting: deque[threading.Event] = deque()
+
+    def acquire(self, timeout: float) -> bool:
+        with self._guard:
+            if not self._held:
+                self._held = True
+                return True
+            turn = threading.Event()
+            self._waiting.append(turn)
+        if turn.wait(timeout):
+            return True
+        with self._guard:
+            if turn.is_set():  # handed over just now
+                return True
+            self._waiting.remove(turn)
+        return False
+
+    def release(self) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._held = False
+
+
+writers = FairLock()
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    """Takes its turn for each transaction; everything else is Django's."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._has_turn = False
+
+    def _start_transaction_under_autocommit(self) -> None:
+        seconds = float(self.settings_dict["OPTIONS"].get("timeout", 5))
+        if not writers.acquire(seconds):
+            raise OperationalError(f"database is locked: no turn to write within {seconds:.0f} s")
+        self._has_turn = True
+        try:
+            super()._start_transaction_under_autocommit()
+        except BaseException:
+            self._end_turn()
+            raise
+
+    def _end_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            writers.release()
+
+    def _commit(self) -> None:
+        super()._commit()
+        self._end_turn()  # a commit that failed is followed by a rollback
+
+    def _rollback(self) -> None:
+        try:
+            super()._rollback()
+        finally:
+            self._end_turn()
+
+    def _close(self) -> None:
+        try:
+            super()._close()
+        finally:
+            self._end_turn()
