@@ -1,20 +1,13 @@
-"""Carrying out effects: many pods in flight, one effect at a time per pod, every reply settled.
-
-What each reply means stands in `requests.py`. A reply that leaves open whether the
-request was carried out (429, 5xx, a time-out, a broken connection, a conflict) is resolved by
-reading the pod before anything is sent again.
-"""
+"""Carrying out effects: many pods in flight, one effect at a time per pod, an outcome for each."""
 
 import asyncio
 import logging
-import random
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from scheduling.kube.client import Client, NoReply
+from scheduling.kube.client import Client
 from scheduling.kube.events import EventRecorder
-from scheduling.kube.requests import PodRequests, Refusal, Request
+from scheduling.kube.requests import PodRequests
 from scheduling.kube.seam import (
     Bind,
     CreateAndBind,
@@ -22,20 +15,17 @@ from scheduling.kube.seam import (
     Effect,
     EmitEvent,
     EvictPod,
-    KubeError,
     Outcome,
     PatchCondition,
     Result,
 )
+from scheduling.kube.settle import Settler
 
 logger = logging.getLogger(__name__)
 
 IN_FLIGHT = 32
 # Conditions and events only inform; they must never delay a binding.
 IN_FLIGHT_INFORMING = 4
-BUDGET_S = 30.0
-FIRST_PAUSE_S = 0.1
-LAST_PAUSE_S = 5.0
 
 Lane = asyncio.Queue[Effect]
 Slot = tuple[bool, str, str]
@@ -45,8 +35,7 @@ class Executor:
     """Takes effects, tells `done` the outcome of each exactly once. Lives on one event loop."""
 
     def __init__(self, client: Client, done: Callable[[Effect, Outcome], None]) -> None:
-        self.fence = float("inf")  # monotonic time after which nothing more is sent
-        self._client = client
+        self.settler = Settler(client)
         self._done = done
         self._pods = PodRequests(client)
         self._events = EventRecorder()
@@ -54,7 +43,6 @@ class Executor:
         self._informing: Lane = asyncio.Queue()
         # Pods with an effect under way, and what waits behind it.
         self._busy: dict[Slot, deque[Effect]] = {}
-        self._reachable = True
 
     def submit(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -118,22 +106,24 @@ class Executor:
             case CreateAndBind():
                 return await self._create_and_bind(effect)
             case Bind():
-                return await self._settled(pods.bind(effect))
+                return await self.settler.settled(pods.bind(effect))
             case DeletePod():
-                return await self._settled(pods.delete(effect))
+                return await self.settler.settled(pods.delete(effect))
             case EvictPod():
-                return await self._settled(pods.evict(effect))
+                return await self.settler.settled(pods.evict(effect))
             case PatchCondition():
-                return await self._settled(pods.condition(effect))
+                return await self.settler.settled(pods.condition(effect))
             case EmitEvent():
                 request = self._events.request(effect)
-                return request if isinstance(request, Outcome) else await self._settled(request)
+                return (
+                    request if isinstance(request, Outcome) else await self.settler.settled(request)
+                )
 
     async def _create_and_bind(self, effect: CreateAndBind) -> Outcome:
-        created = await self._settled(self._pods.create(effect))
+        created = await self.settler.settled(self._pods.create(effect))
         if created.result is not Result.DONE:
             return created
-        bound = await self._settled(
+        bound = await self.settler.settled(
             self._pods.bind(
                 Bind(
                     effect.key,
@@ -150,49 +140,6 @@ class Executor:
         return Outcome(
             bound.result, created.uid, bound.node, bound.code, bound.message, bound.retry_after
         )
-
-    async def _settled(self, request: Request) -> Outcome:
-        """Send until the reply, or a look at the pod, says how it ended."""
-        deadline = time.monotonic() + (BUDGET_S if self._reachable else 0.0)
-        unsure = False  # whether an earlier attempt was carried out
-        sent = False
-        pause = FIRST_PAUSE_S
-        while True:
-            asked, code = 0.0, 0
-            try:
-                if unsure:
-                    outcome = await request.look()
-                    self._reachable = True
-                    if outcome is not None:
-                        return outcome
-                    unsure = False
-                if time.monotonic() >= self.fence:
-                    result = Result.FAILED if sent else Result.NOT_SENT
-                    return Outcome(result, message="this scheduler may no longer act")
-                reply = await self._client.call(
-                    request.method, request.path, request.body, request.content_type
-                )
-                self._reachable = sent = True
-                outcome = request.settle(reply)
-                if outcome is not None:
-                    return outcome
-                unsure, code, asked = True, reply.code, reply.retry_after
-                reason = reply.status.message
-            except NoReply as none:
-                unsure = unsure or none.sent
-                sent = sent or none.sent
-                self._reachable = none.sent
-                reason = none.reason
-            except Refusal as refusal:
-                return refusal.outcome
-            except KubeError as error:
-                return Outcome(Result.REFUSED, code=error.code, message=str(error))
-            if time.monotonic() >= deadline:
-                return Outcome(Result.FAILED, code=code, message=reason, retry_after=asked)
-            # A conflict is looked at without delay; only when it stays unexplained is it waited on.
-            at_once = code == 409 and pause == FIRST_PAUSE_S
-            await asyncio.sleep(0 if at_once else max(asked, pause * random.uniform(0.5, 1.5)))
-            pause = min(pause * 2, LAST_PAUSE_S)
 
 
 def _informs(effect: Effect) -> bool:

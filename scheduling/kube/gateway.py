@@ -8,6 +8,7 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from scheduling.kube.seam import (
     PodGone,
     PodSeen,
 )
+from scheduling.kube.settle import RIGHTS_WITHIN_S
 from scheduling.kube.watch import DEFAULT_TIMES, Kind, Reflector, WatchTimes
 
 logger = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Gateway:
         self._link: Connected | Disconnected | None = None  # what was told last
         self._settled = threading.Event()  # synced, or surely not without help
         self._error: KubeError | None = None
+        self._refused_since = 0.0
 
     # --- the scheduler's side -------------------------------------------------------------------
     def start(self) -> None:
@@ -128,7 +131,7 @@ class Gateway:
     def fence(self, deadline: float) -> None:
         """Send nothing for effects after `deadline` (time.monotonic()); each renewal of the
         scheduler's lease moves it on. What comes later ends as NOT_SENT."""
-        self._executor.fence = deadline
+        self._executor.settler.fence = deadline
 
     # --- the loop's side ------------------------------------------------------------------------
     def _run(self) -> None:
@@ -230,12 +233,15 @@ class Gateway:
         self._health[watch] = error
         if error is not None:
             self._error = error
-            # Only rights and credentials are surely not mended by waiting a little.
             if error.code in (401, 403):
-                self._settled.set()
+                # Waiting does not mend rights, except while a starting API server reads them.
+                self._refused_since = self._refused_since or time.monotonic()
+                if time.monotonic() - self._refused_since > RIGHTS_WITHIN_S:
+                    self._settled.set()
             self._tell(Disconnected(str(error)))
         elif not any(self._health.values()):
             self._error = None
+            self._refused_since = 0.0
             self._settled.set()
             self._tell(Connected())
 

@@ -35,10 +35,11 @@ class Request(Struct, frozen=True):
 
 
 class Refusal(Exception):
-    """Looking was not allowed either: the outcome is settled."""
+    """Looking was refused."""
 
-    def __init__(self, outcome: Outcome) -> None:
+    def __init__(self, reply: Reply, outcome: Outcome) -> None:
         super().__init__(outcome.message)
+        self.reply = reply
         self.outcome = outcome
 
 
@@ -184,6 +185,8 @@ class PodRequests:
         def settle(reply: Reply) -> Outcome | None:
             if reply.code == 200:
                 return Outcome(Result.DONE, effect.uid)
+            if reply.code == 422 and _names_uid(reply):
+                return None
             return _gone_or_refused(reply, effect.uid)
 
         def judge(pod: KubePod | None) -> Outcome | None:
@@ -216,7 +219,7 @@ class PodRequests:
                 return judge(None)
             refused = _refused(reply)
             if refused is not None:
-                raise Refusal(refused)
+                raise Refusal(reply, refused)
             raise NoReply(f"reading the pod: {reply.code} {reply.status.message}", sent=True)
 
         return look
@@ -256,6 +259,12 @@ def _forbidden_by_budget(reply: Reply) -> bool:
     return status.details is not None and any(
         cause.reason == "DisruptionBudget" for cause in status.details.causes
     )
+
+
+def _names_uid(reply: Reply) -> bool:
+    """A patch that names another uid than the pod has is "invalid", not a conflict."""
+    details = reply.status.details
+    return details is not None and any(cause.field == "metadata.uid" for cause in details.causes)
 
 
 def _other_incarnation(pod: KubePod | None, uid: str) -> Outcome | None:

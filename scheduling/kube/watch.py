@@ -77,6 +77,8 @@ class Reflector(Generic[F]):
     """Follows one kind. `translate` makes facts of an object and `identity` names them; `seen`
     and `gone` are told what changed, `health` how the connection does (None = well)."""
 
+    stream_lists = True  # until the server turns out not to know WatchList
+
     def __init__(
         self,
         client: Client,
@@ -102,7 +104,6 @@ class Reflector(Generic[F]):
         self._times = times
         self._version = ""  # the last resourceVersion seen; "" = list first
         self._listing: set[str] | None = None  # identities met by the list in progress
-        self._watch_list = True
         self._failures = 0
         self._retry_after = 0.0
 
@@ -119,7 +120,7 @@ class Reflector(Generic[F]):
                 if self._failures == 1:
                     continue
             except WatchListUnsupported:
-                self._watch_list = False
+                self.stream_lists = False
                 continue
             except NoReply as error:
                 self._fail(KubeError(f"{self._kind.plural}: {error.reason}", "Kant keeps trying"))
@@ -133,7 +134,7 @@ class Reflector(Generic[F]):
 
     async def _round(self) -> None:
         """One list (where needed) and one watch, until the server ends it."""
-        if not self._version and self._watch_list:
+        if not self._version and self.stream_lists:
             self._listing = set()
             query = {
                 "resourceVersionMatch": "NotOlderThan",

@@ -1,0 +1,127 @@
+"""The two servers of the contract suite, behind one face."""
+
+import contextlib
+import select
+import subprocess
+import sys
+import urllib.error
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from metrics.benches.apiserver import ApiServer
+from tests.kube.api import Api
+
+ROOT = Path(__file__).resolve().parents[2]
+RBAC = ROOT / "scheduling" / "kube" / "rbac.yaml"
+TOKEN = "contract-suite"
+
+# One machine, which no test uses: the tests make the nodes they need through the API.
+FLEET = {
+    "name": "contract",
+    "pools": [
+        {"name": "idle", "count": 1, "cpu_milli": 1000, "memory_mib": 1024, "nodes_per_leaf": 1}
+    ],
+}
+
+
+class Server(Protocol):
+    """A running API server with its objects on disk."""
+
+    name: str
+    port: int
+    api: Api
+
+    def access(self, *, port: int | None = None) -> dict[str, Any]:
+        """A `Cluster.access` with Kant's rights, optionally through a proxy's port."""
+
+    def stop(self) -> None:
+        """End it at once; the objects stay."""
+
+    def start(self) -> None:
+        """Start it (again), at the same address."""
+
+
+class KubeApiServer:
+    """kube-apiserver + etcd, with Kant's account bound to the role in rbac.yaml."""
+
+    name = "kube-apiserver"
+
+    def __init__(self, folder: Path) -> None:
+        self.pair = ApiServer(folder)
+        self.pair.start()
+        self.port = self.pair.port
+        self.api = Api(self.pair.url, "admin-token", str(self.pair.ca_file))
+        for document in yaml.safe_load_all(RBAC.read_text()):
+            plural = f"{document['kind'].lower()}s"
+            self.api.ok("POST", f"/apis/rbac.authorization.k8s.io/v1/{plural}", document)
+
+    def access(self, *, port: int | None = None) -> dict[str, Any]:
+        access = self.pair.access("kant")
+        if port is not None:
+            access["server"] = f"https://127.0.0.1:{port}"
+        return access
+
+    def stop(self) -> None:
+        self.pair.stop_apiserver()
+
+    def start(self) -> None:
+        self.pair.start_apiserver()
+
+    def close(self) -> None:
+        with contextlib.suppress(KeyError, urllib.error.URLError):
+            self.pair.stop()
+
+
+class EmbeddedServer:
+    """The embedded cluster in its own process, behind a token."""
+
+    name = "embedded"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "fleet.yaml").write_text(yaml.safe_dump(FLEET))
+        (folder / "token").write_text(TOKEN)
+        self.port = 0
+        self._process: subprocess.Popen[str] | None = None
+        self.start()
+        self.api = Api(f"http://127.0.0.1:{self.port}", TOKEN)
+
+    def access(self, *, port: int | None = None) -> dict[str, Any]:
+        return {
+            "server": f"http://127.0.0.1:{port or self.port}",
+            "token_file": str(self._folder / "token"),
+        }
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "scheduling.simcluster", "--port", str(self.port)),
+                *("--fleet", str(self._folder / "fleet.yaml")),
+                *("--token-file", str(self._folder / "token")),
+                *("--state-dir", str(self._folder / "state")),
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        ready, _, _ = select.select([self._process.stdout], [], [], 30)
+        line = self._process.stdout.readline() if ready else ""
+        assert line.startswith("READY "), f"the embedded cluster said {line!r}"
+        self.port = int(line.rsplit(":", 1)[1])
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def fault(self, name: str, **fields: Any) -> None:
+        """Let a fault of its admin endpoint happen."""
+        self.api.ok("POST", "/sim/faults", {"fault": name, **fields})
+
+    def close(self) -> None:
+        self.stop()

@@ -1,0 +1,362 @@
+"""Every effect against both servers: what the API does, and what the door makes of it."""
+
+import time
+
+import pytest
+
+from scheduling.kube.seam import (
+    Bind,
+    CreateAndBind,
+    DeletePod,
+    EmitEvent,
+    EvictPod,
+    PatchCondition,
+    PodSeen,
+    Result,
+)
+from tests.kube.api import MERGE, STRATEGIC, eventually
+
+DEVICES = {"kant.io/devices": "[0, 3]", "kant.io/milli": "1000"}
+
+
+def create(place, name="worker", *, node="", annotations=DEVICES, key="", **spec):
+    manifest = place.manifest(name, **spec)
+    return CreateAndBind(
+        key or name, place.namespace, name, manifest, node or place.node, annotations
+    )
+
+
+def bind(place, pod, *, uid="", node="", annotations=DEVICES, key="bind"):
+    meta = pod["metadata"]
+    uid = uid or meta["uid"]
+    return Bind(key, place.namespace, meta["name"], uid, node or place.node, annotations)
+
+
+# --- create and bind ----------------------------------------------------------------------------
+def test_a_pod_is_created_and_bound_with_its_devices(place, door):
+    [outcome] = door.carry_out(create(place))
+    pod = place.get("worker")
+    assert outcome.result is Result.BOUND
+    assert outcome.uid == pod["metadata"]["uid"]
+    assert pod["spec"]["nodeName"] == place.node
+    assert pod["spec"]["schedulerName"] == place.scheduler
+    assert pod["metadata"]["annotations"].items() >= DEVICES.items()
+    conditions = {each["type"]: each["status"] for each in pod["status"]["conditions"]}
+    assert conditions["PodScheduled"] == "True"
+    seen = door.until_seen(PodSeen, "worker", node=place.node)
+    assert seen.pod.annotations.items() >= DEVICES.items()
+
+
+def test_node_and_devices_arrive_together(place, door):
+    door.carry_out(create(place))
+    for each in door.seen + door.gateway.drain():
+        if isinstance(each, PodSeen) and each.pod.owned and each.pod.node:
+            assert each.pod.annotations.items() >= DEVICES.items()
+
+
+def test_many_pods_in_one_go(place, door):
+    outcomes = door.carry_out(*(create(place, f"worker-{i}") for i in range(100)))
+    assert {each.result for each in outcomes} == {Result.BOUND}
+    pods = place.api.ok("GET", place.pods)["items"]
+    assert len({each["metadata"]["uid"] for each in pods}) == 100
+    assert {each["spec"]["nodeName"] for each in pods} == {place.node}
+
+
+def test_our_own_earlier_pod_is_taken_up_again(place, door):
+    """The creation is repeated when its reply was lost: same scheduler and labels, so ours."""
+    pod = place.make_pod("worker")
+    [outcome] = door.carry_out(create(place))
+    assert (outcome.result, outcome.uid) == (Result.BOUND, pod["metadata"]["uid"])
+
+
+def test_a_foreign_pod_of_that_name_is_left_alone(place, door):
+    manifest = place.manifest("worker")
+    manifest["metadata"]["labels"] = {"kant.io/job": "another"}
+    pod = place.api.ok("POST", place.pods, manifest)
+    [outcome] = door.carry_out(create(place))
+    assert (outcome.result, outcome.code) == (Result.REFUSED, 409)
+    assert outcome.uid == pod["metadata"]["uid"]
+    assert "did not create" in outcome.message
+    assert "nodeName" not in place.get("worker")["spec"]
+
+
+def test_a_malformed_pod_is_refused_with_the_field(place, door):
+    bad = [{"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "-1"}}}]
+    [outcome] = door.carry_out(create(place, containers=bad))
+    assert (outcome.result, outcome.code) == (Result.REFUSED, 422)
+    assert "spec.containers[0].resources.requests" in outcome.message
+
+
+def test_a_missing_namespace_is_refused(place, door):
+    effect = create(place)
+    effect.manifest["metadata"]["namespace"] = "nowhere"
+    [outcome] = door.carry_out(CreateAndBind("k", "nowhere", *_rest(effect)))
+    assert (outcome.result, outcome.code) == (Result.REFUSED, 404)
+    assert "nowhere" in outcome.message
+
+
+def _rest(effect):
+    return effect.name, effect.manifest, effect.node, effect.annotations
+
+
+# --- bind conflicts -----------------------------------------------------------------------------
+def test_bind_of_a_pod_that_is_gone(place, door):
+    pod = place.make_pod("worker")
+    place.api.ok("DELETE", f"{place.pods}/worker")
+    [outcome] = door.carry_out(bind(place, pod))
+    assert outcome.result is Result.GONE
+
+
+def test_bind_of_a_pod_that_somebody_else_bound(place, door):
+    pod = place.make_pod("worker")
+    place.bind("worker", f"{place.node}-other")
+    [outcome] = door.carry_out(bind(place, pod))
+    assert (outcome.result, outcome.node) == (Result.TAKEN, f"{place.node}-other")
+    assert outcome.uid == pod["metadata"]["uid"]
+
+
+def test_bind_to_our_node_but_with_other_devices_is_taken(place, door):
+    pod = place.make_pod("worker")
+    place.bind("worker", place.node, **{"kant.io/devices": "[1]"})
+    [outcome] = door.carry_out(bind(place, pod))
+    assert (outcome.result, outcome.node) == (Result.TAKEN, place.node)
+
+
+def test_our_own_earlier_bind_is_a_success(place, door):
+    pod = place.make_pod("worker")
+    place.bind("worker", place.node, **DEVICES)
+    [outcome] = door.carry_out(bind(place, pod))
+    assert (outcome.result, outcome.node) == (Result.BOUND, place.node)
+
+
+def test_bind_of_a_pod_being_deleted(place, door):
+    manifest = place.manifest("worker")
+    manifest["metadata"]["finalizers"] = ["kant.io/test"]
+    pod = place.api.ok("POST", place.pods, manifest)
+    place.api.ok("DELETE", f"{place.pods}/worker")
+    [outcome] = door.carry_out(bind(place, pod))
+    assert outcome.result is Result.DELETING
+    place.api.ok("PATCH", f"{place.pods}/worker", {"metadata": {"finalizers": None}}, MERGE)
+
+
+def test_bind_of_a_gated_pod(place, door):
+    pod = place.make_pod("worker", schedulingGates=[{"name": "kant.io/hold"}])
+    [outcome] = door.carry_out(bind(place, pod))
+    assert outcome.result is Result.GATED
+    assert "kant.io/hold" in outcome.message
+    place.api.ok("PATCH", f"{place.pods}/worker", {"spec": {"schedulingGates": None}}, MERGE)
+    [again] = door.carry_out(bind(place, pod, key="again"))
+    assert again.result is Result.BOUND
+
+
+def test_bind_of_a_new_pod_under_the_same_name(place, door):
+    old = place.make_pod("worker")
+    place.api.ok("DELETE", f"{place.pods}/worker")
+    new = place.make_pod("worker")
+    [outcome] = door.carry_out(bind(place, old))
+    assert (outcome.result, outcome.uid) == (Result.NEW_INCARNATION, new["metadata"]["uid"])
+    assert "nodeName" not in place.get("worker")["spec"]
+
+
+# --- delete -------------------------------------------------------------------------------------
+def delete(place, pod, *, uid="", grace=0, key="delete"):
+    meta = pod["metadata"]
+    return DeletePod(key, place.namespace, meta["name"], uid or meta["uid"], grace)
+
+
+def test_delete_asks_for_that_incarnation(place, door):
+    pod = place.make_pod("worker")
+    [wrong] = door.carry_out(delete(place, pod, uid="another", key="wrong"))
+    assert (wrong.result, wrong.uid) == (Result.NEW_INCARNATION, pod["metadata"]["uid"])
+    place.get("worker")
+    [right] = door.carry_out(delete(place, pod))
+    assert right.result is Result.DONE
+    assert place.api.call("GET", f"{place.pods}/worker").code == 404
+    [late] = door.carry_out(delete(place, pod, key="late"))
+    assert late.result is Result.GONE
+
+
+def test_delete_of_a_bound_pod_waits_for_its_grace_period(place, door):
+    """Until the kubelet has ended it, the pod holds its devices and stays visible."""
+    pod = place.make_pod("worker", terminationGracePeriodSeconds=60)
+    place.bind("worker", place.node)
+    place.api.ok("DELETE", f"{place.pods}/worker", {"gracePeriodSeconds": 60})
+    found = place.get("worker")
+    assert found["metadata"]["deletionGracePeriodSeconds"] == 60
+    assert door.until_seen(PodSeen, "worker", deleting=True).pod.node == place.node
+    [outcome] = door.carry_out(delete(place, pod, grace=0))
+    assert outcome.result is Result.DONE
+    assert place.api.call("GET", f"{place.pods}/worker").code == 404
+
+
+# --- evict --------------------------------------------------------------------------------------
+def evict(place, pod, *, uid="", key="evict"):
+    meta = pod["metadata"]
+    return EvictPod(key, place.namespace, meta["name"], uid or meta["uid"], 0)
+
+
+def test_evict_without_a_budget(place, door):
+    pod = place.make_pod("worker")
+    place.bind("worker", place.node)
+    [outcome] = door.carry_out(evict(place, pod))
+    assert outcome.result is Result.DONE
+    eventually(lambda: place.api.call("GET", f"{place.pods}/worker").code == 404)
+    [late] = door.carry_out(evict(place, pod, key="late"))
+    assert late.result is Result.GONE
+
+
+def test_evict_asks_for_that_incarnation(place, door):
+    pod = place.make_pod("worker")
+    [outcome] = door.carry_out(evict(place, pod, uid="another"))
+    assert (outcome.result, outcome.uid) == (Result.NEW_INCARNATION, pod["metadata"]["uid"])
+    place.get("worker")
+
+
+def run_pod(place, name):
+    """As a kubelet would: the pod runs and is ready, so that a budget protects it."""
+    ready = {"type": "Ready", "status": "True"}
+    status = {"phase": "Running", "conditions": [ready]}
+    place.api.ok("PATCH", f"{place.pods}/{name}/status", {"status": status}, STRATEGIC)
+
+
+def make_budget(place, name="budget"):
+    collection = f"/apis/policy/v1/namespaces/{place.namespace}/poddisruptionbudgets"
+    selector = {"matchLabels": {"kant.io/job": f"job-{place.number}"}}
+    budget = place.api.ok(
+        "POST",
+        collection,
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            "spec": {"minAvailable": 1, "selector": selector},
+        },
+    )
+    # As the disruption controller would: nothing may be disrupted now.
+    status = {
+        "observedGeneration": budget["metadata"]["generation"],
+        "disruptionsAllowed": 0,
+        "currentHealthy": 1,
+        "desiredHealthy": 1,
+        "expectedPods": 1,
+    }
+    place.api.ok("PATCH", f"{collection}/{name}/status", {"status": status}, MERGE)
+
+
+def test_a_budget_forbids_the_eviction(place, door):
+    pod = place.make_pod("worker")
+    place.bind("worker", place.node)
+    run_pod(place, "worker")
+    make_budget(place)
+    [outcome] = door.carry_out(evict(place, pod))
+    assert (outcome.result, outcome.code) == (Result.BLOCKED, 429)
+    assert "disruption budget" in outcome.message
+    assert "deletionTimestamp" not in place.get("worker")["metadata"]
+
+
+def test_two_budgets_forbid_the_eviction_too(place, door):
+    pod = place.make_pod("worker")
+    place.bind("worker", place.node)
+    run_pod(place, "worker")
+    make_budget(place, "one")
+    make_budget(place, "two")
+    [outcome] = door.carry_out(evict(place, pod))
+    assert (outcome.result, outcome.code) == (Result.BLOCKED, 500)
+
+
+# --- telling the world --------------------------------------------------------------------------
+def test_a_condition_tells_why_a_pod_waits(place, door):
+    pod = place.make_pod("worker")
+    uid = pod["metadata"]["uid"]
+
+    def told(message, key, uid=uid):
+        return PatchCondition(key, place.namespace, "worker", uid, "Unschedulable", message)
+
+    [first] = door.carry_out(told("no H100 is free", 1))
+    assert first.result is Result.DONE
+    [second] = door.carry_out(told("the quota is used up", 2))
+    assert second.result is Result.DONE
+    [mine] = [
+        each
+        for each in place.get("worker")["status"]["conditions"]
+        if each["type"] == "PodScheduled"
+    ]
+    assert mine["status"] == "False"
+    assert mine["reason"] == "Unschedulable"
+    assert mine["message"] == "the quota is used up"
+    [wrong] = door.carry_out(told("x", 3, uid="another"))
+    assert (wrong.result, wrong.uid) == (Result.NEW_INCARNATION, uid)
+    place.api.ok("DELETE", f"{place.pods}/worker")
+    [gone] = door.carry_out(told("x", 4))
+    assert gone.result is Result.GONE
+
+
+def test_events_are_written_once_and_counted(place, door):
+    pod = place.make_pod("worker")
+    uid = pod["metadata"]["uid"]
+
+    def event(key, note="placed on GPUs 0 and 3"):
+        return EmitEvent(key, place.namespace, "worker", uid, "Scheduled", note)
+
+    outcomes = door.carry_out(*(event(i) for i in range(5)), event("long", "é" * 2000))
+    assert {each.result for each in outcomes} == {Result.DONE}
+    path = f"/apis/events.k8s.io/v1/namespaces/{place.namespace}/events"
+    short, long = sorted(place.api.ok("GET", path)["items"], key=lambda each: len(each["note"]))
+    assert short["note"] == "placed on GPUs 0 and 3"
+    assert short["regarding"]["uid"] == uid
+    assert short["reportingController"] == "kant"
+    assert len(long["note"].encode()) <= 1024
+
+
+def test_an_event_series_is_counted_on_the_server(place, door, monkeypatch):
+    monkeypatch.setattr("scheduling.kube.events.SERIES_WRITE_S", 0.0)
+    pod = place.make_pod("worker")
+    uid = pod["metadata"]["uid"]
+    effects = [EmitEvent(i, place.namespace, "worker", uid, "Waiting", "full") for i in range(3)]
+    assert {each.result for each in door.carry_out(*effects)} == {Result.DONE}
+    path = f"/apis/events.k8s.io/v1/namespaces/{place.namespace}/events"
+    [event] = place.api.ok("GET", path)["items"]
+    assert event["series"]["count"] == 3
+
+
+# --- order, fence, stop -------------------------------------------------------------------------
+def test_effects_on_one_pod_keep_their_order(place, door):
+    """Created, bound and deleted in one go, twenty pods at once: nothing is left over."""
+    for i in range(20):
+        door.gateway.submit([create(place, f"worker-{i}")])
+    bound = [door.outcome(create(place, f"worker-{i}")) for i in range(20)]
+    deletes = [
+        DeletePod(f"d{i}", place.namespace, f"worker-{i}", bound[i].uid, 0) for i in range(20)
+    ]
+    evicts = [EvictPod(f"e{i}", place.namespace, f"worker-{i}", bound[i].uid) for i in range(20)]
+    outcomes = door.carry_out(*deletes, *evicts)
+    assert {each.result for each in outcomes[:20]} == {Result.DONE}
+    assert {each.result for each in outcomes[20:]} == {Result.GONE}
+
+
+def test_nothing_is_sent_after_the_fence(place, door):
+    door.gateway.fence(time.monotonic())
+    [outcome] = door.carry_out(create(place))
+    assert outcome.result is Result.NOT_SENT
+    assert place.api.call("GET", f"{place.pods}/worker").code == 404
+    door.gateway.fence(time.monotonic() + 60)
+    [again] = door.carry_out(create(place, key="again"))
+    assert again.result is Result.BOUND
+
+
+def test_every_effect_has_an_outcome_when_the_gateway_stops(place, door):
+    effects = [create(place, f"worker-{i}") for i in range(300)]
+    door.gateway.submit(effects)
+    door.gateway.stop()
+    results = [door.outcome(each, timeout=1).result for each in effects]
+    assert Result.NOT_SENT in results
+    assert set(results) <= {Result.BOUND, Result.FAILED, Result.NOT_SENT}
+    made = {each["metadata"]["name"] for each in place.api.ok("GET", place.pods)["items"]}
+    unsent = {e.name for e, r in zip(effects, results, strict=True) if r is Result.NOT_SENT}
+    assert not made & unsent
+
+
+@pytest.mark.parametrize("key", [("job", 0, 1), "text", 7])
+def test_keys_come_back_untouched(place, door, key):
+    effect = DeletePod(key, place.namespace, "nothing", "no-uid", 0)
+    assert door.carry_out(effect)[0].result is Result.GONE
