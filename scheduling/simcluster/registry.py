@@ -155,6 +155,9 @@ class Registry:
         after = change(before)
         if not isinstance(after, dict) or not isinstance(after.get("metadata"), dict):
             raise bad_request("the patched object has no metadata")
+        uid = after["metadata"].get("uid")
+        if uid and uid != found.uid:
+            raise invalid(kind, name, [invalid_value("metadata.uid", uid, "field is immutable")])
         after.pop("kind", None)
         after.pop("apiVersion", None)
         shapes.check(kind, after)
