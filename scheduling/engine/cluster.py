@@ -96,8 +96,9 @@ class ClusterState:
         self.allocated = array("q")
         self.available = array("q")
         self.small = array("q")
-        # Slots where what is booked contradicts the devices (a bad or missing device, or one
-        # booked beyond its size): their columns are derived again from the bookings each time.
+        # Slots where what is booked contradicts the devices (a bad or missing device, one booked
+        # beyond its size, more pods of others than devices): what is given back there is derived
+        # again from the bookings.
         self.irregular: set[int] = set()
         self._totals: dict[str, PoolTotals] = {}
         self._jobs: dict[str, dict[tuple[int, int], Booking]] = {}
@@ -372,7 +373,9 @@ class ClusterState:
             elif milli > MILLI:
                 self.irregular.add(slot)
         others = sum(self._others[uid].gpus for uid in self._others_on.get(node.name, ()))
-        others = min(others, free_mask.bit_count())
+        if others > free_mask.bit_count():
+            self.irregular.add(slot)
+            others = free_mask.bit_count()
         allocated += on_bad + others * MILLI
         self.usable[slot] = node.schedulable
         self.total[slot] = installed.bit_count()
@@ -411,7 +414,7 @@ class ClusterState:
         free_mask = self.free_mask[slot]
         if p.milli == MILLI:
             mask = mask_of(p.devices)
-            if free_mask & mask != mask:
+            if free_mask & mask != mask or self.free[slot] < len(p.devices):
                 self._derive(slot, self.facts[slot])
                 return
             self.free_mask[slot] = free_mask ^ mask
@@ -419,11 +422,12 @@ class ClusterState:
         else:
             device = p.devices[0]
             partial = self.partial[slot]
-            left = partial.get(device, MILLI if free_mask >> device & 1 else 0) - p.milli
-            if left < 0 or len(p.devices) != 1:
+            opens = free_mask >> device & 1
+            left = partial.get(device, MILLI * opens) - p.milli
+            if left < 0 or len(p.devices) != 1 or self.free[slot] < opens:
                 self._derive(slot, self.facts[slot])
                 return
-            if free_mask >> device & 1:
+            if opens:
                 self.free_mask[slot] = free_mask ^ (1 << device)
                 self.free[slot] -= 1
             self.partial[slot] = {d: m for d, m in partial.items() if d != device}
@@ -474,7 +478,7 @@ class ClusterState:
             if sign > 0:
                 self.nic_mask[slot] &= ~mask_of(p.nics)
             else:
-                self.nic_mask[slot] |= mask_of(p.nics)
+                self.nic_mask[slot] |= mask_of(p.nics) & self.nic_healthy[slot]
         if self._index is not None:
             self._index.refresh(self, slot)
 

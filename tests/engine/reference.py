@@ -455,6 +455,9 @@ def place_one_set(cluster: Cluster, job: JobRequest, how: str, avoid=frozenset()
     missing = [o for o in range(s.count) if o not in held]
     least = (s.count if s.min_count is None else s.min_count) - len(held) if job.gang else 0
     least, want = max(least, 0), len(missing)
+    want -= want % s.slice_size if s.slice_size else 0
+    if least > want:
+        return ()
     attempts = []
     for target in (want, least) if 0 < least < want else (want if least else 0,):
         for milli, nodes in pools(cluster, s, avoid):

@@ -117,6 +117,8 @@ class _Attempt:
             has = sum(1 for at, _ in self.held if at == index) if self.held else 0
             missing = pod_set.count - has
             want = missing if counts is None else min(missing, max(counts[index], 0))
+            if pod_set.slice_size:
+                want -= want % pod_set.slice_size
             least = pod_set.count if pod_set.min_count is None else pod_set.min_count
             self.want.append(want)
             self.least.append(max(least - has, 0) if job.gang else 0)
@@ -137,7 +139,7 @@ class _Attempt:
     def _together(self, within: Within | None) -> list[Part] | int:
         """All pod sets jointly; when they compete, each its least first and then more."""
         parts = self._sets(self.want, self.least, within)
-        if isinstance(parts, int) and self.job.gang and self.least != self.want:
+        if isinstance(parts, int) and len(self.want) > 1 and 0 < sum(self.least) < sum(self.want):
             parts = self._sets(self.least, self.least, within)
             if not isinstance(parts, int):
                 for index in range(len(self.want)):

@@ -37,10 +37,10 @@ def fill(view: View, index: int, job: JobRequest, how: Strategy, want: int, leas
     it first and packed outside for the rest. Everything else stays outside while there is room.
     """
     zone = view.layout.zone & view.base
-    if not how.zones or not zone:
-        return _fill_groups(view, index, job, how, want, least)
     outside = view.base & ~zone
-    if how.name == "e-spread" and _small_inference(view, job, want):
+    if not how.zones or not zone:
+        done = _fill_groups(view, index, job, how, want, least)
+    elif how.name == "e-spread" and _small_inference(view, job, want):
         view.scope(zone)
         in_zone = Strategy("spread", pick_spread)
         done = _fill_groups(view, index, job, in_zone, want, 0)

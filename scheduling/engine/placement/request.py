@@ -67,6 +67,8 @@ def _wrong_levels(s: PodSet, levels: tuple[str, ...]) -> str:
         return ""
     if s.slice_size and (s.slice_size < 1 or s.count % s.slice_size):
         return f"slice_size is {s.slice_size}; it has to divide count ({s.count})"
+    if s.slice_size and s.min_count is not None and s.min_count % s.slice_size:
+        return f"slice_size is {s.slice_size}; it has to divide min_count ({s.min_count})"
     if s.slice_size and not s.required_level:
         return "slice_size without required_level; name the level a slice has to stay inside"
     return (

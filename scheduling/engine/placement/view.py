@@ -208,18 +208,18 @@ class View:
 
     def in_groups(self, at: Ints, pods: Ints, level: int) -> Ints:
         """Pods each group of a level holds, by group id, replica limits per leaf applied."""
-        leaf_limit = self.pod_set.max_per_leaf
         domains = self.layout.levels[level] if level >= 0 else self.layout.hyper
-        if leaf_limit is not None:
-            leaves = self.layout.levels[0]
-            per_leaf = _sums(leaves.of[at], pods, len(leaves.keys))
-            for leaf in range(len(leaves.keys)):
-                per_leaf[leaf] = min(per_leaf[leaf], leaf_limit - self.set_in_leaf.get(leaf, 0))
-            at = np.array([first(mask) for mask in leaves.masks], np.int64)
-            pods = per_leaf
-        of = domains.of[at]
-        inside = of >= 0
-        return _sums(of[inside], pods[inside], len(domains.keys))
+        of, size = domains.of[at], len(domains.keys)
+        known = of >= 0
+        of, at, pods = of[known], at[known], pods[known]
+        if self.pod_set.max_per_leaf is not None:
+            leaves = self.layout.levels[0].of[at]
+            pairs, which = np.unique(of * self.layout.size + leaves, return_inverse=True)
+            of, leaves = pairs // self.layout.size, pairs % self.layout.size
+            held = [self.set_in_leaf.get(leaf, 0) for leaf in leaves.tolist()]
+            limits = self.pod_set.max_per_leaf - np.array(held, np.int64)
+            pods = np.minimum(_sums(which, pods, len(pairs)), np.maximum(limits, 0))
+        return _sums(of, pods, size)
 
     # --- taking -------------------------------------------------------------------------------
     def place(self, index: int, number: int, pods: int) -> int:
