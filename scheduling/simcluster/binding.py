@@ -53,7 +53,6 @@ def bind(registry: Registry, namespace: str, name: str, body: Obj, *, dry_run: b
             **(pod["metadata"].get("annotations") or {}),
             **annotations,
         }
-    pod["metadata"]["generation"] = pod["metadata"].get("generation", 1) + 1
     set_condition(pod, {"type": "PodScheduled", "status": "True"}, registry.clock())
     pod["status"].pop("nominatedNodeName", None)
     if not dry_run:

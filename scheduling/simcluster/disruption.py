@@ -13,7 +13,10 @@ from .timers import Timers
 
 
 def _healthy(pod: Stored) -> bool:
-    conditions = pod.decode()["status"].get("conditions") or ()
+    obj = pod.decode()
+    if obj["metadata"].get("deletionTimestamp"):
+        return False
+    conditions = obj["status"].get("conditions") or ()
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 

@@ -10,6 +10,8 @@ from .registry import DeleteOptions, Registry
 from .store import Change, Obj
 from .timers import Timers
 
+# The kubelet sees a pod first: what it refuses is Failed before this controller deletes it.
+REACTION_S = 0.2
 _NODE = list(PODS.selectable).index("spec.nodeName")
 
 
@@ -70,7 +72,8 @@ class TaintEvictions:
         taints, since = self._tainted[node]
         stay = tolerated_s(taints, pod["spec"])
         if stay is not None:
-            self._timers.at(since + stay, self._evict, key, uid, node, since)
+            due = max(since + stay, self._registry.clock() + REACTION_S)
+            self._timers.at(due, self._evict, key, uid, node, since)
 
     def _evict(self, key: str, uid: str, node: str, since: float) -> None:
         if self._tainted.get(node, (None, None))[1] != since:

@@ -120,11 +120,16 @@ class Kubelets:
             self._begin_stop(run, obj)
         if pod.fields[_PHASE] == "Running":
             agent = self.nodes[run.node]
-            run.requests = pod_requests(obj["spec"])
+            run.requests = predicates.known_requests(
+                pod_requests(obj["spec"]), agent.view.allocatable
+            )
+            run.ports = predicates.host_ports(obj["spec"])
             annotations = obj["metadata"].get("annotations") or {}
             agent.devices.allocate(run.uid, run.requests, annotations)
             agent.hold(run)
-            self._plan_end(run, obj, seconds(obj["status"]["startTime"]))
+            # A pod whose status somebody else wrote may have no start time.
+            started = obj["status"].get("startTime")
+            self._plan_end(run, obj, seconds(started) if started else self._registry.clock())
         else:
             self._timers.after(self._delays.start_s, self._start, run)
 
@@ -210,7 +215,7 @@ class Kubelets:
             lifecycle.run_time(pod)
         except ValueError as error:
             return refused(str(error))
-        run.requests = pod_requests(pod["spec"])
+        run.requests = predicates.known_requests(pod_requests(pod["spec"]), agent.view.allocatable)
         run.ports = predicates.host_ports(pod["spec"])
         annotations = pod["metadata"].get("annotations") or {}
         return predicates.admit(pod["spec"], run.requests, agent.view) or agent.devices.allocate(

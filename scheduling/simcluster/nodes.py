@@ -6,7 +6,7 @@ from .devices import GPU, GPU_MILLI, UNHEALTHY_GPUS, UNHEALTHY_NICS, WHOLE, indi
 from .fleet import ready_condition
 from .kinds import NODES
 from .meta import rfc3339
-from .quantities import amounts
+from .quantities import amounts, canonical
 from .registry import Registry
 from .store import Obj
 
@@ -58,7 +58,7 @@ def set_gpu_health(registry: Registry, name: str, gpu: int, *, healthy: bool) ->
     usable = amounts(obj["status"]["capacity"])[GPU] - unhealthy
     obj["status"]["allocatable"][GPU] = str(usable)
     if GPU_MILLI in obj["status"]["capacity"]:
-        obj["status"]["allocatable"][GPU_MILLI] = str(usable * WHOLE)
+        obj["status"]["allocatable"][GPU_MILLI] = canonical(str(usable * WHOLE))
     _save(registry, obj)
 
 

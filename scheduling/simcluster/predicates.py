@@ -68,11 +68,15 @@ def _failed(reason: str, why: str) -> Rejection:
     return Rejection(reason, f"Predicate {reason} failed: {why}")
 
 
+def known_requests(requests: Requests, allocatable: Requests) -> Requests:
+    """Requests without extended resources that the node does not know at all: a kubelet drops
+    those and runs the pod without them (`removeMissingExtendedResources`)."""
+    return {r: v for r, v in requests.items() if r in allocatable or not is_extended(r)}
+
+
 def _check_resources(requests: Requests, node: NodeView) -> Rejection | None:
     for resource, asked in {"pods": 1, **requests}.items():
         capacity = node.allocatable.get(resource)
-        if capacity is None and is_extended(resource):
-            continue  # a kubelet drops requests for resources that its node does not know at all
         used, capacity = node.used.get(resource, 0), capacity or 0
         if asked and asked > capacity - used:
             return Rejection(

@@ -1,5 +1,6 @@
 """Kubernetes quantities, and what a pod asks of its node."""
 
+import math
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -62,7 +63,7 @@ def canonical(text: str) -> str:
         scaled = value.scaleb(-exponent)
         if scaled == int(scaled):
             return f"{int(scaled)}{unit}" if value else "0"
-    return f"{-int(-value.scaleb(9) // 1)}n"
+    return f"{math.ceil(value.scaleb(9))}n"
 
 
 def canonicalize(resources: dict[str, Any] | None) -> None:
@@ -83,7 +84,7 @@ def amount(resource: str, text: object) -> int:
     value = parse(str(text))
     if resource == "cpu":
         value *= 1000
-    return -int(-value // 1)
+    return math.ceil(value)
 
 
 def amounts(resources: Mapping[str, object] | None) -> Requests:

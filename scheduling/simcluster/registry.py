@@ -250,12 +250,12 @@ class Registry:
             return obj
         meta["deletionTimestamp"] = rfc3339(self.clock() + grace)
         meta["deletionGracePeriodSeconds"] = grace
-        if grace == 0 and not meta.get("finalizers"):
-            self._remove(PODS, found.key, obj, dry_run=options.dry_run)
-            return obj
         if not before:
             meta["generation"] = meta.get("generation", 1) + 1
+        # Also a pod that goes at once is first marked: watchers see both changes.
         self._commit(PODS, found.key, obj, dry_run=options.dry_run)
+        if grace == 0 and not meta.get("finalizers"):
+            self._remove(PODS, found.key, obj, dry_run=options.dry_run)
         return obj
 
     def delete_collection(

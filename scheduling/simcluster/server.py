@@ -31,7 +31,9 @@ class Server:
         self._open_cluster = open_cluster
         self._token = token
         self.cluster = open_cluster()
-        self._http = web.Server(self._serve, access_log=None, keepalive_timeout=3600)
+        self._http = web.Server(
+            self._serve, handler_cancellation=True, access_log=None, keepalive_timeout=3600
+        )
         self._listener: asyncio.Server | None = None
         self._address: tuple[str, int] = ("", 0)
         self._background: set[asyncio.Task[None]] = set()

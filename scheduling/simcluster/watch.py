@@ -70,12 +70,15 @@ class Watch:
         self._position = 0
         self._news = asyncio.Event()
         self._expired = ""
+        self._dropped = False
         self._writing_since = 0.0
         self._transport: asyncio.BaseTransport | None = None
 
     # --- control ----------------------------------------------------------------------------
     def drop(self) -> None:
         """Cut the connection as a failing network would."""
+        self._dropped = True
+        self._news.set()
         if isinstance(self._transport, asyncio.Transport):
             self._transport.abort()
 
@@ -109,17 +112,20 @@ class Watch:
         deadline = loop.time() + self._options.timeout_s
         await self._begin(response)
         next_bookmark = loop.time() + BOOKMARK_S
-        while not self._expired and loop.time() < deadline:
+        while not self._expired and not self._dropped and loop.time() < deadline:
             self._news.clear()
             if chunk := self._collect():
                 await self._write(response, chunk)
                 continue
-            if self._options.bookmarks and loop.time() >= next_bookmark:
+            if loop.time() >= next_bookmark:
                 next_bookmark = loop.time() + BOOKMARK_S
-                await self._write(response, self._bookmark())
+                if self._options.bookmarks:
+                    await self._write(response, self._bookmark())
             alarm = loop.call_at(min(deadline, next_bookmark), self._news.set)
             await self._news.wait()
             alarm.cancel()
+        if self._dropped:
+            raise ConnectionResetError("dropped")
         if self._expired:
             await self._write(response, _error(status.expired(self._expired)))
         elif self._options.bookmarks:
