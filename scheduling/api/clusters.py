@@ -17,8 +17,9 @@ from scheduling.api.cluster_serializers import (
 )
 from scheduling.api.filters import NodeFilter
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
+from scheduling.policies import effective
 from scheduling.services.clusters import change_cluster, create_cluster, delete_cluster
-from scheduling.services.policies import change_policy, effective, policy_of
+from scheduling.services.policies import change_policy, policy_of
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape

@@ -15,7 +15,6 @@ from scheduling.engine.types import (
     PodPlacement,
     PodSet,
     Policy,
-    QueueingPolicy,
     Quota,
     QuotaMode,
     Tenant,
@@ -24,6 +23,7 @@ from scheduling.engine.types import (
 from scheduling.models import ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
+from scheduling.policies import to_policy
 from scheduling.session.live import LiveJob, LivePod, PodContent
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
@@ -210,14 +210,7 @@ def used_elsewhere(cluster_id: int) -> tuple[tuple[str, str, int], ...]:
 def policy(cluster_id: int) -> Policy:
     """The cluster's policy; fields its document does not name have the engine's defaults."""
     row = ClusterPolicy.objects.filter(cluster_id=cluster_id).first()
-    document = dict(row.document) if row else {}
-    if "queueing" in document:
-        document["queueing"] = QueueingPolicy(document["queueing"])
-    if "strategies" in document:
-        chosen = {JobKind(kind): name for kind, name in document["strategies"].items()}
-        document["strategies"] = {**Policy().strategies, **chosen}
-    known = Policy.__dataclass_fields__
-    return Policy(**{name: value for name, value in document.items() if name in known})
+    return to_policy(row.document if row else {})
 
 
 def _seconds(at: datetime | None) -> float:

@@ -1,0 +1,154 @@
+"""Clusters, nodes and policies over REST."""
+
+import pytest
+
+from scheduling.engine.types import Policy, PreemptionKind
+from scheduling.models import Cluster, ClusterPolicy, NodeRecord
+from scheduling.policies import effective, to_policy
+from scheduling.session.load import policy
+from tenants.models import AuditRecord
+
+URL = "/api/v1/clusters"
+POLICY = f"{URL}/demo/policy"
+
+
+@pytest.fixture
+def ops(org):
+    return org.client("ops")
+
+
+@pytest.fixture
+def eve(org):
+    return org.client("eve")
+
+
+def test_everybody_sees_clusters_operators_how_to_reach_them(ops, eve):
+    assert ops.get(f"{URL}/demo").json()["access"] == {"server": "http://127.0.0.1:1"}
+    assert eve.get(f"{URL}/demo").json()["access"] is None
+    assert eve.get(URL).json()["items"][0]["access"] is None
+    assert "Clusters: demo" in eve.get(f"{URL}/nowhere").json()["detail"]
+
+
+def test_create_change_delete(ops, eve):
+    document = {"name": "east", "access": {"kubeconfig": "/etc/kant/east", "context": "a"}}
+    assert eve.post(URL, document, format="json").status_code == 403
+    made = ops.post(URL, document, format="json")
+    assert made.status_code == 201, made.json()
+    assert ops.post(URL, document, format="json").status_code == 409
+    changed = ops.patch(f"{URL}/east", {"title": "East", "is_active": False}, format="json")
+    assert (changed.json()["title"], changed.json()["is_active"]) == ("East", False)
+    assert eve.patch(f"{URL}/east", {"title": "x"}, format="json").status_code == 403
+    job = {"name": "x", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
+    assert eve.post("/api/v1/jobs", job, format="json").json()["cluster"] == "demo"
+    assert "1 jobs that are not over" in ops.delete(f"{URL}/demo").json()["detail"]
+    assert ops.delete(f"{URL}/east").status_code == 204
+    assert [r.action for r in AuditRecord.objects.order_by("at")] == [
+        "cluster.created",
+        "cluster.changed",
+        "cluster.deleted",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"access": {}}, "/access"),
+        ({"access": {"server": "https://x", "in_cluster": True}}, "/access"),
+        ({"access": {"server": "https://x", "token": "secret"}}, "/access/token"),
+        ({"access": {"server": 7}}, "/access/server"),
+        ({"access": {"in_cluster": False}}, "/access/in_cluster"),
+        ({"access": "here"}, "/access"),
+        ({"name": "No"}, "/name"),
+        ({"namespace": "x" * 64}, "/namespace"),
+        ({"label_map": {"colour": "x"}}, "/label_map"),
+    ],
+)
+def test_wrong_clusters(ops, body, pointer):
+    answer = ops.post(URL, {"name": "east", "access": {"in_cluster": True}, **body}, format="json")
+    assert answer.status_code == 422, answer.json()
+    assert pointer in [e["pointer"] for e in answer.json()["errors"]]
+    assert Cluster.objects.count() == 1
+
+
+def test_nodes(eve):
+    def found(query):
+        return [n["name"] for n in eve.get(f"{URL}/demo/nodes?{query}").json()["items"]]
+
+    NodeRecord.objects.filter(name="h003").update(schedulable=False, allocated_milli=2500)
+    assert found("gpu_type=A100") == ["a000", "a001"]
+    assert found("leaf=leaf-1") == ["h002", "h003"]
+    assert found("schedulable=false") == ["h003"]
+    assert found("q=00&limit=2") == ["a000", "a001"]
+    assert eve.get(f"{URL}/demo/nodes/h003").json()["allocated"] == 2.5
+    assert eve.get(f"{URL}/demo/nodes/zzz").status_code == 404
+    assert eve.get(f"{URL}/demo/nodes?schedulable=maybe").status_code == 400
+
+
+def test_policies(ops, eve, org):
+    first = eve.get(POLICY)
+    assert first["ETag"] == '"0"'
+    assert first.json()["policy"] == effective({})
+    body = {"policy": {"queueing": "strict-fifo", "max_attempts": 3}, "reason": "trial"}
+    assert eve.put(POLICY, body, format="json", headers={"If-Match": '"0"'}).status_code == 403
+    assert ops.put(POLICY, body, format="json").status_code == 428
+    made = ops.put(POLICY, body, format="json", headers={"If-Match": '"0"'})
+    assert (made.status_code, made["ETag"]) == (200, '"1"')
+    assert made.json()["policy"]["max_attempts"] == 3
+    assert made.json()["policy"]["backoff_cap_s"] == Policy().backoff_cap_s
+    assert policy(org.cluster.pk).queueing == "strict-fifo"
+    stale = ops.put(POLICY, body, format="json", headers={"If-None-Match": "*"})
+    assert (stale.status_code, stale.json()["current_version"]) == (412, 1)
+    again = ops.put(
+        POLICY,
+        {"policy": {"strategies": {"inference": "binpack"}}},
+        format="json",
+        headers={"If-Match": '"1"'},
+    )
+    assert again.json()["policy"]["queueing"] == Policy().queueing
+    assert ClusterPolicy.objects.get().version == 2
+    record = AuditRecord.objects.order_by("at").first()
+    assert (record.action, record.reason) == ("policy.changed", "trial")
+    assert record.before["queueing"] == "best-effort-fifo"
+
+
+def test_a_document_means_the_policy_it_came_from():
+    changed = {
+        "queueing": "backfill",
+        "strategies": {"inference": "binpack"},
+        "preemption": ["priority", "reclaim"],
+        "spare_nodes": {"H100": 2},
+        "fair_share": True,
+        "blame_s": 1.5,
+        "from_the_future": 1,
+    }
+    assert to_policy({}) == Policy()
+    assert effective(effective(changed)) == effective(changed)
+    assert hash(to_policy(changed))
+    assert to_policy(changed).preemption == (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer"),
+    [
+        ({"queueing": "lottery"}, "/queueing"),
+        ({"queueing": ["strict-fifo"]}, "/queueing"),
+        ({"max_attempts": 1.5}, "/max_attempts"),
+        ({"max_attempts": True}, "/max_attempts"),
+        ({"backoff_base_s": -1}, "/backoff_base_s"),
+        ({"backoff_base_s": 10**400}, "/backoff_base_s"),
+        ({"backoff_base_s": "5"}, "/backoff_base_s"),
+        ({"strategies": "binpack"}, "/strategies"),
+        ({"strategies": {"training": ["binpack"]}}, "/strategies/training"),
+        ({"strategies": {"party": "binpack"}}, "/strategies/party"),
+        ({"speed": 1}, "/speed"),
+        ({"preemption": "priority"}, "/preemption"),
+        ({"preemption": ["priority", {}]}, "/preemption/1"),
+        ({"spare_nodes": {"H100": -1}}, "/spare_nodes/H100"),
+        ({"fair_share": 1}, "/fair_share"),
+    ],
+)
+def test_wrong_policies(ops, document, pointer):
+    answer = ops.put(POLICY, {"policy": document}, format="json", headers={"If-Match": '"0"'})
+    assert answer.status_code == 422
+    assert [e["pointer"] for e in answer.json()["errors"]] == [pointer]
+    assert not ClusterPolicy.objects.exists()

@@ -1,0 +1,131 @@
+"""Following a job over REST: cancel, events, pods, explain."""
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from scheduling.models import Job, JobEvent, Placement
+from scheduling.services.jobs import cancel_job
+
+URL = "/api/v1/jobs"
+
+
+def submit(client, **fields):
+    document = {"name": "one", "tenant": "vision", "gpu_type": "H100", "gpus": 1, **fields}
+    answer = client.post(URL, document, format="json")
+    assert answer.status_code == 201, answer.json()
+    return answer.json()["id"]
+
+
+@pytest.fixture
+def eve(org):
+    return org.client("eve")
+
+
+@pytest.mark.parametrize("state", ["PENDING", "QUOTA_RESERVED", "ADMITTED", "RUNNING"])
+def test_cancel_ends_a_job_in_any_state(
+    eve, org, state, monkeypatch, django_capture_on_commit_callbacks
+):
+    rings = []
+    monkeypatch.setattr("scheduling.services.jobs.ring", rings.append)
+    job_id = submit(eve)
+    Job.objects.update(state=state)
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = eve.post(f"{URL}/{job_id}/cancel")
+    assert answer.status_code == 200
+    assert answer.json()["state"] == "CANCELLED"
+    assert answer.json()["ended_at"]
+    assert rings == [org.cluster.pk]
+    last = JobEvent.objects.filter(job=job_id).last()
+    assert (last.kind, last.from_state, last.actor) == ("CANCELLED", state, "eve")
+    again = eve.post(f"{URL}/{job_id}/cancel")
+    assert (again.status_code, again.json()["code"]) == (409, "conflict")
+    assert "already CANCELLED" in again.json()["detail"]
+
+
+def test_who_may_cancel(org, eve):
+    job_id = submit(eve)
+    for who, status in (("joe", 403), ("vic", 403), ("lex", 404)):
+        assert org.client(who).post(f"{URL}/{job_id}/cancel").status_code == status
+    rehearsal = org.client("ada").post(f"{URL}/{job_id}/cancel?dry_run=true")
+    assert rehearsal.json()["result"]["state"] == "CANCELLED"
+    assert Job.objects.get().state == "PENDING"
+    assert org.client("ada").post(f"{URL}/{job_id}/cancel").status_code == 200
+    assert eve.post(f"{URL}/{uuid.uuid4()}/cancel").status_code == 404
+
+
+def test_a_cancel_meets_a_scheduler_that_was_faster(org, eve, monkeypatch):
+    submit(eve)
+    job = Job.objects.get()
+    refresh, times = Job.refresh_from_db, []
+
+    def refreshed(self, *args, **kwargs):
+        refresh(self, *args, **kwargs)
+        times.append(1)
+        if len(times) == 1:  # between our look and our write
+            Job.objects.update(state="ADMITTED", version=job.version + 1)
+
+    monkeypatch.setattr(Job, "refresh_from_db", refreshed)
+    assert cancel_job(org.users["eve"], job).state == "CANCELLED"
+    assert JobEvent.objects.last().from_state == "ADMITTED"
+    assert Job.objects.get().version == 3
+
+
+def test_events_and_pods(eve):
+    job_id = submit(eve)
+    eve.post(f"{URL}/{job_id}/cancel")
+    page = eve.get(f"{URL}/{job_id}/events?limit=1").json()
+    assert [e["kind"] for e in page["items"]] == ["SUBMITTED"]
+    assert [e["kind"] for e in eve.get(page["next"]).json()["items"]] == ["CANCELLED"]
+    for ordinal, state in enumerate(("RELEASED", "RUNNING")):
+        Placement.objects.create(
+            job_id=job_id,
+            attempt=1,
+            pod_set=0,
+            ordinal=ordinal,
+            pod_name=f"one-{ordinal}",
+            node="h000",
+            gpu_model="H100",
+            devices=[ordinal],
+            state=state,
+            intended_at=timezone.now(),
+        )
+    pods = eve.get(f"{URL}/{job_id}/pods").json()["items"]
+    assert [(p["gpu_type"], p["devices"]) for p in pods] == [("H100", [0]), ("H100", [1])]
+    running = eve.get(f"{URL}/{job_id}/pods?state=RUNNING&attempt=1&node=h000").json()["items"]
+    assert [p["ordinal"] for p in running] == [1]
+
+
+def test_explain_gives_the_reason_its_gate_and_who_is_before(org, eve):
+    early = submit(eve, name="early")
+    law = submit(org.client("lex"), name="secret", tenant="law", priority=5, gpus=4)
+    mine = submit(eve, name="mine")
+    now = timezone.now()
+    for i, job_id in enumerate((early, law, mine)):
+        Job.objects.filter(id=job_id).update(submitted_at=now + timedelta(seconds=i))
+    Job.objects.filter(id=mine).update(
+        state="QUOTA_RESERVED",
+        reason="FragmentedCapacity",
+        message="Needs 8 free GPUs on one node; the best node has 6.",
+        evidence={"asked": 8, "best": 6, "remedies": ["Ask for 6 GPUs per pod."]},
+    )
+    said = eve.get(f"{URL}/{mine}/explain").json()
+    assert (said["reason"], said["will_never_run"]) == ("FragmentedCapacity", False)
+    assert said["evidence"] == {"asked": 8, "best": 6}
+    assert said["remedies"] == ["Ask for 6 GPUs per pod."]
+    assert [g["ok"] for g in said["gates"]] == [True, True, True, True, False]
+    assert said["position"] == 3
+    assert said["ahead"] == [
+        {"job": None, "name": None, "tenant": None, "gpus": 4},
+        {"job": early, "name": "early", "tenant": "vision", "gpus": 1},
+    ]
+    Job.objects.filter(id=mine).update(reason="ExceedsMaxQuota", state="PENDING")
+    said = eve.get(f"{URL}/{mine}/explain").json()
+    assert said["will_never_run"] is True
+    assert [g["ok"] for g in said["gates"]] == [True, False, None, None, None]
+    Job.objects.filter(id=mine).update(state="RUNNING", admitted_at=now, reason="")
+    said = eve.get(f"{URL}/{mine}/explain").json()
+    assert said["position"] is None
+    assert all(g["ok"] for g in said["gates"])

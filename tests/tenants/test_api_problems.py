@@ -1,0 +1,140 @@
+"""Every error is a problem document that names what is wrong; none is a 500."""
+
+import json
+
+import pytest
+
+TYPE = "application/problem+json"
+FIELDS = {"type", "title", "status", "detail", "instance", "code", "errors", "request_id"}
+
+
+@pytest.fixture
+def eve(org):
+    return org.client("eve")
+
+
+def check(answer, status, code):
+    body = answer.json()
+    assert answer.status_code == status, body
+    assert answer["Content-Type"] == TYPE
+    assert body.keys() >= FIELDS
+    assert (body["status"], body["code"]) == (status, code)
+    assert body["type"] == f"/api/v1/problems/{code}"
+    assert body["detail"]
+    return body
+
+
+BODIES = {
+    "not JSON": b"hello",
+    "cut off": b'{"name": ',
+    "NaN": b'{"name": NaN}',
+    "infinity": b'{"name": -Infinity}',
+    "overflow": b'{"gpus": 1e999}',
+    "twice": b'{"name": "a", "name": "b"}',
+    "deep": b"[" * 200_000,
+    "NUL": b'{"name": "a\\u0000b"}',
+    "NUL in a name": b'{"a\\u0000b": 1}',
+    "lone surrogate": b'{"name": "\\ud800"}',
+    "not UTF-8": b'{"name": "\xff"}',
+    "UTF-16": '{"name": "x"}'.encode("utf-16"),
+    "endless number": b'{"gpus": ' + b"9" * 10_000 + b"}",
+}
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_bodies_that_cannot_be_read(eve, name):
+    body = BODIES[name]
+    answer = eve.post("/api/v1/jobs", body, content_type="application/json")
+    check(answer, 400, "not-json")
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"3", b'"x"', b"null", b"true"])
+def test_bodies_that_are_no_object(eve, body):
+    answer = eve.post("/api/v1/jobs", body, content_type="application/json")
+    check(answer, 422, "invalid")
+
+
+def test_a_valid_surrogate_pair_is_text(org):
+    body = '{"name": "caf\\u00e9 \\ud83d\\ude00"}'
+    answer = org.client("eve").post("/api/v1/tokens", body, content_type="application/json")
+    assert answer.status_code == 201
+    assert answer.json()["name"] == "café 😀"
+
+
+def test_media_types(eve):
+    check(
+        eve.post("/api/v1/jobs", b"name=x", content_type="application/x-www-form-urlencoded"),
+        415,
+        "unsupported-media-type",
+    )
+    check(eve.get("/api/v1/jobs", headers={"Accept": "text/html"}), 406, "not-acceptable")
+
+
+def test_addresses_and_methods(eve, client):
+    check(eve.get("/api/v1/nothing"), 404, "not-found")
+    check(eve.get("/api/v1/jobs/"), 404, "not-found")
+    check(eve.get("/api/v1/jobs/not-a-uuid"), 404, "not-found")
+    check(client.post("/api/v1/nothing"), 404, "not-found")
+    answer = eve.put("/api/v1/jobs", {}, format="json")
+    check(answer, 405, "method-not-allowed")
+    assert answer["Allow"]
+
+
+def test_a_body_beyond_the_limit(eve, settings):
+    settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
+    body = json.dumps({"name": "x" * 2000})
+    check(eve.post("/api/v1/jobs", body, content_type="application/json"), 413, "too-large")
+    keyed = eve.post(
+        "/api/v1/jobs", body, content_type="application/json", headers={"Idempotency-Key": "a"}
+    )
+    check(keyed, 413, "too-large")
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("state=DANCING", "state"),
+        ("submited_after=2030-01-01", "submited_after"),
+        ("submitted_after=yesterday", "submitted_after"),
+        ("submitted_after=0001-01-01T00:00:00%2B23:59", "submitted_after"),
+        ("submitted_after=2030-13-45T00:00:00Z", "submitted_after"),
+        ("min_gpus=-1", "min_gpus"),
+        ("min_gpus=1e400", "min_gpus"),
+        ("min_gpus=NaN", "min_gpus"),
+        ("q=%00", "q"),
+        ("limit=0", "limit"),
+        ("limit=501", "limit"),
+        ("limit=ten", "limit"),
+        ("limit=" + "9" * 5000, "limit"),
+        ("limit=٣", "limit"),
+        ("cursor=abc", "cursor"),
+        ("cursor=W10", "cursor"),
+        ("cursor=Ww", "cursor"),
+        ("cursor=WyJ4IiwieCJd", "cursor"),
+        ("dry_run=true", "dry_run"),
+    ],
+)
+def test_query_parameters(eve, query, parameter):
+    body = check(eve.get(f"/api/v1/jobs?{query}"), 400, "bad-query")
+    assert body["errors"][0]["parameter"] == parameter
+
+
+def test_an_error_nobody_expected_is_reported_and_hidden(eve, monkeypatch, caplog):
+    def broken(_user):
+        raise RuntimeError("password=hunter2")
+
+    monkeypatch.setattr("scheduling.selectors.visible_jobs", broken)
+    answer = eve.get("/api/v1/jobs")
+    body = check(answer, 500, "server-error")
+    assert "hunter2" not in answer.content.decode()
+    assert body["request_id"] in caplog.text
+    assert "hunter2" in caplog.text
+
+
+def test_each_type_leads_to_its_meaning(client, db):
+    from tenants.api.problems import KINDS
+
+    for code, kind in KINDS.items():
+        found = client.get(f"/api/v1/problems/{code}").json()
+        assert found == {"code": code, **kind._asdict()}
+    check(client.get("/api/v1/problems/none"), 404, "not-found")
