@@ -77,8 +77,8 @@ def test_a_pod_without_a_time_runs_until_it_is_deleted(sim):
     with sim.watch(f"{PODS}?watch=1&resourceVersion={version}") as stream:
         code, marked = sim.call("DELETE", f"{PODS}/server", {"gracePeriodSeconds": 10})
         assert (code, marked["metadata"]["deletionGracePeriodSeconds"]) == (200, 10)
-        events = [stream.next() for _ in range(3)]
-    assert [e["type"] for e in events] == ["MODIFIED", "MODIFIED", "DELETED"]
+        events = [stream.next() for _ in range(4)]
+    assert [e["type"] for e in events] == ["MODIFIED", "MODIFIED", "MODIFIED", "DELETED"]
     assert events[1]["object"]["status"]["phase"] == "Failed"
     assert sim.call("GET", f"{PODS}/server")[0] == 404
 

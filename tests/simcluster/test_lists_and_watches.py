@@ -80,10 +80,10 @@ def test_a_watch_continues_from_a_version(sim):
     sim.patch(f"{PODS}/w1", {"metadata": {"labels": {"a": "b"}}})
     sim.call("DELETE", f"{PODS}/w1")
     with sim.watch(f"{PODS}?watch=1&resourceVersion={version}") as stream:
-        seen = [stream.next() for _ in range(3)]
+        seen = [stream.next() for _ in range(4)]
         sim.post(PODS, pod("w2"))
         live = stream.next()
-    assert [e["type"] for e in seen] == ["ADDED", "MODIFIED", "DELETED"]
+    assert [e["type"] for e in seen] == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
     versions = [int(e["object"]["metadata"]["resourceVersion"]) for e in seen]
     assert versions == sorted(set(versions))
     assert (live["type"], live["object"]["kind"]) == ("ADDED", "Pod")
