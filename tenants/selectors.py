@@ -82,6 +82,6 @@ def subtree_ids(tenant_id: int, parents: Mapping[int, int | None] | None = None)
     return {t for t in tree if tenant_id in lineage(tree, t)} | {tenant_id}
 
 
-def _limited(rows: QuerySet, access: Access, field: str) -> QuerySet:  # type: ignore[type-arg]
+def _limited(rows: QuerySet, access: Access, field: str) -> QuerySet:
     visible = access.visible_tenants()
     return rows if visible is None else rows.filter(Q(**{f"{field}__in": visible}))

@@ -21,7 +21,7 @@ from rest_framework.response import Response
 
 from tenants.api.problems import Problem, bad_header
 from tenants.errors import Conflict
-from tenants.models import IdempotencyKey
+from tenants.models import IdempotencyKey, User
 
 HEADER = "Idempotency-Key"
 KEPT = timedelta(hours=24)
@@ -45,7 +45,7 @@ def idempotent(forget: str = "") -> Callable[[Handler], Handler]:
             key = request.headers.get(HEADER)
             if key is None or view.dry_run:
                 return handler(view, request, *args, **kwargs)
-            claim = _claim(request, key)
+            claim = _claim(view.actor, request, key)
             if claim.status is not None:
                 return _replayed(claim)
             try:
@@ -66,7 +66,7 @@ def forget_old_keys() -> int:
     return deleted
 
 
-def _claim(request: Request, key: str) -> IdempotencyKey:
+def _claim(user: User, request: Request, key: str) -> IdempotencyKey:
     """A fresh claim (status None), or the answered one; raises a problem otherwise."""
     if not (1 <= len(key) <= 128 and key.isascii() and key.isprintable()):
         raise bad_header(HEADER, "Must be 1 to 128 printable ASCII characters, e.g. a UUID.")
@@ -76,13 +76,13 @@ def _claim(request: Request, key: str) -> IdempotencyKey:
     path = request.path[:500]
     now = timezone.now()
     wanted = {"method": request.method or "", "path": path, "body_digest": digest}
-    mine = IdempotencyKey.objects.filter(user=request.user, key=key)
+    mine = IdempotencyKey.objects.filter(user=user, key=key)
     mine.filter(created_at__lt=now - KEPT).delete()
     mine.filter(status=None, created_at__lt=now - ABANDONED).delete()
     try:
         # A savepoint, so that PostgreSQL can go on after the refused insert.
         with transaction.atomic():
-            return IdempotencyKey.objects.create(user=request.user, key=key, **wanted)
+            return IdempotencyKey.objects.create(user=user, key=key, **wanted)
     except IntegrityError:
         found = mine.first()
     if found is None or (

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import Field, Model, Q, QuerySet
+from django.db.models import Field, Model, Q
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -29,9 +29,7 @@ class CursorPagination(BasePagination):
     The view names its order in `page_order`: fields of one direction, the last one unique.
     """
 
-    def paginate_queryset(
-        self, queryset: QuerySet[Any], request: Request, view: Any = None
-    ) -> list[Any]:
+    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> list[Any]:
         self.request = request
         order: Sequence[str] = view.page_order
         limit = _limit(request.query_params.get("limit"))

@@ -9,9 +9,8 @@ from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers
-from rest_framework.serializers import BaseSerializer
 
-SerializerType = type[BaseSerializer[Any]]
+SerializerType = type[serializers.Serializer[Any]]
 PROBLEM = "application/problem+json"
 
 
@@ -115,7 +114,7 @@ class KantSchema(AutoSchema):
         shapes: Mapping[str, Shape] = getattr(self.view, "shapes", {})
         return shapes.get(self.method)
 
-    def get_description(self) -> str:
+    def get_description(self) -> str:  # type: ignore[override]
         # Only what the view says of itself; what its bases say is about code.
         return inspect.cleandoc(vars(type(self.view)).get("__doc__") or "")
 

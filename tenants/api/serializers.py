@@ -19,13 +19,13 @@ class Reason(Serializer):
 class TenantInput(Serializer):
     name = Text(max_length=63)
     title = Text(max_length=200, allow_blank=True, required=False)
-    parent = Text(max_length=63, allow_null=True, required=False)
+    parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
     weight = Number(min_value=0.001, max_value=1e6, required=False)
 
 
 class TenantChange(Reason):
     title = Text(max_length=200, allow_blank=True, required=False)
-    parent = Text(max_length=63, allow_null=True, required=False)
+    parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
     weight = Number(min_value=0.001, max_value=1e6, required=False)
     is_active = Boolean(required=False)
 
@@ -33,7 +33,7 @@ class TenantChange(Reason):
 class TenantOutput(serializers.Serializer[Any]):
     name = serializers.CharField()
     title = serializers.CharField()
-    parent = serializers.SerializerMethodField()
+    parent = serializers.SerializerMethodField()  # type: ignore[assignment]
     weight = serializers.FloatField()
     is_active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
@@ -113,7 +113,7 @@ class AuditOutput(serializers.Serializer[Any]):
     before = serializers.DictField(allow_null=True)
     after = serializers.DictField(allow_null=True)
     reason = serializers.CharField()
-    source = serializers.CharField()
+    source = serializers.CharField()  # type: ignore[assignment]
 
     def get_tenant(self, record: Any) -> str | None:
         return record.tenant.name if record.tenant else None
