@@ -12,7 +12,6 @@ from django.contrib import messages
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.utils.html import format_html
 from django.views.decorators.http import require_GET, require_POST
 
 from scheduling import selectors
@@ -276,18 +275,26 @@ def job_preview(request: HttpRequest) -> HttpResponse:
     """What the form says so far: would it be accepted, and the same as a REST call."""
     job_form, sets = submit_forms(request, request.POST)
     document = document_of(job_form, sets)
-    context: dict[str, Any] = {}
+    context: dict[str, Any] = {"complete": document is not None}
     if document is not None:
         context["curl"] = curl_of(request, document)
         try:
             context["rehearsed"] = submit_job(actor_of(request), document, dry_run=True)
         except DomainError as error:
-            context["problems"] = [e.detail for e in error.errors] or [error.detail]
-    else:
-        context["problems"] = [
-            format_html("{}: {}", form.fields[name].label if name in form.fields else "Form", text)
-            for form in (job_form, *sets.forms)
-            for name, texts in form.errors.items()
-            for text in texts
-        ]
+            show_errors(error, job_form, sets)
+    context["problems"] = [
+        f"{where}{form.fields[name].label}: {text}" if name in form.fields else text
+        for where, form in named_forms(job_form, sets)
+        for name, texts in form.errors.items()
+        for text in texts
+    ]
     return render(request, "scheduling/_job_preview.html", context)
+
+
+def named_forms(job_form: JobForm, sets: Any) -> list[tuple[str, Any]]:
+    """The forms with what to say before a field of theirs."""
+    several = len(sets.forms) > 1
+    return [
+        ("", job_form),
+        *((f"Pod set {i + 1}, " if several else "", form) for i, form in enumerate(sets.forms)),
+    ]

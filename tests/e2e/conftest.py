@@ -1,0 +1,148 @@
+"""A browser, a site to look at, and a tab that fails its test for what a user would not see."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.e2e import scene
+from tests.requirements import missing
+
+ROOT = Path(__file__).resolve().parents[2]
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+WCAG = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
+WIDE, NARROW = 1440, 390
+SESSIONS: dict[tuple[str, str], Any] = {}
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        missing("chromium", "install the Debian package chromium")
+    return {
+        **browser_type_launch_args,
+        "executable_path": chromium,
+        "args": ["--no-sandbox", "--disable-dev-shm-usage"],
+    }
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory) -> Iterator[str]:
+    """The address of a site with a played scene, shared by the tests of a run."""
+    command = [sys.executable, "-m", "tests.e2e.site", str(tmp_path_factory.mktemp("site"))]
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.startswith("READY "):
+        process.kill()
+        pytest.fail(f"the site did not start: {line!r}")
+    yield line.split()[1]
+    process.stdin.close()
+    process.wait(timeout=20)
+
+
+@dataclass
+class Tab:
+    """A page of the site and all that went wrong behind it."""
+
+    page: Page
+    site: str
+    faults: list[str] = field(default_factory=list)
+    allowed: set[int] = field(default_factory=set)  # HTTP errors that the test provokes
+
+    def __post_init__(self) -> None:
+        self.page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
+        self.page.on("console", self._hear)
+        self.page.on("request", self._watch)
+
+    def _hear(self, message: Any) -> None:
+        text = message.text
+        provoked = any(f"status of {code}" in text for code in self.allowed)
+        if message.type == "error" and not provoked:
+            self.faults.append(f"console: {text}")
+        if "Content Security Policy" in text:
+            self.faults.append(f"policy: {text}")
+
+    def _watch(self, request: Any) -> None:
+        if not request.url.startswith((f"{self.site}/", "data:", "blob:")):
+            self.faults.append(f"request outside: {request.url}")
+
+    def sign_in(self, username: str, password: str = scene.PASSWORD) -> None:
+        """Through the form the first time; later tabs of the same user take over the session."""
+        if (self.site, username) in SESSIONS:
+            self.page.context.add_cookies(SESSIONS[self.site, username])
+            return
+        self.page.goto(f"{self.site}/login/")
+        self.page.fill("#id_username", username)
+        self.page.fill("#id_password", password)
+        self.page.press("#id_password", "Enter")
+        self.page.wait_for_url(lambda url: "/login/" not in url)
+        SESSIONS[self.site, username] = self.page.context.cookies()
+
+    def open(self, path: str) -> None:
+        self.page.goto(f"{self.site}{path}")
+        # Charts are part of the page; one that cannot be drawn has a message in its place.
+        expect(self.page.locator("[data-chart]:not(.js-plotly-plot)")).to_have_count(0)
+
+    def axe(self) -> list[str]:
+        """Accessibility violations of the page as it is."""
+        self.page.evaluate(AXE.read_text())
+        found = self.page.evaluate(
+            f"axe.run(document, {{runOnly: {json.dumps(WCAG)}}}).then(r => r.violations)"
+        )
+        return [
+            f"{v['id']}: {n['target']} {n['failureSummary']}" for v in found for n in v["nodes"]
+        ]
+
+    def overflow(self) -> int:
+        """Pixels by which the page is wider than its window."""
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+
+
+@pytest.fixture
+def new_tab(browser: Browser, site: str) -> Iterator[Any]:
+    """Opens tabs; when the test is over, none of them may have a fault."""
+    tabs: list[tuple[BrowserContext, Tab]] = []
+
+    def make(width: int = WIDE, theme: str = "light", at: str = site) -> Tab:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=theme, reduced_motion="reduce"
+        )
+        tabs.append((context, Tab(context.new_page(), at)))
+        return tabs[-1][1]
+
+    yield make
+    for context, _ in tabs:
+        context.close()
+    assert [fault for _, tab in tabs for fault in tab.faults] == []
+
+
+@pytest.fixture
+def played(db) -> None:
+    """The scene in the database of an ordinary test."""
+    scene.play()
+
+
+@pytest.fixture
+def as_user(client, played):
+    """The test client, signed in as somebody of the scene."""
+    from tenants.models import User
+
+    def sign_in(username: str):
+        client.force_login(User.objects.get(username=username))
+        return client
+
+    return sign_in

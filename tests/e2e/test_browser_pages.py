@@ -1,0 +1,233 @@
+"""Every page in a real browser: quiet, accessible, in both themes, wide and narrow."""
+
+import sqlite3
+import uuid
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.conftest import NARROW, WIDE
+
+pytestmark = pytest.mark.browser
+
+PAGES = {
+    "/": "erin",
+    "/jobs/": "vera",
+    "/jobs/?state=waiting&q=nothing-like-this": "vera",
+    "/jobs/new/": "erin",
+    "/quotas/": "vera",
+    "/quotas/vision/H200/": "vera",
+    "/quotas/changes/": "vera",
+    "/tenants/": "operator",
+    "/tenants/vision/": "operator",
+    "/settings/tokens/": "erin",
+    "/ops/": "operator",
+    "/ops/?gpu=H200&window=1h": "operator",
+    "/ops/nodes/": "operator",
+    "/ops/nodes/demo/node-005/": "operator",
+    "JOB wait-000": "erin",
+    "JOB wait-004": "vera",
+    "JOB train-000": "operator",
+}
+
+
+@pytest.fixture(scope="session")
+def address(site, tmp_path_factory):
+    """The path of a page; jobs are named by their name, for their ids are random."""
+    database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
+
+    def path(page: str) -> str:
+        if not page.startswith("JOB "):
+            return page
+        with sqlite3.connect(database) as connection:
+            row = connection.execute(
+                "select id from scheduling_job where name = ?", [page.removeprefix("JOB ")]
+            ).fetchone()
+        return f"/jobs/{uuid.UUID(row[0])}/"
+
+    return path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_page_is_quiet_and_accessible(page, new_tab, address):
+    tab = new_tab(WIDE, "light")
+    tab.sign_in(PAGES[page])
+    tab.open(address(page))
+    assert tab.page.locator("h1").count() == 1
+    for theme, width in (("light", WIDE), ("dark", WIDE), ("dark", NARROW)):
+        tab.page.emulate_media(color_scheme=theme)
+        tab.page.set_viewport_size({"width": width, "height": 900})
+        tab.page.locator(f"html[data-bs-theme={theme}]").wait_for()
+        assert tab.axe() == [], theme
+        assert tab.overflow() == 0, f"wider than a window of {width}"
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_sign_in_page(new_tab, theme):
+    tab = new_tab(theme=theme)
+    tab.open("/login/")
+    assert tab.axe() == []
+    tab.page.fill("#id_username", "erin")
+    tab.page.fill("#id_password", "wrong")
+    tab.page.press("#id_password", "Enter")
+    tab.page.get_by_role("alert").wait_for()
+    assert tab.axe() == []
+
+
+def test_errors_are_friendly_pages(new_tab):
+    tab = new_tab()
+    tab.allowed = {403, 404}
+    tab.sign_in("erin")
+    for path, heading in (("/ops/", "You may not open this"), ("/nope/", "There is nothing here")):
+        tab.page.goto(f"{tab.site}{path}")
+        assert tab.page.locator("h1").text_content() == heading
+        assert tab.axe() == []
+
+
+def test_theme_is_kept_and_charts_follow_it(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/ops/")
+
+    def ink() -> str:
+        return tab.page.locator(
+            "[data-chart='/ops/charts/waits.json?'] .legendtext"
+        ).first.evaluate("e => getComputedStyle(e).fill")
+
+    light = ink()
+    tab.page.click("summary:has-text('operator')")
+    tab.page.click("[data-theme-choice=dark]")
+    assert tab.page.evaluate("document.documentElement.dataset.bsTheme") == "dark"
+    assert ink() != light
+    tab.page.reload()
+    assert tab.page.evaluate("document.documentElement.dataset.bsTheme") == "dark"
+
+
+def test_pages_update_themselves_pause_and_rest_while_hidden(new_tab):
+    tab = new_tab()
+    tab.sign_in("vera")
+    tab.page.clock.install()
+    tab.open("/jobs/")
+    with tab.page.expect_request("**/jobs/") as asked:
+        tab.page.clock.run_for(4000)
+    assert asked.value.headers["hx-request"] == "true"
+    heard: list[str] = []
+    tab.page.click("[data-pause]")
+    tab.page.on("request", lambda request: heard.append(request.url))
+    tab.page.clock.run_for(30_000)
+    assert tab.page.locator("[data-freshness]").text_content().startswith("paused")
+    assert heard == []
+    with tab.page.expect_request("**/jobs/"):
+        tab.page.click("[data-pause]")
+    tab.page.evaluate("Object.defineProperty(document, 'hidden', {get: () => true})")
+    heard.clear()
+    tab.page.clock.run_for(30_000)
+    assert heard == []
+
+
+def test_chart_tells_its_finding_and_shows_its_table(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.open("/ops/?gpu=H200")
+    figure = tab.page.get_by_role("group", name="Free GPUs by how free their node is")
+    assert "GPUs are free" in figure.locator("[data-summary]").text_content()
+    figure.get_by_text("Show as table").click()
+    assert figure.locator("tbody tr").count() == 8
+    # A blurred heat map would show numbers of free GPUs that no node has.
+    image = tab.page.locator("[data-chart^='/ops/charts/leaf-map'] svg image").first
+    assert image.evaluate("e => getComputedStyle(e).imageRendering") == "pixelated"
+    assert tab.page.locator("[data-title*='Share'], [data-title*='cloud']").count() == 0
+
+
+def test_quotas_are_edited_by_keyboard_alone(new_tab):
+    tab = new_tab()
+    tab.allowed = {422}
+    tab.sign_in("piet")
+    tab.open("/quotas/")
+    cell = tab.page.get_by_label("search H200 guaranteed GPUs")
+    for _ in range(60):
+        if cell.evaluate("e => e === document.activeElement"):
+            break
+        tab.page.keyboard.press("Tab")
+    tab.page.keyboard.press("Control+A")
+    tab.page.keyboard.type("400")
+    tab.page.keyboard.press("Enter")
+    error = tab.page.locator(".matrix .error")
+    error.wait_for()
+    assert "are guaranteed to “products” above them" in error.text_content()
+    assert tab.axe() == []
+    cell.focus()
+    tab.page.keyboard.press("Control+A")
+    tab.page.keyboard.type("88")
+    tab.page.keyboard.press("Enter")
+    error.wait_for(state="detached")
+    assert tab.page.locator(".savebar").text_content().strip().startswith("1 change")
+    tab.page.get_by_label("Reason").focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_text("Say why").wait_for()
+    assert cell.input_value() == "88"
+    tab.page.get_by_label("Reason").focus()
+    tab.page.keyboard.type("The index moved to CPUs")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_text("1 quota changed.").wait_for()
+    tab.open("/quotas/changes/")
+    row = tab.page.get_by_role("row").nth(1)
+    for text in ("piet", "search / H200", "96", "88", "The index moved to CPUs"):
+        assert text in row.text_content()
+
+
+def test_half_typed_quota_survives_the_check_of_another(new_tab):
+    tab = new_tab()
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    tab.page.get_by_label("nlp H100 guaranteed GPUs").fill("40")
+    tab.page.get_by_label("speech H100 guaranteed GPUs").focus()
+    tab.page.keyboard.press("Control+A")
+    tab.page.keyboard.type("3")
+    tab.page.locator(".matrix .was").first.wait_for()
+    tab.page.wait_for_timeout(300)
+    assert tab.page.get_by_label("speech H100 guaranteed GPUs").input_value() == "3"
+    assert tab.page.get_by_label("speech H100 guaranteed GPUs").evaluate(
+        "e => e === document.activeElement"
+    )
+
+
+def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
+    tab = new_tab()
+    tab.sign_in("erin")
+    tab.open("/jobs/new/")
+    tab.page.get_by_label("Name", exact=True).first.fill("two-sets")
+    tab.page.get_by_role("button", name="Add pod set").click()
+    tab.page.locator("#id_sets-1-count").fill("2")
+    curl = tab.page.locator("#curl")
+    expect(curl).to_contain_text('"count": 2')
+    expect(curl).to_contain_text('"name": "two-sets"')
+    tab.page.get_by_text("Would be accepted").wait_for()
+    tab.page.get_by_role("button", name="Submit job", exact=True).click()
+    tab.page.get_by_text("two-sets is submitted.").wait_for()
+    assert "Why it is waiting" in tab.page.locator("#job-live").text_content()
+    tab.page.get_by_role("button", name="Cancel job").click()
+    dialog = tab.page.get_by_role("dialog")
+    assert "nothing that runs is lost" in dialog.text_content()
+    assert tab.axe() == []
+    dialog.get_by_role("button", name="Keep it").click()
+    tab.page.get_by_role("button", name="Cancel job").click()
+    dialog.get_by_role("button", name="Cancel job").click()
+    tab.page.get_by_text("two-sets is cancelled.").wait_for()
+    assert "Cancelled" in tab.page.locator("#job-live").text_content()
+
+
+def test_token_is_shown_once_and_revoked(new_tab):
+    tab = new_tab()
+    tab.sign_in("erin")
+    tab.open("/settings/tokens/")
+    tab.page.get_by_label("What is it for?").fill("laptop")
+    tab.page.get_by_role("button", name="Create token").click()
+    secret = tab.page.locator("#secret").text_content()
+    assert secret.startswith("kant_")
+    assert tab.axe() == []
+    tab.open("/settings/tokens/")
+    assert secret not in tab.page.content()
+    tab.page.get_by_role("button", name="Revoke laptop").click()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    tab.page.get_by_text("The token is revoked.").wait_for()
