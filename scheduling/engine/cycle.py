@@ -6,7 +6,8 @@ from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import Delta
 from scheduling.engine.queueing import intake
 from scheduling.engine.queueing.blocking import Blocking
-from scheduling.engine.queueing.start import try_to_start
+from scheduling.engine.queueing.preempt import try_to_preempt
+from scheduling.engine.queueing.start import start_promised, try_to_start
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.tenant_queues import admit_by_quota
 
@@ -23,6 +24,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     for delta in deltas:
         intake.apply(state, delta, out)
     state.wake(now)
+    start_promised(state, out)
     if not state.dirty:
         return out.result(state.next_wake())
     state.dirty = False
@@ -40,6 +42,10 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         if try_to_start(state, record, terms.closed, terms.avoid, out):
             order.push(lane)
             order.push(record.lane)
+        elif not (terms.closed or terms.avoid) and try_to_preempt(
+            state, lane, record, blocking.overdue(record), out
+        ):
+            order.push(lane)
         else:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
             blocking.blocked(lane, terms)

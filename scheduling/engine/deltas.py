@@ -85,7 +85,10 @@ class JobRestored:
 
 @dataclass(frozen=True, slots=True)
 class PodEnded:
-    """One pod of a started job is gone; its place is free. The job itself goes on."""
+    """One pod of a started job is gone; its place is free. The job itself goes on.
+
+    A pod that was preempted is placed again; any other has ended for good.
+    """
 
     job_id: str
     pod_set: int
@@ -103,12 +106,28 @@ class JobEnded:
 class JobRequeued:
     """A placement failed: everything is released and the job waits again, in its old place.
 
-    `blamed` nodes are avoided for the policy's `blame_s` from the cycle that applies the delta.
+    It also tells that all pods of a preempted job are gone. `blamed` nodes are avoided for the policy's `blame_s` from the cycle that applies the delta.
     """
 
     job_id: str
     not_before: float
     blamed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    """A running job has saved its work: what it loses when preempted counts from here."""
+
+    job_id: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """How many pods of a job may be evicted now, from its PodDisruptionBudget; None = no budget."""
+
+    job_id: str
+    allowed: int | None
 
 
 Delta = (
@@ -123,4 +142,6 @@ Delta = (
     | PodEnded
     | JobEnded
     | JobRequeued
+    | Checkpointed
+    | DisruptionBudget
 )

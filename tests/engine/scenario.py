@@ -86,13 +86,13 @@ def job(name: str, tenant: str, asks: str, *words: str, at: float = 0.0) -> JobR
 
 
 def _value(text: str, kind: str) -> Any:
-    if kind.startswith("tuple"):
+    if "tuple" in kind:
         return tuple(text.split(","))
     if "float" in kind:
         return float(text)
-    if kind == "int":
+    if "int" in kind:
         return int(text)
-    if kind == "bool":
+    if "bool" in kind:
         return text == "yes"
     return text
 
@@ -230,7 +230,7 @@ def _tenants(quotas: list[Quota], parents: dict[str, str]) -> d.TenantsChanged:
 
 
 def _policy(text: str) -> Policy:
-    name, *settings = re.split(r",\s*", text)
+    name, *settings = re.split(r",\s+", text)
     values: dict[str, Any] = {"queueing": QueueingPolicy(name)}
     kinds = {f.name: str(f.type) for f in dataclasses.fields(Policy)}
     for setting in settings:

@@ -13,11 +13,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import Preempted
 from scheduling.engine.queueing.admission import pools_wanted
 from scheduling.engine.types import (
     MILLI,
     JobRequest,
     Policy,
+    PreemptionKind,
     QueueingPolicy,
     Quota,
     QuotaMode,
@@ -63,6 +65,9 @@ class Cycles(RuleBasedStateMachine):
         quotas = tuple(Quota(t.id, m, 24000) for t in TENANTS for m in ("H100", "L4"))
         self.pending.append(d.TenantsChanged(TENANTS, quotas))
         self.pending.append(d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)))
+        self.leaving: list[Preempted] = []
+        self.pairs: set[tuple[str, str]] = set()  # (victim, preemptor)
+        self.promised: set[str] = set()
 
     @rule(
         asks=st.sampled_from(ASKS),
@@ -126,10 +131,27 @@ class Cycles(RuleBasedStateMachine):
     def change_quotas(self, quotas: tuple[Quota, ...]) -> None:
         self.pending.append(d.TenantsChanged(TENANTS, quotas))
 
-    @rule(pick=st.integers(0, 9))
-    def switch_policy(self, pick: int) -> None:
-        policy = self.policies[pick % len(self.policies)]
-        self.pending.append(d.PolicyChanged(Policy(policy, blame_s=30, backfill_after_s=40)))
+    @rule(pick=st.integers(0, 9), preempt=st.booleans())
+    def switch_policy(self, pick: int, preempt: bool) -> None:
+        policy = Policy(
+            self.policies[pick % len(self.policies)],
+            blame_s=30,
+            backfill_after_s=40,
+            preemption=tuple(PreemptionKind) if preempt else (),
+            min_runtime_s=10,
+            max_preemptions=3,
+        )
+        self.pending.append(d.PolicyChanged(policy))
+
+    @rule(pick=st.integers(0, 99))
+    def victim_is_gone(self, pick: int) -> None:
+        if not self.leaving:
+            return
+        victim = self.leaving.pop(pick % len(self.leaving))
+        if victim.whole:
+            self.pending.append(d.JobRequeued(victim.job_id, self.now))
+        else:
+            self.pending += [d.PodEnded(victim.job_id, *pod) for pod in victim.pods]
 
     @rule(seconds=st.sampled_from((1, 10, 60)))
     def cycle(self, seconds: int) -> None:
@@ -149,10 +171,28 @@ class Cycles(RuleBasedStateMachine):
             if used is not None and account.used > used:
                 assert account.used <= account.guaranteed
         self._nobody_overtook(result)
+        self._preemptions_are_sound(result)
         again = run_cycle(self.state, (), self.now)
         assert not again.started
         assert not again.waiting
         assert again.considered == 0
+
+    def _preemptions_are_sound(self, result) -> None:
+        self.promised -= {start.job_id for start in result.started}
+        for victim in result.preempted:
+            pair = (victim.job_id, victim.by)
+            assert pair[::-1] not in self.pairs, "two jobs preempted each other"
+            self.pairs.add(pair)
+            lost, by = self.state.jobs[victim.job_id], self.state.jobs[victim.by]
+            assert lost.job.preemptible
+            assert lost.preemptions <= 3
+            assert victim.cost_gpu_s >= 0
+            if victim.kind is not PreemptionKind.RECLAIM:
+                assert lost.job.priority <= by.job.priority
+            assert by.promise is not None
+            assert self.state.cluster.placements_of(victim.by)
+            self.promised.add(victim.by)
+        self.leaving += result.preempted
 
     def _isolated(self) -> list:
         return [a for a in self.state.book.accounts() if not a.shared]
@@ -161,8 +201,11 @@ class Cycles(RuleBasedStateMachine):
         """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools."""
         if self.state.policy.queueing is not QueueingPolicy.STRICT_FIFO:
             return
+        promised = set(self.promised)
         for start in result.started:
             record = self.state.jobs[start.job_id]
+            if start.job_id in promised:
+                continue
             used = {self.state.pools.model_of[p.node] for p in start.placements}
             for lane in self.state.queue.lanes.values():
                 if lane.never is not None or lane.refusal is not None:
@@ -204,9 +247,26 @@ class Cycles(RuleBasedStateMachine):
         assert len(standing) == len(set(standing))
         for name, record in self.state.jobs.items():
             parked = record.held or record.not_before > self.now
-            if record.started_at is None:
+            if record.promise is not None or record.left:
+                assert name not in standing
+            elif record.started_at is None:
                 assert (name in standing) != parked
                 assert record.verdict is not None
+
+    def teardown(self) -> None:
+        """Once nothing new comes, every victim goes and every job ends: all that can start does."""
+        self.victim_is_gone(0)
+        for _ in range(200):
+            if not (self.pending or self.leaving or self.state.running or self.state.promised):
+                break
+            while self.leaving:
+                self.victim_is_gone(0)
+            for name in sorted(self.state.running):
+                self.alive.pop(name, None)
+                self.pending.append(d.JobEnded(name))
+            self.cycle(60)
+        assert not self.state.promised
+        assert not self.state.running
 
 
 TestCycles = Cycles.TestCase

@@ -38,7 +38,7 @@ def _refused(state: SchedulerState, record: JobRecord) -> Refusal | None:
     """Why quota lets no part of the job start in any of its GPU models; None when it does."""
     first: Refusal | None = None
     for models in choices(record.job, state.pools.models()):
-        for least in _smallest_starts(record):
+        for least in smallest_starts(record):
             no = state.book.refusal_of(
                 record.job.tenant, demand_of(record.job, models, least, state.pools)
             )
@@ -48,7 +48,7 @@ def _refused(state: SchedulerState, record: JobRecord) -> Refusal | None:
     return first
 
 
-def _smallest_starts(record: JobRecord) -> Iterator[tuple[int, ...]]:
+def smallest_starts(record: JobRecord) -> Iterator[tuple[int, ...]]:
     """Pod counts of the least that may start: the gang's minimum, or any one missing pod."""
     missing = record.missing()
     if record.job.gang:

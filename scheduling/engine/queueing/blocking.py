@@ -143,6 +143,15 @@ class Blocking:
             self._accounts.setdefault((account.tenant, account.gpu_model), lane.head)
         return True
 
+    def overdue(self, record: JobRecord) -> bool:
+        """Whether backfilled jobs may be preempted for this one."""
+        since = record.blocked_since
+        return (
+            self._policy is QueueingPolicy.BACKFILL
+            and since is not None
+            and since + self._state.policy.backfill_after_s <= self._out.now
+        )
+
     def _overdue(self, record: JobRecord) -> bool:
         """Whether the job has been blocked for longer than the policy's threshold."""
         if record.blocked_since is None:

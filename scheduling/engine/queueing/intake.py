@@ -3,6 +3,7 @@
 from typing import assert_never
 
 from scheduling.engine import deltas as d
+from scheduling.engine.cluster import PodKey
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 
 
@@ -13,12 +14,12 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.NodeChanged(node):
             state.pools.upsert(node)
             before = cluster.version
-            out.lost.extend(cluster.upsert_node(node))
+            _lost(state, cluster.upsert_node(node), out)
             state.dirty |= cluster.version != before
             return
         case d.NodeRemoved(name):
             state.pools.remove(name)
-            out.lost.extend(cluster.remove_node(name))
+            _lost(state, cluster.remove_node(name), out)
         case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib):
             cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib)
         case d.OtherPodRemoved(uid):
@@ -31,6 +32,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.JobSubmitted():
             record = state.record(delta.job)
             record.held, record.not_before = delta.held, delta.not_before
+            if record.held and record.promise is not None:
+                state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
         case d.JobRestored():
             _job_restored(state, delta, out.now)
@@ -41,9 +44,29 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
                 state.forget(state.jobs[job_id])
         case d.JobRequeued():
             _job_requeued(state, delta, out.now)
+        case d.Checkpointed(job_id, at):
+            if job_id in state.jobs:
+                state.jobs[job_id].checkpoint_at = at
+            return
+        case d.DisruptionBudget(job_id, allowed):
+            if job_id in state.jobs:
+                state.jobs[job_id].disruptions = allowed
         case _:
             assert_never(delta)
     state.dirty = True
+
+
+def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None:
+    """Report lost pods; a place that was only promised is nobody's loss."""
+    for key in pods:
+        record = state.jobs.get(key[0])
+        promise = record.promise if record is not None else None
+        if record is None or promise is None:
+            out.lost.append(key)
+        elif any((p.pod_set, p.ordinal) == key[1:] for p in promise.placements):
+            state.drop_promise(record, out.now)
+        elif key[1:] in record.pods:
+            out.lost.append(key)
 
 
 def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> None:
@@ -60,6 +83,10 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
 def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
     record = state.jobs.get(delta.job_id)
     where = (delta.pod_set, delta.ordinal)
+    if record is not None and where in record.leaving:
+        state.gone(record, where)
+        state.enqueue(record, now)
+        return
     if record is None or where not in record.pods:
         return
     state.give_back(record, *where)
@@ -74,6 +101,7 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, now: float) -> No
         return
     state.queue.remove(record)
     state.give_back_all(record)
+    state.gone(record)
     record.ended.clear()
     record.reserved = False
     record.verdict = record.blocked_since = None

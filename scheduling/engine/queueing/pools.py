@@ -12,6 +12,9 @@ class Pools:
         self.version = 0
         self.model_of: dict[str, str] = {}
         self._size_of: dict[str, tuple[str, int, int]] = {}
+        # Names of a node's groups: at each topology level, nearest first, then its hyper-node.
+        self.groups_of: dict[str, tuple[str, ...]] = {}
+        self._in_group: dict[tuple[str, int], Counter[str]] = {}
         self._sizes: dict[str, Counter[tuple[int, int]]] = {}  # (GPUs, memory of the largest)
 
     def upsert(self, node: Node) -> None:
@@ -20,11 +23,16 @@ class Pools:
             len(node.devices),
             max((d.memory_mib for d in node.devices), default=0),
         )
-        if self._size_of.get(node.name) == size:
+        groups = (*node.topology, node.hyper_node)
+        if self._size_of.get(node.name) == size and self.groups_of[node.name] == groups:
             return
         self.remove(node.name)
         self.model_of[node.name] = node.gpu_model
         self._size_of[node.name] = size
+        self.groups_of[node.name] = groups
+        for at, group in enumerate(groups):
+            if group:
+                self._in_group.setdefault((node.gpu_model, at), Counter())[group] += size[1]
         if node.devices:
             self._sizes.setdefault(node.gpu_model, Counter())[size[1:]] += 1
         self.version += 1
@@ -35,6 +43,9 @@ class Pools:
         if size is None:
             return
         model, *rest = size
+        for at, group in enumerate(self.groups_of.pop(name)):
+            if group:
+                self._in_group[model, at][group] -= size[1]
         sizes = self._sizes.get(model)
         if sizes is not None and rest[0]:
             key = (rest[0], rest[1])
@@ -55,6 +66,10 @@ class Pools:
     def largest_node(self, model: str) -> int:
         """GPUs of the largest node."""
         return max((gpus for gpus, _ in self._sizes.get(model, ())), default=0)
+
+    def largest_group(self, model: str, at: int) -> int:
+        """GPUs of the largest group at level number `at`."""
+        return max(self._in_group.get((model, at), Counter()).values(), default=0)
 
     def milli_per_pod(self, s: PodSet, model: str) -> int:
         """GPU-milli that quota counts for one pod.

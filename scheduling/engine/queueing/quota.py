@@ -20,7 +20,7 @@ from scheduling.engine.verdict import Reason
 UNLIMITED = 1 << 62
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Group:
     """Accounts that lend to each other; `lendable` and `borrowed` are sums over them."""
 
@@ -29,7 +29,7 @@ class Group:
     borrowed: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Account:
     """The quota of one tenant for one GPU model and what is used of it."""
 
@@ -247,6 +247,18 @@ class QuotaBook:
                 left = max(0, milli - min(more, step.lack))
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
         return None
+
+    def would_borrow(self, tenant: str, model: str, milli: int) -> bool:
+        """Whether part of `milli` more would be borrowed even if nobody below the same parents
+        borrowed: what siblings owe is theirs to return."""
+        return any(
+            step.borrows
+            and (
+                step.account.below is None
+                or step.used - step.account.below.borrowed > step.account.guaranteed
+            )
+            for step in self._steps(tenant, model, milli)
+        )
 
     def refusal_of(self, tenant: str, asked: Mapping[str, int]) -> Refusal | None:
         """The first refusal of a joint request {gpu model: milli}: all models or none."""

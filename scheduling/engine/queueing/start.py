@@ -84,7 +84,7 @@ def place_on(
         counts=candidate.counts,
         avoid=avoid,
     )
-    ended = state.jobs[job.id].ended
+    ended = state.jobs[job.id].ended | state.jobs[job.id].leaving
     if isinstance(placed, PlacementFailure) or not ended:
         return placed
     statement.rollback(mark)
@@ -109,18 +109,40 @@ def _renumbered(
     return tuple(p._replace(ordinal=next(free[p.pod_set])) for p in placed)
 
 
+def start_promised(state: SchedulerState, out: Outcome) -> None:
+    """Start the preemptors whose victims are all gone."""
+    for record in list(state.promised.values()):
+        promise = record.promise
+        if promise is None or promise.awaited:
+            continue
+        record.promise = None
+        del state.promised[record.job.id]
+        state.note_started(record, out.now)
+        _report(state, record, promise.placements, promise.borrowed, out)
+
+
 def started(
     state: SchedulerState, record: JobRecord, placed: tuple[PodPlacement, ...], out: Outcome
 ) -> None:
     """Book what was placed and report it; a job that still misses pods goes on waiting."""
     borrowed = state.hold(record, placed, out.now)
+    _report(state, record, placed, tuple(sorted(borrowed.items())), out)
+
+
+def _report(
+    state: SchedulerState,
+    record: JobRecord,
+    placed: tuple[PodPlacement, ...],
+    borrowed: tuple[tuple[str, int], ...],
+    out: Outcome,
+) -> None:
     complete = record.job.gang or not any(record.missing())
     out.waiting.pop(record.job.id, None)
     record.verdict = None
     record.reserved = False
     record.blocked_since = record.expected = None
     record.expected_at = -1
-    out.started.append(Started(record.job.id, placed, tuple(sorted(borrowed.items())), complete))
+    out.started.append(Started(record.job.id, placed, borrowed, complete))
     state.enqueue(record, out.now)
 
 

@@ -16,7 +16,8 @@ class SchedulerState:
     """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
 
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
-    held jobs stand nowhere, backing-off jobs in `_due` by their time.
+    held jobs stand nowhere, backing-off jobs in `_due` by their time. `running` are those that
+    have started, `promised` those whose places are held while their victims leave.
     """
 
     def __init__(
@@ -27,6 +28,8 @@ class SchedulerState:
         self.pools = Pools()
         self.book = QuotaBook()
         self.jobs: dict[str, JobRecord] = {}
+        self.running: dict[str, JobRecord] = {}
+        self.promised: dict[str, JobRecord] = {}
         self.queue = WaitQueue()
         self.dirty = True
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
@@ -40,6 +43,8 @@ class SchedulerState:
         A started gang never waits for more pods; other jobs do while pods are missing.
         """
         self.queue.remove(record)
+        if record.left or record.promise is not None:
+            return
         if record.started_at is not None and (record.job.gang or not any(record.missing())):
             return
         if record.held or record.not_before > now:
@@ -85,7 +90,12 @@ class SchedulerState:
 
     # --- holding and giving back --------------------------------------------------------------
     def hold(
-        self, record: JobRecord, placements: tuple[PodPlacement, ...], at: float
+        self,
+        record: JobRecord,
+        placements: tuple[PodPlacement, ...],
+        at: float,
+        *,
+        promised: bool = False,
     ) -> dict[str, int]:
         """Note places that the cluster has booked; returns {gpu model: borrowed milli}."""
         job, borrowed = record.job, dict[str, int]()
@@ -97,9 +107,14 @@ class SchedulerState:
                 more = self.book.book(job.id, job.tenant, model, milli, at)
                 if more:
                     borrowed[model] = borrowed.get(model, 0) + more
+        if not promised:
+            self.note_started(record, at)
+        return borrowed
+
+    def note_started(self, record: JobRecord, at: float) -> None:
         if record.started_at is None:
             record.started_at = at
-        return borrowed
+            self.running[record.job.id] = record
 
     def give_back(self, record: JobRecord, pod_set: int, ordinal: int) -> None:
         """Free the place of one pod, in the cluster and in the quota book."""
@@ -112,13 +127,55 @@ class SchedulerState:
     def give_back_all(self, record: JobRecord) -> None:
         for pod_set, ordinal in sorted(record.pods):
             self.give_back(record, pod_set, ordinal)
-        record.started_at = None
+        self.running.pop(record.job.id, None)
+        self.promised.pop(record.job.id, None)
+        record.started_at = record.promise = None
 
     def forget(self, record: JobRecord) -> None:
         """The job leaves for good."""
         self.give_back_all(record)
+        self.gone(record)
         self.queue.remove(record)
         del self.jobs[record.job.id]
+
+    # --- preemption ---------------------------------------------------------------------------
+    def evict(
+        self, record: JobRecord, pods: tuple[tuple[int, int], ...], whole: bool, by: str
+    ) -> set[PodKey]:
+        """Take pods away from a victim; returns what has to be reported gone."""
+        if whole:
+            self.give_back_all(record)
+            record.left = True
+        else:
+            for pod in pods:
+                self.give_back(record, *pod)
+        record.leaving.update(pods)
+        record.preemptions += 1
+        record.preempted_by.add(by)
+        record.verdict = None
+        self.queue.remove(record)
+        return {(record.job.id, *pod) for pod in pods}
+
+    def gone(self, record: JobRecord, pod: tuple[int, int] | None = None) -> None:
+        """A victim's pod (None: all of them) is really gone; who waits for it need not any more."""
+        pods = set(record.leaving) if pod is None else {pod}
+        record.leaving -= pods
+        record.left = record.left and bool(record.leaving)
+        keys = {(record.job.id, *p) for p in pods}
+        for other in self.promised.values():
+            if other.promise is not None:
+                other.promise.awaited -= keys
+        self.dirty = True
+
+    def drop_promise(self, record: JobRecord, now: float) -> None:
+        """The places held for a preemptor are of no use any more; it waits again."""
+        assert record.promise is not None
+        for p in record.promise.placements:
+            if (p.pod_set, p.ordinal) in record.pods:
+                self.give_back(record, p.pod_set, p.ordinal)
+        record.promise = None
+        del self.promised[record.job.id]
+        self.enqueue(record, now)
 
     def record(self, job: JobRequest) -> JobRecord:
         """The record of a job, made or brought up to date with what it asks for now."""
@@ -145,6 +202,7 @@ class Outcome:
         self.lost: list[PodKey] = []
         self.preempted: list[Preempted] = []
         self.reservations: list[Reservation] = []
+        self.plans = 0
         self.considered = 0
 
     def result(self, next_at: float | None) -> CycleResult:

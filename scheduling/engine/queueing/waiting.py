@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 
 from scheduling.engine.queueing.quota import Refusal
 from scheduling.engine.queueing.shapes import Key
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
 
 
@@ -23,6 +23,15 @@ class Expected:
 
     at: float
     nodes: frozenset[str]
+
+
+@dataclass(slots=True)
+class Promise:
+    """Places booked for a preemptor, what of them is borrowed, and the pods that must go first."""
+
+    placements: tuple[PodPlacement, ...]
+    borrowed: tuple[tuple[str, int], ...]
+    awaited: set[tuple[str, int, int]]
 
 
 OrderKey = tuple[float, float, int, str]
@@ -40,7 +49,9 @@ class JobRecord:
     `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds. `ended`: pods that
     are done and not to be placed again. `blamed`: node -> until when it is avoided.
     `blocked_since`: when it was first blocked at the head; `expected` is its reservation as of
-    cluster version `expected_at`.
+    cluster version `expected_at`. `disruptions`: how many of its pods may be evicted now, by its
+    disruption budget. `leaving`: evicted pods that are not gone yet; `left`: all of it was
+    evicted. `promise`: places held for it while its victims leave.
     """
 
     job: JobRequest
@@ -58,13 +69,20 @@ class JobRecord:
     blocked_since: float | None = None
     expected: Expected | None = None
     expected_at: int = -1
+    preemptions: int = 0
+    preempted_by: set[str] = field(default_factory=set)
+    disruptions: int | None = None
+    checkpoint_at: float = -math.inf
+    leaving: set[tuple[int, int]] = field(default_factory=set)
+    left: bool = False
+    promise: Promise | None = None
 
     def missing(self) -> tuple[int, ...]:
         """Pods per pod set that have no place and have not ended."""
         counts = [s.count for s in self.job.pod_sets]
         for pod_set, _ in self.pods:
             counts[pod_set] -= 1
-        for pod_set, _ in self.ended:
+        for pod_set, _ in self.ended | self.leaving:
             counts[pod_set] -= 1
         return tuple(max(0, n) for n in counts)
 
@@ -77,8 +95,10 @@ class Lane:
     quotas (`never_at`), `refusal` by quota with that of the book (`quota_at`), the failed
     placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
     closed and the nodes that were reserved then (`failed_with`). `failure` is its reason,
-    explained at `explained_at`. `rest` is the reason told to all but the first job; those in
-    `fresh` have not been told. No job of the lane declares less than `shortest` seconds.
+    explained at `explained_at`; no preemption was possible at `unplanned_at`, and will
+    not be before `unplanned_until` by the passing of time. `rest` is the reason
+    told to all but the first job; those in `fresh` have not been told. No job of the lane declares
+    less than `shortest` seconds.
     """
 
     key: Key
@@ -89,6 +109,8 @@ class Lane:
     refusal: Refusal | None = None
     quota_at: int = -1
     reserved: bool = False
+    unplanned_at: tuple[int, int, bool] = (-1, -1, False)
+    unplanned_until: float = math.inf
     failure: Verdict | None = None
     failed_at: tuple[int, int] = (-1, -1)
     failed_with: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
@@ -136,6 +158,7 @@ class WaitQueue:
         for lane in self.lanes.values():
             lane.never_at = lane.failed_at = (-1, -1)
             lane.explained_at = -math.inf
+            lane.unplanned_at = (-1, -1, False)
             lane.quota_at = -1
 
     def in_order(self) -> "Merge":

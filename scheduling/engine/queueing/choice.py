@@ -1,0 +1,240 @@
+"""Which victims make room for pods at the least cost, by GPU count; placement has the last word.
+
+A gang's cost is shared by all the pods it makes room for. Nodes are opened one after the other
+where the next pod is cheapest, counting what has gone already as free; then what turned out not
+to be needed is taken back, and each expensive victim is tried without. Only nodes that the
+cheapest units could open are looked at, so the cost hardly grows with the cluster.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from scheduling.engine.queueing.victims import Unit
+
+# Nodes looked at, for each pod and at least; and how often a victim is exchanged for others.
+NODES_PER_POD = 4
+NODES_AT_LEAST = 96
+EXCHANGES = 24
+GROUPS_PER_LEVEL = 4
+
+
+@dataclass(slots=True)
+class Room:
+    """Nodes that may take pods: `free` GPU-milli now, and the units that could make more."""
+
+    milli: int  # of one pod
+    pods: int  # how many are asked for
+    free: dict[str, int] = field(default_factory=dict)
+    units: dict[str, list[Unit]] = field(default_factory=dict)
+
+    def fits(self, node: str, freed: int) -> int:
+        return (self.free[node] + freed) // self.milli
+
+    def gain(self, unit: Unit) -> int:
+        """Pods that the unit alone could make room for, at least one and no more than asked."""
+        gained = sum(
+            (self.free[n] % self.milli + milli) // self.milli
+            for n, milli in unit.on.items()
+            if n in self.free
+        )
+        return max(1, min(self.pods, gained))
+
+
+class Scan:
+    """Rooms for a pod set, in the whole pool and in the groups that the cheapest units open.
+
+    `free_of`: GPU-milli a node has left, None where the pods may not go. `idle`: nodes that take
+    a pod as they are. `group_of`: the group of a node at each of the `levels` looked at.
+    """
+
+    def __init__(
+        self,
+        milli: int,
+        pods: int,
+        free_of: Callable[[str], int | None],
+        idle: Mapping[str, int],
+        levels: tuple[str, ...],
+        group_of: Callable[[str, str], str],
+    ) -> None:
+        self.room = Room(milli, pods, dict(idle))
+        self._free_of = free_of
+        self._levels = levels
+        self._group_of = group_of
+        self._slots: dict[tuple[str, str], int] = {}
+        self._freed: dict[str, int] = {}
+        self._opened = 0
+        self.complete: dict[str, list[str]] = {level: [] for level in levels}
+        for node in idle:
+            self._more(node, self.room.fits(node, 0))
+
+    def read(self, units: Iterable[Unit]) -> None:
+        """Take in the cheapest units until enough nodes and groups are open."""
+        room = self.room
+        limit = max(NODES_AT_LEAST, NODES_PER_POD * room.pods)
+        for unit in sorted(units, key=lambda u: (u.cost / sum(u.on.values()), u.order)):
+            if self._opened >= limit and all(
+                len(groups) >= GROUPS_PER_LEVEL for groups in self.complete.values()
+            ):
+                return
+            for node, amount in unit.on.items():
+                if node not in room.free:
+                    left = self._free_of(node)
+                    if left is None:
+                        continue
+                    room.free[node] = left
+                room.units.setdefault(node, []).append(unit)
+                before = self._freed.get(node, 0)
+                self._freed[node] = before + amount
+                more = room.fits(node, before + amount) - room.fits(node, before)
+                if more:
+                    self._more(node, more)
+
+    def _more(self, node: str, slots: int) -> None:
+        self._opened += 1
+        for level in self._levels:
+            group = self._group_of(level, node)
+            if group:
+                had = self._slots.get((level, group), 0)
+                self._slots[level, group] = had + slots
+                if had < self.room.pods <= had + slots:
+                    self.complete[level].append(group)
+
+    def rooms(self, level: str) -> list[Room]:
+        """The first groups of a level that hold all pods; level "" is the whole pool."""
+        if not level:
+            return [self.room]
+        found = []
+        for group in self.complete[level][:GROUPS_PER_LEVEL]:
+            nodes = {n: m for n, m in self.room.free.items() if self._group_of(level, n) == group}
+            units = {n: us for n, us in self.room.units.items() if n in nodes}
+            found.append(Room(self.room.milli, self.room.pods, nodes, units))
+        return found
+
+
+def cheapest(room: Room, already: frozenset[Unit] = frozenset()) -> list[Unit] | None:
+    """Units whose eviction makes room for all pods, `already` evicted ones being free of cost."""
+    best = _best_of(room, already, frozenset())
+    if best is None:
+        return None
+    for _ in range(EXCHANGES):
+        better = None
+        for unit in sorted(best, key=lambda u: u.order, reverse=True)[:8]:
+            other = _best_of(room, already, frozenset((unit,)))
+            if other is not None and _total(other) < _total(best):
+                better = other
+                break
+        if better is None:
+            break
+        best = better
+    return best
+
+
+def _total(units: Iterable[Unit]) -> tuple[float, int]:
+    chosen = list(units)
+    return sum(u.cost for u in chosen), len(chosen)
+
+
+def _best_of(room: Room, already: frozenset[Unit], without: frozenset[Unit]) -> list[Unit] | None:
+    tries = [_Greedy(room, already, without, shared).run() for shared in (True, False)]
+    found = [units for units in tries if units is not None]
+    return min(found, key=_total) if found else None
+
+
+class _Greedy:
+    """One pass: open nodes until all pods have room, then take back what is not needed."""
+
+    def __init__(
+        self, room: Room, already: frozenset[Unit], without: frozenset[Unit], shared: bool
+    ) -> None:
+        self.room = room
+        self.out: set[Unit] = set(already)
+        self.already = already
+        self.without = without
+        self.price = {
+            u: u.cost / (room.gain(u) if shared else 1)
+            for units in room.units.values()
+            for u in units
+        }
+        self.freed: dict[str, int] = {}
+        for unit in already:
+            self._note(unit, 1)
+        self.taken: dict[str, int] = {}
+
+    def _note(self, unit: Unit, sign: int) -> None:
+        for node, milli in unit.on.items():
+            if node in self.room.free:
+                self.freed[node] = self.freed.get(node, 0) + sign * milli
+
+    def run(self) -> list[Unit] | None:
+        heap = [
+            (offer[0], node) for node in self.room.free if (offer := self._offer(node)) is not None
+        ]
+        heapify(heap)
+        left = self.room.pods
+        while left:
+            if not heap:
+                return None
+            price, node = heappop(heap)
+            offer = self._offer(node)
+            if offer is None:
+                continue
+            if offer[0] != price:
+                heappush(heap, (offer[0], node))
+                continue
+            self.taken[node] = self.taken.get(node, 0) + 1
+            left -= 1
+            again = {node}
+            for unit in offer[1]:
+                self.out.add(unit)
+                self._note(unit, 1)
+                again.update(n for n in unit.on if n in self.room.free)
+            for name in sorted(again):
+                if (more := self._offer(name)) is not None:
+                    heappush(heap, (more[0], name))
+        return self._pruned()
+
+    def _offer(self, node: str) -> tuple[float, list[Unit]] | None:
+        """Price and units of one more pod on a node; None when it cannot have one."""
+        room = self.room
+        need = (self.taken.get(node, 0) + 1) * room.milli
+        need -= room.free[node] + self.freed.get(node, 0)
+        if need <= 0:
+            return 0.0, []
+        units = [u for u in room.units.get(node, ()) if u not in self.out and u not in self.without]
+        units.sort(key=lambda u: (self.price[u] / u.on[node], u.order))
+        picked, have = [], 0
+        for unit in units:
+            if have >= need:
+                break
+            picked.append(unit)
+            have += unit.on[node]
+        if have < need:
+            return None
+        for unit in sorted(picked, key=lambda u: -self.price[u]):
+            if have - unit.on[node] >= need:
+                picked.remove(unit)
+                have -= unit.on[node]
+        alone = [u for u in units if u.on[node] >= need]
+        if alone:
+            single = min(alone, key=lambda u: (self.price[u], u.order))
+            if self.price[single] < sum(self.price[u] for u in picked):
+                picked = [single]
+        return sum(self.price[u] for u in picked), picked
+
+    def _pruned(self) -> list[Unit]:
+        """What is left when every unit that is not needed has been taken back, dearest first."""
+        room = self.room
+        capacity = sum(room.fits(n, self.freed.get(n, 0)) for n in room.free)
+        kept = [u for u in self.out if u not in self.already]
+        for unit in sorted(kept, key=lambda u: u.order, reverse=True):
+            less = sum(
+                room.fits(n, self.freed[n]) - room.fits(n, self.freed[n] - milli)
+                for n, milli in unit.on.items()
+                if n in room.free
+            )
+            if capacity - less >= room.pods:
+                capacity -= less
+                self._note(unit, -1)
+                kept.remove(unit)
+        return sorted(kept, key=lambda u: u.order)

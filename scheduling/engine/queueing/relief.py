@@ -1,0 +1,80 @@
+"""Quota during a preemption plan: what the books would say if victims were gone."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from scheduling.engine.queueing.admission import Candidate
+from scheduling.engine.queueing.eligibility import demand_of
+from scheduling.engine.queueing.pools import Pools
+from scheduling.engine.queueing.quota import QuotaBook, Refusal
+from scheduling.engine.queueing.victims import Unit
+from scheduling.engine.types import JobRequest
+
+
+class Trial:
+    """The quota book with the holdings of some units taken out; `trial` puts them back."""
+
+    def __init__(self, book: QuotaBook) -> None:
+        self.book = book
+        self.out: dict[Unit, float] = {}  # unit -> since when its job is booked
+
+    def take(self, unit: Unit) -> None:
+        job = unit.record.job
+        self.out[unit] = self.book.bookings[job.id].since
+        for pod in unit.pods:
+            model, milli = unit.record.pods[pod]
+            self.book.unbook(job.id, model, milli)
+
+    def give_back(self, unit: Unit) -> None:
+        job, since = unit.record.job, self.out.pop(unit)
+        for pod in unit.pods:
+            model, milli = unit.record.pods[pod]
+            self.book.book(job.id, job.tenant, model, milli, since)
+
+    def refuses(self, job: JobRequest, pools: Pools, candidate: Candidate) -> bool:
+        models = tuple(s.gpu_models[0] if s.gpus else "" for s in candidate.job.pod_sets)
+        asked = demand_of(candidate.job, models, candidate.counts, pools)
+        return self.book.refusal_of(job.tenant, asked) is not None
+
+
+@contextmanager
+def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
+    """Take units out of the book for a while; afterwards the book is what it was."""
+    at = (book.version, book.loosened)
+    books = Trial(book)
+    try:
+        for unit in units:
+            books.take(unit)
+        yield books
+    finally:
+        for unit in list(books.out):
+            books.give_back(unit)
+        book.version, book.loosened = at
+
+
+def relieve(
+    book: QuotaBook, tenant: str, asked: Mapping[str, int], units: list[Unit]
+) -> list[Unit] | None:
+    """The cheapest units whose going lets quota allow `asked`; None when none of them do."""
+    with trial(book, ()) as books:
+        while (no := book.refusal_of(tenant, asked)) is not None:
+            helpful = [u for u in units if u not in books.out and _helps(book, u, no)]
+            if not helpful:
+                return None
+            books.take(min(helpful, key=lambda u: (u.cost / sum(u.on.values()), u.order)))
+        for unit in sorted(books.out, key=lambda u: u.order, reverse=True):
+            books.give_back(unit)
+            if book.refusal_of(tenant, asked) is not None:
+                books.take(unit)
+        return sorted(books.out, key=lambda u: u.order)
+
+
+def _helps(book: QuotaBook, unit: Unit, no: Refusal) -> bool:
+    """Whether the unit is charged to the account that refuses, or borrows where it wants to."""
+    model = no.account.gpu_model
+    if not any(unit.record.pods[pod][0] == model for pod in unit.pods):
+        return False
+    chain = book.chain(unit.record.job.tenant, model)
+    if no.account in chain:
+        return True
+    return any(a.group is no.account.group and a.over > 0 for a in chain)

@@ -1,0 +1,51 @@
+"""Whether pods that were evicted on a statement could stay where they are after all."""
+
+from collections.abc import Iterable
+
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.types import MILLI, JobRequest, PodPlacement
+
+
+def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlacement]) -> bool:
+    """Whether all these places are still there, beside everything that is booked now."""
+    masks: dict[int, int] = {}
+    shares: dict[tuple[int, int], int] = {}
+    nics: dict[int, int] = {}
+    amounts: dict[int, list[int]] = {}
+    extended: dict[tuple[int, str], int] = {}
+    for p in places:
+        slot = state.slot_of.get(p.node)
+        if slot is None or state.facts[slot] is None:
+            return False
+        spec = job.pod_sets[p.pod_set]
+        if p.milli == MILLI:
+            for device in p.devices:
+                masks[slot] = masks.get(slot, 0) | 1 << device
+        else:
+            at = (slot, p.devices[0])
+            shares[at] = shares.get(at, 0) + p.milli
+        if spec.nics:
+            for nic in p.nics:
+                nics[slot] = nics.get(slot, 0) | 1 << nic
+        used = amounts.setdefault(slot, [0, 0, 0])
+        used[0] += spec.cpu_milli
+        used[1] += spec.memory_mib
+        used[2] += 1
+        for name, amount in spec.extended.items():
+            extended[slot, name] = extended.get((slot, name), 0) + amount
+    opened = {slot: mask.bit_count() for slot, mask in masks.items()}
+    for (slot, device), milli in shares.items():
+        if state.free_mask[slot] >> device & 1:
+            opened[slot] = opened.get(slot, 0) + 1
+        elif state.partial[slot].get(device, 0) < milli:
+            return False
+    return (
+        all(state.free_mask[slot] & mask == mask for slot, mask in masks.items())
+        and all(state.free[slot] >= n for slot, n in opened.items())
+        and all(state.nic_mask[slot] & mask == mask for slot, mask in nics.items())
+        and all(
+            state.cpu[slot] >= cpu and state.memory[slot] >= memory and state.pods[slot] >= pods
+            for slot, (cpu, memory, pods) in amounts.items()
+        )
+        and all(state.extended[slot].get(name, 0) >= n for (slot, name), n in extended.items())
+    )

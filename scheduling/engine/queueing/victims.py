@@ -1,0 +1,164 @@
+"""Who may lose a place to a waiting job, and what that would cost (paper 3.2.3).
+
+A gang is one unit, except that an elastic one first gives up the pods beyond its minimum; other
+jobs lose single pods. Cost is GPU-seconds lost since the start or the last checkpoint.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.types import MILLI, PodPlacement, PreemptionKind
+
+PodAt = tuple[int, int]  # pod set, ordinal
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Pods that go together or not at all; `on`: node -> GPU-milli they hold there."""
+
+    record: JobRecord
+    pods: tuple[PodAt, ...]
+    whole: bool
+    kind: PreemptionKind
+    cost: float
+    on: dict[str, int]
+    places: tuple[PodPlacement, ...]
+
+    @property
+    def order(self) -> tuple[float, str, tuple[PodAt, ...]]:
+        last_first = tuple((-pod_set, -ordinal) for pod_set, ordinal in self.pods)
+        return (self.cost, self.record.job.id, last_first)
+
+
+@dataclass(slots=True)
+class Preemptor:
+    """A blocked job, what it asks for by GPU model (milli), and whether it would borrow."""
+
+    record: JobRecord
+    asked: dict[str, int]
+    borrows: bool
+    overdue: bool
+
+
+class Victims:
+    """Eligible units for one preemptor. `protected_until`: when more of them may become so."""
+
+    def __init__(self, state: SchedulerState, preemptor: Preemptor, now: float) -> None:
+        self._state = state
+        self._preemptor = preemptor
+        self._now = now
+        self.protected_until: float | None = None
+
+    def units(self, *, surplus_only: bool) -> list[Unit]:
+        """All eligible units; with `surplus_only`, elastic gangs offer only what exceeds `min`."""
+        found: list[Unit] = []
+        for record in self._state.running.values():
+            kind = self._kind(record)
+            if kind is not None and self._long_enough(record):
+                found += self._units_of(record, kind, surplus_only)
+        return found
+
+    def _kind(self, record: JobRecord) -> PreemptionKind | None:
+        """The first kind of preemption that lets the preemptor take this job's place."""
+        by, allowed = self._preemptor.record, self._state.policy.preemption
+        if (
+            record.started_at is None
+            or record is by
+            or not record.job.preemptible
+            or record.preemptions >= self._state.policy.max_preemptions
+            or record.job.id in by.preempted_by
+            or not any(model in self._preemptor.asked for model, _ in record.pods.values())
+        ):
+            return None
+        if PreemptionKind.BACKFILL in allowed and self._was_backfilled(record):
+            return PreemptionKind.BACKFILL
+        if PreemptionKind.PRIORITY in allowed and self._outranked(record):
+            return PreemptionKind.PRIORITY
+        if PreemptionKind.RECLAIM in allowed and self._owes(record):
+            return PreemptionKind.RECLAIM
+        return None
+
+    def _was_backfilled(self, record: JobRecord) -> bool:
+        by = self._preemptor.record
+        return (
+            self._preemptor.overdue
+            and by.blocked_since is not None
+            and record.started_at is not None
+            and record.started_at >= by.blocked_since
+            and record.key > by.key
+        )
+
+    def _outranked(self, record: JobRecord) -> bool:
+        """Lower priority; a borrower takes from its own tenant or from other borrowers only."""
+        by = self._preemptor.record
+        if record.job.priority >= by.job.priority:
+            return False
+        if not self._preemptor.borrows or record.job.tenant == by.job.tenant:
+            return True
+        return self._in_debt(record)
+
+    def _owes(self, record: JobRecord) -> bool:
+        return (
+            not self._preemptor.borrows
+            and record.job.tenant != self._preemptor.record.job.tenant
+            and self._in_debt(record)
+        )
+
+    def _in_debt(self, record: JobRecord) -> bool:
+        """Whether the job's tenant has borrowed of a model asked for, apart from what it and the
+        preemptor's tenant have borrowed together."""
+        book, by = self._state.book, self._preemptor.record.job.tenant
+        return any(
+            account.over > 0 and account not in book.chain(by, model)
+            for model in self._preemptor.asked
+            for account in book.chain(record.job.tenant, model)
+        )
+
+    def _long_enough(self, record: JobRecord) -> bool:
+        assert record.started_at is not None
+        until = record.started_at + self._state.policy.min_runtime_s
+        if until <= self._now:
+            return True
+        self.protected_until = min(until, self.protected_until or until)
+        return False
+
+    def _units_of(
+        self, record: JobRecord, kind: PreemptionKind, surplus_only: bool
+    ) -> Iterator[Unit]:
+        pods = sorted(record.pods)
+        allowed = len(pods) if record.disruptions is None else record.disruptions
+        if not record.job.gang:
+            for pod in pods[max(0, len(pods) - allowed) :]:
+                yield self._unit(record, (pod,), False, kind)
+            return
+        surplus = _surplus(record, pods)
+        if surplus and surplus_only:
+            for pod in surplus[max(0, len(surplus) - allowed) :]:
+                yield self._unit(record, (pod,), False, kind)
+        elif len(pods) <= allowed:
+            yield self._unit(record, tuple(pods), True, kind)
+
+    def _unit(
+        self, record: JobRecord, pods: tuple[PodAt, ...], whole: bool, kind: PreemptionKind
+    ) -> Unit:
+        held = self._state.cluster.held_by(record.job.id)
+        on: dict[str, int] = {}
+        places = tuple(held[pod].placement for pod in pods)
+        for p in places:
+            on[p.node] = on.get(p.node, 0) + p.milli * len(p.devices)
+        assert record.started_at is not None
+        since = max(record.started_at, record.checkpoint_at)
+        cost = sum(on.values()) / MILLI * max(0.0, self._now - since)
+        return Unit(record, pods, whole, kind, cost, on, places)
+
+
+def _surplus(record: JobRecord, pods: list[PodAt]) -> list[PodAt]:
+    """Pods of an elastic gang beyond its minimum, those of the highest ordinals."""
+    found: list[PodAt] = []
+    for i, s in enumerate(record.job.pod_sets):
+        mine = [pod for pod in pods if pod[0] == i]
+        least = s.count if s.min_count is None else s.min_count
+        found += mine[least:]
+    return found

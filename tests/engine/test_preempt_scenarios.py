@@ -1,0 +1,293 @@
+"""Every kind of preemption, and the traps around it, as tables (see scenario.py)."""
+
+import pytest
+
+from tests.engine.scenario import play
+
+SCENARIOS = {
+    "priority: the lower goes, its place is held, the preemptor starts when it is gone": """
+        nodes  H100: 8
+        quota  a H100 8 | b H100 8
+        policy strict-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100    -> starts
+        at 100
+          + high b 1x8 H100 p9 -> WaitingForPreemption
+          low -> preempted for high
+        at 101
+          + thief b 1x1 H100 p99 -> InsufficientGpus
+        at 102
+          gone low
+          high -> starts on n0
+          low  -> BehindInQueue ahead=thief
+    """,
+    "equal priority is never preempted": """
+        nodes  H100: 8
+        quota  a H100 16
+        policy strict-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + one a 1x8 H100 p5 -> starts
+          + two a 1x8 H100 p5 -> InsufficientGpus
+    """,
+    "the least cost wins: what was lost since the start, then the number of victims": """
+        nodes  H100: 8 8 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + old   a 1x8 H100 -> starts on n0
+        at 90
+          + young a 1x8 H100 -> starts on n1
+          + other a 1x4 H100 -> starts on n2
+          + fixed a 1x4 H100 fixed -> starts on n2
+        at 100
+          + high  a 1x8 H100 p9 -> WaitingForPreemption
+          young -> preempted for high
+    """,
+    "nobody is evicted for a job that would not fit anyway": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low   a 1x8 H100       -> starts
+          + fixed a 1x1 H100 fixed -> starts
+        at 10
+          + big   a 2x8 H100 p9    -> InsufficientGpus
+    """,
+    "no victim that turns out unneeded": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + one   a 1x2 H100 -> starts
+          + two   a 1x3 H100 -> starts
+          + three a 1x3 H100 -> starts
+        at 10
+          + high  a 1x3 H100 p9 -> WaitingForPreemption
+          three   -> preempted for high
+    """,
+    "jobs that just started are left alone for a while": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=60
+        at 0
+          + low  a 1x8 H100    -> starts
+        at 30
+          + high a 1x8 H100 p9 -> InsufficientGpus
+        at 59
+        at 60
+          low -> preempted for high
+    """,
+    "a gang goes whole, a service pod by pod": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + web  a 8x1 H100 pods -> starts 8 pods
+          + gang a 2x4 H100      -> starts
+        at 10
+          + one  a 1x2 H100 p9   -> WaitingForPreemption
+          web    -> preempted 2 pods
+        at 11
+          pod-ends web 7
+          one    -> WaitingForPreemption
+        at 12
+          pod-ends web 6
+          one    -> starts
+          web    -> InsufficientGpus
+        at 20
+          ends one
+          web    -> starts 2 pods
+        at 30
+          + two  a 1x8 H100 p9   -> WaitingForPreemption
+          gang   -> preempted for two
+    """,
+    "an elastic gang first gives up what exceeds its minimum": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + elastic a 8x1 H100 min=4 -> starts 8 pods
+        at 10
+          + high    a 1x3 H100 p9    -> WaitingForPreemption
+          elastic   -> preempted 3 pods
+        at 11
+          pod-ends elastic 5
+          pod-ends elastic 6
+          pod-ends elastic 7
+          high      -> starts
+        at 20
+          + more    a 1x2 H100 p9    -> WaitingForPreemption
+          elastic   -> preempted 5 pods
+    """,
+    "borrowed capacity is returned: the owner takes back what was lent, from its borrower": """
+        nodes  H100: 8 8
+        quota  a H100 8 | b H100 8
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + own      a 1x8 H100    -> starts borrowing 0
+        at 5
+          + borrowed a 1x8 H100 p9 -> starts borrowing 8
+        at 10
+          + owner    b 1x8 H100    -> WaitingForPreemption
+          borrowed   -> preempted for owner
+    """,
+    "reclaim takes no more than was borrowed": """
+        nodes  H100: 8 8
+        quota  a H100 8 isolated | b H100 8 isolated
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + one   a 2x4 H100 -> starts
+          + two   b 1x4 H100 -> starts
+          + three b 1x4 H100 -> starts
+        at 10
+          + four  b 1x4 H100 -> WaitingForQuota
+    """,
+    "a department's child takes its own back from its sibling": """
+        nodes  H100: 8
+        quota  dept H100 8 isolated | t1 H100 4 | t2 H100 4
+        tree   t1 < dept | t2 < dept
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + own    t1 1x4 H100 -> starts borrowing 0
+        at 5
+          + more   t1 1x4 H100 -> starts borrowing 4
+        at 10
+          + mine   t2 1x4 H100 -> WaitingForPreemption
+          more     -> preempted for mine
+    """,
+    "a higher priority frees its own tenant's quota": """
+        nodes  H100: 8 8
+        quota  a H100 8 isolated | b H100 8 isolated
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100    -> starts
+        at 10
+          + high a 1x8 H100 p9 -> WaitingForPreemption
+          low    -> preempted for high
+    """,
+    "who would borrow does not take what is another's own": """
+        nodes  H100: 8 8
+        quota  a H100 8 | b H100 8 | c H100 8
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + own  a 1x8 H100    -> starts
+          + mine b 1x8 H100    -> starts
+        at 10
+          + more b 1x8 H100 p9 -> WaitingForPreemption
+          mine   -> preempted for more
+    """,
+    "backfill: past the threshold what was backfilled goes, if the head then starts": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        policy backfill, backfill_after_s=60, preemption=backfill, min_runtime_s=0
+        at 0
+          + r1    a 1x8 H100 -> starts on n0
+          + r2    a 1x4 H100 -> starts on n1
+          + head  a 2x8 H100 -> InsufficientGpus
+          + fill  b 1x4 H100 -> starts on n1
+        at 30
+          ends r1
+          + fill2 b 1x8 H100 -> starts on n0
+        at 60
+        at 70
+          ends r2
+          head  -> WaitingForPreemption
+          fill  -> preempted for head
+          fill2 -> preempted for head
+        at 71
+          gone fill
+        at 72
+          gone fill2
+          head  -> starts
+    """,
+    "no two jobs ever preempt each other in turn": """
+        nodes  H100: 8
+        quota  a H100 8 | b H100 8
+        policy best-effort-fifo, preemption=priority,reclaim, min_runtime_s=0
+        at 0
+          + lent  a 1x8 H100 p9 -> starts
+          + more  a 1x1 H100 fixed -> InsufficientGpus
+        at 10
+          + owner b 1x8 H100    -> InsufficientGpus
+    """,
+    "a preemptor that gives up leaves its place to others": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100    -> starts
+        at 10
+          + high a 1x8 H100 p9 -> WaitingForPreemption
+          low    -> preempted for high
+        at 11
+          ends high
+          gone low
+          low    -> starts
+    """,
+    "a held place on a lost node is no loss of the preemptor's": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low   a 1x8 H100       -> starts on n0
+          + fixed a 1x8 H100 fixed -> starts on n1
+        at 10
+          + high  a 1x8 H100 p9    -> WaitingForPreemption
+          low     -> preempted for high
+        at 11
+          node-lost n0
+          high    -> InsufficientGpus
+    """,
+    "a job that was preempted often enough is left alone": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0, max_preemptions=1
+        at 0
+          + low   a 1x8 H100    -> starts
+        at 10
+          + high  a 1x8 H100 p9 -> WaitingForPreemption
+          low     -> preempted for high
+        at 11
+          gone low
+          high    -> starts
+        at 12
+          ends high
+          low     -> starts
+        at 13
+          + again a 1x8 H100 p9 -> InsufficientGpus
+    """,
+    "who may not preempt waits": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100               -> starts
+        at 10
+          + high a 1x8 H100 p9 preempts=no -> InsufficientGpus
+    """,
+    "topology: a required leaf is freed in one leaf": """
+        nodes  H100: 8@l0 8@l0 8@l1 8@l1
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + a0 a 1x8 H100 -> starts on n0
+          + a1 a 1x8 H100 -> starts on n1
+          + a2 a 1x8 H100 -> starts on n2
+          + a3 a 1x8 H100 -> starts on n3
+        at 5
+          requeue a0
+          requeue a2
+        at 10
+          a0 -> starts
+          a2 -> starts
+        at 20
+          + gang a 2x8 H100 p9 required_level=leaf -> WaitingForPreemption
+          a0 -> preempted for gang
+          a1 -> preempted for gang
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_preemption(name: str) -> None:
+    play(SCENARIOS[name])
