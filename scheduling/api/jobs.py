@@ -18,7 +18,7 @@ from scheduling.api.job_serializers import (
 from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.services.jobs import cancel_job, submit_job
-from tenants.api.base import ListView, View, location, rehearsed
+from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
 
@@ -45,7 +45,7 @@ class JobsView(ListView):
     def post(self, _request: Request) -> Response:
         document = self.body(JobInput)
         job = submit_job(self.actor, document, dry_run=self.dry_run)
-        body = JobOutput(job).data
+        body = shown(JobOutput, job)
         if self.dry_run:
             return rehearsed("create", body)
         return Response(body, 201, headers=location(self.request, "api-job", job.pk))
@@ -57,7 +57,7 @@ class JobView(View):
     }
 
     def get(self, _request: Request, job_id: uuid.UUID) -> Response:
-        return Response(JobOutput(selectors.job_by_id(self.actor, job_id)).data)
+        return Response(shown(JobOutput, selectors.job_by_id(self.actor, job_id)))
 
 
 class JobCancelView(View):
@@ -69,7 +69,7 @@ class JobCancelView(View):
     def post(self, _request: Request, job_id: uuid.UUID) -> Response:
         job = selectors.job_by_id(self.actor, job_id)
         job = cancel_job(self.actor, job, dry_run=self.dry_run)
-        body = JobOutput(job).data
+        body = shown(JobOutput, job)
         return rehearsed("update", body) if self.dry_run else Response(body)
 
 

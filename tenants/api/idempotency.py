@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -77,14 +78,17 @@ def _claim(user: User, request: Request, key: str) -> IdempotencyKey:
     now = timezone.now()
     wanted = {"method": request.method or "", "path": path, "body_digest": digest}
     mine = IdempotencyKey.objects.filter(user=user, key=key)
-    mine.filter(created_at__lt=now - KEPT).delete()
-    mine.filter(status=None, created_at__lt=now - ABANDONED).delete()
-    try:
-        # A savepoint, so that PostgreSQL can go on after the refused insert.
-        with transaction.atomic():
-            return IdempotencyKey.objects.create(user=user, key=key, **wanted)
-    except IntegrityError:
-        found = mine.first()
+    over = Q(created_at__lt=now - KEPT) | Q(status=None, created_at__lt=now - ABANDONED)
+    for _ in range(2):
+        try:
+            # A savepoint, so that PostgreSQL can go on after the refused insert.
+            with transaction.atomic():
+                return IdempotencyKey.objects.create(user=user, key=key, **wanted)
+        except IntegrityError:
+            # An answer kept long enough, or a claim nobody will answer, makes room.
+            if not mine.filter(over).delete()[0]:
+                break
+    found = mine.first()
     if found is None or (
         found.status is None and all(getattr(found, k) == v for k, v in wanted.items())
     ):
