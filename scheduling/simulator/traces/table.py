@@ -34,10 +34,11 @@ class BadRows:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a table by column names."""
+    """One row of a table by column names; `surplus` fields more than there are columns."""
 
     line: int
     values: Mapping[str, str]
+    surplus: int = 0
 
     def wrong(self, column: str, expected: str) -> TraceFormatError:
         found = self.values.get(column)
@@ -110,13 +111,19 @@ def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
     for cells in rows:
         if cells:
             # A short row lacks its last columns; reading one of them names it.
-            yield Row(rows.line_num, dict(zip(header, cells, strict=False)))
+            surplus = max(0, len(cells) - len(header))
+            yield Row(rows.line_num, dict(zip(header, cells, strict=False)), surplus)
 
 
 def each(rows: Iterable[Row], read: Callable[[Row], T | None], bad: BadRows) -> Iterator[T]:
     """Convert rows; a wrong one stops the reading or is counted, as `bad` says."""
     for row in rows:
         try:
+            if row.surplus:
+                fields = len(row.values) + row.surplus
+                raise TraceFormatError(
+                    f"line {row.line}: has {fields} fields, the header has {len(row.values)}"
+                )
             value = read(row)
         except TraceFormatError as error:
             bad.met(error)

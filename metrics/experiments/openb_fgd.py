@@ -1,0 +1,258 @@
+"""openb-fgd: how full a cluster with fractional GPUs gets, against published policies.
+
+The openb inflation protocol: 1,213 nodes start empty; the pods of a list are shuffled by seed and
+random clones appended until 130 % of the GPUs have been asked for; pods arrive one by one, never
+leave, and are dropped when they fit nowhere. Reported is the GPU-milli allocated of all, when
+100 % and 130 % have been asked for. Published: Q. Weng et al., "Beware of Fragmentation", USENIX
+ATC 2023 (FGD and five other policies, ten seeds each).
+"""
+
+import csv
+import random
+import statistics
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from django.conf import settings
+
+from metrics.experiments.openb_policies import POLICIES
+from metrics.experiments.study import Progress, Study, StudyError, in_parallel, parse_seeds
+from metrics.inputs import InputError, lines_of
+from scheduling.engine.placement.fragmentation import Shape
+from scheduling.engine.types import MILLI
+from scheduling.simulator.traces.openb import Machine, Pod, machines, pods
+from scheduling.simulator.traces.table import TraceFormatError
+
+NODES = "openb_node_list_gpu_node"
+LIST = "openb_pod_list_"
+SUFFIXES = (".csv", ".csv.xz")
+ASKED = (1.0, 1.3)  # of the capacity, when the allocation is read
+DEFAULT_SEEDS = "42-51"
+PUBLISHED = {"fgd": "06-FGD", "bestfit": "05-BestFit"}
+
+
+class Task(NamedTuple):
+    """One run."""
+
+    pod_list: Path
+    nodes: Path
+    policy: str
+    seed: int
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, metavar="DIR", help="folder of the pod lists")
+    parser.add_argument("--seeds", default=DEFAULT_SEEDS, help="like 42-51 or 1,2,5")
+    parser.add_argument("--lists", help="names of pod lists, comma separated (default: all)")
+    parser.add_argument(
+        "--policy",
+        default="fragmentation-gradient",
+        help=f"comma separated, of {', '.join(POLICIES)} (default %(default)s)",
+    )
+    parser.add_argument("--quick", action="store_true", help="only the first two seeds")
+
+
+def run(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """All lists under all policies and seeds; raises StudyError before the first run starts."""
+    seeds = parse_seeds(options["seeds"])[: 2 if options["quick"] else None]
+    folder = _folder_of_lists(options["data"])
+    chosen = _chosen_lists(folder, options["lists"])
+    policies = _names(options["policy"], POLICIES, "--policy", "policies")
+    nodes = _beside(folder, NODES)
+    published = _published(folder)
+    for path in (nodes, *chosen.values()):
+        _checked(path)
+    tasks = [Task(chosen[c], nodes, p, seed) for c in chosen for p in policies for seed in seeds]
+    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    partial = False
+    try:
+        for task, result in in_parallel(inflate, tasks, progress):
+            found.setdefault((_list_name(task.pod_list), task.policy), []).append(result)
+    except KeyboardInterrupt:
+        partial = True
+    rows = [_row(*key, results, published) for key, results in found.items()]
+    return {"experiment": STUDY.name, "partial": partial, "seeds": seeds, "rows": rows}
+
+
+def inflate(task: Task) -> tuple[float, float, float]:
+    """One run: per cent allocated at 100 % and at 130 % asked, and its CPU seconds."""
+    began = time.process_time()
+    nodes, listed = _machines(task.nodes), _pods(task.pod_list)
+    capacity = MILLI * sum(m.gpus for m in nodes)
+    names = sorted({m.gpu_model for m in nodes})
+    shapes = {pod: _shape(pod, names) for pod in set(listed)}
+    free = np.zeros((len(nodes), max(m.gpus for m in nodes)), np.int64)
+    for number, machine in enumerate(nodes):
+        free[number, : machine.gpus] = MILLI
+    place = POLICIES[task.policy](
+        [m.cpu_milli for m in nodes],
+        free.tolist(),
+        [names.index(m.gpu_model) for m in nodes],
+    )
+    memory = np.array([m.memory_mib for m in nodes])
+    asked = allocated = 0
+    read: list[float] = []
+    for pod in _arrivals(listed, capacity, task.seed):
+        shape = shapes[pod]
+        place.arrived(shape)
+        choice = place.choose(shape, memory >= pod.memory_mib)
+        if choice is not None:
+            place.take(shape, choice)
+            memory[choice.node] -= pod.memory_mib
+            allocated += pod.milli
+        asked += pod.milli
+        while len(read) < len(ASKED) and asked >= ASKED[len(read)] * capacity:
+            read.append(100 * allocated / capacity)
+    return read[0], read[1], time.process_time() - began
+
+
+def _arrivals(listed: list[Pod], capacity: int, seed: int) -> Iterator[Pod]:
+    """The pods shuffled, then random clones, until the last share of ASKED is asked for."""
+    chance = random.Random(seed)
+    order = list(listed)
+    chance.shuffle(order)
+    asked, number = 0, 0
+    while asked < ASKED[-1] * capacity:
+        pod = order[number] if number < len(order) else listed[chance.randrange(len(listed))]
+        number += 1
+        asked += pod.milli
+        yield pod
+
+
+def _shape(pod: Pod, names: list[str]) -> Shape:
+    models = sum(1 << i for i, name in enumerate(names) if name in pod.gpu_models)
+    return Shape(pod.cpu_milli, pod.gpus, pod.gpu_milli, models if pod.gpu_models else -1)
+
+
+def _row(
+    pod_list: str,
+    policy: str,
+    results: list[tuple[float, float, float]],
+    published: dict[tuple[str, str], tuple[float, float]],
+) -> dict[str, Any]:
+    at_100, at_130, seconds = zip(*results, strict=True)
+    row: dict[str, Any] = {"list": pod_list, "policy": policy}
+    for name, values in (("100", at_100), ("130", at_130)):
+        row[f"mean_at_{name}"] = statistics.fmean(values)
+        row[f"sd_at_{name}"] = statistics.stdev(values) if len(values) > 1 else None
+    row["seeds"] = len(results)
+    row["cpu_seconds"] = sum(seconds)
+    for short, name in PUBLISHED.items():
+        known = published.get((pod_list, name), (None, None))
+        row[f"published_{short}_at_100"], row[f"published_{short}_at_130"] = known
+    return row
+
+
+# --- files ------------------------------------------------------------------------------------
+def _folder_of_lists(data: Path | None) -> Path:
+    """The folder itself or `openb` in it, whichever has pod lists."""
+    root = data or settings.KANT_TRACES
+    for folder in (root, root / "openb"):
+        if folder.is_dir() and any(_list_name(p) for p in folder.iterdir()):
+            return Path(folder)
+    raise StudyError(
+        f"--data {root}: has no {LIST}NAME.csv or .csv.xz; fetch them from "
+        "hkust-adsl/kubernetes-scheduler-simulator, or set KANT_TRACES"
+    )
+
+
+def _list_name(path: Path) -> str:
+    for suffix in SUFFIXES:
+        if path.name.startswith(LIST) and path.name.endswith(suffix):
+            return path.name.removeprefix(LIST).removesuffix(suffix)
+    return ""
+
+
+def _chosen_lists(folder: Path, wanted: str | None) -> dict[str, Path]:
+    known = {_list_name(p): p for p in sorted(folder.iterdir(), reverse=True) if _list_name(p)}
+    known = dict(sorted(known.items()))
+    if wanted is None:
+        return known
+    return {name: known[name] for name in _names(wanted, known, "--lists", "lists")}
+
+
+def _names(text: str, known: dict[str, Any], option: str, noun: str) -> list[str]:
+    names = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in names:
+        if name not in known:
+            raise StudyError(f"{option}: {name!r} is unknown; the {noun} are {', '.join(known)}")
+    return names
+
+
+def _beside(folder: Path, name: str) -> Path:
+    """A file that belongs to the lists: beside them, else with the known traces."""
+    for place in (folder, settings.KANT_TRACES / "openb"):
+        for suffix in SUFFIXES:
+            if (place / f"{name}{suffix}").is_file():
+                return Path(place / f"{name}{suffix}")
+    raise StudyError(f"{folder}: has no {name}.csv; fetch it from alibaba/clusterdata")
+
+
+def _published(folder: Path) -> dict[tuple[str, str], tuple[float, float]]:
+    """Published means at 100 and 130 by (list, policy); empty where the table is not there."""
+    for place in (folder, folder / "fgd", folder.parent / "fgd", settings.KANT_TRACES / "fgd"):
+        path = place / "published_allocation.csv"
+        if path.is_file():
+            break
+    else:
+        return {}
+    found = {}
+    for row in csv.DictReader(lines_of(path)):
+        try:
+            means = tuple(float(row[f"allocated_pct_at_{at}_mean"]) for at in (100, 130))
+            found[row["pod_list"], row["policy"]] = (means[0], means[1])
+        except (KeyError, TypeError, ValueError) as error:
+            raise StudyError(f"{path}: a row is not as published ({error})") from None
+    return found
+
+
+def _checked(path: Path) -> None:
+    """Read a file once in this process, so that a wrong row stops the study at its start."""
+    try:
+        if path.name.startswith(NODES):
+            if not any(m.gpus for m in _machines(path)):
+                raise StudyError(f"{path}: no machine has a GPU")
+        elif not any(p.milli for p in _pods(path)):
+            raise StudyError(f"{path}: no pod asks for a GPU, so nothing can be inflated")
+    except (TraceFormatError, csv.Error) as error:
+        raise StudyError(f"{path}: {error}") from None
+    except InputError as error:
+        raise StudyError(str(error)) from None
+
+
+@lru_cache(maxsize=2)
+def _machines(path: Path) -> list[Machine]:
+    return machines(lines_of(path))
+
+
+@lru_cache(maxsize=4)
+def _pods(path: Path) -> list[Pod]:
+    return pods(lines_of(path))
+
+
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """The rows as a table for people."""
+    yield f"{'list':14} {'policy':22} {'at 100 %':>9} {'FGD':>7} {'at 130 %':>9} {'FGD':>7} seeds"
+    for row in document["rows"]:
+        fgd = [row[f"published_fgd_at_{at}"] for at in (100, 130)]
+        published = [f"{value:7.2f}" if value is not None else f"{'–':>7}" for value in fgd]
+        yield (
+            f"{row['list']:14} {row['policy']:22} {row['mean_at_100']:9.2f} {published[0]} "
+            f"{row['mean_at_130']:9.2f} {published[1]} {row['seeds']:5}"
+        )
+    if document["partial"]:
+        yield "PARTIAL: the study was interrupted"
+
+
+STUDY = Study(
+    name="openb-fgd",
+    help="allocation of a cluster with fractional GPUs against published policies",
+    add_arguments=add_arguments,
+    run=run,
+    lines=lines,
+)

@@ -1,0 +1,69 @@
+"""What a study is, and what studies share: seeds, parallel runs, partial results."""
+
+import multiprocessing
+import os
+import signal
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# Called with the number of runs done and the number of all runs.
+Progress = Callable[[int, int], None]
+
+
+class StudyError(ValueError):
+    """An input of a study that cannot be used; the message names it and says what would do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """`run` gets the parsed options and returns the JSON document; `lines` prints it.
+
+    On Ctrl-C `run` returns what it has, with `partial` true.
+    """
+
+    name: str
+    help: str
+    add_arguments: Callable[[ArgumentParser], None]
+    run: Callable[[dict[str, Any], Progress], dict[str, Any]]
+    lines: Callable[[dict[str, Any]], Iterator[str]]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds like "42-51" or "1,2,5-7", in that order, each once; raises StudyError."""
+    seeds: dict[int, None] = {}
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isascii() or not first.isdigit() or (dash and not last.isdigit()):
+            raise StudyError(f"--seeds {text!r}: {part!r} is no seed and no range like 42-51")
+        low, high = int(first), int(last) if dash else int(first)
+        if not low <= high < low + 10_000:
+            raise StudyError(f"--seeds {text!r}: the range {part!r} is empty or far too long")
+        seeds.update(dict.fromkeys(range(low, high + 1)))
+    return list(seeds)
+
+
+def in_parallel(
+    run: Callable[[Task], Result], tasks: Sequence[Task], progress: Progress
+) -> Iterator[tuple[Task, Result]]:
+    """Results of `run` in the order of `tasks`, by as many processes as there are cores.
+
+    `run` is a function of a module. KeyboardInterrupt ends the processes and is passed on.
+    """
+    workers = min(len(os.sched_getaffinity(0)), len(tasks))
+    progress(0, len(tasks))
+    # A fresh interpreter: this process may hold threads and database connections.
+    pool = multiprocessing.get_context("spawn").Pool(workers, _ignore_interrupts)
+    with pool:  # leaving it ends the processes
+        for done, result in enumerate(pool.imap(run, tasks), start=1):
+            progress(done, len(tasks))
+            yield tasks[done - 1], result
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches the whole process group; only the parent decides what follows."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,42 @@
+"""`manage.py experiment NAME`: a whole study, as a table or as one JSON document."""
+
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from tqdm import tqdm
+
+from metrics.experiments import STUDIES
+from metrics.experiments.study import StudyError
+
+
+class Command(BaseCommand):
+    help = "Run a study: " + "; ".join(f"{s.name} ({s.help})" for s in STUDIES.values())
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        names = parser.add_subparsers(dest="study", metavar="NAME", required=True)
+        for study in STUDIES.values():
+            own = names.add_parser(study.name, help=study.help)
+            own.add_argument("--json", action="store_true", help="one JSON document on stdout")
+            study.add_arguments(own)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        study = STUDIES[options["study"]]
+        with tqdm(unit="run", disable=not sys.stderr.isatty(), file=sys.stderr) as bar:
+
+            def progress(done: int, of: int) -> None:
+                bar.total = of
+                bar.update(done - bar.n)
+
+            try:
+                document = study.run(options, progress)
+            except StudyError as error:
+                raise CommandError(str(error)) from None
+        if options["json"]:
+            self.stdout.write(json.dumps(document, allow_nan=False))
+        else:
+            for line in study.lines(document):
+                self.stdout.write(line)
+        if document["partial"]:
+            self.stderr.write("Interrupted: these are partial results.")

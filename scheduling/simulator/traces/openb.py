@@ -1,0 +1,84 @@
+"""The openb machines and pod lists (alibaba/clusterdata, cluster-trace-gpu-v2023)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduling.engine.types import MILLI
+from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each, table
+
+NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
+POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node of the list: `gpus` GPUs of one model."""
+
+    name: str
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    gpu_model: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """What a pod asks for: `gpus` GPUs of `gpu_milli` each, on one of `gpu_models`, () = any."""
+
+    cpu_milli: int
+    memory_mib: int
+    gpus: int
+    gpu_milli: int
+    gpu_models: tuple[str, ...]
+
+    @property
+    def milli(self) -> int:
+        return self.gpus * self.gpu_milli
+
+
+def machines(lines: Iterable[str]) -> list[Machine]:
+    """The node list by name. Raises TraceFormatError, also for a name that stands twice."""
+
+    def read(row: Row) -> Machine:
+        return Machine(
+            name=row.text("sn"),
+            cpu_milli=row.whole("cpu_milli"),
+            memory_mib=row.whole("memory_mib"),
+            gpus=row.whole("gpu"),
+            gpu_model=row.text("model"),
+        )
+
+    found: dict[str, Machine] = {}
+    for machine in each(table(lines, NODE_COLUMNS), read, BadRows()):
+        if machine.name in found:
+            raise TraceFormatError(f"column sn: the name {machine.name!r} stands twice")
+        found[machine.name] = machine
+    if not found:
+        raise TraceFormatError("line 2: the list has no machines")
+    return [found[name] for name in sorted(found)]
+
+
+def pods(lines: Iterable[str]) -> list[Pod]:
+    """A pod list in its order. Raises TraceFormatError."""
+
+    def read(row: Row) -> Pod:
+        row.text("name")
+        gpus, gpu_milli = row.whole("num_gpu"), row.whole("gpu_milli")
+        if gpu_milli > MILLI or (gpus and not gpu_milli) or (gpu_milli and not gpus):
+            expected = f"1 to {MILLI}" if gpus else "0, as num_gpu is 0"
+            raise row.wrong("gpu_milli", expected)
+        if gpus > 1 and gpu_milli < MILLI:
+            raise row.wrong("gpu_milli", f"{MILLI}: a share is of exactly one GPU")
+        spec = row.text("gpu_spec", default="")
+        return Pod(
+            cpu_milli=row.whole("cpu_milli"),
+            memory_mib=row.whole("memory_mib"),
+            gpus=gpus,
+            gpu_milli=gpu_milli,
+            gpu_models=tuple(sorted({m.strip() for m in spec.split("|")} - {""})),
+        )
+
+    found = list(each(table(lines, POD_COLUMNS), read, BadRows()))
+    if not found:
+        raise TraceFormatError("line 2: the list has no pods")
+    return found

@@ -1,0 +1,212 @@
+"""The fragmentation gradient against a reference of plain loops, and what it is for."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.engine.placement.fragmentation import (
+    COVER,
+    SCARCE,
+    Choice,
+    FragmentationGradient,
+    Shape,
+)
+from scheduling.engine.placement.leftover import leftover_table
+
+SHAPES = [
+    Shape(4000, 1, 1000),
+    Shape(2000, 1, 810),
+    Shape(6000, 1, 470),
+    Shape(1000, 1, 160),
+    Shape(0, 1, 320),
+    Shape(9000, 2, 1000),
+    Shape(16000, 4, 1000, 0b01),
+    Shape(3000, 1, 1000, 0b10),
+    Shape(8000, 0, 0),
+]
+
+
+class Reference:
+    """The written rule, one node and one shape at a time."""
+
+    def __init__(self, cpu, free, model):
+        self.cpu, self.free, self.model = list(cpu), [list(f) for f in free], list(model)
+        self.capacity = sum(map(sum, free))
+        self.counts, self.arrivals, self.next = {}, 0, 1
+        self.refresh()
+
+    def arrived(self, shape):
+        self.counts[shape] = self.counts.get(shape, 0) + 1
+        self.arrivals += 1
+        if self.arrivals == self.next:
+            self.next *= 2
+            self.refresh()
+
+    def refresh(self):
+        gpu = {s: n for s, n in self.counts.items() if s.gpus}
+        total, covered, self.typical = sum(gpu.values()), 0, {}
+        for shape in sorted(gpu, key=lambda s: (-gpu[s], s)):
+            if covered < COVER * total:
+                self.typical[shape] = gpu[shape] / total
+                covered += gpu[shape]
+        shares = {}
+        for s, w in self.typical.items():
+            if s.is_share:
+                shares[s.gpu_milli] = shares.get(s.gpu_milli, 0) + w
+        self.leftover = leftover_table(shares)
+        self.price = {}
+        for s, w in self.typical.items():
+            room = s.milli * sum(
+                self.copies(s, self.cpu[n], self.free[n], self.model[n])
+                for n in range(len(self.cpu))
+            )
+            self.price[s] = w / (room / self.capacity + SCARCE)
+
+    @staticmethod
+    def copies(s, cpu, free, model):
+        if not s.models >> model & 1:
+            return 0
+        if s.is_share:
+            pods = sum(f // s.gpu_milli for f in free)
+        else:
+            pods = sum(f == 1000 for f in free) // s.gpus
+        return min(pods, cpu // s.cpu_milli) if s.cpu_milli else pods
+
+    def potential(self, cpu, free, model):
+        room = sum(p * s.milli * self.copies(s, cpu, free, model) for s, p in self.price.items())
+        blocked = sum(
+            w * sum(free)
+            for s, w in self.typical.items()
+            if s.models >> model & 1 and s.cpu_milli > cpu
+        )
+        waste = sum(self.leftover[f] for f in free if f < 1000)
+        return 0.1 * room - blocked - 10 * waste
+
+    def gains(self, shape):
+        """(gain, node, devices) of every node where the pod fits."""
+        for n, (cpu, free, model) in enumerate(zip(self.cpu, self.free, self.model, strict=True)):
+            if cpu < shape.cpu_milli or not shape.models >> model & 1:
+                continue
+            if shape.is_share:
+                fits = [d for d, f in enumerate(free) if f >= shape.gpu_milli]
+                waste = self.leftover
+                fits.sort(
+                    key=lambda d: (
+                        round(10240 * (waste[free[d] - shape.gpu_milli] - waste[free[d]])),
+                        free[d],
+                        d,
+                    )
+                )
+                devices = tuple(fits[:1])
+            else:
+                devices = tuple(d for d, f in enumerate(free) if f == 1000)[: shape.gpus]
+            if len(devices) < shape.gpus:
+                continue
+            after = [f - shape.gpu_milli * (d in devices) for d, f in enumerate(free)]
+            gain = self.potential(cpu - shape.cpu_milli, after, model)
+            yield gain - self.potential(cpu, free, model), n, devices
+
+    def book(self, shape, choice, sign):
+        self.cpu[choice.node] -= sign * shape.cpu_milli
+        for d in choice.devices:
+            self.free[choice.node][d] -= sign * shape.gpu_milli
+
+
+CLUSTER = (
+    [16000, 30000, 96000, 8000, 30000],
+    [[1000, 1000, 0, 0], [1000] * 4, [1000] * 4, [1000, 0, 0, 0], [1000] * 4],
+    [0, 0, 1, 1, 0],
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, len(SHAPES) - 1), st.booleans()), max_size=40))
+def test_every_choice_is_the_one_of_the_written_rule(steps):
+    ours, reference = FragmentationGradient(*CLUSTER), Reference(*CLUSTER)
+    held = []
+    for number, leaves in steps:
+        shape = SHAPES[number]
+        ours.arrived(shape)
+        reference.arrived(shape)
+        choice = ours.choose(shape)
+        gains = sorted(reference.gains(shape), key=lambda g: -g[0])
+        if choice is None:
+            assert not gains
+        else:
+            mine = next(g for g in gains if g[1] == choice.node)
+            assert mine[2] == choice.devices
+            # Weights are rounded to whole 1024ths, so nearly equal nodes count as equal.
+            assert mine[0] >= gains[0][0] - 0.5
+            ours.take(shape, choice)
+            reference.book(shape, choice, 1)
+            held.append((shape, choice))
+        if leaves and held:
+            gone = held.pop(0)
+            ours.release(*gone)
+            reference.book(*gone, -1)
+        assert ours.free.tolist() == reference.free
+        assert ours.cpu.tolist() == reference.cpu
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, len(SHAPES) - 1), min_size=1, max_size=30))
+def test_kept_scores_equal_scores_from_nothing(numbers):
+    ours = FragmentationGradient(*CLUSTER)
+    for number in numbers:
+        ours.arrived(SHAPES[number])
+        choice = ours.choose(SHAPES[number])
+        if choice:
+            ours.take(SHAPES[number], choice)
+    kept = [ours.choose(shape) for shape in SHAPES]
+    ours._scores.clear()
+    assert [ours.choose(shape) for shape in SHAPES] == kept
+
+
+def arrive(gradient, *shapes):
+    for shape in shapes * 8:
+        gradient.arrived(shape)
+
+
+def test_a_share_fills_the_gap_that_fits_it():
+    gradient = FragmentationGradient([64000] * 3, [[530, 1000], [1000, 1000], [680, 1000]], [0] * 3)
+    big, small = Shape(1000, 1, 470), Shape(1000, 1, 320)
+    arrive(gradient, big, small, Shape(1000, 1, 650))
+    assert gradient.choose(Shape(1000, 1, 650)) == Choice(2, (0,))
+    assert gradient.choose(big) == Choice(0, (0,))
+
+
+def test_models_that_few_pods_can_avoid_are_kept_for_them():
+    """Both nodes are alike; only the second can serve the pods that insist on its model."""
+    gradient = FragmentationGradient([64000] * 2, [[1000] * 8] * 2, [0, 1])
+    arrive(gradient, Shape(1000, 1, 1000), Shape(1000, 1, 1000, 0b10))
+    assert gradient.choose(Shape(1000, 1, 1000)).node == 0
+
+
+def test_cpu_is_kept_where_gpus_are_left():
+    """A pod without GPU goes where the GPUs are gone already."""
+    gradient = FragmentationGradient([16000] * 2, [[1000] * 2, [0, 0]], [0, 0])
+    arrive(gradient, Shape(8000, 1, 1000), Shape(8000, 0, 0))
+    assert gradient.choose(Shape(8000, 0, 0)) == Choice(1, ())
+
+
+def test_what_fits_nowhere_has_no_place():
+    gradient = FragmentationGradient([4000, 4000], [[1000], [500]], [0, 1])
+    assert gradient.choose(Shape(1000, 2, 1000)) is None
+    assert gradient.choose(Shape(5000, 1, 100)) is None
+    assert gradient.choose(Shape(1000, 1, 600, 0b10)) is None
+    assert gradient.choose(Shape(1000, 1, 600), np.array([False, True])) is None
+    assert gradient.choose(Shape(1000, 1, 500), np.array([False, True])) == Choice(1, (0,))
+
+
+def test_equal_nodes_go_to_the_first():
+    gradient = FragmentationGradient([8000] * 5, [[1000] * 2] * 5, [0] * 5)
+    arrive(gradient, Shape(1000, 1, 1000), Shape(1000, 1, 300))
+    assert gradient.choose(Shape(1000, 1, 300)) == Choice(0, (0,))
+    assert gradient.choose(Shape(1000, 2, 1000)) == Choice(0, (0, 1))
+
+
+@pytest.mark.parametrize("shape", [Shape(1000, 1, 1000), Shape(1000, 1, 300), Shape(0, 0, 0)])
+def test_it_decides_before_anything_has_arrived(shape):
+    gradient = FragmentationGradient([8000], [[1000]], [0])
+    assert gradient.choose(shape).node == 0
