@@ -2,21 +2,18 @@
 
 from typing import Any
 
-from .kinds import PODS, Kind
-from .meta import rfc3339
+from .kinds import PODS
+from .meta import Causes, rfc3339
 from .registry import Registry
 from .status import (
+    ApiError,
     bad_request,
     conflict,
-    invalid,
     not_supported,
     precondition_failed,
     required,
 )
 from .store import Obj
-
-# Never stored: it names what validation messages speak of.
-_BINDING = Kind("bindings", "Binding")
 
 
 def bind(registry: Registry, namespace: str, name: str, body: Obj, *, dry_run: bool) -> None:
@@ -25,18 +22,18 @@ def bind(registry: Registry, namespace: str, name: str, body: Obj, *, dry_run: b
     As the real server, it does not ask whether the node exists or has room.
 
     Raises:
-        ApiError: 400, 404, 409 (uid, assigned, deleting, gated) or 422.
+        ApiError: 400, 404, 409 (uid, assigned, deleting, gated) or 500 (no usable target).
     """
     meta = _mapping(body, "metadata")
+    if meta.get("name") != name:
+        raise bad_request("name in URL does not match name in Binding object")
     target = _mapping(body, "target")
     node = target.get("name")
     if not isinstance(node, str) or not node:
-        raise invalid(_BINDING, name, [required("target.name")])
+        raise _unnamed_failure([required("target.name")])
     if target.get("kind") not in (None, "", "Node"):
         wrong = not_supported("target.kind", target["kind"], ("Node", "<empty>"))
-        raise invalid(_BINDING, name, [wrong])
-    if meta.get("name") not in (None, "", name):
-        raise bad_request("the name of the object does not match the name on the URL")
+        raise _unnamed_failure([wrong])
     found = registry.stored(PODS, namespace, name)
     if (uid := meta.get("uid")) and uid != found.uid:
         raise precondition_failed(PODS, found.key, name, "UID", str(uid), found.uid)
@@ -46,17 +43,20 @@ def bind(registry: Registry, namespace: str, name: str, body: Obj, *, dry_run: b
     if why := _unbindable(name, pod):
         raise conflict(PODS, name, why, "pods/binding")
     pod["spec"]["nodeName"] = node
-    if annotations := _mapping(meta, "annotations"):
-        if not all(isinstance(v, str) for v in annotations.values()):
-            raise bad_request("Binding cannot be handled: metadata.annotations must be strings")
-        pod["metadata"]["annotations"] = {
-            **(pod["metadata"].get("annotations") or {}),
-            **annotations,
-        }
+    for field in ("annotations", "labels"):
+        if added := _mapping(meta, field):
+            if not all(isinstance(v, str) for v in added.values()):
+                raise bad_request(f"Binding cannot be handled: metadata.{field} must be strings")
+            pod["metadata"][field] = {**(pod["metadata"].get(field) or {}), **added}
     set_condition(pod, {"type": "PodScheduled", "status": "True"}, registry.clock())
     pod["status"].pop("nominatedNodeName", None)
     if not dry_run:
         registry.set(PODS, found.key, pod)
+
+
+def _unnamed_failure(causes: Causes) -> ApiError:
+    """kube-apiserver validates a Binding after decoding and reports it as a bare 500."""
+    return ApiError(500, "", "; ".join(f"{c['field']}: {c['message']}" for c in causes))
 
 
 def _mapping(body: Obj, field: str) -> dict[str, Any]:

@@ -68,8 +68,9 @@ class Cluster:
         nodes = load_fleet(fleet).nodes
         for name in _NAMESPACES:
             self._ensure(NAMESPACES, {"metadata": {"name": name}})
-        for name, value in SYSTEM_PRIORITY_CLASSES.items():
-            self._ensure(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+        for name, (value, text) in SYSTEM_PRIORITY_CLASSES.items():
+            system = {"metadata": {"name": name}, "value": value, "description": text}
+            self._ensure(PRIORITY_CLASSES, system)
         for number, node in enumerate(nodes, start=1):
             self._ensure(NODES, node_object(node, number, now))
         self.store.compact()

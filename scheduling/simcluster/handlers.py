@@ -21,7 +21,7 @@ from .status import (
     ApiError,
     bad_request,
     encoded,
-    invalid,
+    invalid_options,
     method_not_allowed,
     required,
     status_object,
@@ -89,6 +89,11 @@ def handle(cluster: Cluster, verb: str, call: Call) -> Reply:
     return _VERBS[verb](cluster, call)
 
 
+def _dry_run(call: Call) -> bool:
+    options = {"PUT": "UpdateOptions", "PATCH": "PatchOptions"}.get(call.method, "CreateOptions")
+    return is_dry_run(call.query.get("dryRun", ""), options)
+
+
 def _require_json(call: Call) -> None:
     kind = call.content_type.partition(";")[0].strip()
     if kind not in _JSON_TYPES:
@@ -120,7 +125,7 @@ def _create(cluster: Cluster, call: Call) -> Reply:
     if kind.namespaced and not namespace:
         raise method_not_allowed()
     obj = strip_type(kind, decode_body(call.body, kind))
-    dry = is_dry_run(call.query.get("dryRun", ""))
+    dry = _dry_run(call)
     return Reply(201, _present(kind, cluster.registry.create(kind, namespace, obj, dry_run=dry)))
 
 
@@ -131,8 +136,11 @@ def _update(cluster: Cluster, call: Call) -> Reply:
     meta = obj.get("metadata")
     given = meta.get("name") if isinstance(meta, dict) else None
     if not given:
-        raise invalid(kind, "", [required("metadata.name", "name is required for an update")])
-    dry = is_dry_run(call.query.get("dryRun", ""))
+        raise bad_request(
+            f"the name of the object ({name} based on URL) was undeterminable: name must be "
+            "provided"
+        )
+    dry = _dry_run(call)
     out, created = cluster.registry.update(kind, namespace, name, obj, subresource=sub, dry_run=dry)
     return Reply(201 if created else 200, _present(kind, out))
 
@@ -141,8 +149,8 @@ def _patch(cluster: Cluster, call: Call) -> Reply:
     kind, namespace, name, sub = call.target
     content_type = call.content_type.partition(";")[0].strip()
     if content_type not in patches.TYPES:
-        raise unsupported_media_type(patches.TYPES)
-    dry = is_dry_run(call.query.get("dryRun", ""))
+        raise ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    dry = _dry_run(call)
     if content_type == patches.APPLY_PATCH:
         return _apply(cluster, call, dry_run=dry)
     try:
@@ -159,7 +167,10 @@ def _change(content_type: str, body: Any) -> Callable[[Obj], Obj]:
     if content_type == patches.JSON_PATCH:
         return lambda obj: patches.json_patch(obj, body)
     if not isinstance(body, dict):
-        raise bad_request("error decoding patch: the patch must be a JSON object")
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal array into Go value of type "
+            "map[string]interface {}"
+        )
     if content_type == patches.MERGE_PATCH:
         return lambda obj: patches.merge_patch(obj, body)
     return lambda obj: patches.strategic_patch(obj, body)
@@ -169,7 +180,7 @@ def _apply(cluster: Cluster, call: Call, *, dry_run: bool) -> Reply:
     kind, namespace, name, sub = call.target
     if not call.query.get("fieldManager"):
         causes = [required("fieldManager", "is required for apply patch")]
-        raise invalid(Kind("patchoptions", "PatchOptions", group="meta.k8s.io"), "", causes)
+        raise invalid_options("PatchOptions", causes)
     try:
         body = yaml.safe_load(call.body)
     except yaml.YAMLError as error:
@@ -231,7 +242,7 @@ def _delete_collection(cluster: Cluster, call: Call) -> Reply:
 def _bind(cluster: Cluster, call: Call) -> Reply:
     _require_json(call)
     body = decode_body(call.body, PODS)
-    dry = is_dry_run(call.query.get("dryRun", ""))
+    dry = _dry_run(call)
     bind(cluster.registry, call.target.namespace, call.target.name, body, dry_run=dry)
     return _CREATED
 
@@ -246,7 +257,7 @@ def _evict(cluster: Cluster, call: Call) -> Reply:
     meta = body.get("metadata")
     if isinstance(meta, dict) and meta.get("name") not in (None, "", name):
         raise bad_request("name in URL does not match name in Eviction object")
-    dry = is_dry_run(call.query.get("dryRun", ""))
+    dry = _dry_run(call)
     evict(cluster.registry, namespace, name, body, dry_run=dry)
     return _CREATED
 

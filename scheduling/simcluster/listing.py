@@ -8,7 +8,7 @@ import msgspec
 from . import rules
 from .kinds import EVENTS_V1, Kind
 from .selectors import Match, combined, field_selector, label_selector
-from .status import ApiError, bad_request, expired
+from .status import ApiError, bad_request, expired, forbidden_field, invalid_options
 from .store import Store, Stored
 
 
@@ -41,18 +41,46 @@ def wire_object(kind: Kind, body: bytes) -> bytes:
 
 
 def number(query: dict[str, str], name: str) -> int:
-    """A non-negative whole number of the query, 0 when absent."""
+    """A whole number of the query, 0 when absent or negative."""
     text = query.get(name) or "0"
-    if not text.isdigit():
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax ({name})')
+    if not text.removeprefix("-").isdecimal():
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return max(0, int(text))
+
+
+def version(query: dict[str, str]) -> int:
+    """The resourceVersion of the query, 0 when absent.
+
+    Raises:
+        ApiError: 400 when it is not one.
+    """
+    text = query.get("resourceVersion") or "0"
+    if not text.isdecimal():
+        raise bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}": '
+            f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
     return int(text)
+
+
+def _check_matching(query: dict[str, str]) -> None:
+    matching = query.get("resourceVersionMatch", "")
+    why = ""
+    if matching and not query.get("resourceVersion"):
+        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+    elif matching and query.get("continue"):
+        why = "resourceVersionMatch is forbidden when continue is provided"
+    elif matching == "Exact" and query.get("resourceVersion") == "0":
+        why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+    if why:
+        raise invalid_options("ListOptions", [forbidden_field("resourceVersionMatch", why)])
 
 
 def too_large(wanted: int, current: int) -> ApiError:
     return ApiError(
         504,
         "Timeout",
-        f"Too large resource version: {wanted}, current: {current}",
+        f"Timeout: Too large resource version: {wanted}, current: {current}",
         {
             "causes": [
                 {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
@@ -70,11 +98,13 @@ def list_objects(store: Store, kind: Kind, namespace: str, query: dict[str, str]
     """
     match = selection(kind, query)
     limit = number(query, "limit")
+    number(query, "timeoutSeconds")
+    _check_matching(query)
     if token := query.get("continue"):
         rv, start, objects = _resume(store, kind, token)
     else:
-        if number(query, "resourceVersion") > store.rv:
-            raise too_large(number(query, "resourceVersion"), store.rv)
+        if version(query) > store.rv:
+            raise too_large(version(query), store.rv)
         rv, start = store.rv, ""
         objects = store.snapshot(kind.plural) if limit else store.sorted(kind.plural)
     rest = [
@@ -101,7 +131,9 @@ def _resume(store: Store, kind: Kind, token: str) -> tuple[int, str, list[Stored
         text = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         at = msgspec.json.decode(text, type=Continue)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        raise bad_request("continue key is not valid: it was not issued by this server") from None
+        raise bad_request(
+            "invalid continue token: continue key is not valid: it was not issued by this server"
+        ) from None
     objects = store.snapshots.get((kind.plural, at.rv))
     if objects is None:
         raise expired(

@@ -67,7 +67,7 @@ def decode_body(data: bytes, kind: Kind) -> Obj:
     except msgspec.DecodeError as error:
         raise bad_request(
             f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get "
-            f"version/kind; json parse error: {error}"
+            f"version/kind; json parse error: {_go_words(str(error))}"
         ) from None
     if not isinstance(obj, dict):
         raise bad_request(
@@ -77,19 +77,25 @@ def decode_body(data: bytes, kind: Kind) -> Obj:
     return obj
 
 
+def _go_words(error: str) -> str:
+    return "unexpected end of JSON input" if "truncated" in error else error
+
+
 def strip_type(kind: Kind, obj: Obj) -> Obj:
     """Check kind and apiVersion of a body and take them off."""
     named = obj.pop("kind", "") or kind.kind
     version = obj.pop("apiVersion", "") or kind.api_version
     if named != kind.kind or version != kind.api_version:
         raise bad_request(
-            f"the API version in the data ({version}, Kind={named}) does not match the expected "
-            f"API version ({kind.api_version}, Kind={kind.kind})"
+            f'{named} in version "{version}" cannot be handled as a {kind.kind}: expected '
+            f"{kind.kind} in {kind.api_version}"
         )
     return obj
 
 
 def name_causes(name: str, field: str = "metadata.name", *, label: bool = False) -> Causes:
+    if label and "." in name:
+        return [invalid_value(field, name, "must not contain dots")]
     pattern, rule, limit = (_LABEL, LABEL_RULE, 63) if label else (_SUBDOMAIN, SUBDOMAIN_RULE, 253)
     if not pattern.match(name):
         return [invalid_value(field, name, rule)]
@@ -145,7 +151,7 @@ def new_meta(kind: Kind, obj: Obj, namespace: str, now: float) -> Obj:
     """
     given = obj.get("metadata") or {}
     if given.get("resourceVersion"):
-        raise ApiError(500, "Unknown", "resourceVersion should not be set on objects to be created")
+        raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     if kind.namespaced and (given.get("namespace") or namespace) != namespace:
         raise bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
@@ -194,6 +200,7 @@ def kept_meta(kind: Kind, new: Obj, old: Obj) -> Obj:
             meta.pop(field, None)
     if old.get("deletionTimestamp"):
         added = [f for f in meta.get("finalizers") or () if f not in (old.get("finalizers") or ())]
+        shown = ", ".join(f'"{f}"' for f in added)
         if added:
             raise invalid(
                 kind,
@@ -202,7 +209,7 @@ def kept_meta(kind: Kind, new: Obj, old: Obj) -> Obj:
                     forbidden_field(
                         "metadata.finalizers",
                         "no new finalizers can be added if the object is being deleted, found "
-                        f"new finalizers {added}",
+                        f"new finalizers []string{{{shown}}}",
                     )
                 ],
             )

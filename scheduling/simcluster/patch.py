@@ -45,7 +45,9 @@ _MERGE_KEYS: dict[tuple[str, ...], str | None] = {
 }
 
 
-def _unprocessable(message: str) -> ApiError:
+def _unprocessable() -> ApiError:
+    """How the API server refuses a JSON patch that cannot be applied, whatever the reason."""
+    message = "the server rejected our request due to an error in our request"
     return ApiError(422, "Invalid", message, {})
 
 
@@ -64,7 +66,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 # --- strategic merge ------------------------------------------------------------------------
 def strategic_patch(target: Any, patch: Any, path: tuple[str, ...] = ()) -> Any:
-    """Raises ApiError 400 for a list element without its merge key or an unknown directive."""
+    """Raises ApiError 400 for an unknown directive, 500 for an element without its merge key."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     directive = patch.get("$patch")
@@ -101,7 +103,7 @@ def _merge_list(current: list[Any], patch: list[Any], path: tuple[str, ...]) -> 
     out = list(current)
     for value in patch:
         if not isinstance(value, dict) or key not in value:
-            raise bad_request(f"map: {value} does not contain declared merge key: {key}")
+            raise ApiError(500, "", f"map: {value} does not contain declared merge key: {key}")
         at = next((i for i, v in enumerate(out) if v.get(key) == value[key]), None)
         if value.get("$patch") == "delete":
             out = [v for v in out if v.get(key) != value[key]]
@@ -116,11 +118,14 @@ def _merge_list(current: list[Any], patch: list[Any], path: tuple[str, ...]) -> 
 def json_patch(target: Obj, operations: Any) -> Obj:
     """Raises ApiError 400 for a malformed operation, 422 for one that cannot be applied."""
     if not isinstance(operations, list):
-        raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type "
+            "[]handlers.jsonPatchOp"
+        )
     document = copy.deepcopy(target)
     for op in operations:
         if not isinstance(op, dict) or not isinstance(op.get("path"), str):
-            raise bad_request("jsonpatch operation needs an object with op and path")
+            raise bad_request("error decoding patch: an operation is an object with op and path")
         document = _apply_operation(document, op)
     return document
 
@@ -128,7 +133,7 @@ def json_patch(target: Obj, operations: Any) -> Obj:
 def _apply_operation(document: Obj, op: Obj) -> Obj:
     action, path = op.get("op"), _pointer(op["path"])
     if action in ("add", "replace", "test") and "value" not in op:
-        raise bad_request(f"jsonpatch {action} operation needs a value: {op['path']}")
+        raise _unprocessable()
     if action == "add":
         _add(document, path, copy.deepcopy(op["value"]))
     elif action == "remove":
@@ -138,7 +143,7 @@ def _apply_operation(document: Obj, op: Obj) -> Obj:
         _add(document, path, copy.deepcopy(op["value"]))
     elif action == "test":
         if _lookup(document, path) != op["value"]:
-            raise _unprocessable(f"testing value {op['path']} failed: test failed")
+            raise _unprocessable()
     elif action in ("move", "copy") and isinstance(op.get("from"), str):
         source = _pointer(op["from"])
         value = copy.deepcopy(_lookup(document, source))
@@ -146,29 +151,26 @@ def _apply_operation(document: Obj, op: Obj) -> Obj:
             _remove(document, source)
         _add(document, path, value)
     else:
-        raise bad_request(f"Unexpected kind: {action}")
+        raise _unprocessable()
     return document
 
 
 def _pointer(text: str) -> list[str]:
     if not text.startswith("/"):
-        raise bad_request(f"jsonpatch path must start with /: {text!r}")
+        raise _unprocessable()
     return [p.replace("~1", "/").replace("~0", "~") for p in text[1:].split("/")]
 
 
-def _step(node: Any, name: str, path: list[str]) -> Any:
+def _step(node: Any, name: str) -> Any:
     try:
         return node[int(name)] if isinstance(node, list) else node[name]
     except (KeyError, IndexError, ValueError, TypeError):
-        raise _unprocessable(
-            f"the server rejected our request due to an error in our request: "
-            f"missing path /{'/'.join(path)}"
-        ) from None
+        raise _unprocessable() from None
 
 
 def _lookup(document: Any, path: list[str]) -> Any:
     for name in path:
-        document = _step(document, name, path)
+        document = _step(document, name)
     return document
 
 
@@ -178,17 +180,17 @@ def _add(document: Obj, path: list[str], value: Any) -> None:
     if isinstance(parent, list):
         at = len(parent) if name == "-" else int(name) if name.isdigit() else -1
         if not 0 <= at <= len(parent):
-            raise _unprocessable(f"Unable to access invalid index: {name}")
+            raise _unprocessable()
         parent.insert(at, value)
     elif isinstance(parent, dict):
         parent[name] = value
     else:
-        raise _unprocessable(f"jsonpatch path has no object to add to: /{'/'.join(path)}")
+        raise _unprocessable()
 
 
 def _remove(document: Obj, path: list[str]) -> None:
     parent = _lookup(document, path[:-1])
-    _step(parent, path[-1], path)
+    _step(parent, path[-1])
     if isinstance(parent, list):
         del parent[int(path[-1])]
     else:

@@ -24,6 +24,7 @@ _UPDATES = (
     "additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be "
     "set to 1 if it was previously negative)"
 )
+_STANDARD = ("cpu", "memory", "ephemeral-storage")
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 
 
@@ -238,6 +239,11 @@ def _container_causes(container: Obj, at: str) -> Causes:
 
 def _amount_causes(resource: str, text: object, field: str) -> Causes:
     value = parse(str(text))
+    if "/" not in resource and resource not in _STANDARD and not resource.startswith("hugepages-"):
+        return [
+            invalid_value(field, resource, "must be a standard resource type or fully qualified"),
+            invalid_value(field, resource, "must be a standard resource for containers"),
+        ]
     if value < 0:
         return [invalid_value(field, str(text), "must be greater than or equal to 0")]
     if is_extended(resource) and value != int(value):
@@ -254,7 +260,9 @@ def _toleration_causes(toleration: Obj, at: str) -> Causes:
     if operator == "Exists" and toleration.get("value"):
         causes.append(
             invalid_value(
-                f"{at}.operator", toleration, "value must be empty when `operator` is 'Exists'"
+                f"{at}.operator",
+                toleration["value"],
+                "value must be empty when `operator` is 'Exists'",
             )
         )
     if toleration.get("effect") and toleration["effect"] not in effects:
@@ -268,6 +276,7 @@ def prepare_update(new: Obj, old: Obj) -> None:
     name = old["metadata"]["name"]
     spec, before = new.get("spec") or {}, old["spec"]
     new["spec"], new["status"] = spec, old["status"]
+    _add_default_tolerations(spec)
     causes: Causes = []
     if len(spec.get("containers") or ()) != len(before["containers"]):
         causes.append(
@@ -278,7 +287,7 @@ def prepare_update(new: Obj, old: Obj) -> None:
     if added := [g for g in gates if g not in had]:
         causes.append(
             forbidden_field(
-                "spec.schedulingGates",
+                f"spec.schedulingGates[{gates.index(added[0])}].name",
                 f"only deletion is allowed, but found new scheduling gate '{added[0]}'",
             )
         )

@@ -4,7 +4,7 @@ Everything returns decoded objects in stored shape; every refusal is an `ApiErro
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from . import pods, rules, shapes
@@ -13,14 +13,18 @@ from .meta import kept_meta, meta_causes, new_meta, rfc3339
 from .selectors import Match
 from .status import (
     MODIFIED,
+    ApiError,
     already_exists,
     bad_request,
     conflict,
     forbidden,
     invalid,
+    invalid_options,
     invalid_value,
     not_found,
+    not_supported,
     precondition_failed,
+    rejected_patch,
 )
 from .store import Obj, Store, Stored
 
@@ -54,13 +58,14 @@ def delete_options(body: Obj, query: dict[str, str]) -> DeleteOptions:
         rv = str(preconditions.get("resourceVersion") or "")
     except (ValueError, TypeError, AttributeError) as error:
         raise bad_request(f"DeleteOptions cannot be handled: {error}") from None
-    dry = query.get("dryRun") or ",".join(body.get("dryRun") or ())
-    return DeleteOptions(uid, rv, grace_s, is_dry_run(dry))
+    dry = query.get("dryRun") or ",".join(map(str, body.get("dryRun") or ()))
+    return DeleteOptions(uid, rv, grace_s, is_dry_run(dry, "DeleteOptions"))
 
 
-def is_dry_run(value: str) -> bool:
+def is_dry_run(value: str, options: str) -> bool:
+    """Whether `dryRun` asks for a dry run; `options` is the kind that its refusal names."""
     if value not in ("", "All"):
-        raise bad_request(f'Invalid value: ["{value}"]: dryRun supports only "All"')
+        raise invalid_options(options, [not_supported("dryRun", [value], ("All",))])
     return value == "All"
 
 
@@ -93,7 +98,10 @@ class Registry:
         key = key_of(kind, namespace, meta["name"])
         if self.store.get(kind.plural, key) is not None:
             raise already_exists(kind, meta["name"])
-        self._commit(kind, key, obj, dry_run=dry_run)
+        if dry_run:
+            del meta["resourceVersion"]
+            return obj
+        self.store.put(kind.plural, key, obj)
         return obj
 
     def _require_namespace(self, kind: Kind, namespace: str, obj: Obj) -> None:
@@ -133,7 +141,7 @@ class Registry:
             return self.create(kind, namespace, obj, dry_run=dry_run), True
         if not given.get("resourceVersion") and not kind.unconditional_update:
             raise invalid(
-                kind,
+                replace(kind, kind=kind.plural),
                 name,
                 [invalid_value("metadata.resourceVersion", 0, "must be specified for an update")],
             )
@@ -160,7 +168,10 @@ class Registry:
             raise invalid(kind, name, [invalid_value("metadata.uid", uid, "field is immutable")])
         after.pop("kind", None)
         after.pop("apiVersion", None)
-        shapes.check(kind, after)
+        try:
+            shapes.check(kind, after)
+        except ApiError as error:
+            raise rejected_patch(error.message) from None
         return self._replace(kind, found, after, subresource, dry_run=dry_run)
 
     def _replace(

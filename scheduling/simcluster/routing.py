@@ -55,6 +55,11 @@ def route(path: str) -> Target | None:
     return Target(kind, namespace, name, subresource)
 
 
+def known_group(path: str) -> bool:
+    """Whether a path lies in a group version that is served."""
+    return any(path.startswith(f"{k.path}/") for k in KINDS)
+
+
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 
 

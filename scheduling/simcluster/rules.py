@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from .kinds import EVENTS_V1, Kind
+from .kinds import EVENTS, EVENTS_V1, Kind
 from .meta import Causes, Obj, label_causes, valid_key
 from .quantities import canonicalize, parse
 from .status import (
@@ -43,6 +43,8 @@ def prepare_update(kind: Kind, new: Obj, old: Obj) -> None:
             old["metadata"]["name"],
             [forbidden_field("value", "may not be changed in an update.")],
         )
+    if kind is EVENTS_V1 and (causes := _event_changes(new, old)):
+        raise invalid(EVENTS, old["metadata"]["name"], causes)
     if "generation" in old["metadata"] and new.get("spec") != old.get("spec"):
         new["metadata"]["generation"] = old["metadata"]["generation"] + 1
     _validate(kind, new)
@@ -51,8 +53,24 @@ def prepare_update(kind: Kind, new: Obj, old: Obj) -> None:
 def prepare_status_update(kind: Kind, new: Obj, old: Obj) -> None:
     """A write to the status subresource changes no spec."""
     _keep(new, old, "spec")
+    null_times(new.get("status") or {}, _CONDITION_TIMES[kind.kind])
     if kind.kind == "Node":
         _validate(kind, new)
+
+
+# Times of conditions that the API server writes as null when they are not given.
+_CONDITION_TIMES: dict[str, tuple[str, ...]] = {
+    "Node": ("lastHeartbeatTime", "lastTransitionTime"),
+    "Pod": ("lastProbeTime", "lastTransitionTime"),
+    "PodDisruptionBudget": ("lastTransitionTime",),
+    "Namespace": ("lastTransitionTime",),
+}
+
+
+def null_times(status: Obj, fields: tuple[str, ...]) -> None:
+    for condition in status.get("conditions") or ():
+        for field in fields:
+            condition.setdefault(field, None)
 
 
 def _keep(new: Obj, old: Obj, field: str) -> None:
@@ -64,7 +82,7 @@ def _keep(new: Obj, old: Obj, field: str) -> None:
 
 def _validate(kind: Kind, obj: Obj) -> None:
     if kind.kind == "Event":
-        causes = _event_causes(kind, obj)
+        causes, kind = _event_causes(kind, obj), EVENTS
     else:
         check = _CAUSES.get(kind.kind)
         causes = check(obj) if check else []
@@ -85,6 +103,24 @@ def _default_node(obj: Obj) -> None:
     status = obj["status"] = obj.get("status") or {}
     if status.get("capacity") and not status.get("allocatable"):
         status["allocatable"] = dict(status["capacity"])
+    null_times(status, _CONDITION_TIMES["Node"])
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    given = status.get("nodeInfo") or {}
+    status["nodeInfo"] = {name: given.get(name, "") for name in _NODE_INFO} | given
+
+
+_NODE_INFO = (
+    "machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion",
+    "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture",
+)  # fmt: skip
+
+
+def _default_event(obj: Obj) -> None:
+    for field in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        obj.setdefault(field, None)
+    for field in ("reportingComponent", "reportingInstance"):
+        obj.setdefault(field, "")
+    obj["source"] = obj.get("source") or {}
 
 
 def _default_budget(obj: Obj) -> None:
@@ -106,6 +142,7 @@ def _default_priority_class(obj: Obj) -> None:
 
 
 _DEFAULTS: dict[str, Callable[[Obj], None]] = {
+    "Event": _default_event,
     "Namespace": _default_namespace,
     "Node": _default_node,
     "PodDisruptionBudget": _default_budget,
@@ -118,7 +155,7 @@ def _node_causes(obj: Obj) -> Causes:
     causes: Causes = []
     seen: set[tuple[str, str]] = set()
     for i, taint in enumerate(obj["spec"].get("taints") or ()):
-        at = f"spec.taints[{i}]"
+        at = f"metadata.taints[{i}]"
         key, effect = taint.get("key") or "", taint.get("effect") or ""
         if not valid_key(key):
             causes.append(invalid_value(f"{at}.key", key, "name part must be non-empty"))
@@ -208,15 +245,23 @@ def _priority_class_causes(obj: Obj) -> Causes:
         return [
             forbidden_field(
                 "metadata.name",
-                "priority class names with 'system-' prefix are reserved for system use only",
+                "priority class names with 'system-' prefix are reserved for system use only. "
+                f"error: {name} is not a known system priority class",
             )
         ]
     return []
 
 
 SYSTEM_PRIORITY_CLASSES = {
-    "system-cluster-critical": 2_000_000_000,
-    "system-node-critical": 2_000_001_000,
+    "system-cluster-critical": (
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another "
+        "node if necessary.",
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
 }
 
 
@@ -226,7 +271,7 @@ def _event_causes(kind: Kind, obj: Obj) -> Causes:
     causes: Causes = []
     regarding = obj.get("involvedObject") or {}
     home = regarding.get("namespace") or "default"
-    if obj["metadata"]["namespace"] != home:
+    if not newer and obj["metadata"]["namespace"] != home:
         causes.append(
             invalid_value(
                 "involvedObject.namespace",
@@ -245,8 +290,18 @@ def _event_causes(kind: Kind, obj: Obj) -> Causes:
     if len(obj.get("message") or "") > 1024:
         causes.append(invalid_value("message", "", "can have at most 1024 characters"))
     if obj.get("type") not in ("Normal", "Warning"):
-        causes.append(invalid_value("type", obj.get("type") or "", "has invalid value: "))
+        causes.append(invalid_value("type", "", f"has invalid value: {obj.get('type') or ''}"))
     return causes
+
+
+def _event_changes(new: Obj, old: Obj) -> Causes:
+    """Through events.k8s.io/v1 only the series and the metadata of an event change."""
+    return [
+        invalid_value(field, new.get(field), "field is immutable")
+        for field in ("involvedObject", "reason", "message", "type", "eventTime", "action",
+                      "reportingComponent", "reportingInstance", "related")
+        if new.get(field) != old.get(field)
+    ]  # fmt: skip
 
 
 _CAUSES: dict[str, Callable[[Obj], Causes]] = {

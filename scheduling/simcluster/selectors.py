@@ -60,7 +60,9 @@ def _requirement(text: str) -> Match:
         return _comparison(key, op, int(bound))
     found = _SET.match(text)
     if found is None or (found[1] and found[3]):
-        raise bad_request(f"unable to parse requirement: found '{text}', expected: a requirement")
+        if not text:
+            raise bad_request("found ',', expected: identifier after ','")
+        raise bad_request(f"found '{text[0]}', expected: !, identifier, or 'end of string'")
     negated, key, op, values = found.groups()
     if op:
         return _membership(key, op, frozenset(v.strip() for v in values.split(",")))
@@ -115,16 +117,13 @@ def _field_requirement(kind: Kind, text: str) -> Match:
     if path == "source" and "source.component" in kind.selectable:
         path = "source.component"
     if path not in kind.selectable:
-        raise _unknown_field(kind, path)
+        raise _unknown_field(path)
     at = list(kind.selectable).index(path)
     return lambda o: (o.fields[at] == value) is equal
 
 
-def _unknown_field(kind: Kind, path: str) -> ApiError:
-    return bad_request(
-        f'Unable to find "{kind.api_version}, Resource={kind.plural}" that match label selector '
-        f'"", field selector "{path}": field label not supported: {path}'
-    )
+def _unknown_field(path: str) -> ApiError:
+    return bad_request(f"field label not supported: {path}")
 
 
 def field_selector(kind: Kind, text: str) -> list[Match]:

@@ -12,7 +12,7 @@ from . import status
 from .cluster import Cluster
 from .faults import LoseReply, Restart, TooManyRequests, delay, parse_fault
 from .handlers import Call, Reply, handle, parse_query, verb_of
-from .routing import VERSION, Target, discovery, route
+from .routing import VERSION, Target, discovery, known_group, route
 from .status import ApiError
 from .watch import watch_options
 
@@ -110,10 +110,10 @@ class Server:
             return await self._resource(request, target, parse_query(query_text))
         if path.startswith("/sim/"):
             return await self._admin(request, path, parse_query(query_text))
-        if path == "/version":
-            return _json(VERSION)
-        document = discovery(path)
+        document = VERSION if path == "/version" else discovery(path)
         if document is None:
+            if known_group(path):
+                raise status.no_such_resource()
             return web.Response(status=404, body=b"404 page not found\n", content_type="text/plain")
         if request.method != "GET":
             raise status.method_not_allowed()

@@ -4,6 +4,7 @@ An object whose fields have other types is refused with 400 as kube-apiserver do
 named here are stored as they come.
 """
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -165,8 +166,8 @@ class LeaseSpec(msgspec.Struct, gc=False):
     holderIdentity: str | None = None
     leaseDurationSeconds: int | None = None
     leaseTransitions: int | None = None
-    acquireTime: str | None = None
-    renewTime: str | None = None
+    acquireTime: datetime | None = None
+    renewTime: datetime | None = None
 
 
 class Lease(msgspec.Struct, gc=False):
@@ -198,7 +199,7 @@ class Event(msgspec.Struct, gc=False):
     note: str | None = None
     type: str | None = None
     action: str | None = None
-    eventTime: str | None = None
+    eventTime: datetime | None = None
     reportingController: str | None = None
     reportingComponent: str | None = None
     reportingInstance: str | None = None

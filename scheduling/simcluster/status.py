@@ -33,12 +33,12 @@ class ApiError(Exception):
 def status_object(
     code: int, message: str, reason: str = "", details: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A `Status` object; without `reason` a success."""
+    """A `Status` object; a `reason` is what clients tell failures apart by."""
     out: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},
-        "status": "Failure" if reason else "Success",
+        "status": "Success" if code < 300 else "Failure",
     }
     if message:
         out["message"] = message
@@ -46,7 +46,8 @@ def status_object(
         out["reason"] = reason
     if details is not None:
         out["details"] = details
-    out["code"] = code
+    if code != 200:
+        out["code"] = code
     return out
 
 
@@ -118,7 +119,7 @@ def invalid_value(field: str, value: object, detail: str) -> dict[str, str]:
 
 def not_supported(field: str, value: object, supported: Sequence[str]) -> dict[str, str]:
     shown = msgspec.json.encode(value).decode()
-    names = ", ".join(f'"{s}"' for s in sorted(supported))
+    names = ", ".join(f'"{s}"' for s in supported)
     return cause(
         "FieldValueNotSupported", field, f"Unsupported value: {shown}: supported values: {names}"
     )
@@ -133,12 +134,24 @@ def invalid(kind: Kind, name: str, causes: Sequence[dict[str, str]]) -> ApiError
     texts = [f"{c['field']}: {c['message']}" for c in causes]
     joined = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     shown = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    details: dict[str, Any] = {"name": name}
+    details: dict[str, Any] = {"name": name} if name else {}
     if kind.group:
         details["group"] = kind.group
     details["kind"] = kind.kind
     details["causes"] = list(causes)
     return ApiError(422, "Invalid", f'{shown} "{name}" is invalid: {joined}', details)
+
+
+def invalid_options(options: str, causes: Sequence[dict[str, str]]) -> ApiError:
+    """422 for parameters of a request; `options` as in CreateOptions."""
+    return invalid(Kind("", options, group="meta.k8s.io"), "", causes)
+
+
+def rejected_patch(why: str) -> ApiError:
+    """422 for a patch whose result is not an object of the kind."""
+    causes = [cause("FieldValueInvalid", "patch", f"Invalid value: {why}")]
+    message = f' "" is invalid: patch: Invalid value: {why}'
+    return ApiError(422, "Invalid", message, {"causes": causes})
 
 
 def bad_request(message: str) -> ApiError:

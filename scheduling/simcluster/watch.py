@@ -10,9 +10,9 @@ from aiohttp import web
 
 from . import status
 from .kinds import Kind
-from .listing import number, selection, wire_body, wire_object
+from .listing import number, selection, version, wire_body, wire_object
 from .selectors import Match
-from .status import ApiError, forbidden_field, invalid
+from .status import ApiError, forbidden_field, invalid_options
 from .store import Change, Store, Stored
 
 BOOKMARK_S = 10.0
@@ -21,8 +21,6 @@ CHUNK = 256
 # A reader that takes longer than this for one chunk while this many changes wait is dropped.
 SLOW_S = 5.0
 SLOW_BACKLOG = 1000
-
-_LIST_OPTIONS = Kind("listoptions", "ListOptions", group="meta.k8s.io")
 
 
 @dataclass(frozen=True)
@@ -43,11 +41,11 @@ def watch_options(kind: Kind, namespace: str, query: dict[str, str]) -> WatchOpt
     matching = query.get("resourceVersionMatch", "")
     if matching and "sendInitialEvents" not in query:
         why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-        raise invalid(_LIST_OPTIONS, "", [forbidden_field("resourceVersionMatch", why)])
+        raise invalid_options("ListOptions", [forbidden_field("resourceVersionMatch", why)])
     if "sendInitialEvents" in query and matching != "NotOlderThan":
         why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise invalid(_LIST_OPTIONS, "", [forbidden_field("resourceVersionMatch", why)])
-    rv = number(query, "resourceVersion")
+        raise invalid_options("ListOptions", [forbidden_field("resourceVersionMatch", why)])
+    rv = version(query)
     timeout = number(query, "timeoutSeconds")
     return WatchOptions(
         match=selection(kind, query),

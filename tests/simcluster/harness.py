@@ -117,7 +117,10 @@ class Sim:
     # --- pods ---------------------------------------------------------------------------------
     def bind(self, name: str, node: str, namespace: str = "default", **annotations: str) -> None:
         body = {
-            "metadata": {"annotations": {f"kant.io/{k}": v for k, v in annotations.items()}},
+            "metadata": {
+                "name": name,
+                "annotations": {f"kant.io/{k}": v for k, v in annotations.items()},
+            },
             "target": {"kind": "Node", "name": node},
         }
         self.post(f"{PODS.replace('default', namespace)}/{name}/binding", body)

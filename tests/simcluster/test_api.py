@@ -96,7 +96,7 @@ def test_an_invalid_pod_is_422_and_names_the_field(sim, change, field):
         (b"{", "json parse error"),
         (b"[]", "json parse error"),
         (b'{"metadata": {"labels": 5}}', "$.metadata.labels"),
-        (b'{"kind": "Node", "apiVersion": "v1"}', "does not match the expected"),
+        (b'{"kind": "Node", "apiVersion": "v1"}', "cannot be handled as a Pod"),
         (b'{"metadata": {"name": "x", "namespace": "other"}}', "namespace sent on the request"),
         (
             b'{"metadata":{"name":"q"},"spec":{"containers":[{"name":"a","image":"i",'
@@ -186,9 +186,10 @@ def test_dry_run_changes_nothing(sim):
     before = sim.get(PODS)["metadata"]["resourceVersion"]
     code, made = sim.call("POST", f"{PODS}?dryRun=All", pod("ghost"))
     assert (code, made["metadata"]["name"]) == (201, "ghost")
+    assert "resourceVersion" not in made["metadata"]
     assert sim.call("GET", f"{PODS}/ghost")[0] == 404
     assert sim.get(PODS)["metadata"]["resourceVersion"] == before
-    assert sim.call("POST", f"{PODS}?dryRun=Some", pod("ghost"))[0] == 400
+    assert sim.call("POST", f"{PODS}?dryRun=Some", pod("ghost"))[0] == 422
 
 
 def test_delete_checks_its_preconditions(sim):

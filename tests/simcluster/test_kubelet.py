@@ -7,6 +7,7 @@ from .harness import NODES, PODS, pod
 
 # --- binding ----------------------------------------------------------------------------------
 def bind(sim, name, body, query=""):
+    body = {**body, "metadata": {"name": name, **body.get("metadata", {})}}
     return sim.call("POST", f"{PODS}/{name}/binding{query}", body)
 
 
@@ -47,7 +48,8 @@ def test_a_binding_is_refused_for_what_cannot_be_bound(sim):
         assert (code, status["reason"]) == (409, "Conflict")
         assert part in status["message"]
     assert bind(sim, "absent", to("gpu-0000"))[0] == 404
-    assert bind(sim, "fresh", {"target": {}})[0] == 422
+    assert bind(sim, "fresh", {"target": {}})[0] == 500
+    assert bind(sim, "fresh", to("gpu-0000", name="other"))[0] == 400
     assert bind(sim, "fresh", to("gpu-0000"), "?dryRun=All")[0] == 201
     assert "nodeName" not in sim.get(f"{PODS}/fresh")["spec"]
     sim.patch(f"{PODS}/leaving", {"metadata": {"finalizers": None}})
