@@ -93,7 +93,7 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
                 "colorbar": {
                     "title": {"text": "free"},
                     "tickvals": [-1, 0, *range(1, top), top],
-                    "ticktext": ["out", "0 full", *map(str, range(1, top)), f"{top} idle"],
+                    "ticktext": ["out", "full", *map(str, range(1, top)), "idle"],
                     "thickness": 14,
                     "outlinewidth": 0,
                 },
@@ -107,34 +107,49 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
             [name, len(v), v.count(top), sum(0 < x < top for x in v), v.count(0), v.count(-1)]
             for name, v in columns
         ],
-        xaxis=_axis("leaf groups", type="category", showticklabels=len(columns) <= 24),
+        xaxis=_axis(
+            "leaf groups",
+            type="category",
+            showticklabels=len(columns) <= 24,
+            tickvals=[name for name, _ in columns],
+            # A unique key names its spine too; the last part is what stands on the rack.
+            ticktext=[name.rpartition("/")[2] for name, _ in columns],
+        ),
         yaxis=_axis("nodes", autorange="reversed", showgrid=False, zeroline=False),
     )
 
 
-def stranded(free_by_node: Mapping[int, int], gpus_per_node: int) -> Figure:
-    """Bars of free GPUs by how free their node is; the label of a bar is its number of nodes."""
-    sizes = list(range(1, gpus_per_node + 1))
-    nodes = [free_by_node.get(k, 0) for k in sizes]
-    gpus = [k * n for k, n in zip(sizes, nodes, strict=True)]
-    colours = [*_ramp(gpus_per_node), IDLE] if gpus_per_node > 1 else [IDLE]
-    idle, free = gpus[-1] if gpus else 0, sum(gpus)
+def stranded(nodes: Sequence[NodeUse]) -> Figure:
+    """Bars of free GPUs by how free their node is; the label of a bar is its number of nodes.
+
+    Idle nodes have a bar of their own: in a mix of node sizes their free GPUs differ.
+    """
+    usable = [n for n in nodes if n.schedulable and n.healthy]
+    idle = [n.free for n in usable if n.allocated_milli == 0 and n.healthy == n.gpus]
+    partly = [n.free for n in usable if n.allocated_milli or n.healthy < n.gpus]
+    top = max((n.gpus for n in nodes), default=1)
+    sizes = list(range(1, top))
+    counts = [*(partly.count(k) for k in sizes), len(idle)]
+    gpus = [*(k * partly.count(k) for k in sizes), sum(idle)]
+    labels = [*map(str, sizes), "idle"]
+    free = sum(gpus)
     return _figure(
         [
             {
                 "type": "bar",
-                "x": [str(k) for k in sizes],
+                "x": labels,
                 "y": gpus,
-                "text": [f"{n} nodes" if n else "" for n in nodes],
+                "text": [f"{n} node{'s' if n > 1 else ''}" if n else "" for n in counts],
                 "textposition": "outside",
+                "textangle": 0,
                 "cliponaxis": False,
-                "marker": {"color": colours},
+                "marker": {"color": [*_ramp(top), IDLE] if top > 1 else [IDLE]},
                 "hovertemplate": "%{y} GPUs on nodes with %{x} free<extra></extra>",
             }
         ],
-        summary=f"{free} GPUs are free, {free - idle} of them on partly used nodes.",
+        summary=f"{free} GPUs are free, {free - sum(idle)} of them on partly used nodes.",
         columns=["Free GPUs on the node", "Nodes", "Free GPUs"],
-        rows=[list(row) for row in zip(sizes, nodes, gpus, strict=True)],
+        rows=[list(row) for row in zip(labels, counts, gpus, strict=True)],
         xaxis=_axis("free GPUs on the node", type="category"),
         yaxis=_axis("free GPUs", rangemode="tozero"),
     )
@@ -349,8 +364,8 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
         summary=(
             "No job was submitted in this window."
             if everyone is None
-            else f"{everyone.jobs} jobs and pods, {waiting} not started; half start within "
-            + (f"{median:.0f} s." if median is not None else "an unknown time.")
+            else f"{everyone.jobs} jobs and single pods, {waiting} not started"
+            + (f"; half start within {median:.0f} s." if median is not None else ".")
         ),
         columns=["Size, GPUs", "Jobs", "Not started", "Mean s", "Median s", "p90 s", "p99 s"],
         rows=[

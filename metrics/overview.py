@@ -26,7 +26,7 @@ class Startable:
     tenant: str
     gpus: int
     in_leaf: int
-    limited_by: str
+    quota_left: bool
 
 
 def startable(tenants: list[Tenant]) -> list[Startable]:
@@ -37,11 +37,13 @@ def startable(tenants: list[Tenant]) -> list[Startable]:
         use = definitions.pool_use(selectors.node_uses(selectors.node_records(None, gpu_type)))
         best = max((headroom(book, t.name, gpu_type) // definitions.MILLI, t.name) for t in tenants)
         allowed, tenant = best
-        fits = use.largest_gang_any
-        limit = "" if fits == allowed else "quota" if allowed < fits else "free GPUs"
         rows.append(
             Startable(
-                gpu_type, tenant, min(fits, allowed), min(use.largest_gang_leaf, allowed), limit
+                gpu_type,
+                tenant,
+                min(use.largest_gang_any, allowed),
+                min(use.largest_gang_leaf, allowed),
+                allowed > 0,
             )
         )
     return rows

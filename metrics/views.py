@@ -169,9 +169,9 @@ def _leaf_map(scope: Scope) -> charts.Figure:
 
 
 def _stranded(scope: Scope) -> charts.Figure:
-    nodes = selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
-    use = definitions.pool_use(nodes)
-    return charts.stranded(use.free_by_node, max((n.gpus for n in nodes), default=0))
+    return charts.stranded(
+        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    )
 
 
 def _gang_curve(scope: Scope) -> charts.Figure:

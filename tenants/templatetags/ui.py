@@ -51,6 +51,18 @@ def words(code: str) -> str:
 
 
 @register.filter
+def short_model(name: str) -> str:
+    """A GPU type for tight places: without the vendor, "NVIDIA-L40S" → "L40S"."""
+    return name.removeprefix("NVIDIA-")
+
+
+@register.filter
+def last_part(key: str) -> str:
+    """The last part of a key with slashes: "superspine-1/spine-01/leaf-0001" → "leaf-0001"."""
+    return key.rpartition("/")[2]
+
+
+@register.filter
 def get(mapping: dict[str, object], key: str) -> object:
     return mapping.get(key)
 

@@ -42,10 +42,21 @@ def test_no_nodes_is_an_empty_map_not_an_error():
 
 
 def test_stranded_names_what_is_not_on_whole_nodes():
-    figure = charts.stranded({0: 1, 3: 2, 8: 1}, 8)
-    assert (
-        figure["layout"]["meta"]["summary"] == "14 GPUs are free, 6 of them on partly used nodes."
+    figure = charts.stranded(
+        [
+            N("H", 8, 8, 0, 8000, True, "a"),
+            N("H", 8, 8, 3, 5000, True, "a"),
+            N("H", 8, 8, 3, 4500, True, "b"),
+            N("H", 8, 8, 8, 0, True, "b"),
+            N("L", 4, 4, 4, 0, True, "c"),
+            N("L", 4, 4, 4, 0, False, "c"),
+        ]
     )
+    assert (
+        figure["layout"]["meta"]["summary"] == "18 GPUs are free, 6 of them on partly used nodes."
+    )
+    assert figure["data"][0]["x"][-1] == "idle"
+    assert figure["data"][0]["text"][-1] == "2 nodes"
 
 
 def test_gang_curve_leaves_out_what_a_log_axis_cannot_show():
