@@ -1,6 +1,6 @@
 """The free-capacity index: which nodes of a pool have how much free, in constant time per change.
 
-It is a function of the columns of ClusterState (so it can always be checked against a rebuild)
+It is a function of the columns (columns.py), so it can always be checked against a rebuild,
 and is kept beside them by `refresh` after every change of a slot. Sets of nodes and of leaf
 groups are integers (index_layout.py): and, or and "the first" on 12,500 nodes take a fraction of
 a microsecond, whatever selectors and taints leave of them.
@@ -17,7 +17,7 @@ from scheduling.engine.index_layout import Layout, layouts
 from scheduling.engine.types import MILLI, Toleration
 
 if TYPE_CHECKING:
-    from scheduling.engine.cluster import ClusterState
+    from scheduling.engine.columns import Columns
 
 # A selector as sorted items, and tolerations.
 Constraint = tuple[tuple[tuple[str, str], ...], tuple[Toleration, ...]]
@@ -143,7 +143,7 @@ class PoolIndex:
 class CapacityIndex:
     """The pools of a cluster by GPU model, and where each slot is in them."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: Columns) -> None:
         known = ((slot, node) for slot, node in enumerate(state.facts) if node is not None)
         found, self.problems = layouts(known, len(state.levels))
         self.pools: dict[str, PoolIndex] = {}
@@ -158,7 +158,7 @@ class CapacityIndex:
         for slot in range(len(state.facts)):
             self.refresh(state, slot)
 
-    def refresh(self, state: ClusterState, slot: int) -> None:
+    def refresh(self, state: Columns, slot: int) -> None:
         """Follow the columns of a slot."""
         model = self.model_of[slot]
         if model is None:
@@ -171,7 +171,7 @@ class CapacityIndex:
         else:
             pool.refresh(self.number_of[slot], -1, 0, state.small[slot])
 
-    def facts_changed(self, state: ClusterState, slot: int) -> None:
+    def facts_changed(self, state: Columns, slot: int) -> None:
         """Follow new labels and taints of a node in the remembered constraints."""
         model, node = self.model_of[slot], state.facts[slot]
         if model is None or node is None:
@@ -188,7 +188,7 @@ class CapacityIndex:
 
     def admitted(
         self,
-        state: ClusterState,
+        state: Columns,
         pool: PoolIndex,
         selector: Mapping[str, str],
         tolerations: tuple[Toleration, ...],

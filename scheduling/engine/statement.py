@@ -2,7 +2,8 @@
 
 from typing import NamedTuple
 
-from scheduling.engine.cluster import ClusterState, PodKey
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.columns import PodKey
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
 
 # Shapes remembered as infeasible; beyond this many they are found out again.

@@ -113,11 +113,11 @@ class Cluster:
             return node.hyper_node
         return self.paths()[node.name][self.levels.index(level)]
 
-    def small_gpus(self, leaf):
-        """GPUs (rounded up) that pods of less than a node hold in a leaf."""
+    def small_gpus(self, leaf, model):
+        """GPUs (rounded up) of a model that pods of less than a node hold in a leaf."""
         milli = 0
         for node in self.nodes.values():
-            if self.group(node, self.levels[0]) == leaf:
+            if self.group(node, self.levels[0]) == leaf and node.gpu_model == model:
                 for p, _ in self.on(node):
                     if p.milli * len(p.devices) < len(node.devices) * MILLI:
                         milli += p.milli * len(p.devices)
@@ -189,7 +189,7 @@ class Attempt:
         return self.c.free(node), self.order[node.name]
 
     def key_consolidated(self, node):
-        fill = self.c.small_gpus(self.c.group(node, self.c.levels[0]))
+        fill = self.c.small_gpus(self.c.group(node, self.c.levels[0]), node.gpu_model)
         return self.c.free(node), -fill, self.order[node.name]
 
     def share_node(self, nodes):

@@ -4,7 +4,8 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from scheduling.engine.cluster import COLUMNS, ClusterState
+from scheduling.engine.cluster import REGISTRY, ClusterState
+from scheduling.engine.columns import COLUMNS
 from scheduling.engine.index import CapacityIndex
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.placement.strategies import STRATEGIES
@@ -236,9 +237,10 @@ def by_name(state, pool):
 
 def columns_of(state):
     """Everything a decision can depend on; bookings in a canonical order."""
-    shown = {name: getattr(state, name) for name in COLUMNS}
+    shown = {name: getattr(state, name) for name in (*COLUMNS, *REGISTRY)}
     shown["_on_node"] = {name: sorted(keys) for name, keys in state._on_node.items()}
     shown["_jobs"] = {name: dict(sorted(held.items())) for name, held in state._jobs.items()}
+    shown["partial"] = [sorted(left.items()) for left in state.partial]
     del shown["tables"], shown["infeasible"]
     totals = {m: (p.capacity, p.available, p.allocated) for m, p in state._totals.items()}
     return repr(shown), repr(totals), state.version

@@ -1,9 +1,8 @@
 """Place the pods of one pod set in one pool: groups first, then nodes inside (paper 3.4.2)."""
 
-from dataclasses import dataclass
-
 from scheduling.engine.index_layout import Domains, Ints
-from scheduling.engine.placement.request import HYPER, level_number
+from scheduling.engine.placement.plan import Plan, Wish
+from scheduling.engine.placement.request import HYPER
 from scheduling.engine.placement.spread import pick as pick_spread
 from scheduling.engine.placement.strategies import Strategy
 from scheduling.engine.placement.topology import balanced, fewest, tightest
@@ -11,48 +10,30 @@ from scheduling.engine.placement.view import View
 from scheduling.engine.types import JobKind, JobRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """How the pods of a set are to lie in the network, levels as numbers (HYPER: hyper-nodes)."""
-
-    required: int | None
-    preferred: int | None
-    balance: int | None
-    slice_size: int
-
-
-def wish_of(job: JobRequest, index: int, levels: tuple[str, ...]) -> Wish:
-    pod_set = job.pod_sets[index]
-    required, preferred, balance = (
-        level_number(level, levels) if level else None
-        for level in (pod_set.required_level, pod_set.preferred_level, pod_set.balance_level)
-    )
-    return Wish(required, preferred, balance, pod_set.slice_size)
-
-
-def fill(view: View, index: int, job: JobRequest, how: Strategy, want: int, least: int) -> int:
+def fill(view: View, index: int, job: JobRequest, plan: Plan, want: int, least: int) -> int:
     """Place up to `want` pods, at least `least` or none; returns how many.
 
     The inference zone (E-Spread, paper 3.3.4): inference pods of less than a node are spread in
     it first and packed outside for the rest. Everything else stays outside while there is room.
     """
+    how, wish = plan.how, plan.wishes[index]
     zone = view.layout.zone & view.base
     outside = view.base & ~zone
     if not how.zones or not zone:
-        done = _fill_groups(view, index, job, how, want, least)
+        done = _fill_groups(view, index, job, wish, how, want, least)
     elif how.name == "e-spread" and _small_inference(view, job, want):
         view.scope(zone)
         in_zone = Strategy("spread", pick_spread)
-        done = _fill_groups(view, index, job, in_zone, want, 0)
+        done = _fill_groups(view, index, job, wish, in_zone, want, 0)
         view.scope(outside)
         if done < want:
-            done += _fill_groups(view, index, job, how, want - done, 0)
+            done += _fill_groups(view, index, job, wish, how, want - done, 0)
     else:
         view.scope(outside)
-        done = _fill_groups(view, index, job, how, want, want if job.gang else 0)
+        done = _fill_groups(view, index, job, wish, how, want, want if job.gang else 0)
         view.scope(view.layout.everything)
         if done < want:
-            done += _fill_groups(view, index, job, how, want - done, max(least - done, 0))
+            done += _fill_groups(view, index, job, wish, how, want - done, max(least - done, 0))
     if done < least:
         view.undo()
         return 0
@@ -66,13 +47,12 @@ def _small_inference(view: View, job: JobRequest, want: int) -> bool:
 
 
 def _fill_groups(
-    view: View, index: int, job: JobRequest, how: Strategy, want: int, least: int
+    view: View, index: int, job: JobRequest, wish: Wish, how: Strategy, want: int, least: int
 ) -> int:
     """Group-level preselection by the pod set's topology wish, then nodes inside."""
-    wish = wish_of(job, index, view.state.levels)
     if wish.required is not None:
         _keep_to_required(view, index, job, wish)
-    plain = wish.required is None and wish.preferred is None and wish.balance is None
+    plain = wish.plain
     if want == 1 or (plain and not how.packs and not least):
         return _nodes(view, index, how, want)
     together = want * view.gpus

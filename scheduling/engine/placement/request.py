@@ -1,6 +1,6 @@
 """What is wrong with a request before any node is looked at: one sentence, or nothing."""
 
-from scheduling.engine.types import MILLI, JobRequest, PodSet
+from scheduling.engine.types import MILLI, PodSet
 
 HYPER_NODE = "hyper-node"
 HYPER = -1  # the number of the hyper-nodes beside the numbered levels
@@ -13,21 +13,26 @@ def level_number(name: str, levels: tuple[str, ...]) -> int:
 
 
 def misconfigured(
-    job: JobRequest, strategy: str, known: tuple[str, ...], levels: tuple[str, ...]
+    pod_sets: tuple[PodSet, ...],
+    job_levels: tuple[str, str],
+    strategy: str,
+    known: tuple[str, ...],
+    levels: tuple[str, ...],
 ) -> str:
-    """Why the job can never be placed as it is written; "" when nothing is wrong.
+    """Why a job can never be placed as it is written; "" when nothing is wrong.
 
-    `known`: names of the placement strategies, `levels`: the topology levels of the cluster.
+    `job_levels`: the job's required and preferred level; `known`: names of the placement
+    strategies; `levels`: the topology levels of the cluster.
     """
     if strategy not in known:
         return f"placement strategy {strategy!r} does not exist; choose one of {', '.join(known)}"
-    if not job.pod_sets:
+    if not pod_sets:
         return "the job has no pod set; declare at least one"
-    wrong = _unknown_level("required_level", job.required_level, levels)
-    wrong = wrong or _unknown_level("preferred_level", job.preferred_level, levels)
+    wrong = _unknown_level("required_level", job_levels[0], levels)
+    wrong = wrong or _unknown_level("preferred_level", job_levels[1], levels)
     if wrong:
         return wrong
-    for pod_set in job.pod_sets:
+    for pod_set in pod_sets:
         wrong = _wrong_amounts(pod_set) or _wrong_levels(pod_set, levels)
         if wrong:
             return f"pod set {pod_set.name!r}: {wrong}"

@@ -17,7 +17,8 @@ from scheduling.engine.types import MILLI, PodPlacement, PodSet
 def numbers(mask: int, size: int) -> Ints:
     """The node numbers in a bit set, ascending."""
     raw = np.frombuffer(mask.to_bytes((size + 7) >> 3, "little"), np.uint8)
-    return np.unpackbits(raw, bitorder="little").nonzero()[0]
+    # As booleans: nonzero is several times quicker on them than on bytes.
+    return np.unpackbits(raw, bitorder="little").view(np.bool_).nonzero()[0]
 
 
 def first(mask: int) -> int:
@@ -52,22 +53,24 @@ class View:
         self.taken: list[tuple[int, PodPlacement]] = []
 
     # --- what the job holds -------------------------------------------------------------------
-    def note(self, number: int, same_set: bool, pods: int = 1) -> None:
-        """The job holds pods on a node; replica limits then close nodes and leaves."""
-        leaf = self.layout.leaf_of[number]
+    def note(self, number: int, same_set: bool) -> None:
+        """The job holds a pod on a node; replica limits then close nodes and leaves."""
         self.own |= 1 << number
-        self.pods_at[number] = self.pods_at.get(number, 0) + pods
-        self.pods_in_leaf[leaf] = self.pods_in_leaf.get(leaf, 0) + pods
-        if not same_set:
-            return
-        limit, leaf_limit = self.pod_set.max_per_node, self.pod_set.max_per_leaf
-        if limit is not None:
-            self.set_at[number] = held = self.set_at.get(number, 0) + pods
+        self.pods_at[number] = self.pods_at.get(number, 0) + 1
+        limit = self.pod_set.max_per_node
+        if same_set and limit is not None:
+            self.set_at[number] = held = self.set_at.get(number, 0) + 1
             if held >= limit:
                 self.close(1 << number)
-        if leaf_limit is not None:
-            self.set_in_leaf[leaf] = held = self.set_in_leaf.get(leaf, 0) + pods
-            if held >= leaf_limit:
+        self.note_leaf(self.layout.leaf_of[number], same_set)
+
+    def note_leaf(self, leaf: int, same_set: bool) -> None:
+        """The job holds a pod in a leaf, maybe on a node of another pool."""
+        self.pods_in_leaf[leaf] = self.pods_in_leaf.get(leaf, 0) + 1
+        limit = self.pod_set.max_per_leaf
+        if same_set and limit is not None:
+            self.set_in_leaf[leaf] = held = self.set_in_leaf.get(leaf, 0) + 1
+            if held >= limit:
                 self.close(self.layout.levels[0].masks[leaf])
 
     def close(self, nodes: int) -> None:

@@ -1,0 +1,59 @@
+"""`manage.py bench decision`: one small pod found, taken and released, against a naive scan."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from metrics.benches.naive import Fixture, cluster, naive_find, seconds
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import JobKind, JobRequest, PodSet, Toleration
+
+SMALL, LARGE = 1_000, 12_500
+ROUNDS = 300
+
+
+def place_and_release(fixture: Fixture, job: JobRequest, strategy: str) -> None:
+    """The whole way of one decision: shape, find, devices, NICs, book, commit, release."""
+    statement = Statement(fixture.state)
+    if isinstance(place_job(statement, job, strategy=strategy), PlacementFailure):
+        raise RuntimeError(f"{job.id} has to fit, the bench times successful decisions")
+    statement.commit()
+    fixture.state.release_job(job.id)
+
+
+POD = PodSet("pods", 1, 1, gpu_models=("H800",), cpu_milli=4_000, memory_mib=8_000)
+
+
+def run() -> dict[str, float]:
+    """Figures named in the bars: ratios inside this process, plus the microseconds behind them."""
+    plain = JobRequest("bench", "tenant", 0.0, (POD,))
+    tolerant = tuple(Toleration("kind", "Equal", f"kind-{i}") for i in range(0, 16, 2))
+    classes = JobRequest("bench", "tenant", 0.0, (replace(POD, tolerations=tolerant),))
+    share = JobRequest("bench", "tenant", 0.0, (replace(POD, gpu_milli=300),))
+    service = JobRequest("bench", "tenant", 0.0, (POD,), gang=False, kind=JobKind.INFERENCE)
+    leaf_set = PodSet("pods", 2, 8, gpu_models=("H800",), required_level="leaf")
+    leaf = JobRequest("bench", "tenant", 0.0, (leaf_set,))
+    cases: dict[str, tuple[JobRequest, str, Callable[[int], Fixture]]] = {
+        "growth": (plain, "e-binpack", cluster),
+        "growth_classes": (classes, "e-binpack", partial(cluster, classes=16)),
+        "growth_fractions": (share, "e-binpack", partial(cluster, shares=True)),
+        "growth_espread": (service, "e-spread", partial(cluster, zone_share=0.2)),
+        "growth_required_leaf": (leaf, "e-binpack", cluster),
+    }
+    figures: dict[str, float] = {}
+    for name, (job, strategy, build) in cases.items():
+        cost = {}
+        for size in (SMALL, LARGE):
+            fixture = build(size)
+            work = partial(place_and_release, fixture, job, strategy)
+            work()
+            cost[size] = seconds(work, rounds=ROUNDS)
+            if name == "growth" and size == LARGE:
+                scan = partial(naive_find, fixture.naive, plain.pod_sets[0])
+                naive = seconds(scan, rounds=5)
+                figures["naive_over_kant"] = naive / cost[size]
+                figures["naive_find_us"] = naive * 1e6
+        figures[name] = cost[LARGE] / cost[SMALL]
+        figures[f"{name}_us"] = cost[LARGE] * 1e6
+    return figures

@@ -1,0 +1,307 @@
+"""What is free on every node, in flat columns: derived from the bookings, kept by deltas."""
+
+from array import array
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from scheduling.engine.index import CapacityIndex
+from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
+
+PodKey = tuple[str, int, int]  # (job id, pod set, ordinal)
+
+
+class Booking(NamedTuple):
+    """A pod that holds its place, and the pod set it came from."""
+
+    placement: PodPlacement
+    pod_set: PodSet
+
+
+class OtherPod(NamedTuple):
+    """What a pod that is not Kant's takes from its node; its devices are unknown."""
+
+    node: str
+    gpus: int
+    cpu_milli: int
+    memory_mib: int
+
+
+class PoolTotals:
+    """GPU-milli of one GPU model; `free` is what is available and not allocated."""
+
+    __slots__ = ("allocated", "available", "capacity")
+
+    def __init__(self, capacity: int = 0, available: int = 0, allocated: int = 0) -> None:
+        self.capacity = capacity
+        self.available = available
+        self.allocated = allocated
+
+
+@lru_cache(maxsize=1 << 16)
+def mask_of(indices: tuple[int, ...]) -> int:
+    """The bit set of these indices."""
+    mask = 0
+    for index in indices:
+        mask |= 1 << index
+    return mask
+
+
+class Columns:
+    """Slots and columns of a cluster, and who is booked where.
+
+    Columns, by slot (a node keeps its slot while its name is known):
+    `facts` the node, None when it is gone; `usable` whether new pods may go there at all;
+    `total` installed GPUs; `free_mask` devices that are healthy and hold nothing; `free` how many
+    of them pods may still get (pods of others take an unknown device each); `partial` what is
+    left, in GPU-milli, of healthy devices that are partly used; `cpu`, `memory`, `pods`,
+    `extended` what is left; `nic_mask` healthy NICs nobody holds alone, `nic_healthy` all healthy
+    ones; `allocated`, `available` GPU-milli; `small` GPU-milli of pods of less than the node;
+    `tables` the node's device tables, kept here by placement.
+    """
+
+    def __init__(self, levels: tuple[str, ...]) -> None:
+        self.levels = levels
+        self.slot_of: dict[str, int] = {}
+        self.names: list[str] = []
+        self.facts: list[Node | None] = []
+        self.usable: list[bool] = []
+        self.total = array("q")
+        self.free_mask = array("q")
+        self.free = array("q")
+        self.partial: list[dict[int, int]] = []
+        self.cpu = array("q")
+        self.memory = array("q")
+        self.pods = array("q")
+        self.extended: list[Mapping[str, int]] = []
+        self.nic_mask = array("q")
+        self.nic_healthy = array("q")
+        self.tables: list[object] = []
+        self.allocated = array("q")
+        self.available = array("q")
+        self.small = array("q")
+        # Slots where what is booked contradicts the devices (a bad or missing device, one booked
+        # beyond its size, more pods of others than devices): what is given back there is derived
+        # again from the bookings.
+        self.irregular: set[int] = set()
+        self._totals: dict[str, PoolTotals] = {}
+        self._jobs: dict[str, dict[tuple[int, int], Booking]] = {}
+        self._on_node: dict[str, tuple[PodKey, ...]] = {}
+        self._others: dict[str, OtherPod] = {}
+        self._others_on: dict[str, tuple[str, ...]] = {}
+        self._index: CapacityIndex | None = None
+
+    @property
+    def index(self) -> CapacityIndex:
+        """The free-capacity index; built anew when nodes appeared, else kept by every change."""
+        if self._index is None:
+            self._index = CapacityIndex(self)
+        return self._index
+
+    def _add_slot(self, name: str) -> int:
+        slot = len(self.names)
+        self.slot_of[name] = slot
+        self.names.append(name)
+        self.facts.append(None)
+        self.usable.append(False)
+        self.partial.append({})
+        self.extended.append({})
+        for column in (self.total, self.free_mask, self.free, self.cpu, self.memory, self.pods):
+            column.append(0)
+        for column in (self.nic_mask, self.nic_healthy, self.allocated, self.available, self.small):
+            column.append(0)
+        self.tables.append(None)
+        self._index = None
+        return slot
+
+    def _derive_again(self, name: str) -> None:
+        slot = self.slot_of.get(name)
+        if slot is not None and self.facts[slot] is not None:
+            self._derive(slot, self.facts[slot])
+
+    def _derive(self, slot: int, node: Node | None) -> None:
+        """Set every column of a slot from the facts and from all that is booked there."""
+        before = self.facts[slot]
+        if before is not None:
+            pool = self._totals[before.gpu_model]
+            pool.capacity -= self.total[slot] * MILLI
+            pool.available -= self.available[slot]
+            pool.allocated -= self.allocated[slot]
+        if before is not node:
+            self.tables[slot] = None
+        self.facts[slot] = node
+        self.irregular.discard(slot)
+        if node is None:
+            self.usable[slot] = False
+            self.total[slot] = self.free[slot] = self.free_mask[slot] = 0
+            self.allocated[slot] = self.available[slot] = self.small[slot] = 0
+            self.partial[slot] = {}
+            if self._index is not None:
+                self._index.refresh(self, slot)
+            return
+        self._derive_devices(slot, node)
+        self._derive_rest(slot, node)
+        if self._index is not None:
+            self._index.refresh(self, slot)
+        pool = self._totals.setdefault(node.gpu_model, PoolTotals())
+        pool.capacity += self.total[slot] * MILLI
+        pool.available += self.available[slot]
+        pool.allocated += self.allocated[slot]
+
+    def _derive_devices(self, slot: int, node: Node) -> None:
+        used: dict[int, int] = {}
+        holds: list[int] = []
+        for key in self._on_node.get(node.name, ()):
+            p = self._jobs[key[0]][key[1], key[2]].placement
+            holds.append(p.milli * len(p.devices))
+            for device in p.devices:
+                used[device] = used.get(device, 0) + p.milli
+        healthy = mask_of(tuple(d.index for d in node.devices if d.healthy))
+        installed = mask_of(tuple(d.index for d in node.devices))
+        whole = installed.bit_count() * MILLI
+        free_mask, partial, allocated, on_bad = healthy, dict[int, int](), 0, 0
+        for device, milli in used.items():
+            free_mask &= ~(1 << device)
+            if not healthy >> device & 1:
+                self.irregular.add(slot)
+                if installed >> device & 1:
+                    on_bad += min(milli, MILLI)
+                continue
+            allocated += min(milli, MILLI)
+            if milli < MILLI:
+                partial[device] = MILLI - milli
+            elif milli > MILLI:
+                self.irregular.add(slot)
+        others = sum(self._others[uid].gpus for uid in self._others_on.get(node.name, ()))
+        if others > free_mask.bit_count():
+            self.irregular.add(slot)
+            others = free_mask.bit_count()
+        allocated += on_bad + others * MILLI
+        self.usable[slot] = node.schedulable
+        self.total[slot] = installed.bit_count()
+        self.small[slot] = sum(milli for milli in holds if milli < whole)
+        self.free_mask[slot] = free_mask
+        self.free[slot] = free_mask.bit_count() - others
+        self.partial[slot] = partial
+        self.allocated[slot] = allocated
+        self.available[slot] = (
+            healthy.bit_count() * MILLI + on_bad if node.schedulable else allocated
+        )
+
+    def _derive_rest(self, slot: int, node: Node) -> None:
+        cpu, memory, pods = node.cpu_milli, node.memory_mib, node.max_pods
+        extended = dict(node.extended)
+        nics = self.nic_healthy[slot] = mask_of(tuple(n.index for n in node.nics if n.healthy))
+        for key in self._on_node.get(node.name, ()):
+            p, spec = self._jobs[key[0]][key[1], key[2]]
+            cpu -= spec.cpu_milli
+            memory -= spec.memory_mib
+            pods -= 1
+            if spec.nics:
+                nics &= ~mask_of(p.nics)
+            for name, amount in spec.extended.items():
+                extended[name] = extended.get(name, 0) - amount
+        for uid in self._others_on.get(node.name, ()):
+            other = self._others[uid]
+            cpu -= other.cpu_milli
+            memory -= other.memory_mib
+            pods -= 1
+        self.cpu[slot], self.memory[slot], self.pods[slot] = cpu, memory, pods
+        self.extended[slot] = extended
+        self.nic_mask[slot] = nics
+
+    def take(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
+        free_mask = self.free_mask[slot]
+        if p.milli == MILLI:
+            mask = mask_of(p.devices)
+            if free_mask & mask != mask or self.free[slot] < len(p.devices):
+                self._derive(slot, self.facts[slot])
+                return
+            self.free_mask[slot] = free_mask ^ mask
+            self.free[slot] -= len(p.devices)
+        else:
+            device = p.devices[0]
+            partial = self.partial[slot]
+            opens = free_mask >> device & 1
+            left = partial.get(device, MILLI * opens) - p.milli
+            if left < 0 or len(p.devices) != 1 or self.free[slot] < opens:
+                self._derive(slot, self.facts[slot])
+                return
+            if opens:
+                self.free_mask[slot] = free_mask ^ (1 << device)
+                self.free[slot] -= 1
+            self.partial[slot] = {d: m for d, m in partial.items() if d != device}
+            if left:
+                self.partial[slot][device] = left
+        self._count(slot, p, spec, 1)
+
+    def give_back(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
+        if slot in self.irregular:
+            self._derive(slot, self.facts[slot])
+            return
+        if p.milli == MILLI:
+            self.free_mask[slot] |= mask_of(p.devices)
+            self.free[slot] += len(p.devices)
+        else:
+            device = p.devices[0]
+            left = self.partial[slot].get(device, 0) + p.milli
+            self.partial[slot] = {d: m for d, m in self.partial[slot].items() if d != device}
+            if left == MILLI:
+                self.free_mask[slot] |= 1 << device
+                self.free[slot] += 1
+            else:
+                self.partial[slot][device] = left
+        self._count(slot, p, spec, -1)
+
+    def _count(self, slot: int, p: PodPlacement, spec: PodSet, sign: int) -> None:
+        """Book (+1) or give back (-1) everything of a pod that is a plain amount."""
+        milli = sign * p.milli * len(p.devices)
+        self.allocated[slot] += milli
+        if p.milli * len(p.devices) < self.total[slot] * MILLI:
+            self.small[slot] += milli
+        node = self.facts[slot]
+        assert node is not None
+        pool = self._totals[node.gpu_model]
+        pool.allocated += milli
+        if not self.usable[slot]:
+            self.available[slot] += milli
+            pool.available += milli
+        self.cpu[slot] -= sign * spec.cpu_milli
+        self.memory[slot] -= sign * spec.memory_mib
+        self.pods[slot] -= sign
+        if spec.extended:
+            extended = dict(self.extended[slot])
+            for name, amount in spec.extended.items():
+                extended[name] = extended.get(name, 0) - sign * amount
+            self.extended[slot] = extended
+        if spec.nics:
+            if sign > 0:
+                self.nic_mask[slot] &= ~mask_of(p.nics)
+            else:
+                self.nic_mask[slot] |= mask_of(p.nics) & self.nic_healthy[slot]
+        if self._index is not None:
+            self._index.refresh(self, slot)
+
+
+# What a copy of the state needs its own of.
+COLUMNS = (
+    "slot_of",
+    "names",
+    "facts",
+    "usable",
+    "total",
+    "free_mask",
+    "free",
+    "partial",
+    "cpu",
+    "memory",
+    "pods",
+    "extended",
+    "nic_mask",
+    "nic_healthy",
+    "tables",
+    "allocated",
+    "available",
+    "small",
+    "irregular",
+)

@@ -1,0 +1,222 @@
+"""Where all pods of one job could go now: pod sets in turn, pools as preferred, groups if asked."""
+
+from collections.abc import Iterator, Sequence
+
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.index import PoolIndex
+from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.placement.plan import Plan
+from scheduling.engine.placement.pods import domains_at, fill
+from scheduling.engine.placement.request import HYPER, level_number
+from scheduling.engine.placement.view import View
+from scheduling.engine.types import JobRequest
+
+# Groups tried for a job that has to lie in one of them, when its pod sets compete inside.
+MAX_GROUPS_TRIED = 64
+
+# The group that all pod sets of a job have to share: level (HYPER: hyper-nodes) and name.
+Within = tuple[int, str]
+# A pod set's number and the view its pods were placed through.
+Part = tuple[int, View]
+
+
+class Attempt:
+    """One job, its pods still missing (`want`) and how many of them it cannot do without."""
+
+    def __init__(
+        self, state: ClusterState, job: JobRequest, plan: Plan, avoid: frozenset[str]
+    ) -> None:
+        self.state, self.job, self.plan, self.how, self.avoid = state, job, plan, plan.how, avoid
+        self.held = state.held_by(job.id)
+        self.want, self.least = plan.want, plan.least
+        if self.held:
+            self._count_held()
+
+    def _count_held(self) -> None:
+        """What is missing beside the pods that hold a place."""
+        want, least = [], []
+        for index, pod_set in enumerate(self.job.pod_sets):
+            has = sum(1 for at, _ in self.held if at == index)
+            missing = min(self.plan.want[index], pod_set.count - has)
+            want.append(missing - missing % max(pod_set.slice_size, 1))
+            least.append(max(self.plan.least[index] - has, 0))
+        self.want, self.least = tuple(want), tuple(least)
+
+    def run(self) -> list[Part] | int:
+        """What was taken, by pod set; or the pod set that did not fit, nothing being taken."""
+        for index, least in enumerate(self.least):
+            if least > self.want[index]:
+                return index
+        if self.job.required_level:
+            return self._in_one_group(self.job.required_level)
+        if self.job.preferred_level:
+            found = self._in_one_group(self.job.preferred_level)
+            if not isinstance(found, int):
+                return found
+        return self._together(None)
+
+    def _together(self, within: Within | None) -> list[Part] | int:
+        """All pod sets jointly; when they compete, each its least first and then more."""
+        parts = self._sets(self.want, self.least, within)
+        if isinstance(parts, int) and len(self.want) > 1 and 0 < sum(self.least) < sum(self.want):
+            parts = self._sets(self.least, self.least, within)
+            if not isinstance(parts, int):
+                for index in range(len(self.want)):
+                    more = self.want[index] - sum(len(v.taken) for i, v in parts if i == index)
+                    parts += self._set(index, more, 0, parts, within) or []
+        return parts
+
+    def _sets(
+        self, want: tuple[int, ...], least: tuple[int, ...], within: Within | None
+    ) -> list[Part] | int:
+        """Pod sets one after the other, the one with the least choice first."""
+        parts: list[Part] = []
+        for index in self.plan.order:
+            found = self._set(index, want[index], least[index], parts, within)
+            if found is None:
+                for _, view in reversed(parts):
+                    view.undo()
+                return index
+            parts += found
+        if not parts:
+            return next((index for index in self.plan.order if want[index]), 0)
+        return parts
+
+    def _set(
+        self, index: int, want: int, least: int, parts: list[Part], within: Within | None
+    ) -> list[Part] | None:
+        """One pod set: a gang's in one pool, the first that holds all it wants (else its least);
+        other pods pool by pool. None when `least` do not fit."""
+        if want <= 0:
+            return []
+        if not least:
+            return self._pool_by_pool(index, want, parts, within)
+        for target in (want, least) if least < want else (want,):
+            for pool, milli, mask in self._pools(index, within):
+                view = self._view(index, pool, milli, mask, parts)
+                if fill(view, index, self.job, self.plan, want, target):
+                    return [(index, view)]
+        return None
+
+    def _pool_by_pool(
+        self, index: int, want: int, parts: list[Part], within: Within | None
+    ) -> list[Part]:
+        found: list[Part] = []
+        for pool, milli, mask in self._pools(index, within):
+            view = self._view(index, pool, milli, mask, [*parts, *found])
+            done = fill(view, index, self.job, self.plan, want, 0)
+            if done:
+                found.append((index, view))
+                want -= done
+            if not want or (done and self.job.pod_sets[index].required_level):
+                break
+        return found
+
+    def _pools(self, index: int, within: Within | None) -> Iterator[tuple[PoolIndex, int, int]]:
+        """Pools in the order the pod set prefers: the index, GPU-milli per device, nodes."""
+        state, pod_set = self.state, self.job.pod_sets[index]
+        pools = state.index.pools
+        for model in pod_set.gpu_models or pools:
+            pool = pools.get(model)
+            if pool is None:
+                continue
+            mask = state.index.admitted(state, pool, pod_set.node_selector, pod_set.tolerations)
+            if within is not None:
+                mask &= group_nodes(pool, within)
+            for name in self.avoid:
+                slot = state.slot_of.get(name)
+                if slot is not None and state.index.model_of[slot] == model:
+                    mask &= ~(1 << state.index.number_of[slot])
+            if not pod_set.gpu_memory_mib:
+                yield pool, pod_set.gpu_milli, mask
+                continue
+            for size, nodes in pool.layout.memory_sizes:
+                milli = share_milli(size, pod_set)
+                if milli:
+                    yield pool, milli, mask & nodes
+
+    def _view(
+        self, index: int, pool: PoolIndex, milli: int, mask: int, parts: Sequence[Part]
+    ) -> View:
+        view = View(self.state, pool, self.job.pod_sets[index], milli, mask)
+        places = self.state.index
+        for (pod_set, _), booking in self.held.items():
+            slot = self.state.slot_of.get(booking.placement.node)
+            model = None if slot is None else places.model_of[slot]
+            if slot is not None and model is not None:
+                _note(view, places.pools[model], places.number_of[slot], pod_set == index)
+        for other, part in parts:
+            for number, _ in part.taken:
+                _note(view, part.pool, number, other == index)
+        return view
+
+    def _in_one_group(self, name: str) -> list[Part] | int:
+        """All pod sets in one group of the named level or, if the strategy packs, of a narrower
+        one; the groups with the least room to spare first."""
+        widest = level_number(name, self.state.levels)
+        packs = self.how.packs and widest != HYPER
+        failed: list[Part] | int = 0
+        for level in range(0 if packs else widest, widest + 1):
+            for key in self._groups_with_room(level)[:MAX_GROUPS_TRIED]:
+                failed = self._together((level, key))
+                if not isinstance(failed, int):
+                    return failed
+        return failed
+
+    def _groups_with_room(self, level: int) -> list[str]:
+        """Groups where each pod set alone would fit, the tightest first, then by name."""
+        room: dict[str, int] | None = None
+        for index, want in enumerate(self.want):
+            least = max(self.least[index], 1)
+            if want <= 0:
+                continue
+            best: dict[str, int] = {}
+            for pool, milli, mask in self._pools(index, None):
+                view = self._view(index, pool, milli, mask, ())
+                held = view.in_groups(*view.capacity(), level)
+                keys = domains_at(view, level).keys
+                for group in held.nonzero()[0].tolist():
+                    best[keys[group]] = max(best.get(keys[group], 0), int(held[group]))
+            fits = {key: pods for key, pods in best.items() if pods >= least}
+            weight = max(self.job.pod_sets[index].gpus, 1)
+            if room is None:
+                room = {key: pods * weight for key, pods in fits.items()}
+            else:
+                room = {key: room[key] + pods * weight for key, pods in fits.items() if key in room}
+        near = self._groups_held(level)
+        found = room or {}
+        return sorted((k for k in found if not near or k in near), key=lambda k: (found[k], k))
+
+    def _groups_held(self, level: int) -> set[str]:
+        """Groups of the level in which the job already has pods."""
+        places = self.state.index
+        held: set[str] = set()
+        for booking in self.held.values():
+            slot = self.state.slot_of.get(booking.placement.node)
+            model = None if slot is None else places.model_of[slot]
+            if slot is not None and model is not None:
+                layout = places.pools[model].layout
+                domains = layout.hyper if level == HYPER else layout.levels[level]
+                group = int(domains.of[places.number_of[slot]])
+                if group >= 0:
+                    held.add(domains.keys[group])
+        return held
+
+
+def group_nodes(pool: PoolIndex, within: Within) -> int:
+    """Nodes of a pool in the named group."""
+    level, key = within
+    domains = pool.layout.hyper if level == HYPER else pool.layout.levels[level]
+    group = domains.id_of.get(key)
+    return 0 if group is None else domains.masks[group]
+
+
+def _note(view: View, pool: PoolIndex, number: int, same_set: bool) -> None:
+    """Tell the view of a pod of the job; of one in another pool only its leaf matters."""
+    if pool is view.pool:
+        view.note(number, same_set)
+        return
+    leaf = pool.layout.levels[0].keys[pool.layout.leaf_of[number]]
+    here = view.layout.levels[0].id_of.get(leaf)
+    if here is not None:
+        view.note_leaf(here, same_set)

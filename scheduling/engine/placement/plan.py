@@ -1,0 +1,89 @@
+"""What can be said of a job's placement without looking at the cluster; found out once a shape."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from scheduling.engine.placement.request import level_number, misconfigured
+from scheduling.engine.placement.strategies import STRATEGIES, Strategy
+from scheduling.engine.types import JobKind, JobRequest, PodSet
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How the pods of a set are to lie in the network; levels as numbers (request.HYPER)."""
+
+    required: int | None
+    preferred: int | None
+    balance: int | None
+    slice_size: int
+
+    @property
+    def plain(self) -> bool:
+        return self.required is None and self.preferred is None and self.balance is None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A job's shape. `want` and `least`: pods of each set to place now and those it cannot do
+    without; `order`: pod sets with the least choice first; `wrong`: why it can never run."""
+
+    wrong: str
+    how: Strategy
+    wishes: tuple[Wish, ...] = ()
+    want: tuple[int, ...] = ()
+    least: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+
+
+def prepare(
+    job: JobRequest, strategy: str, counts: tuple[int, ...] | None, levels: tuple[str, ...]
+) -> Plan:
+    """The plan of a job; jobs of one shape share it, so it can be remembered by identity."""
+    return _prepare(
+        job.pod_sets,
+        job.strategy or strategy,
+        job.kind,
+        job.gang,
+        (job.required_level, job.preferred_level),
+        counts,
+        levels,
+    )
+
+
+@lru_cache(maxsize=8192)
+def _prepare(
+    pod_sets: tuple[PodSet, ...],
+    strategy: str,
+    kind: JobKind,
+    gang: bool,
+    job_levels: tuple[str, str],
+    counts: tuple[int, ...] | None,
+    levels: tuple[str, ...],
+) -> Plan:
+    del kind  # part of the shape: it decides about the inference zone
+    wrong = misconfigured(pod_sets, job_levels, strategy, tuple(STRATEGIES), levels)
+    how = STRATEGIES.get(strategy, STRATEGIES["binpack"])
+    if wrong:
+        return Plan(wrong, how)
+    want, least = [], []
+    for index, pod_set in enumerate(pod_sets):
+        asked = pod_set.count if counts is None else min(pod_set.count, max(counts[index], 0))
+        want.append(asked - asked % max(pod_set.slice_size, 1))
+        needed = pod_set.count if pod_set.min_count is None else pod_set.min_count
+        least.append(needed if gang else 0)
+    wishes = tuple(_wish(pod_set, levels) for pod_set in pod_sets)
+    order = sorted(range(len(pod_sets)), key=lambda index: (*_choice(pod_sets[index]), index))
+    return Plan("", how, wishes, tuple(want), tuple(least), tuple(order))
+
+
+def _wish(pod_set: PodSet, levels: tuple[str, ...]) -> Wish:
+    required, preferred, balance = (
+        level_number(level, levels) if level else None
+        for level in (pod_set.required_level, pod_set.preferred_level, pod_set.balance_level)
+    )
+    return Wish(required, preferred, balance, pod_set.slice_size)
+
+
+def _choice(pod_set: PodSet) -> tuple[bool, int, int]:
+    """How much choice a pod set has, the least first."""
+    return not pod_set.required_level, len(pod_set.gpu_models) or 1 << 30, -pod_set.gpus
