@@ -28,6 +28,8 @@ LINK_MODEL = "kant.io/link-model"
 SHARING_REPLICAS = "nvidia.com/gpu.replicas"
 SENTINEL = "dgxc.nvidia.com/nvsentinel-state"
 
+LARGEST = 1 << 53
+
 # Kant's own pods tolerate these (manifests.py), so they keep none of them away.
 TOLERATED = frozenset({"kant.io/managed", *GPU_RESOURCES})
 BLOCKING = frozenset({"NoSchedule", "NoExecute"})
@@ -326,8 +328,8 @@ def _amount(
     except ValueError as wrong:
         problems.append(f"status: {name}: {wrong}")
         return 0
-    if value < 0:
-        problems.append(f"status: {name} is {text}, which is negative")
+    if not 0 <= value <= LARGEST:
+        problems.append(f"status: {name} is {text}, which no machine has")
         return 0
     return value
 
@@ -345,7 +347,7 @@ def _count_fact(facts: Mapping[str, Sourced], name: str, problems: list[str]) ->
     if name not in facts:
         return 0
     text = str(facts[name].value)
-    if not text.isdecimal():
+    if not text.isdecimal() or int(text) > LARGEST:
         problems.append(f"{facts[name].source} is {text!r}; it must be a whole number")
         return 0
     return int(text)

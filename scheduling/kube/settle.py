@@ -19,6 +19,7 @@ FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
 # An API server that has just started refuses everybody until it has read its own roles.
 RIGHTS_WITHIN_S = 4.0
+STARTING_PAUSE_S = 0.5
 
 
 class _Run(Struct):
@@ -113,7 +114,7 @@ class Settler:
         self._refused_since = self._refused_since or now
         if now - min(run.started, self._refused_since) >= RIGHTS_WITHIN_S:
             return False
-        run.pause = max(run.pause, 0.5)
+        run.pause = STARTING_PAUSE_S
         run.failed(reply.code, reply.status.message)
         return True
 

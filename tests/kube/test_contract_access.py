@@ -1,0 +1,178 @@
+"""Who may come in: credentials, rights, addresses, and the words when they do not fit."""
+
+import json
+import time
+
+import pytest
+
+from metrics.benches.apiserver import TOKENS
+from scheduling.kube.seam import Connected, DeletePod, Disconnected, KubeError, PodSeen, Result
+from tests.kube.servers import TOKEN
+from tests.kube.test_contract_effects import create
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch):
+    """No server is starting here: missing rights are believed sooner."""
+    monkeypatch.setattr("scheduling.kube.settle.RIGHTS_WITHIN_S", 1.0)
+    monkeypatch.setattr("scheduling.kube.gateway.RIGHTS_WITHIN_S", 1.0)
+
+
+def refused(open_door, access, timeout=8.0):
+    """The error with which a gateway says that it cannot work."""
+    door = open_door(access=access, sync=False)
+    with pytest.raises(KubeError) as caught:
+        door.gateway.wait_synced(timeout)
+    return str(caught.value)
+
+
+def write_kubeconfig(path, access, user):
+    cluster = {"server": access["server"]}
+    if "ca_file" in access:
+        cluster["certificate-authority"] = access["ca_file"]
+    entry = {"cluster": "c", "user": "u"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "broken",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "contexts": [{"name": "good", "context": entry}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(json.dumps(document))
+    return {"kubeconfig": str(path), "context": "good"}
+
+
+def token_of(place):
+    return TOKEN if place.server.name == "embedded" else "kant-token"
+
+
+# --- ways in --------------------------------------------------------------------------------------
+def test_a_kubeconfig_with_a_context(place, open_door, tmp_path):
+    user = {"token": token_of(place)}
+    access = write_kubeconfig(tmp_path / "config", place.server.access(), user)
+    door = open_door(access=access)
+    [outcome] = door.carry_out(create(place))
+    assert outcome.result is Result.BOUND
+
+
+def test_a_kubeconfig_with_an_exec_plugin(place, open_door, tmp_path):
+    credential = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": token_of(place)},
+    }
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "printf",
+        "args": ["%s", json.dumps(credential)],
+        "interactiveMode": "Never",
+    }
+    access = write_kubeconfig(tmp_path / "config", place.server.access(), {"exec": plugin})
+    [outcome] = open_door(access=access).carry_out(create(place))
+    assert outcome.result is Result.BOUND
+
+
+def test_a_token_file_is_read_again_when_the_token_is_refused(
+    place, open_door, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("scheduling.kube.client.RELOAD_PAUSE_S", 0.1)
+    token = tmp_path / "token"
+    token.write_text(token_of(place))
+    door = open_door(access={**place.server.access(), "token_file": str(token)})
+    token.write_text("expired")
+    door.gateway._client._set_authorization("Bearer expired")  # as after the next renewal
+    door.gateway.submit([create(place)])
+    door.until(lambda each: isinstance(each, Disconnected), 20)
+    token.write_text(token_of(place))
+    assert door.outcome(create(place)).result is Result.BOUND
+    door.until(lambda each: isinstance(each, Connected))
+    place.make_pod("later")
+    assert door.until_seen(PodSeen, "later")
+
+
+# --- ways that are closed -------------------------------------------------------------------------
+def test_a_wrong_token_is_told_with_where_it_came_from(place, open_door, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("wrong")
+    error = refused(open_door, {**place.server.access(), "token_file": str(token)})
+    assert "does not accept the credentials (401" in error
+    assert str(token) in error
+    assert "renew the token" in error
+
+
+def test_nobody_listens(place, open_door):
+    access = {**place.server.access(), "server": "http://127.0.0.1:9"}
+    error = refused(open_door, access, timeout=1.0)
+    assert "no connection to http://127.0.0.1:9" in error
+    assert "check that the API server runs" in error
+
+
+def test_what_is_not_kubernetes(place, open_door):
+    """The path is wrong: an answer, but not the API's."""
+    access = place.server.access()
+    access["server"] += "/elsewhere"
+    error = refused(open_door, access, timeout=6.0)
+    assert "when Kant wanted to" in error or "does not allow" in error
+
+
+def test_a_refused_effect_ends_in_time_and_says_why(place, open_door, tmp_path):
+    """Rights that are missing are told after a few seconds, without a hot loop."""
+    if place.server.name == "embedded":
+        token = tmp_path / "token"
+        token.write_text(TOKEN)
+        door = open_door(access={**place.server.access(), "token_file": str(token)})
+        token.write_text("wrong")
+        door.gateway._client._set_authorization("Bearer wrong")
+        expected = 401
+    else:
+        door = open_door()
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
+        role = place.api.ok("GET", path)
+        reduced = [rule for rule in role["rules"] if "delete" not in rule["verbs"]]
+        place.api.ok("PUT", path, {**role, "rules": reduced})
+        expected = 403
+    try:
+        time.sleep(0.5)  # until the server knows of the change
+        started = time.monotonic()
+        effects = [DeletePod(i, place.namespace, f"p-{i}", "uid", 0) for i in range(100)]
+        outcomes = door.carry_out(*effects)
+        assert {each.result for each in outcomes} == {Result.REFUSED}
+        assert {each.code for each in outcomes} == {expected}
+        assert 1 < time.monotonic() - started < 10
+    finally:
+        if place.server.name != "embedded":
+            current = place.api.ok("GET", path)
+            place.api.ok("PUT", path, {**current, "rules": role["rules"]})
+
+
+# --- kube-apiserver alone: TLS and RBAC -----------------------------------------------------------
+@pytest.mark.parametrize("server", [pytest.param("kube-apiserver", marks=pytest.mark.apiserver)],
+                         indirect=True)  # fmt: skip
+class TestRightsAndCertificates:
+    def test_an_account_without_rights(self, place, open_door):
+        assert "nobody" in TOKENS
+        error = refused(open_door, place.server.pair.access("nobody"))
+        assert "does not allow Kant to" in error
+        assert 'User "nobody" cannot' in error
+        assert "grant that right to Kant's account" in error
+
+    def test_a_certificate_of_an_unknown_authority(self, place, open_door):
+        access = place.server.access()
+        del access["ca_file"]
+        error = refused(open_door, access, timeout=3.0)
+        assert "certificate" in error
+        assert "is not trusted" in error
+        assert "name its CA" in error
+
+    def test_a_host_that_the_certificate_does_not_name(self, place, open_door):
+        access = place.server.access()
+        access["server"] = access["server"].replace("127.0.0.1", "127.0.0.2")
+        error = refused(open_door, access, timeout=3.0)
+        assert "127.0.0.2" in error
+
+    def test_a_client_that_speaks_plainly_to_tls(self, place, open_door):
+        access = place.server.access()
+        access["server"] = access["server"].replace("https", "http")
+        error = refused(open_door, access, timeout=3.0)
+        assert "400" in error

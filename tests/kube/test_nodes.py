@@ -1,0 +1,379 @@
+"""From a Kubernetes node to engine facts: sources, overrides, and input that cannot be trusted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.types import Nic, Taint
+from scheduling.kube.labels import TABLE, label_table
+from scheduling.kube.nodes import NodeTranslator
+from scheduling.kube.objects import Condition, KubeNode, Meta, NodeSpec, NodeStatus, NodeTaint
+from scheduling.kube.seam import Sourced
+
+GPU = "nvidia.com/gpu"
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
+READY = Condition("Ready", "True")
+
+
+def kube_node(
+    name="n1",
+    labels=H100,
+    annotations=None,
+    capacity=None,
+    allocatable=None,
+    conditions=(READY,),
+    **spec,
+):
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
+    capacity = amounts if capacity is None else capacity
+    return KubeNode(
+        Meta(name=name, uid=f"uid-{name}", labels=dict(labels), annotations=annotations or {}),
+        NodeSpec(**spec),
+        NodeStatus(capacity, capacity if allocatable is None else allocatable, list(conditions)),
+    )
+
+
+def facts_of(label_map=None, **parts):
+    return NodeTranslator(label_map or {}).translate(kube_node(**parts))
+
+
+def healthy(facts):
+    return [device.index for device in facts.node.devices if device.healthy]
+
+
+# --- GPUs -----------------------------------------------------------------------------------------
+def test_an_ordinary_gpu_node():
+    facts = facts_of(labels={**H100, "nvidia.com/gpu.memory": "81559"})
+    node = facts.node
+    assert node.gpu_model == "NVIDIA-H100-80GB-HBM3"
+    assert [device.numa for device in node.devices] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert {device.memory_mib for device in node.devices} == {81559}
+    assert (node.cpu_milli, node.memory_mib, node.max_pods) == (64_000, 512 * 1024, 110)
+    assert node.link_model == "nvswitch-8"
+    assert node.schedulable
+    assert node.problems == ()
+    assert facts.facts["gpu_model"] == Sourced("NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.product")
+    assert facts.facts["gpus"] == Sourced(8, "status.capacity[nvidia.com/gpu]")
+    assert facts.facts["link_model"].source.startswith("assumed")
+
+
+@pytest.mark.parametrize(
+    ("labels", "model", "source"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED"}, "NVIDIA-A100-SXM4-80GB", 0),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-MIG-1g.10gb"}, "NVIDIA-H100", 0),
+        ({"amd.com/gpu.product-name": "AMD_Instinct_MI300X"}, "AMD_Instinct_MI300X", 1),
+        ({"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, "nvidia-h100-80gb", 3),
+        ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, "NVIDIA-H100-80GB-HBM3", 4),
+        (
+            {"nvidia.com/gpu.product": "A", "cloud.google.com/gke-accelerator": "b"},
+            "A",
+            0,
+        ),
+    ],
+)
+def test_where_the_gpu_model_comes_from(labels, model, source):
+    facts = facts_of(labels=labels)
+    assert facts.facts["gpu_model"] == Sourced(model, TABLE["gpu_model"][source].label)
+
+
+def test_named_bad_gpus_are_those():
+    facts = facts_of(
+        annotations={"kant.io/unhealthy-gpus": "[2, 5]"},
+        allocatable={"cpu": "64", "memory": "1Gi", GPU: "6"},
+    )
+    assert healthy(facts) == [0, 1, 3, 4, 6, 7]
+    assert facts.facts["healthy_gpus"].value == 6
+    assert facts.node.problems == ()
+
+
+def test_unnamed_bad_gpus_are_counted_with_a_warning():
+    facts = facts_of(allocatable={"cpu": "64", "memory": "1Gi", GPU: "6"})
+    assert healthy(facts) == [0, 1, 2, 3, 4, 5]
+    [problem] = facts.node.problems
+    assert "2 of 8 GPUs are not allocatable, and nothing names which; [6, 7]" in problem
+
+
+def test_gpus_that_no_plugin_advertises_are_never_free():
+    """A kubelet that does not know the resource would admit the pod and give it no GPU."""
+    facts = facts_of(capacity={"cpu": "64", "memory": "1Gi"})
+    assert len(facts.node.devices) == 8
+    assert healthy(facts) == []
+    assert any("is the device plugin running?" in each for each in facts.node.problems)
+
+
+@pytest.mark.parametrize(
+    ("parts", "problem"),
+    [
+        ({"labels": {**H100, "nvidia.com/gpu.count": "7"}}, "says 7 GPUs, status.capacity says 8"),
+        ({"labels": {**H100, "nvidia.com/gpu.count": "many"}}, "must be a whole number"),
+        ({"labels": {}}, "the GPU model is unknown"),
+        ({"annotations": {"kant.io/unhealthy-gpus": "[8]"}}, "names [8]; indices are 0 to 7"),
+        ({"annotations": {"kant.io/unhealthy-gpus": "3"}}, "must be a JSON list"),
+        ({"annotations": {"kant.io/unhealthy-gpus": "[true]"}}, "must be a JSON list"),
+        ({"annotations": {"kant.io/unhealthy-gpus": "{"}}, "must be a JSON list"),
+        ({"annotations": {"kant.io/gpu-ids": '["a"]'}}, "names 1 GPUs, the node has 8"),
+        (
+            {"annotations": {"kant.io/gpu-ids": '["a","b","c","a","d","e","f","g"]'}},
+            "names a more than once",
+        ),
+        ({"annotations": {"kant.io/nics": "lots"}}, "must be a number up to 64"),
+        ({"labels": {**H100, "kant.io/link-model": "warp-9"}}, "unknown link model 'warp-9'"),
+        ({"labels": {**H100, "kant.io/link-model": "pcie-4"}}, "is for 4 GPUs, the node has 8"),
+        ({"labels": {**H100, "nvidia.com/gpu.replicas": "4"}}, "advertised 4 times"),
+        ({"capacity": {"cpu": "lots", GPU: "8"}}, "'lots' is not a quantity"),
+        ({"capacity": {"cpu": "-1", GPU: "8"}}, "cpu is -1, which no machine has"),
+        ({"capacity": {"cpu": "1e300", GPU: "8"}}, "cpu is 1e300, which no machine has"),
+        ({"labels": {**H100, "nvidia.com/gpu.memory": "9" * 40}}, "must be a whole number"),
+        ({"capacity": {GPU: "40"}}, "40 GPUs on one node; only the first 16 are used"),
+        (
+            {"conditions": [READY, Condition("SysLogsXIDError", "True", "", "XID 79")]},
+            "SysLogsXIDError: XID 79",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_node_is_a_problem_of_it(parts, problem):
+    facts = facts_of(**parts)
+    assert any(problem in each for each in facts.node.problems), facts.node.problems
+
+
+def test_device_ids_are_taken_over():
+    ids = [f"GPU-{i}" for i in range(8)]
+    facts = facts_of(annotations={"kant.io/gpu-ids": str(ids).replace("'", '"')})
+    assert [device.id for device in facts.node.devices] == ids
+
+
+def test_time_slices_are_not_gpus():
+    amounts = {"cpu": "1", GPU: "32"}
+    facts = facts_of(labels={**H100, "nvidia.com/gpu.replicas": "4"}, capacity=amounts)
+    assert len(facts.node.devices) == 8
+
+
+def test_equal_nodes_share_their_devices():
+    translator = NodeTranslator({})
+    one, other = (translator.translate(kube_node(name)) for name in ("n1", "n2"))
+    assert one.node.devices is other.node.devices
+    assert one.node.labels["nvidia.com/gpu.product"] is other.node.labels["nvidia.com/gpu.product"]
+
+
+def test_a_node_without_gpus():
+    facts = facts_of(labels={}, capacity={"cpu": "8", "memory": "8Gi"})
+    assert facts.node.devices == ()
+    assert facts.node.gpu_model == ""
+    assert facts.node.problems == ()
+
+
+def test_amd_gpus():
+    labels = {"amd.com/gpu.product-name": "MI300X"}
+    facts = facts_of(labels=labels, capacity={"cpu": "8", "amd.com/gpu": "8"})
+    assert len(healthy(facts)) == 8
+
+
+# --- NICs, extended resources ---------------------------------------------------------------------
+def test_nics_from_the_annotation_and_their_health():
+    facts = facts_of(annotations={"kant.io/nics": "4", "kant.io/unhealthy-nics": "[1]"})
+    assert facts.node.nics == (
+        *(Nic(0, numa=0), Nic(1, numa=0, healthy=False)),
+        *(Nic(2, numa=1), Nic(3, numa=1)),
+    )
+
+
+def test_nics_from_their_resources():
+    facts = facts_of(capacity={GPU: "8", "vpc.amazonaws.com/efa": "32"})
+    assert len(facts.node.nics) == 32
+    shared = facts_of(capacity={GPU: "8", "rdma/hca_shared_devices_a": "1000"})
+    assert shared.node.nics == ()
+    assert any("is no number of NICs" in each for each in shared.node.problems)
+
+
+def test_other_extended_resources_are_kept():
+    amounts = {GPU: "8", "kant.io/gpu-milli": "8000", "example.com/fpga": "2"}
+    assert facts_of(capacity=amounts).node.extended == {"example.com/fpga": 2}
+
+
+# --- topology -------------------------------------------------------------------------------------
+def network(leaf="", spine="", core=""):
+    keys = {"leaf": leaf, "spine": spine, "core": core}
+    return {f"network.topology.nvidia.com/{key}": value for key, value in keys.items() if value}
+
+
+@pytest.mark.parametrize(
+    ("labels", "topology"),
+    [
+        (network("l1", "s1", "c1"), ("c1/s1/l1", "c1/s1", "c1")),
+        (network("l1", "s1"), ("s1/l1", "s1", "")),
+        (network("l1"), ("l1", "", "")),
+        (network("", "s1", "c1"), ("", "c1/s1", "c1")),
+        (
+            {"fabric.topograph.run/tier-0": "a", "fabric.topograph.run/tier-1": "b"},
+            ("b/a", "b", ""),
+        ),
+        (
+            {"ib.coreweave.cloud/leafgroup": "3", "ib.coreweave.cloud/superpod": "1"},
+            ("1/3", "1", ""),
+        ),
+        (
+            {f"topology.k8s.aws/network-node-layer-{n}": f"nn-{n}" for n in (1, 2, 3)},
+            ("nn-1/nn-2/nn-3", "nn-1/nn-2", "nn-1"),
+        ),
+        (
+            {f"topology.k8s.aws/network-node-layer-{n}": f"nn-{n}" for n in (1, 2, 3, 4)},
+            ("nn-2/nn-3/nn-4", "nn-2/nn-3", "nn-2"),
+        ),
+        (
+            {"oci.oraclecloud.com/rdma.local_block_id": "b", "topology.kubernetes.io/zone": "z"},
+            ("z/b", "", "z"),
+        ),
+    ],
+)
+def test_groups_are_keyed_by_their_path(labels, topology):
+    assert facts_of(labels={**H100, **labels}).node.topology == topology
+
+
+@pytest.mark.parametrize(
+    ("labels", "hyper_node"),
+    [
+        ({"nvidia.com/gpu.clique": "4b1c.7"}, "4b1c"),
+        ({"nvidia.com/gpu.clique": "rack-3"}, "rack-3"),
+        ({"accelerator.topograph.run/domain": "d", "nvidia.com/gpu.clique": "x.1"}, "d"),
+        ({"cloud.google.com/gce-topology-subblock": "s"}, ""),
+        (
+            {
+                "cloud.google.com/gce-topology-subblock": "s",
+                "node.kubernetes.io/instance-type": "a4x-highgpu-4g",
+            },
+            "s",
+        ),
+    ],
+)
+def test_hyper_nodes(labels, hyper_node):
+    assert facts_of(labels={**H100, **labels}).node.hyper_node == hyper_node
+
+
+def test_a_leaf_under_two_spines_is_contradictory():
+    translator = NodeTranslator({})
+    for name in ("n1", "n2"):
+        assert not translator.translate(
+            kube_node(name, labels={**H100, **network("l1", "s1")})
+        ).node.problems
+    odd = translator.translate(kube_node("n3", labels={**H100, **network("l1", "s2")})).node
+    assert odd.topology == ("s2/l1", "s2", "")
+    assert odd.problems == ("leaf 'l1' is under 's1' on other nodes, but under 's2' here",)
+    # When the others are gone, it is right.
+    translator.forget("n1")
+    translator.forget("n2")
+    again = translator.translate(kube_node("n3", labels={**H100, **network("l1", "s2")}))
+    assert not again.node.problems
+
+
+def test_numbered_groups_may_repeat_under_other_parents():
+    translator = NodeTranslator({})
+    for number, pod in enumerate(("1", "2")):
+        labels = {"ib.coreweave.cloud/leafgroup": "3", "ib.coreweave.cloud/superpod": pod}
+        facts = translator.translate(kube_node(f"n{number}", labels={**H100, **labels}))
+        assert facts.node.problems == ()
+
+
+def test_two_names_of_one_fact_must_agree():
+    labels = {**H100, **network("l1"), "fabric.topograph.run/tier-0": "l2"}
+    facts = facts_of(labels=labels)
+    assert facts.node.topology[0] == "l2"
+    assert any("disagree" in problem for problem in facts.node.problems)
+
+
+# --- health ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("parts", "value", "source"),
+    [
+        ({"unschedulable": True}, "cordoned", "spec.unschedulable"),
+        ({"conditions": [Condition("Ready", "Unknown")]}, "not ready", "status.conditions[Ready]"),
+        ({"conditions": []}, "not ready", "status.conditions[Ready]"),
+        (
+            {"conditions": [READY, Condition("DiskPressure", "True")]},
+            "DiskPressure",
+            "status.conditions[DiskPressure]",
+        ),
+        (
+            {"labels": {**H100, "dgxc.nvidia.com/nvsentinel-state": "quarantined"}},
+            "quarantined",
+            "dgxc.nvidia.com/nvsentinel-state",
+        ),
+    ],
+)
+def test_why_a_node_takes_no_pods(parts, value, source):
+    facts = facts_of(**parts)
+    assert not facts.node.schedulable
+    assert facts.facts["health"] == Sourced(value, source)
+
+
+def test_taints_that_block_are_kept_for_the_engine():
+    taints = [
+        NodeTaint("team", "a", "NoSchedule"),
+        NodeTaint("soft", "", "PreferNoSchedule"),
+        NodeTaint("kant.io/managed", "", "NoSchedule"),
+        NodeTaint(GPU, "present", "NoSchedule"),
+        NodeTaint("node.kubernetes.io/unreachable", "", "NoExecute"),
+    ]
+    facts = facts_of(taints=taints)
+    assert facts.node.taints == (
+        Taint("team", "a", "NoSchedule"),
+        Taint("node.kubernetes.io/unreachable", "", "NoExecute"),
+    )
+    assert facts.node.schedulable
+
+
+# --- operator's overrides -------------------------------------------------------------------------
+def test_an_operator_overrides_a_row():
+    labels = {**H100, **network("l1", "s1"), "example.com/rack": "r7"}
+    facts = facts_of({"leaf": ["example.com/none", "example.com/rack"]}, labels=labels)
+    assert facts.node.topology == ("s1/r7", "s1", "")
+    assert facts.facts["leaf"] == Sourced("r7", "example.com/rack")
+
+
+@pytest.mark.parametrize(
+    ("label_map", "words"),
+    [
+        ({"rack": "x"}, "there is no fact 'rack'"),
+        ({"leaf": 7}, "label_map.leaf: give a label key"),
+        ({"leaf": []}, "label_map.leaf: give a label key"),
+        ({"leaf": ["a b"]}, "'a b' is not a Kubernetes label key"),
+        ({"leaf": [7]}, "7 is not a Kubernetes label key"),
+    ],
+)
+def test_an_override_that_cannot_be_used_names_its_row(label_map, words):
+    with pytest.raises(ValueError, match="label_map") as caught:
+        label_table(label_map)
+    assert words in str(caught.value)
+
+
+# --- anything at all ------------------------------------------------------------------------------
+text = st.text(max_size=12)
+amount = st.one_of(text, st.integers(-5, 40).map(str), st.sampled_from(["1e400", "8", "1Ei"]))
+known_labels = st.sampled_from(
+    sorted({source.label for row in TABLE.values() for source in row} | {"nvidia.com/gpu.replicas"})
+)
+known_annotations = st.sampled_from(
+    [
+        *("kant.io/unhealthy-gpus", "kant.io/unhealthy-nics", "kant.io/nics"),
+        *("kant.io/gpu-ids", "kant.io/link-model"),
+    ]
+)
+resources = st.dictionaries(st.sampled_from([GPU, "amd.com/gpu", "cpu", "memory", "pods"]), amount)
+
+
+@given(
+    labels=st.dictionaries(known_labels, st.one_of(text, st.sampled_from(["8", "16", "-1"]))),
+    annotations=st.dictionaries(
+        known_annotations, st.one_of(text, st.sampled_from(["[0]", "[9]", "[[]]", '["a","a"]']))
+    ),
+    capacity=resources,
+    allocatable=resources,
+)
+def test_no_node_can_raise(labels, annotations, capacity, allocatable):
+    node = facts_of(
+        labels=labels, annotations=annotations, capacity=capacity, allocatable=allocatable
+    ).node
+    assert len(node.devices) <= 16
+    assert len(node.topology) == 3
+    assert 0 <= node.cpu_milli < 2**60
+    assert 0 <= node.memory_mib < 2**60
