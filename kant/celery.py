@@ -34,4 +34,5 @@ def _queues_and_ticks(sender: Celery, **_: object) -> None:
             "schedule": sample,
             "options": {"expires": sample},
         },
+        "thin": {"task": "metrics.tasks.thin_samples", "schedule": 3600.0},
     }
