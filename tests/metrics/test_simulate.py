@@ -1,0 +1,98 @@
+"""`manage.py simulate`: one JSON document, files, and one line for every wrong input."""
+
+import json
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+HEADER = "id,submitted_at,duration_s,gpus,pods,tenant\n"
+
+
+def simulate(*args):
+    out = StringIO()
+    call_command("simulate", *args, "--json", stdout=out, stderr=StringIO())
+    return json.loads(out.getvalue())
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "a,0,100,8,2,x\nb,10,50,4,1,y\nbig,20,1,8,99,y\n")
+    return path
+
+
+def test_a_trace_of_three_jobs(trace):
+    found = simulate(
+        "--trace", str(trace), "--fleet", "2x8", "--policy", "best-effort-fifo+binpack"
+    )
+    assert found["jobs"] == 3
+    assert found["never_runnable"] == 1
+    assert found["states"] == {"WAITING": 0, "SUCCEEDED": 2, "FAILED": 1, "CANCELLED": 0}
+    assert found["waits"]["2–7"]["mean_s"] == 90
+    assert found["pools"]["H100"]["sor"] == pytest.approx((16 * 100 + 4 * 50) / (16 * 150))
+    assert found["tenants"]["x"]["gpu_hours"] == pytest.approx(1600 / 3600)
+    assert found["jtted"]["16"] == {"jobs": 1, "nodes": 1.0, "groups": 1.0}
+
+
+def test_a_generated_day_is_the_same_twice():
+    def once():
+        found = simulate("--hours", "6", "--fleet", "100x8", "--seed", "5", "--policy", "native")
+        for name in ("seconds", "cpu_seconds", "events_per_second", "peak_mb"):
+            found.pop(name)
+        return found
+
+    first = once()
+    assert first == once()
+    assert first["workload"]["small_jobs"] > 0.85
+
+
+def test_files(trace, tmp_path):
+    simulate("--trace", str(trace), "--fleet", "2x8", "--out", str(tmp_path / "out"))
+    names = {p.name for p in (tmp_path / "out").iterdir()}
+    assert names == {"jobs.csv", "samples.csv", "summary.json"}
+    rows = (tmp_path / "out" / "jobs.csv").read_text().splitlines()
+    assert len(rows) == 4
+    assert rows[1].startswith("a,x,H100,16.0,0,0.0,0.0,100.0,SUCCEEDED")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--policy", "fastest"], "'fastest' is no policy; write kant, native or QUEUEING"),
+        (["--fleet", "10"], "'10' is no size of a fleet"),
+        (["--fleet", "none.yaml"], "none.yaml: cannot be read"),
+        (["--workload", "busy"], "'busy' is unknown; known are calibrated"),
+        (["--trace", "/nowhere.csv"], "/nowhere.csv: cannot be read"),
+        (["--hours", "-1"], "--hours must be more than 0"),
+        (["--cycle", "-1"], "--cycle must not be negative"),
+    ],
+)
+def test_wrong_input_is_one_line(args, message):
+    with pytest.raises(CommandError, match=message) as error:
+        simulate(*args)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_row_stops_or_is_counted(trace):
+    trace.write_text(HEADER + "a,0,100,8,2,x\nb,10,-5,4,1,y\n")
+    with pytest.raises(CommandError, match="line 3, column duration_s: is '-5'"):
+        simulate("--trace", str(trace), "--fleet", "2x8")
+    assert simulate("--trace", str(trace), "--fleet", "2x8", "--skip-bad")["skipped_rows"] == 1
+
+
+def test_an_empty_trace_and_a_full_disk(trace, tmp_path):
+    trace.write_text("")
+    with pytest.raises(CommandError, match="line 1: the trace is empty"):
+        simulate("--trace", str(trace), "--fleet", "2x8")
+    trace.write_text(HEADER + "a,0,100,8,2,x\n")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match=r"--out .*nothing is lost but the files"):
+        simulate("--trace", str(trace), "--fleet", "2x8", "--out", str(tmp_path / "file"))
+
+
+def test_pods_that_do_not_divide(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"id": "a", "submitted_at": 0, "duration_s": 5, "gpus": 0.5, "pods": 2}\n')
+    with pytest.raises(CommandError, match=r"column gpus: is '0.5'"):
+        simulate("--trace", str(path), "--fleet", "2x8")
