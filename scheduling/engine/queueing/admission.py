@@ -1,7 +1,8 @@
 """Static and dynamic admission of the head of a lane (paper 3.2.1)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from scheduling.engine.queueing.eligibility import demand_of, never
 from scheduling.engine.queueing.quota import Refusal
@@ -83,25 +84,47 @@ def candidates(
 def _most_by_quota(
     state: SchedulerState, job: JobRequest, models: tuple[str, ...], wish: Wish
 ) -> tuple[int, ...] | None:
-    """The most pods per pod set that quota allows, not fewer than the least; None = none."""
+    """The most pods per pod set that quota allows, not fewer than the least; None = none.
 
-    def allowed(extra: int) -> bool:
-        asked = demand_of(job, models, wish.filled(extra), state.pools)
+    The pod sets of a job that is no gang do not wait for each other.
+    """
+
+    def allowed(counts: tuple[int, ...]) -> bool:
+        asked = demand_of(job, models, counts, state.pools)
         return state.book.refusal_of(job.tenant, asked) is None
 
-    low, high = 0, wish.room
-    if allowed(high):
-        return wish.filled(high)
-    if not allowed(low):
+    if allowed(wish.most):
+        return wish.most
+    if not allowed(wish.least):
         return None
+    if job.gang:
+        return wish.filled(_largest(wish.room, lambda extra: allowed(wish.filled(extra))))
+    counts = list(wish.least)
+    for i, most in enumerate(wish.most):
+        before, after = tuple(counts[:i]), tuple(counts[i + 1 :])
+        counts[i] = _largest(most, partial(_joined, allowed, before, after))
+    return tuple(counts) if any(counts) else None
+
+
+def _joined(
+    allowed: Callable[[tuple[int, ...]], bool],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    pods: int,
+) -> bool:
+    return allowed((*before, pods, *after))
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest n of 0 … most that fits, when 0 does and less fits more easily."""
+    low, high = 0, most + 1
     while high - low > 1:
         middle = (low + high) // 2
-        if allowed(middle):
+        if fits(middle):
             low = middle
         else:
             high = middle
-    counts = wish.filled(low)
-    return counts if any(counts) else None
+    return low
 
 
 def fits_by_count(state: SchedulerState, candidate: Candidate) -> bool:

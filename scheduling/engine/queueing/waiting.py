@@ -175,10 +175,16 @@ class Merge:
         heapify(self._heap)
 
     def pop(self) -> Lane | None:
-        if not self._heap and self._later:
-            self._heap, self._later, self._second = self._later, [], True
-            heapify(self._heap)
-        return heappop(self._heap)[1] if self._heap else None
+        """The lane whose first job comes next; a victim of preemption may have left its lane."""
+        while self._heap or self._later:
+            if not self._heap:
+                self._heap, self._later, self._second = self._later, [], True
+                heapify(self._heap)
+            key, lane = heappop(self._heap)
+            if lane.jobs and lane.jobs[0] == key:
+                return lane
+            self.push(lane)
+        return None
 
     def put_off(self, lane: Lane) -> bool:
         """Let all others go first, once; False when they have gone already."""
