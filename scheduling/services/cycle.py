@@ -17,7 +17,7 @@ from scheduling.models import Cluster
 from scheduling.services import doorbell, projection
 from scheduling.services.apply import apply_decisions
 from scheduling.services.lease import Lease, LeaseLost, give_back, take_or_renew
-from scheduling.session import Session
+from scheduling.session import Pass, Session
 
 log = logging.getLogger(__name__)
 
@@ -48,12 +48,10 @@ class Scheduler:
     def run(self, cluster_id: int, *, budget_s: float = BUDGET_S) -> None:
         """Run passes for the cluster until nothing is new, if this process may lead it."""
         doorbell.heard(cluster_id)
-        led = self._lead(cluster_id)
-        if led is None:
-            return
         deadline = time.monotonic() + budget_s
         try:
-            while True:
+            led = self._lead(cluster_id)
+            while led is not None:
                 self._pass(led)
                 more = led.session.pending or (
                     led.session.busy and led.session.wait_for_news(LINGER_S)
@@ -63,7 +61,8 @@ class Scheduler:
                 if time.monotonic() > deadline:
                     doorbell.ring(cluster_id)
                     break
-            self._project(led)
+            if led is not None:
+                self._project(led)
         except LeaseLost as error:
             log.warning("%s", error)
             self._drop(cluster_id)
@@ -81,29 +80,31 @@ class Scheduler:
 
     # --- leading ----------------------------------------------------------------------------------
     def _lead(self, cluster_id: int) -> Led | None:
-        """The led cluster, its lease renewed in time, or None when another scheduler has it."""
+        """The led cluster, or None when another scheduler leads it or it cannot be reached."""
         led = self.led.get(cluster_id)
-        now = timezone.now()
-        seconds = settings.KANT_LEASE_SECONDS
-        if led and led.lease.expires_at - now > timedelta(seconds=seconds * 2 / 3):
-            return led
-        lease = take_or_renew(cluster_id, self.holder, now=now, seconds=seconds)
-        if lease is None or (led and led.lease.token != lease.token):
-            if led:
-                log.warning("lost the lease of cluster %s", cluster_id)
-                self._drop(cluster_id)
-            if lease is None:
-                return None
-        led = self.led.get(cluster_id) or self._open(cluster_id, lease)
         if led is not None:
-            led.lease = lease
-            # Past its lease this process must not bind: another one may lead by then.
-            led.session.gateway.fence(time.monotonic() + seconds)
-        return led
-
-    def _open(self, cluster_id: int, lease: Lease) -> Led | None:
+            self._renew(led)
+            return led
         if time.monotonic() < self._retry_at.get(cluster_id, 0.0):
             return None
+        lease = take_or_renew(
+            cluster_id, self.holder, now=timezone.now(), seconds=settings.KANT_LEASE_SECONDS
+        )
+        return self._open(cluster_id, lease) if lease is not None else None
+
+    def _renew(self, led: Led) -> None:
+        """Renew the lease once a third of it has passed; raises LeaseLost."""
+        now, seconds = timezone.now(), settings.KANT_LEASE_SECONDS
+        if led.lease.expires_at - now > timedelta(seconds=seconds * 2 / 3):
+            return
+        lease = take_or_renew(led.lease.cluster_id, self.holder, now=now, seconds=seconds)
+        if lease is None or lease.token != led.lease.token:
+            raise LeaseLost(f"another scheduler leads cluster {led.lease.cluster_id} now")
+        led.lease = lease
+        # Past its lease this process must not bind: another one may lead by then.
+        led.session.gateway.fence(time.monotonic() + seconds)
+
+    def _open(self, cluster_id: int, lease: Lease) -> Led | None:
         cluster = Cluster.objects.filter(id=cluster_id, is_active=True).first()
         if cluster is None:
             return None
@@ -111,6 +112,7 @@ class Scheduler:
         bell = self._bells[cluster_id] = Bell(cluster_id)
         try:
             session = Session(cluster, on_news=bell.ring)
+            session.gateway.fence(time.monotonic() + settings.KANT_LEASE_SECONDS)
             session.start(time.time())
         except KubeError as error:
             log.error("cluster %s: %s", cluster.name, error)
@@ -135,13 +137,15 @@ class Scheduler:
 
     # --- one pass ---------------------------------------------------------------------------------
     def _pass(self, led: Led) -> None:
-        started = time.time()
-        decided = led.session.decide(started)
-        stale: set[str] = set()
-        if decided.writes:
-            at = datetime.fromtimestamp(started, UTC)
-            stale = apply_decisions(led.lease, decided.writes, at)
-        led.session.finish(decided, stale, started)
+        now = time.time()
+        part: Pass | None = led.session.decide(now)
+        while part is not None:
+            stale: set[str] = set()
+            if part.writes:
+                self._renew(led)
+                stale = apply_decisions(led.lease, part.writes, datetime.fromtimestamp(now, UTC))
+            led.session.finish(part, stale, now)
+            part = part.later
 
     def _project(self, led: Led) -> None:
         clock = time.monotonic()

@@ -30,11 +30,12 @@ class Lease:
 def take_or_renew(cluster_id: int, holder: str, *, now: datetime, seconds: float) -> Lease | None:
     """The lease of the cluster for `holder`, renewed or taken when free; None if another has it.
 
-    The token grows with every change of holder and stays when the same holder renews in time.
+    The token grows with every change of holder. A holder that renews late keeps its token if
+    nobody took the lease in between: nobody else can have written. Holders are never reused.
     """
     SchedulerLease.objects.get_or_create(cluster_id=cluster_id)
     until = now + timedelta(seconds=seconds)
-    mine = Q(cluster_id=cluster_id, holder=holder, expires_at__gt=now)
+    mine = Q(cluster_id=cluster_id, holder=holder) & ~Q(expires_at=None)
     free = Q(cluster_id=cluster_id) & (Q(expires_at=None) | Q(expires_at__lte=now))
     if not SchedulerLease.objects.filter(mine).update(expires_at=until):
         taken = SchedulerLease.objects.filter(free).update(

@@ -169,8 +169,12 @@ class Lifecycle:
             elif outcome.result not in (Result.DONE, Result.GONE):
                 log.warning("cannot delete pod %s: %s", pod.name, outcome.message)
             return
-        pod.in_flight = False
         pod.uid = pod.uid or outcome.uid
+        if outcome.result == Result.NOT_SENT and job.leaving is None:
+            # The lease ran out on the way. If it is gone for good, the next write finds that.
+            self.out.effects.append(effect)
+            return
+        pod.in_flight = False
         if outcome.result == Result.BOUND:
             self._advance_pod(job, pod, P.BOUND)
             self.follow(job, now)
@@ -244,11 +248,13 @@ class Lifecycle:
 
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
+        if job.leaving is not None:
+            self._release(job, pod)  # it was killed by its deletion
+            self._settle(job)
+            return
         text = kant_pods.failure_text(facts)
         self._advance_pod(job, pod, P.FAILED, text)
-        if job.leaving is not None:
-            self._settle(job)
-        elif kant_pods.was_rejected(facts):
+        if kant_pods.was_rejected(facts):
             self.requeue(job, facts.reason or "Rejected", text, (pod.place.node,), now)
         elif job.state in HOLDING:
             self._end(job, Kind.FAILED, "PodFailed", text, now)

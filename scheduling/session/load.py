@@ -29,6 +29,7 @@ from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
 CHUNK = 500  # ids in one IN list: within the variable limits of every database
+AT_ONCE = 1000  # news of jobs taken in by one pass
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -45,27 +46,28 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
     """The jobs, without their pods; and (id, version, state, why) of those that make no sense."""
     good: list[LiveJob] = []
     bad: list[tuple[str, int, JobState, str]] = []
+    tenants = dict(TenantRow.objects.values_list("id", "name"))
     for chunk in _chunks(list(ids)):
-        rows = list(Job.objects.filter(id__in=chunk).select_related("tenant"))
+        rows = list(Job.objects.filter(id__in=chunk))
         sets: dict[Any, list[PodSetRow]] = defaultdict(list)
         for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
             sets[row.job_id].append(row)
         for job in rows:
             try:
-                good.append(live_job(job, sets[job.id]))
+                good.append(live_job(job, tenants[job.tenant_id], sets[job.id]))
             except (KeyError, TypeError, ValueError) as error:
                 bad.append((str(job.id), job.version, JobState(job.state), str(error)))
     return good, bad
 
 
-def live_job(job: Job, sets: list[PodSetRow]) -> LiveJob:
+def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
     """Raises ValueError for a job whose rows no valid request can be made of."""
     if not sets:
         raise ValueError("the job has no pod set")
     return LiveJob(
         request=JobRequest(
             id=str(job.id),
-            tenant=job.tenant.name,
+            tenant=tenant,
             submitted_at=job.submitted_at.timestamp(),
             pod_sets=tuple(pod_set(row) for row in sets),
             priority=job.priority,
@@ -141,24 +143,32 @@ def add_placements(cluster_id: int, live: Mapping[str, LiveJob]) -> None:
 
 
 # --- what changed ---------------------------------------------------------------------------------
-def last_event_id(cluster_id: int) -> int:
-    newest = JobEvent.objects.filter(job__cluster_id=cluster_id).aggregate(Max("id"))["id__max"]
+def last_event_id() -> int:
+    newest: int | None = JobEvent.objects.aggregate(Max("id"))["id__max"]
     return newest or 0
 
 
 def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[str]]:
-    """(newest event id, ids of jobs that people submitted or cancelled after `event_id`)."""
+    """(event read up to, ids of jobs that people submitted or cancelled after `event_id`).
+
+    At most AT_ONCE events at a time: of a thousand new jobs the first are already being bound
+    while the last are still being read.
+    """
+    newest = last_event_id()
+    if newest <= event_id:
+        return event_id, []
     rows = list(
         JobEvent.objects.filter(
             id__gt=event_id,
+            id__lte=newest,
             job__cluster_id=cluster_id,
             kind__in=(JobEventKind.SUBMITTED, JobEventKind.CANCELLED),
         )
         .order_by("id")
-        .values_list("id", "job_id")
+        .values_list("id", "job_id")[:AT_ONCE]
     )
-    newest = rows[-1][0] if rows else event_id
-    return newest, [str(job) for job in dict.fromkeys(job for _, job in rows)]
+    read_to = rows[-1][0] if len(rows) == AT_ONCE else newest
+    return read_to, [str(job) for job in dict.fromkeys(job for _, job in rows)]
 
 
 def versions(cluster_id: int) -> dict[str, int]:

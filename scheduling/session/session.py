@@ -49,16 +49,21 @@ log = logging.getLogger(__name__)
 
 SYNC_TIMEOUT_S = 60.0
 LOOK_S = 0.2  # how often tenants, quotas and policy are compared with what is known
+AT_ONCE = 500  # jobs in one transaction
 COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
 
 
 @dataclass(slots=True)
 class Pass:
-    """What one pass decided: first written, then, without the stale jobs, done."""
+    """What one pass decided: first written, then, without the stale jobs, done.
+
+    `later` are the decisions about further jobs, to be written and done after it: transactions
+    stay short, and the first pods are being bound while the next are written.
+    """
 
     writes: Writes
     effects: list[Effect]
-    considered: int
+    later: "Pass | None" = None
 
 
 class Session:
@@ -79,6 +84,7 @@ class Session:
         self.connected = False
         self.trouble = ""
         self._event_id = 0
+        self._more_rows = False
         self._signature: tuple[object, ...] = ()
         self._looked_at = self._counted_at = 0.0
 
@@ -112,8 +118,9 @@ class Session:
 
     @property
     def pending(self) -> bool:
-        """What the last pass did already tells the engine something new."""
-        return bool(self.life.out.deltas or self.life.out.writes or self.life.out.effects)
+        """There is more to take in: rows, or what the last pass itself tells the engine."""
+        out = self.life.out
+        return bool(self._more_rows or out.deltas or out.writes or out.effects)
 
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
         """Nodes whose rows are to be written, and names of those whose rows are to go."""
@@ -146,7 +153,7 @@ class Session:
             self.life.started(decision, models, now)
         for waiting in result.waiting:
             self.life.waiting(waiting)
-        return self._take_out(result.considered)
+        return self._take_out()
 
     def finish(self, decided: Pass, stale: set[str], now: float) -> None:
         """After the commit: send the effects; a stale job (somebody was faster) is read again."""
@@ -156,11 +163,11 @@ class Session:
         if stale:
             self._refresh(stale, now)
 
-    def _take_out(self, considered: int) -> Pass:
+    def _take_out(self) -> Pass:
         out = self.life.out
         # Deltas that the decisions themselves caused wait for the next cycle.
         self.life.out = Outbox(deltas=out.deltas)
-        return Pass(out.writes, out.effects, considered)
+        return split(out.writes, out.effects, AT_ONCE)
 
     def _mark_nodes(self, deltas: Iterable[Delta]) -> None:
         """Nodes whose allocation these deltas change."""
@@ -213,6 +220,7 @@ class Session:
     # --- from the database ------------------------------------------------------------------------
     def _read_changes(self, now: float) -> None:
         self._event_id, touched = load.touched_since(self.cluster_id, self._event_id)
+        self._more_rows = len(touched) >= load.AT_ONCE
         clock = time.monotonic()
         if clock - self._looked_at > LOOK_S:
             self._looked_at = clock
@@ -300,7 +308,7 @@ class Session:
         The pods are known from the rows before the first observation is taken in, so that each
         pod of the API finds its intent, and a pod without one is known to be a leftover.
         """
-        self._event_id = load.last_event_id(self.cluster_id)
+        self._event_id = load.last_event_id()
         rows, bad = load.jobs(load.waiting_or_holding(self.cluster_id))
         self._refuse(bad)
         jobs = {job.id: job for job in rows}
@@ -344,6 +352,26 @@ class Session:
             elif pod.state not in OVER and pod.name not in alive:
                 self.life.vanished(job, pod, now)
         self.life.follow(job, now)
+
+
+def split(writes: Writes, effects: list[Effect], size: int) -> Pass:
+    """Everything in one part, but at most `size` jobs that get places, the others in later ones.
+
+    All that is about one job stays together and in order.
+    """
+    placed = list(dict.fromkeys(job.id for job, _ in writes.intents))
+    if len(placed) <= size:
+        return Pass(writes, effects)
+    rest = set(placed[size:])
+    later = Writes(
+        transitions=[t for t in writes.transitions if t.job_id in rest],
+        intents=[i for i in writes.intents if i[0].id in rest],
+    )
+    writes.transitions = [t for t in writes.transitions if t.job_id not in rest]
+    writes.intents = [i for i in writes.intents if i[0].id not in rest]
+    mine = [e for e in effects if not _of(e, rest)]
+    theirs = [e for e in effects if _of(e, rest)]
+    return Pass(writes, mine, split(later, theirs, size))
 
 
 def _ended(job: LiveJob) -> bool:

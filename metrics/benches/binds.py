@@ -1,0 +1,148 @@
+"""How fast a full queue is created and bound, against a bare client on the same server."""
+
+import tempfile
+import time
+import uuid
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from kant.embedded import ClusterProcess
+from metrics.benches import stage
+from metrics.benches.apiserver import ApiServer
+from metrics.benches.bare_client import BarePod, create_and_bind
+from scheduling.engine.states import JobEventKind, JobState
+from scheduling.kube import manifests
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, PodSet
+from tenants.models import GpuType, Quota, Tenant
+
+PODS, NODES = 4000, 500
+BARE_NAMESPACE = "kant-bench-bare"
+POLL_S = 0.05
+GIVE_UP_S = 50.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--server", choices=("kube-apiserver", "embedded"), default="embedded")
+
+
+def run(server: str) -> dict[str, Any]:
+    """4,000 one-GPU jobs on 500 nodes: pods/s of Kant, of a bare client, and their ratio."""
+    with tempfile.TemporaryDirectory(prefix="kant-bench-") as name:
+        folder = Path(name)
+        with stage.own_database(folder):
+            # Each side gets a fresh server: neither works beside what the other has left.
+            with _server(server, folder / "bare") as access:
+                bare = _bare(access)
+            with _server(server, folder / "kant") as access:
+                kant, peak_mb = _kant(access)
+    return {
+        "kant_per_s": round(kant, 1),
+        "bare_per_s": round(bare, 1),
+        "ratio": round(kant / bare, 3),
+        "peak_mb": peak_mb,
+        "server": server,
+    }
+
+
+@contextmanager
+def _server(kind: str, folder: Path) -> Iterator[dict[str, str]]:
+    folder.mkdir()
+    if kind == "embedded":
+        cluster = ClusterProcess(str(stage.inventory(folder / "fleet.yaml", NODES)), folder)
+        cluster.start()
+        try:
+            yield {"kubeconfig": str(cluster.kubeconfig)}
+        finally:
+            cluster.stop()
+        return
+    with ApiServer(folder) as apiserver:
+        stage.create_nodes(apiserver.request, NODES)
+        yield apiserver.access("admin")
+
+
+def _bare(access: dict[str, str]) -> float:
+    nodes = stage.node_names(access, BARE_NAMESPACE)
+    template = manifests.PodTemplate(
+        namespace=BARE_NAMESPACE,
+        job_id=str(uuid.uuid4()),
+        job_name="bench",
+        tenant="bench",
+        attempt=1,
+        pod_set=0,
+        pod_set_name="worker",
+        image="busybox:stable",
+        gpus=1,
+        cpu_milli=1000,
+        memory_mib=1024,
+    )
+    pods = [
+        BarePod(
+            manifests.pod_manifest(template, i),
+            nodes[i % NODES],
+            manifests.binding_annotations((i // NODES,), 1000),
+        )
+        for i in range(PODS)
+    ]
+    return create_and_bind(access, pods).per_second
+
+
+def _kant(access: dict[str, str]) -> tuple[float, float]:
+    """(pods/s from a full queue to all bound, peak memory of the scheduler in MB)."""
+    cluster = Cluster.objects.create(name="bench", access=access)
+    ClusterPolicy.objects.create(cluster=cluster)
+    tenant = Tenant.objects.create(name="bench")
+    gpu_type = GpuType.objects.create(name=stage.MODEL)
+    Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=PODS * 1000)
+    with stage.scheduler() as figures:
+        _fill_queue(cluster, tenant)
+        started = time.perf_counter()
+        while Job.objects.filter(bound_at=None).exists():
+            if time.perf_counter() - started > GIVE_UP_S:
+                left = Job.objects.filter(bound_at=None).count()
+                raise RuntimeError(f"{left} of {PODS} jobs were not bound in {GIVE_UP_S:.0f} s")
+            time.sleep(POLL_S)
+        seconds = time.perf_counter() - started
+    return PODS / seconds, figures["peak_mb"]
+
+
+def _fill_queue(cluster: Cluster, tenant: Tenant) -> None:
+    """All jobs in one transaction, as if they had waited; rows as `submit_job` writes them."""
+    now = timezone.now()
+    jobs = [
+        Job(
+            name=f"bench-{i:04}",
+            tenant=tenant,
+            cluster=cluster,
+            submitted_at=now,
+            gpu_milli=1000,
+            state=JobState.PENDING.value,
+        )
+        for i in range(PODS)
+    ]
+    sets = [
+        PodSet(
+            job=job,
+            index=0,
+            name="worker",
+            count=1,
+            gpus=1,
+            cpu_milli=1000,
+            memory_mib=1024,
+            annotations={"sim.kant.io/run-seconds": "600"},
+        )
+        for job in jobs
+    ]
+    events = [
+        JobEvent(job=job, at=now, kind=JobEventKind.SUBMITTED.value, to_state=job.state)
+        for job in jobs
+    ]
+    with transaction.atomic():
+        Job.objects.bulk_create(jobs)
+        PodSet.objects.bulk_create(sets)
+        JobEvent.objects.bulk_create(events)

@@ -1,0 +1,128 @@
+"""What benches need around Kant: a database of their own, servers, nodes, a scheduler process."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from django.core.management import call_command
+from django.db import connection
+
+from scheduling.kube.gateway import Gateway
+from scheduling.kube.seam import NodeSeen
+
+READY_WITHIN_S = 60.0
+GPUS = 8
+MODEL = "NVIDIA-H100-80GB-HBM3"
+
+
+@contextmanager
+def own_database(folder: Path) -> Iterator[None]:
+    """An empty SQLite database in `folder`, for this process and for those it starts."""
+    kept = {name: os.environ.get(name) for name in ("KANT_VAR_DIR", "DATABASE_URL", "REDIS_URL")}
+    name = connection.settings_dict["NAME"]
+    path = folder / "kant.sqlite3"
+    os.environ["KANT_VAR_DIR"] = str(folder)
+    for other in ("DATABASE_URL", "REDIS_URL"):
+        os.environ.pop(other, None)
+    if connection.vendor != "sqlite":
+        raise RuntimeError("benches use a SQLite database of their own; unset DATABASE_URL")
+    # Put aside rather than closed: a database in memory would be gone with its last connection.
+    link, connection.connection = connection.connection, None
+    connection.settings_dict["NAME"] = path
+    try:
+        call_command("migrate", verbosity=0, interactive=False, run_syncdb=True)
+        yield
+    finally:
+        connection.close()
+        connection.settings_dict["NAME"] = name
+        connection.connection = link
+        for variable, value in kept.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value
+
+
+@contextmanager
+def scheduler() -> Iterator[dict[str, Any]]:
+    """A scheduler process that leads; the yielded dict gets its peak memory when it has ended."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "metrics.benches.scheduler_process"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    figures: dict[str, Any] = {}
+    try:
+        if process.stdout.readline().strip() != "LEADING":
+            raise RuntimeError("the scheduler did not come to lead the cluster")
+        yield figures
+        process.stdin.close()
+        figures.update(json.loads(process.stdout.readline()))
+    finally:
+        if process.poll() is None:
+            process.stdin.close()
+            process.wait(READY_WITHIN_S)
+        process.stdout.close()
+
+
+def node_names(access: dict[str, str], namespace: str) -> list[str]:
+    """The cluster's nodes, by name; sees to the namespace on the way."""
+    gateway = Gateway(access, namespace=namespace, label_map={})
+    gateway.start()
+    try:
+        gateway.wait_synced(READY_WITHIN_S)
+        return sorted(s.facts.node.name for s in gateway.drain() if isinstance(s, NodeSeen))
+    finally:
+        gateway.stop()
+
+
+def inventory(path: Path, nodes: int) -> Path:
+    """An inventory file of equal nodes for the embedded cluster."""
+    pool = {
+        "name": "h100",
+        "count": nodes,
+        "gpu_model": MODEL,
+        "gpus": GPUS,
+        "gpu_memory_mib": 81559,
+        "cpu_milli": 192_000,
+        "memory_mib": 2_097_152,
+        "link_model": "nvswitch-8",
+        "nodes_per_leaf": 8,
+        "leaves_per_spine": 8,
+    }
+    document = {"name": "bench", "superspine": "superspine-1", "pools": [pool]}
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def create_nodes(call: Callable[..., Any], nodes: int) -> None:
+    """Ready GPU nodes on an API server that has no kubelets."""
+    for i in range(nodes):
+        leaf = f"leaf-{i // 8}"
+        labels = {
+            "nvidia.com/gpu.product": MODEL,
+            "nvidia.com/gpu.count": str(GPUS),
+            "nvidia.com/gpu.memory": "81559",
+            "network.topology.nvidia.com/leaf": leaf,
+            "network.topology.nvidia.com/spine": f"spine-{i // 64}",
+        }
+        name = f"node-{i:04}"
+        meta = {"name": name, "labels": labels}
+        call("POST", "/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": meta})
+        amounts = {"cpu": "192", "memory": "2Ti", "pods": "110", "nvidia.com/gpu": str(GPUS)}
+        status = {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}],
+        }
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": status}
+        call("PUT", f"/api/v1/nodes/{name}/status", node)

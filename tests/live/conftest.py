@@ -1,0 +1,173 @@
+"""The live loop against a real embedded cluster: its own process, real HTTP, real watches."""
+
+import json
+import time
+import urllib.request
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+import yaml
+
+from kant.embedded import ClusterProcess
+from metrics.benches import stage
+from scheduling.engine.states import JobEventKind, JobState
+from scheduling.models import (
+    Cluster,
+    ClusterPolicy,
+    Job,
+    JobEvent,
+    Placement,
+    PodSet,
+    SchedulerLease,
+)
+from scheduling.services.cycle import Scheduler
+from scheduling.services.jobs import cancel_job
+from tenants.models import GpuType, Quota, Tenant, User
+
+NODES = 4
+WITHIN_S = 30.0
+
+
+class World:
+    """A small cluster, a tenant with quota for all of it, and a scheduler driven by hand."""
+
+    def __init__(self, process):
+        self.process = process
+        self.cluster = Cluster.objects.create(
+            name="live", access={"kubeconfig": str(process.kubeconfig)}
+        )
+        self.policy = ClusterPolicy.objects.create(
+            cluster=self.cluster, document={"backoff_base_s": 0.2, "backoff_cap_s": 1.0}
+        )
+        self.tenant = Tenant.objects.create(name="team")
+        self.user = User.objects.create_user("op", password="x", is_operator=True)
+        gpu_type = GpuType.objects.create(name=stage.MODEL)
+        Quota.objects.create(tenant=self.tenant, gpu_type=gpu_type, guaranteed_milli=1_000_000)
+        self.scheduler = Scheduler()
+        config = yaml.safe_load(process.kubeconfig.read_text())
+        self._server = config["clusters"][0]["cluster"]["server"]
+        self._token = config["users"][0]["user"].get("token", "")
+
+    # --- jobs -----------------------------------------------------------------------------------
+    def submit(self, name="job", *, pods=1, gpus=8, run_s=600.0, exit_code=0, **fields):
+        """A job as `submit_job` writes it."""
+        pod_fields = {n: fields.pop(n) for n in ("gpu_milli",) if n in fields}
+        now = datetime.now(UTC)
+        job = Job.objects.create(
+            id=uuid.uuid4(),
+            name=name,
+            tenant=self.tenant,
+            cluster=self.cluster,
+            gpu_milli=pods * gpus * 1000,
+            submitted_at=now,
+            **fields,
+        )
+        notes = {"sim.kant.io/run-seconds": str(run_s), "sim.kant.io/exit-code": str(exit_code)}
+        PodSet.objects.create(
+            job=job,
+            index=0,
+            name="worker",
+            count=pods,
+            gpus=gpus,
+            gpu_models=[stage.MODEL] if gpus else [],
+            cpu_milli=100,
+            annotations=notes,
+            **pod_fields,
+        )
+        self.event(job, JobEventKind.SUBMITTED)
+        return job
+
+    def set_policy(self, **fields):
+        self.policy.document |= fields
+        self.policy.version += 1
+        self.policy.save()
+
+    def event(self, job, kind):
+        JobEvent.objects.create(job=job, at=datetime.now(UTC), kind=kind.value, to_state=job.state)
+
+    def cancel(self, job):
+        cancel_job(self.user, Job.objects.get(pk=job.pk))
+
+    def state(self, job):
+        return JobState(Job.objects.values_list("state", flat=True).get(pk=job.pk))
+
+    def kinds(self, job):
+        rows = JobEvent.objects.filter(job=job).exclude(kind=JobEventKind.REASON)
+        return [JobEventKind(k) for k in rows.values_list("kind", flat=True)]
+
+    def placements(self, job, **where):
+        return list(Placement.objects.filter(job=job, **where))
+
+    # --- the loop -------------------------------------------------------------------------------
+    def drive(self, until, within=WITHIN_S):
+        """Run cycles until `until()` holds; a scheduler's own failure fails the test."""
+        deadline = time.monotonic() + within
+        while True:
+            self.scheduler.run(self.cluster.pk, budget_s=0.2)
+            if until():
+                return
+            assert time.monotonic() < deadline, f"not reached: {self.describe()}"
+            led = self.scheduler.led.get(self.cluster.pk)
+            if led is not None:
+                led.session.wait_for_news(0.05)
+
+    def drive_to(self, job, *states):
+        self.drive(lambda: self.state(job) in states)
+
+    def describe(self):
+        rows = Job.objects.values_list("name", "state", "reason", "message")
+        return [*rows, *Placement.objects.values_list("pod_name", "node", "state", "message")]
+
+    def restart_scheduler(self):
+        """Forget everything without a farewell, as a process that was killed."""
+        for led in self.scheduler.led.values():
+            led.session.stop()
+        SchedulerLease.objects.update(expires_at=None)
+        self.scheduler = Scheduler()
+
+    # --- the cluster ----------------------------------------------------------------------------
+    def call(self, method, path, body=None):
+        request = urllib.request.Request(
+            self._server + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/json",
+            },
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=10) as reply:
+            return json.loads(reply.read() or b"null")
+
+    def fault(self, name, **fields):
+        return self.call("POST", "/sim/faults", {"fault": name, **fields})
+
+    def pods(self):
+        """{name: pod} of all pods there are."""
+        items = self.call("GET", "/api/v1/pods")["items"]
+        return {pod["metadata"]["name"]: pod for pod in items}
+
+    def audit(self):
+        return self.call("GET", "/sim/audit")
+
+    def free_gpus(self):
+        return self.scheduler.led[self.cluster.pk].session.state.cluster.free_milli(stage.MODEL)
+
+
+@pytest.fixture
+def cluster_process(tmp_path):
+    process = ClusterProcess(
+        str(stage.inventory(tmp_path / "fleet.yaml", NODES)), tmp_path / "cluster"
+    )
+    process.start()
+    yield process
+    process.stop()
+
+
+@pytest.fixture
+def world(db, cluster_process):
+    world = World(cluster_process)
+    yield world
+    world.scheduler.stop()
+    assert world.audit()["double_holdings"] == []

@@ -1,0 +1,191 @@
+"""One job's way from the queue to its end, over the wire of the embedded cluster."""
+
+import pytest
+
+from scheduling.engine.states import JobEventKind as K
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job, JobEvent, NodeRecord, SchedulerLease
+from scheduling.models.jobs import PlacementState as P
+
+pytestmark = pytest.mark.live
+ALL = 4 * 8 * 1000
+
+
+def test_a_gang_is_bound_runs_and_succeeds(world):
+    job = world.submit(pods=3, run_s=0.3)
+    world.drive_to(job, S.SUCCEEDED)
+    assert world.kinds(job) == [K.SUBMITTED, K.ADMITTED, K.RUNNING, K.SUCCEEDED]
+    row = Job.objects.get(pk=job.pk)
+    assert row.attempt == 1
+    assert row.submitted_at <= row.admitted_at <= row.bound_at <= row.running_at <= row.ended_at
+    rows = world.placements(job)
+    assert [r.state for r in rows] == [P.SUCCEEDED] * 3
+    assert len({r.node for r in rows}) == 3
+    assert all(r.held_from == row.bound_at and r.held_milli == 8000 for r in rows)
+    pods = world.pods()
+    for r in rows:
+        pod = pods[r.pod_name]
+        assert pod["metadata"]["uid"] == r.pod_uid
+        assert pod["spec"]["nodeName"] == r.node
+        assert pod["metadata"]["annotations"]["kant.io/devices"] == str(r.devices)
+    world.drive(lambda: world.free_gpus() == ALL)
+
+
+def test_two_fractions_share_a_gpu_and_a_third_of_another_size_does_not_break_it(world):
+    jobs = [world.submit(f"part-{i}", gpus=1, gpu_milli=m) for i, m in enumerate((500, 500, 300))]
+    for job in jobs:
+        world.drive_to(job, S.RUNNING)
+    first, second, third = (world.placements(job)[0] for job in jobs)
+    assert (first.node, first.devices) == (second.node, second.devices)
+    assert (third.node, third.devices) != (first.node, first.devices)
+    assert world.free_gpus() == ALL - 1300
+
+
+def test_a_failing_pod_fails_the_job_and_its_other_pods_are_deleted(world):
+    job = world.submit(pods=2, run_s=0.3, exit_code=3)
+    world.drive_to(job, S.FAILED)
+    row = Job.objects.get(pk=job.pk)
+    assert row.reason == "PodFailed"
+    assert "exit code 3" in row.message
+    world.drive(lambda: world.free_gpus() == ALL)
+    assert {r.state for r in world.placements(job)} <= {P.FAILED, P.RELEASED}
+
+
+def test_a_waiting_job_is_told_why_and_can_be_cancelled(world):
+    first, second = world.submit("first", pods=4), world.submit("second", pods=1)
+    world.drive_to(first, S.RUNNING)
+    world.drive(lambda: Job.objects.get(pk=second.pk).reason == "InsufficientGpus")
+    assert world.state(second) == S.QUOTA_RESERVED
+    reasons = JobEvent.objects.filter(job=second, kind=K.REASON).count()
+    world.scheduler.run(world.cluster.pk)
+    assert JobEvent.objects.filter(job=second, kind=K.REASON).count() == reasons
+    world.cancel(second)
+    world.drive(
+        lambda: str(second.pk) not in world.scheduler.led[world.cluster.pk].session.life.jobs
+    )
+    assert world.placements(second) == []
+    assert world.state(second) == S.CANCELLED
+
+
+def test_cancelling_a_running_job_frees_its_gpus_only_when_its_pods_are_gone(world):
+    first, second = world.submit("first", pods=4), world.submit("second", pods=4)
+    world.drive_to(first, S.RUNNING)
+    world.cancel(first)
+    world.drive_to(second, S.RUNNING)
+    assert world.state(first) == S.CANCELLED
+    assert {r.state for r in world.placements(first)} == {P.RELEASED}
+    gone = max(r.ended_at for r in world.placements(first))
+    assert all(r.intended_at >= gone for r in world.placements(second))
+
+
+def test_a_lost_node_sends_the_gang_back_and_it_starts_elsewhere(world):
+    job = world.submit(pods=2)
+    world.drive_to(job, S.RUNNING)
+    submitted_at = Job.objects.get(pk=job.pk).submitted_at
+    lost = world.placements(job)[0].node
+    world.fault("node-down", node=lost)
+    world.drive(lambda: world.state(job) == S.RUNNING and K.REQUEUED in world.kinds(job), 60)
+    row = Job.objects.get(pk=job.pk)
+    assert (row.attempt, row.submitted_at) == (2, submitted_at)
+    assert lost not in {r.node for r in world.placements(job, attempt=2)}
+    assert {r.state for r in world.placements(job, attempt=1)} == {P.RELEASED}
+
+
+def test_a_deleted_pod_sends_the_gang_back(world):
+    job = world.submit(pods=2)
+    world.drive_to(job, S.RUNNING)
+    name = world.placements(job)[0].pod_name
+    world.call("DELETE", f"/api/v1/namespaces/kant-jobs/pods/{name}", {"gracePeriodSeconds": 0})
+    world.drive(lambda: world.state(job) == S.RUNNING and K.REQUEUED in world.kinds(job))
+    assert JobEvent.objects.get(job=job, kind=K.REQUEUED).reason == "PodLost"
+
+
+def test_a_gang_that_does_not_start_in_time_is_released_and_starts_later(world):
+    world.set_policy(gang_timeout_s=0.5)
+    # The server is too busy for any binding.
+    world.fault("too-many-requests", verb="bind", count=0, retry_after_s=1)
+    job = world.submit(pods=2)
+    world.drive(lambda: K.REQUEUED in world.kinds(job))
+    assert JobEvent.objects.get(job=job, kind=K.REQUEUED).reason == "GangTimeout"
+    world.set_policy(gang_timeout_s=600)
+    world.call("DELETE", "/sim/faults")
+    world.drive_to(job, S.RUNNING)
+    row = Job.objects.get(pk=job.pk)
+    assert (row.attempt, row.failures) == (2, 0)
+    assert {r.state for r in world.placements(job, attempt=1)} == {P.RELEASED}
+
+
+def test_a_job_fails_after_too_many_failed_placements(world):
+    world.set_policy(gang_timeout_s=0.1, max_attempts=1)
+    world.fault("too-many-requests", verb="bind", count=0, retry_after_s=1)
+    job = world.submit(pods=2)
+    world.drive_to(job, S.FAILED)
+    row = Job.objects.get(pk=job.pk)
+    assert (row.reason, row.attempt, row.failures) == ("GangTimeout", 1, 1)
+    assert "1 of 1" in row.message
+    world.call("DELETE", "/sim/faults")
+    world.drive(lambda: world.free_gpus() == ALL and world.pods() == {})
+
+
+def test_foreign_pods_are_counted_and_leftovers_of_kant_deleted(world):
+    world.drive(lambda: NodeRecord.objects.count() == 4)
+    node = NodeRecord.objects.first().name
+    for name, scheduler, labels in (
+        ("foreign", "default-scheduler", {}),
+        (
+            "leftover",
+            "kant",
+            {
+                "kant.io/job": "00000000-0000-0000-0000-000000000000",
+                "kant.io/attempt": "1",
+                "kant.io/pod-set": "0",
+                "kant.io/ordinal": "0",
+            },
+        ),
+    ):
+        manifest = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {
+                "schedulerName": scheduler,
+                "containers": [
+                    {
+                        "name": "c",
+                        "image": "busybox",
+                        "resources": {"limits": {"nvidia.com/gpu": "3"}},
+                    }
+                ],
+            },
+        }
+        world.call("POST", "/api/v1/namespaces/kant-jobs/pods", manifest)
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": name},
+            "target": {"kind": "Node", "name": node},
+        }
+        world.call("POST", f"/api/v1/namespaces/kant-jobs/pods/{name}/binding", binding)
+    world.drive(lambda: "leftover" not in world.pods() and world.free_gpus() == ALL - 3000)
+
+
+def test_a_standby_does_nothing_until_the_lease_is_free(world):
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    leader = world.scheduler
+    world.scheduler = type(leader)()
+    world.scheduler.run(world.cluster.pk)
+    assert world.scheduler.led == {}
+    leader.stop()
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    assert SchedulerLease.objects.get().token == 2
+
+
+def test_a_fenced_scheduler_writes_nothing_and_drops_its_session(world):
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    SchedulerLease.objects.update(holder="somebody-else", token=99)
+    job = world.submit()
+    world.scheduler.run(world.cluster.pk)
+    assert world.state(job) == S.PENDING
+    assert world.placements(job) == []
+    assert world.scheduler.led == {}
+    assert world.pods() == {}

@@ -1,0 +1,153 @@
+"""A scheduler that dies anywhere: its successor finishes the gang or gives it back."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from django.db import connection
+
+from metrics.benches import stage
+from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job, Placement, SchedulerLease
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from tests.live.conftest import NODES, World
+
+pytestmark = pytest.mark.live
+
+
+def test_a_running_job_is_taken_up_and_goes_on(world):
+    job, waiting = world.submit("first", pods=4, run_s=3), world.submit("second", pods=4, run_s=0.2)
+    world.drive_to(job, S.RUNNING)
+    before = {p["metadata"]["uid"] for p in world.pods().values()}
+    world.restart_scheduler()
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    assert {p["metadata"]["uid"] for p in world.pods().values()} == before
+    assert world.free_gpus() == 0
+    world.drive_to(waiting, S.SUCCEEDED)
+    assert (world.state(job), Job.objects.get(pk=job.pk).attempt) == (S.SUCCEEDED, 1)
+
+
+def test_what_happened_while_nobody_watched_is_found_at_the_start(world):
+    names = ("ends", "fails", "vanishes", "cancelled")
+    ends = world.submit("ends", run_s=1)
+    fails = world.submit("fails", run_s=1, exit_code=1)
+    vanishes, cancelled = world.submit("vanishes"), world.submit("cancelled")
+    jobs = dict(zip(names, (ends, fails, vanishes, cancelled), strict=True))
+    for job in jobs.values():
+        world.drive_to(job, S.RUNNING, S.SUCCEEDED, S.FAILED)
+    world.restart_scheduler()
+    pod = world.placements(vanishes)[0].pod_name
+    world.call("DELETE", f"/api/v1/namespaces/kant-jobs/pods/{pod}", {"gracePeriodSeconds": 0})
+    world.cancel(cancelled)
+    deadline = time.monotonic() + 20
+    while any(
+        p["status"]["phase"] == "Running"
+        for p in world.pods().values()
+        if p["metadata"]["name"].startswith(("ends", "fails"))
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    world.drive_to(ends, S.SUCCEEDED)
+    world.drive_to(fails, S.FAILED)
+    world.drive(lambda: Job.objects.get(pk=vanishes.pk).attempt == 2)
+    world.drive_to(vanishes, S.RUNNING)
+    world.drive(lambda: not world.placements(cancelled, state__in=LIVE_PLACEMENTS))
+
+
+# --- kill -9 ------------------------------------------------------------------------------------
+@pytest.fixture
+def shared_world(transactional_db, cluster_process, tmp_path, monkeypatch):
+    """A world whose database other processes see: a file where tests use SQLite in memory."""
+    if connection.vendor == "sqlite":
+        with stage.own_database(tmp_path):
+            yield World(cluster_process)
+        return
+    settings = connection.settings_dict
+    url = "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**settings)
+    monkeypatch.setenv("DATABASE_URL", url)
+    yield World(cluster_process)
+
+
+class Victim:
+    """A scheduler process that can be killed."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "metrics.benches.scheduler_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "KANT_LEASE_SECONDS": "1"},
+            text=True,
+        )
+        assert self.process.stdout.readline().strip() == "LEADING"
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def wait(condition, within=30.0):
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "not reached"
+        time.sleep(0.005)
+
+
+def bound_pods(world):
+    return sum(1 for pod in world.pods().values() if pod["spec"].get("nodeName"))
+
+
+CRASHES = {
+    # The creates hang before their reply: nothing is bound, the intents are written.
+    "after the intents": (
+        {"verb": "create", "resource": "pods", "delay_ms": 60_000},
+        lambda world: Placement.objects.exists(),
+    ),
+    # The first pod is bound in the API, intended in the rows.
+    "after the first bind": (
+        {"verb": "create", "resource": "pods", "delay_ms": 60_000, "count": NODES - 1},
+        lambda world: bound_pods(world) == 1,
+    ),
+    # Two creates hang, so only the other two pods of the gang are bound.
+    "in the middle of a gang": (
+        {"verb": "create", "resource": "pods", "delay_ms": 60_000, "count": 2},
+        lambda world: bound_pods(world) == NODES - 2,
+    ),
+    # All is bound, and nothing of it is known to Kant yet.
+    "before the confirmation": (
+        {"verb": "bind", "delay_ms": 60_000},
+        lambda world: bound_pods(world) == NODES,
+    ),
+}
+
+
+@pytest.mark.parametrize("moment", CRASHES)
+def test_killed(shared_world, moment):
+    """Gangs of one pod a node, so that a half-bound gang would block the next one for ever."""
+    world = shared_world
+    fault, reached = CRASHES[moment]
+    victim = Victim()
+    try:
+        world.fault("slow-replies", **{"count": 0, **fault})
+        jobs = [world.submit(f"gang-{i}", pods=NODES, run_s=0.5) for i in range(3)]
+        wait(lambda: reached(world))
+    finally:
+        victim.kill()
+    world.call("DELETE", "/sim/faults")
+    SchedulerLease.objects.update(expires_at=None)
+    world.drive(lambda: all(world.state(job) in TERMINAL for job in jobs), within=60)
+    assert [world.state(job) for job in jobs] == [S.SUCCEEDED] * 3
+    audit = world.audit()
+    assert audit["double_holdings"] == []
+    assert not Placement.objects.filter(state__in=LIVE_PLACEMENTS).exists()
+    # Each attempt that ran had all of its pods; nothing is left of any other.
+    succeeded = Placement.objects.filter(state="SUCCEEDED")
+    assert succeeded.count() == NODES * len(jobs)
+    assert all(p["status"]["phase"] == "Succeeded" for p in world.pods().values())
+    world.scheduler.stop()
