@@ -7,6 +7,7 @@ copies the cluster (paper 3.4.3): it applies deltas.
 
 from collections.abc import Mapping
 from copy import copy
+from typing import Any
 
 from scheduling.engine.columns import (
     COLUMNS,
@@ -24,6 +25,10 @@ from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, Node, PodPlaceme
 __all__ = ["ClusterState", "PodKey"]
 
 
+# Placements after which the typical mix is learned anew at the latest.
+LEARN_EVERY = 1000
+
+
 class ClusterState(Columns):
     """Nodes, what is free on them, and every placement, changed by small deltas only."""
 
@@ -33,6 +38,9 @@ class ClusterState(Columns):
         self._clock = 0
         self._own_jobs: set[str] = set()
         self._bad: set[PodKey] = set()
+        # By GPU model, the mix of pods that the strategy `fragmentation` takes for typical.
+        self.typical: dict[str, Any] = {}
+        self._committed, self._learn_at = 0, 1
         # Shapes found infeasible: the version at which they were, the pod set that did not fit.
         self.infeasible: dict[object, tuple[int, int]] = {}
 
@@ -194,6 +202,13 @@ class ClusterState(Columns):
         """By node name, what contradicts another node's topology labels."""
         return self.index.problems
 
+    def committed(self, pods: int) -> None:
+        """So many placements are final; from time to time what is typical is learned anew."""
+        self._committed += pods
+        if self._committed >= self._learn_at:
+            self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
+            self.typical.clear()
+
     def tick(self) -> None:
         """More may be possible than before; versions are never used twice."""
         self._clock += 1
@@ -237,4 +252,4 @@ def place_in_layout(node: Node) -> tuple[object, ...]:
     return node.gpu_model, node.topology, node.hyper_node, node.zone, devices
 
 
-REGISTRY = ("_jobs", "_on_node", "_others", "_others_on", "_bad", "infeasible")
+REGISTRY = ("_jobs", "_on_node", "_others", "_others_on", "_bad", "infeasible", "typical")

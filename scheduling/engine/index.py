@@ -37,6 +37,7 @@ class PoolIndex:
         "count",
         "fills",
         "free_at",
+        "gradient",
         "layout",
         "leaf_fill",
         "leaf_milli",
@@ -45,6 +46,7 @@ class PoolIndex:
         "shares",
         "small_at",
         "top",
+        "touched",
     )
 
     def __init__(self, layout: Layout, top: int) -> None:
@@ -63,10 +65,15 @@ class PoolIndex:
         self.share_at = array("h", bytes(2 * layout.size))
         self.small_at = array("i", bytes(4 * layout.size))
         self.constraints: dict[Constraint, int] = {}
+        # What the strategy `fragmentation` keeps of the pool, and nodes changed since it looked.
+        self.gradient: object = None
+        self.touched: set[int] = set()
 
     def refresh(self, number: int, free: int, share: int, small: int) -> None:
         """Node `number` now has `free` whole GPUs (-1: not usable), `share` milli left on its
         largest partly used GPU, and holds `small` milli of small pods."""
+        if self.gradient is not None:
+            self.touched.add(number)
         if free != self.free_at[number]:
             self._move(number, free)
         if share != self.share_at[number]:
@@ -131,6 +138,7 @@ class PoolIndex:
     def copy(self) -> PoolIndex:
         twin = PoolIndex.__new__(PoolIndex)
         twin.layout, twin.top, twin.share_keys = self.layout, self.top, self.share_keys
+        twin.gradient, twin.touched = None, set()
         twin.bits, twin.fills = self.bits.copy(), self.fills.copy()
         twin.shares, twin.constraints = self.shares.copy(), self.constraints.copy()
         twin.by_fill = [groups.copy() for groups in self.by_fill]

@@ -85,4 +85,5 @@ class Statement:
         made = tuple(step.placement for step in self._steps if not step.evicted)
         self._steps.clear()
         self._remembered.clear()
+        self.state.committed(len(made))
         return made

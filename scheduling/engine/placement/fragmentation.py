@@ -13,7 +13,8 @@ of the pods that have arrived so far:
 
 The idea of going down a gradient of expected fragmentation: Q. Weng et al., "Beware of
 Fragmentation", USENIX ATC 2023. All sums are over integers in float64, hence exact: equal states
-give equal choices on every machine. Ties go to the first node, then to the first GPU.
+give equal choices on every machine. Ties go to the first node. Inside a node a share goes to the
+fullest GPU that holds it, which measures no worse than the GPU with the least waste.
 """
 
 from collections.abc import Sequence
@@ -64,6 +65,138 @@ class Choice(NamedTuple):
     devices: tuple[int, ...]
 
 
+class TypicalMix:
+    """How often each shape has been asked for lately."""
+
+    def __init__(self) -> None:
+        self._counts: dict[Shape, float] = {}
+        self._arrivals = 0
+        self._forget_at = REMEMBER
+        self._refresh_at = 0
+
+    def arrived(self, shape: Shape, pods: int = 1) -> None:
+        """Count pods, placed or not."""
+        self._counts[shape] = self._counts.get(shape, 0.0) + pods
+        self._arrivals += pods
+        if self._arrivals >= self._forget_at:
+            self._forget_at = self._arrivals + REMEMBER
+            self._counts = {s: n / 2 for s, n in self._counts.items()}
+
+    def is_due(self) -> bool:
+        """Whether enough has arrived to judge nodes anew; true once for each time."""
+        if self._arrivals < self._refresh_at:
+            return False
+        self._refresh_at = self._arrivals + min(max(self._arrivals, 1), REFRESH_EVERY)
+        return True
+
+    def typical(self) -> tuple[list[Shape], Floats]:
+        """The most popular shapes with GPUs, covering COVER of the pods; their popularity."""
+        with_gpus = {s: n for s, n in self._counts.items() if s.gpus}
+        total = sum(with_gpus.values())
+        shapes: list[Shape] = []
+        covered = 0.0
+        for shape in sorted(with_gpus, key=lambda s: (-with_gpus[s], s)):
+            if covered >= COVER * total:
+                break
+            shapes.append(shape)
+            covered += with_gpus[shape]
+        return shapes, np.array([with_gpus[s] for s in shapes]) / max(total, 1.0)
+
+
+class Potential:
+    """What nodes are worth to the typical pods, priced by the state of the cluster at one time.
+
+    Nodes are given by columns: `cpu` and `model` [n], `free` milli of each GPU [n, GPUs], 0 for a
+    GPU that is not there or must not be used.
+    """
+
+    def __init__(self, mix: TypicalMix, cpu: Ints, free: Ints, model: Ints) -> None:
+        shapes, popularity = mix.typical()
+        shares: dict[int, float] = {}
+        for shape, weight in zip(shapes, popularity.tolist(), strict=True):
+            if shape.is_share:
+                shares[shape.gpu_milli] = shares.get(shape.gpu_milli, 0.0) + weight
+        self._leftover = np.round(leftover_table(shares) * (LEFTOVER_WEIGHT * _SCALE))
+        self._cpu_milli = np.array([s.cpu_milli for s in shapes], float)
+        self._per_gpu, self._per_node = _copies_tables(shapes, free.shape[1])
+        models = np.array([s.models for s in shapes], np.int64)
+        numbers = np.arange(int(model.max(initial=-1)) + 1)
+        allowed = (models[None, :] >> numbers[:, None] & 1).astype(float)
+        milli = np.array([s.milli for s in shapes], float)
+        room = (self._pods(self.copies(free), cpu) * allowed[model]).sum(axis=0) * milli
+        price = popularity / (room / max(float(free.sum()), 1.0) + SCARCE)
+        # By GPU model, so that a shape that must not use a node counts nothing there.
+        self._value = np.round(allowed * (price * milli * (ROOM_WEIGHT * _SCALE)))
+        order = np.argsort(self._cpu_milli, kind="stable")
+        self._steps = self._cpu_milli[order]
+        needing_more = np.cumsum((allowed * popularity)[:, order][:, ::-1], axis=1)[:, ::-1]
+        needing_more = np.hstack([needing_more, np.zeros((len(allowed), 1))])
+        self._blocked_share = np.round(needing_more * (BLOCKED_WEIGHT * _SCALE))
+
+    def copies(self, free: Ints) -> Floats:
+        """Pods of each typical shape that the GPUs of each node hold, CPU aside."""
+        copies: Floats = self._per_node[(free == MILLI).sum(axis=1)]
+        for device in range(free.shape[1]):
+            copies = copies + self._per_gpu[free[:, device]]
+        return copies
+
+    def gain(
+        self, shape: Shape, model: Ints, cpu: Ints, free: Ints, device: Ints, copies: Floats
+    ) -> Floats:
+        """Change of the potential of each node if it took the pod, on `device` if it is a share.
+
+        Every node given must be able to take it; `copies` as from that method.
+        """
+        whole = (free == MILLI).sum(axis=1)
+        if shape.is_share:
+            before = free[np.arange(len(free)), device]
+            after = before - shape.gpu_milli
+            fewer_whole = whole - (before == MILLI)
+            change = self._per_gpu[after] - self._per_gpu[before]
+            gain = self._leftover[before] - self._leftover[after]
+        else:
+            fewer_whole = whole - shape.gpus
+            change = -shape.gpus * self._per_gpu[MILLI]
+            gain = np.zeros(len(free))
+        left = copies + change + self._per_node[fewer_whole] - self._per_node[whole]
+        cpu_left, total = cpu - shape.cpu_milli, free.sum(axis=1)
+        fewer = self._pods(left, cpu_left) - self._pods(copies, cpu)
+        gain += (fewer * self._value[model]).sum(axis=1)
+        gain -= self._blocked(model, cpu_left, total - shape.milli)
+        gain += self._blocked(model, cpu, total)
+        return gain
+
+    def _pods(self, copies: Floats, cpu: Ints) -> Floats:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            by_cpu = np.floor(cpu[:, None] / self._cpu_milli)
+        pods: Floats = np.fmin(copies, by_cpu)  # 0 / 0: no limit by CPU
+        return pods
+
+    def _blocked(self, model: Ints, cpu: Ints, free: Ints) -> Floats:
+        step = np.searchsorted(self._steps, cpu, side="right")
+        blocked: Floats = self._blocked_share[model, step] * free
+        return blocked
+
+
+def _copies_tables(shapes: list[Shape], gpus: int) -> tuple[Floats, Floats]:
+    """Pods of each shape in one GPU by its free milli, and in a number of whole free GPUs."""
+    per_gpu, per_node = np.zeros((MILLI + 1, len(shapes))), np.zeros((gpus + 1, len(shapes)))
+    for number, shape in enumerate(shapes):
+        if shape.is_share:
+            per_gpu[:, number] = np.arange(MILLI + 1) // shape.gpu_milli
+        else:
+            per_node[:, number] = np.arange(gpus + 1) // shape.gpus
+    return per_gpu, per_node
+
+
+def fullest_device(free: Ints, milli: int) -> Ints:
+    """The GPU of each node with the least free milli that holds the share; -1 where none does."""
+    held = np.where(free >= milli, free, MILLI + 1)
+    device = held.argmin(axis=1)
+    device[held[np.arange(len(free)), device] > MILLI] = -1
+    return device
+
+
 @dataclass(slots=True)
 class _Scores:
     """Scores of all nodes for one shape, as of entry `seen` of the log of changed nodes."""
@@ -87,25 +220,22 @@ class FragmentationGradient:
         self.cpu = np.array(cpu_milli, np.int64)
         self.free = np.array(free_milli, np.int64)
         self.model = np.array(model, np.int64)
-        self._capacity = max(float(self.free.sum()), 1.0)
-        self._arrived: dict[Shape, float] = {}
-        self._arrivals = 0
-        self._refresh_at = 1
+        self._mix = TypicalMix()
         self._changed: list[int] = []
         self._scores: dict[Shape, _Scores] = {}
-        self._mix = _Mix({}, self.cpu, self.free, self.model, self._capacity)
+        self._judge()
 
     def arrived(self, shape: Shape) -> None:
         """Count a pod into the typical mix, placed or not."""
-        self._arrived[shape] = self._arrived.get(shape, 0.0) + 1.0
-        self._arrivals += 1
-        if self._arrivals % REMEMBER == 0:
-            self._arrived = {s: n / 2 for s, n in self._arrived.items()}
-        if self._arrivals >= self._refresh_at:
-            self._refresh_at += min(self._refresh_at, REFRESH_EVERY)
-            self._mix = _Mix(self._arrived, self.cpu, self.free, self.model, self._capacity)
-            self._scores.clear()
-            self._changed.clear()
+        self._mix.arrived(shape)
+        if self._mix.is_due():
+            self._judge()
+
+    def _judge(self) -> None:
+        self._potential = Potential(self._mix, self.cpu, self.free, self.model)
+        self._copies = self._potential.copies(self.free)
+        self._scores.clear()
+        self._changed.clear()
 
     def choose(self, shape: Shape, usable: NDArray[np.bool_] | None = None) -> Choice | None:
         """Where the pod goes; None when it fits nowhere.
@@ -131,11 +261,12 @@ class FragmentationGradient:
         self._book(shape, choice, 1)
 
     def _book(self, shape: Shape, choice: Choice, sign: int) -> None:
-        self.cpu[choice.node] += sign * shape.cpu_milli
+        node = choice.node
+        self.cpu[node] += sign * shape.cpu_milli
         for device in choice.devices:
-            self.free[choice.node, device] += sign * shape.gpu_milli
-        self._mix.update(choice.node, self.free)
-        self._changed.append(choice.node)
+            self.free[node, device] += sign * shape.gpu_milli
+        self._copies[node] = self._potential.copies(self.free[node : node + 1])[0]
+        self._changed.append(node)
 
     def _scores_of(self, shape: Shape) -> _Scores:
         scores = self._scores.get(shape)
@@ -152,138 +283,18 @@ class FragmentationGradient:
             stale = np.fromiter(changed, np.int64, len(changed))
         scores.gain[stale] = -np.inf
         fits = (self.cpu[stale] >= shape.cpu_milli) & (shape.models >> self.model[stale] & 1 == 1)
-        stale = stale[fits]
         if shape.is_share:
-            stale, device = self._best_device(stale, shape.gpu_milli)
-            scores.device[stale] = device
+            scores.device[stale] = fullest_device(self.free[stale], shape.gpu_milli)
+            fits &= scores.device[stale] >= 0
         else:
-            whole = (self.free[stale] == MILLI).sum(axis=1)
-            stale = stale[whole >= shape.gpus]
-        scores.gain[stale] = self._mix.gain(
-            shape, stale, self.cpu[stale], self.free[stale], scores.device[stale]
+            fits &= (self.free[stale] == MILLI).sum(axis=1) >= shape.gpus
+        stale = stale[fits]
+        scores.gain[stale] = self._potential.gain(
+            shape,
+            self.model[stale],
+            self.cpu[stale],
+            self.free[stale],
+            scores.device[stale],
+            self._copies[stale],
         )
         return scores
-
-    def _best_device(self, nodes: Ints, milli: int) -> tuple[Ints, Ints]:
-        """Nodes with a GPU that holds the share, and the GPU with the least waste there: of equal
-        ones the fullest, then the first."""
-        free = self.free[nodes]
-        cost = self._mix.waste_of_share(milli)[free]
-        device = cost.argmin(axis=1)
-        held = cost[np.arange(len(nodes)), device] < np.inf
-        return nodes[held], device[held]
-
-
-class _Mix:
-    """The typical shapes, their weights, and per node how many copies of each the GPUs hold."""
-
-    def __init__(
-        self, arrived: dict[Shape, float], cpu: Ints, free: Ints, model: Ints, capacity: float
-    ) -> None:
-        shapes, weight = _typical(arrived)
-        shares: dict[int, float] = {}
-        for shape, w in zip(shapes, weight.tolist(), strict=True):
-            if shape.is_share:
-                shares[shape.gpu_milli] = shares.get(shape.gpu_milli, 0.0) + w
-        self.waste = leftover_table(shares)
-        self._waste_of_share: dict[int, Floats] = {}
-        self.cpu_milli = np.array([s.cpu_milli for s in shapes], float)
-        self._tables(shapes, free.shape[1])
-        models = np.array([s.models for s in shapes], np.int64)
-        numbers = np.arange(int(model.max(initial=-1)) + 1)
-        self.allowed = (models[None, :] >> numbers[:, None] & 1).astype(float)
-        self.model = model
-        self.gpu_copies = self._copies_of_gpus(free)
-        milli = np.array([s.milli for s in shapes], float)
-        room = (self._copies(self.gpu_copies, cpu) * self.allowed[model]).sum(axis=0) * milli
-        price = weight / (room / capacity + SCARCE)
-        # Per GPU model, so that a shape that must not use a node adds nothing to its room.
-        self.value = np.round(self.allowed * (price * milli * (ROOM_WEIGHT * _SCALE)))
-        self._cpu_steps(weight)
-
-    def _tables(self, shapes: list[Shape], gpus: int) -> None:
-        """Copies of each shape in one GPU by its free milli, and in a number of free GPUs."""
-        per_gpu, per_node = np.zeros((2, MILLI + 1, len(shapes)))
-        for t, shape in enumerate(shapes):
-            if shape.is_share:
-                per_gpu[:, t] = np.arange(MILLI + 1) // shape.gpu_milli
-            else:
-                per_node[:, t] = np.arange(MILLI + 1) // shape.gpus
-        self.per_gpu, self.per_node = per_gpu, per_node[: gpus + 1].copy()
-
-    def _cpu_steps(self, weight: Floats) -> None:
-        """Share of the typical pods of each model that need more CPU than is left, by steps."""
-        order = np.argsort(self.cpu_milli, kind="stable")
-        self.steps = self.cpu_milli[order]
-        above = np.cumsum((self.allowed * weight)[:, order][:, ::-1], axis=1)[:, ::-1]
-        ends = np.zeros((len(above), 1))
-        self.blocked = np.round(np.hstack([above, ends]) * (BLOCKED_WEIGHT * _SCALE))
-
-    def _copies_of_gpus(self, free: Ints) -> Floats:
-        whole = (free == MILLI).sum(axis=1)
-        copies: Floats = self.per_node[whole]
-        for device in range(free.shape[1]):
-            copies = copies + self.per_gpu[free[:, device]]
-        return copies
-
-    def _copies(self, gpu_copies: Floats, cpu: Ints) -> Floats:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            by_cpu = np.floor(cpu[:, None] / self.cpu_milli)
-        return np.fmin(gpu_copies, by_cpu)
-
-    def _blocked(self, model: Ints, cpu: Ints, free: Ints) -> Floats:
-        per_milli: Floats = self.blocked[model, np.searchsorted(self.steps, cpu, side="right")]
-        return per_milli * free
-
-    def update(self, node: int, free: Ints) -> None:
-        """The GPUs of the node changed."""
-        self.gpu_copies[node] = self._copies_of_gpus(free[node : node + 1])[0]
-
-    def waste_of_share(self, milli: int) -> Floats:
-        """Growth of the waste when a GPU with r milli free gives a share, r = 0…1000; infinite
-        where it does not fit; of equal ones the fullest is a trifle cheaper."""
-        found = self._waste_of_share.get(milli)
-        if found is None:
-            found = np.full(MILLI + 1, np.inf)
-            growth = np.round(
-                (self.waste[:-milli] - self.waste[milli:]) * (LEFTOVER_WEIGHT * _SCALE)
-            )
-            found[milli:] = growth + np.arange(milli, MILLI + 1) / (2 * MILLI)
-            self._waste_of_share[milli] = found
-        return found
-
-    def gain(self, shape: Shape, nodes: Ints, cpu: Ints, free: Ints, device: Ints) -> Floats:
-        """Change of the potential of `nodes` if each took the pod; `device` is for shares."""
-        model, total = self.model[nodes], free.sum(axis=1)
-        whole = (free == MILLI).sum(axis=1)
-        before = self.gpu_copies[nodes]
-        if shape.is_share:
-            left = free[np.arange(len(nodes)), device]
-            opened = (left == MILLI).astype(np.int64)
-            after = before + self.per_gpu[left - shape.gpu_milli] - self.per_gpu[left]
-            after += self.per_node[whole - opened] - self.per_node[whole]
-            gain = -np.floor(self.waste_of_share(shape.gpu_milli)[left])
-        else:
-            after = before - shape.gpus * self.per_gpu[MILLI]
-            after += self.per_node[whole - shape.gpus] - self.per_node[whole]
-            gain = np.zeros(len(nodes))
-        cpu_after = cpu - shape.cpu_milli
-        fewer = self._copies(after, cpu_after) - self._copies(before, cpu)
-        gain += (fewer * self.value[model]).sum(axis=1)
-        gain -= self._blocked(model, cpu_after, total - shape.milli)
-        gain += self._blocked(model, cpu, total)
-        return gain
-
-
-def _typical(arrived: dict[Shape, float]) -> tuple[list[Shape], Floats]:
-    """The most popular shapes with GPUs that cover COVER of the pods, and their popularity."""
-    with_gpus = {s: n for s, n in arrived.items() if s.gpus}
-    total = sum(with_gpus.values())
-    shapes: list[Shape] = []
-    covered = 0.0
-    for shape in sorted(with_gpus, key=lambda s: (-with_gpus[s], s)):
-        if covered >= COVER * total:
-            break
-        shapes.append(shape)
-        covered += with_gpus[shape]
-    return shapes, np.array([with_gpus[s] for s in shapes]) / max(total, 1.0)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scheduling.engine.placement import binpack, ebinpack, native, spread
+from scheduling.engine.placement import binpack, ebinpack, gradient, native, spread
 from scheduling.engine.placement.view import View
 
 
@@ -26,5 +26,6 @@ STRATEGIES = {
         # Outside the zone E-Spread is E-Binpack (stages in pods.py).
         Strategy("e-spread", ebinpack.pick, packs=True, zones=True),
         Strategy("native", native.pick),
+        Strategy("fragmentation", gradient.pick),
     )
 }
