@@ -40,9 +40,12 @@ def demand_of(
 def _misconfigured(
     job: JobRequest, book: QuotaBook, strategy: str, levels: tuple[str, ...]
 ) -> Verdict | None:
+    wanted = (job.required_level, job.preferred_level)
     if job.tenant not in book.tenants:
         problem = f"tenant {job.tenant!r} is not known; submit it for a known tenant"
-    elif wrong := misconfigured(job, job.strategy or strategy, tuple(STRATEGIES), levels):
+    elif wrong := misconfigured(
+        job.pod_sets, wanted, job.strategy or strategy, tuple(STRATEGIES), levels
+    ):
         problem = wrong
     elif not any(s.gpus for s in job.pod_sets):
         problem = "the job asks for no GPU; ask for at least one GPU in a pod set"
