@@ -17,25 +17,30 @@ from scheduling.engine.types import MILLI
 class PoolGradient(FragmentationGradient):
     """The gradient over one pool; nodes by number, rows follow the columns when asked."""
 
-    def __init__(self, state: ClusterState, pool: PoolIndex, mix: dict[Shape, float]) -> None:
+    def __init__(self, state: ClusterState, pool: PoolIndex, mix: dict[Shape, int]) -> None:
         slots = pool.layout.slots
         width = max(1, *(_width(state, slot) for slot in slots))
         rows = [_free_milli(state, slot, width) for slot in slots]
         super().__init__([state.cpu[slot] for slot in slots], rows, [0] * len(slots))
         self._width = width
-        self.know(mix)
+        for shape in sorted(mix):
+            self._mix.arrived(shape, mix[shape])
+        self._judge()
 
     def follow(self, state: ClusterState, pool: PoolIndex) -> None:
         """Take over the nodes that changed since the last call."""
         for number in sorted(pool.touched):
             slot = pool.layout.slots[number]
-            self.see(number, state.cpu[slot], _free_milli(state, slot, self._width))
+            self.cpu[number] = state.cpu[slot]
+            self.free[number] = _free_milli(state, slot, self._width)
+            self._copies[number] = self._potential.copies(self.free[number : number + 1])[0]
+            self._changed.append(number)
         pool.touched.clear()
 
 
 def pick(view: View, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
     """(node number or -1, pods to place there): the node whose potential to take the pool's
-    typical pods falls least; a share goes to the GPU that wastes least."""
+    typical pods falls least."""
     state, pool = view.state, view.pool
     gradient = _gradient(state, pool)
     shape = Shape(view.pod_set.cpu_milli, view.gpus, view.milli)
@@ -46,7 +51,6 @@ def pick(view: View, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signat
         if choice is None:
             return -1, 0
         if view.fits(choice.node):
-            view.device = choice.devices[0] if view.share else -1
             return choice.node, 1
         usable[choice.node] = False
 
@@ -75,9 +79,9 @@ def _gradient(state: ClusterState, pool: PoolIndex) -> PoolGradient:
     return pool.gradient
 
 
-def _held_shapes(state: ClusterState, model: str) -> dict[Shape, float]:
+def _held_shapes(state: ClusterState, model: str) -> dict[Shape, int]:
     """Shapes of the pods that hold places in the pool, and how many."""
-    mix: dict[Shape, float] = {}
+    mix: dict[Shape, int] = {}
     for node in state.facts:
         if node is None or node.gpu_model != model:
             continue
@@ -86,7 +90,7 @@ def _held_shapes(state: ClusterState, model: str) -> dict[Shape, float]:
             if booking is not None and booking.placement.devices:
                 p = booking.placement
                 shape = Shape(booking.pod_set.cpu_milli, len(p.devices), p.milli)
-                mix[shape] = mix.get(shape, 0.0) + 1.0
+                mix[shape] = mix.get(shape, 0) + 1
     return mix
 
 

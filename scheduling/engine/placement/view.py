@@ -43,8 +43,6 @@ class View:
         self.mask = mask
         self.base = mask
         self.one_leaf = False
-        # The device of the next share where the strategy chose it too; -1: the tightest.
-        self.device = -1
         self.tiers: object = None
         self.share = milli < MILLI
         self.own = 0
@@ -237,10 +235,7 @@ class View:
         if self.pod_set.max_per_node is not None or self.pod_set.max_per_leaf is not None:
             pods = min(pods, self.limit_at(number))
         for done in range(pods):
-            devices: tuple[int, ...] | None = (self.device,)
-            if self.device < 0:
-                devices = devices_on(state, slot, self.pod_set, self.milli)
-            self.device = -1
+            devices = devices_on(state, slot, self.pod_set, self.milli)
             if devices is None or (done and not rest_fits(state, slot, self.pod_set)):
                 return done
             nics = nics_on(state, slot, self.pod_set, devices)
