@@ -12,6 +12,13 @@ from rest_framework import serializers
 
 SerializerType = type[serializers.Serializer[Any]]
 PROBLEM = "application/problem+json"
+TITLES = {
+    401: "Not signed in.",
+    403: "Not allowed.",
+    404: "It does not exist, or it is not yours to see.",
+    409: "The present state forbids it.",
+    422: "Some fields are wrong; `errors` names them.",
+}
 
 
 _TEXT = {"type": "string"}
@@ -174,8 +181,12 @@ def _header(name: str, description: str) -> OpenApiParameter:
 def add_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
     """Post-processing hook: every operation may answer a problem document."""
     content = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for methods in result["paths"].values():
-        for operation in methods.values():
-            for code, text in (("4XX", "The request is refused."), ("5XX", "Kant failed.")):
+    for path, methods in result["paths"].items():
+        for method, operation in methods.items():
+            codes = [401, *([404] if "{" in path else [])]
+            codes += [403, 409, 422] if method != "get" else []
+            texts = {str(code): TITLES[code] for code in codes}
+            texts |= {"4XX": "The request is refused.", "5XX": "Kant failed."}
+            for code, text in texts.items():
                 operation["responses"].setdefault(code, {"description": text, "content": content})
     return result

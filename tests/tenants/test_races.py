@@ -1,0 +1,93 @@
+"""What many writers at once may not break. Only PostgreSQL has them: in-memory SQLite has one."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from django.db import connection, connections
+
+from scheduling.models import Job
+from tenants.errors import DomainError, Invalid
+from tenants.models import Quota, Tenant
+from tenants.permissions import lineage
+from tenants.selectors import parents_by_id
+from tenants.services.quotas import change_quota
+from tenants.services.tenants import change_tenant
+from tests import organisation
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def org():
+    if connection.vendor == "sqlite":
+        pytest.skip("one writer at a time; runs with DATABASE_URL naming a PostgreSQL")
+    return organisation.build()
+
+
+def at_once(calls):
+    """Run all calls at the same time, each on its own connection; exceptions are results."""
+
+    def run(call):
+        try:
+            return call()
+        except DomainError as error:
+            return error
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return list(pool.map(run, calls))
+
+
+def test_one_key_makes_one_job(org):
+    clients = [org.client("eve") for _ in range(8)]
+    body = {"name": "once", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
+
+    def post(client):
+        return client.post("/api/v1/jobs", body, format="json", headers={"Idempotency-Key": "k"})
+
+    answers = at_once([lambda c=c: post(c) for c in clients])
+    assert Job.objects.count() == 1
+    assert {a.status_code for a in answers} <= {201, 409}
+    assert all(a.json()["code"] == "key-in-flight" for a in answers if a.status_code == 409)
+    assert post(clients[0])["Idempotency-Replayed"] == "true"
+
+
+def test_siblings_never_get_more_than_their_parent_has(org):
+    ops = org.users["ops"]
+    children = [Tenant.objects.create(name=f"c{i}", parent=org.tenants["ml"]) for i in range(6)]
+
+    def promise(tenant, gpus):
+        return change_quota(
+            ops,
+            tenant,
+            org.gpu_types["H100"],
+            guaranteed_milli=gpus * 1000,
+            mode="shared",
+            borrow_limit_milli=None,
+            lend_limit_milli=None,
+            expected_version=0,
+            reason="race",
+            source="api",
+        )
+
+    promise(org.tenants["ml"], 16)
+    results = at_once([lambda t=t: promise(t, 8) for t in children])
+    assert sum(isinstance(r, Invalid) for r in results) == 4
+    given = Quota.objects.filter(tenant__in=children)
+    assert sum(q.guaranteed_milli for q in given) == 16000
+
+
+def test_moves_never_close_a_cycle(org):
+    ops = org.users["ops"]
+    roots = [Tenant.objects.create(name=f"r{i}") for i in range(4)]
+    ring = list(zip(roots, roots[1:] + roots[:1], strict=True))
+
+    def move(tenant, above):
+        return change_tenant(ops, tenant, {"parent": above.name}, source="api")
+
+    results = at_once([lambda t=t, a=a: move(t, a) for t, a in ring])
+    assert any(isinstance(r, DomainError) for r in results)
+    parents = parents_by_id()
+    for tenant in roots:
+        assert parents[list(lineage(parents, tenant.pk))[-1]] is None
