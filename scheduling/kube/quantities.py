@@ -60,14 +60,27 @@ def holding(spec: PodSpec) -> Holding:
     The larger of all containers and sidecars together, and of any one init container beside the
     sidecars started before it; pod-level resources replace that where given; plus overhead.
     """
-    if len(spec.containers) == 1 and not spec.init_containers and not spec.overhead:
-        total = _requests(spec.containers[0].resources)
-    else:
-        total = _of_containers(spec.containers, spec.init_containers)
+    plain = not spec.init_containers and not spec.overhead and spec.resources is None
+    if plain and len(spec.containers) == 1:
+        only = spec.containers[0].resources
+        return _of_one(tuple(only.limits.items()), tuple(only.requests.items()))
+    total = _of_containers(spec.containers, spec.init_containers)
     if spec.resources is not None:
         total.update(_requests(spec.resources))
     if spec.overhead:
         _add(total, _parsed(spec.overhead))
+    return _counted(total)
+
+
+@lru_cache(maxsize=4096)
+def _of_one(
+    limits: tuple[tuple[str, Amount], ...], requests: tuple[tuple[str, Amount], ...]
+) -> Holding:
+    # Most pods have one container and are like others; each is seen several times.
+    return _counted(_parsed({**dict(limits), **dict(requests)}))
+
+
+def _counted(total: Requests) -> Holding:
     zero = Fraction(0)
     return Holding(
         gpus=math.ceil(sum((total.get(name, zero) for name in GPU_RESOURCES), zero)),
