@@ -16,3 +16,7 @@ urlpatterns = [
     path("", include("scheduling.urls")),
     path("", include("metrics.urls")),
 ]
+
+# Below /api/ every error is a problem document, also one that no view has seen.
+handler400 = "tenants.api.problems.bad_request"
+handler500 = "tenants.api.problems.server_error"

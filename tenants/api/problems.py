@@ -17,6 +17,7 @@ from django.core.exceptions import (
 from django.http import Http404, HttpRequest, JsonResponse
 from django.http.request import RawPostDataException, UnreadablePostError
 from django.http.response import HttpResponseBase
+from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
@@ -26,6 +27,7 @@ from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound,
 log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
+API = "/api/"
 
 
 class Kind(NamedTuple):
@@ -228,9 +230,32 @@ def _leaves(detail: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
 @csrf_exempt
 def not_found(request: HttpRequest) -> HttpResponseBase:
     """The answer below /api/ to an address that does not exist."""
-    body = document(
+    return _answer(
         request,
         "not-found",
         f"There is nothing at {request.path}. GET /api/v1/openapi.json lists what there is.",
     )
-    return JsonResponse(body, status=404, content_type=CONTENT_TYPE)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """`handler400`: a request refused before any view, e.g. for its Host header."""
+    if not request.path.startswith(API):
+        return defaults.bad_request(request, exception)
+    return _answer(request, "bad-request", "The Host header or the address is not acceptable.")
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """`handler500`: an exception outside any REST view; Django has logged it."""
+    if not request.path.startswith(API):
+        return defaults.server_error(request)
+    return _answer(request, "server-error", KINDS["server-error"].remedy)
+
+
+def _answer(request: HttpRequest, code: str, detail: str) -> HttpResponseBase:
+    body = document(request, code, detail)
+    return JsonResponse(
+        body,
+        status=body["status"],
+        content_type=CONTENT_TYPE,
+        headers={"X-Request-ID": body["request_id"]},
+    )

@@ -80,6 +80,19 @@ def test_addresses_and_methods(eve, client):
     assert answer["Allow"]
 
 
+def test_requests_refused_before_any_view(client, db, monkeypatch):
+    check(client.get("/api/v1/jobs", headers={"Host": "evil.example"}), 400, "bad-request")
+    page = client.get("/jobs/", headers={"Host": "evil.example"})
+    assert (page.status_code, page["Content-Type"]) == (400, "text/html; charset=utf-8")
+
+    def broken(*_):
+        raise RuntimeError("no database")
+
+    monkeypatch.setattr("django.middleware.common.CommonMiddleware.process_request", broken)
+    client.raise_request_exception = False
+    check(client.get("/api/v1/jobs"), 500, "server-error")
+
+
 def test_a_body_beyond_the_limit(eve, settings):
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 1000
     body = json.dumps({"name": "x" * 2000})
