@@ -178,7 +178,8 @@ class Reflector(Generic[F]):
         listed, self._listing = self._listing, None
         if listed is not None:
             for identity in [each for each in self.known if each not in listed]:
-                self._gone(self.known.pop(identity))
+                self._gone(self.known[identity])
+                del self.known[identity]
         self._version = version
         self.synced = True
         self._health(None)
@@ -200,9 +201,10 @@ class Reflector(Generic[F]):
             async for line in lines(response.content.iter_any()):
                 self._apply(line)
                 events += 1
-        if events == 0 and time.monotonic() - started < 1.0:
+        if time.monotonic() - started >= 1.0:
+            self._failures = 0
+        elif events == 0:
             raise NoReply("the server ends every watch at once", sent=True)
-        self._failures = 0
 
     def _apply(self, line: bytes) -> None:
         try:
@@ -241,8 +243,8 @@ class Reflector(Generic[F]):
         else:
             self._version = thing.metadata.resource_version
         if self.known.get(identity) != facts:
-            self.known[identity] = facts
             self._seen(facts)
+            self.known[identity] = facts
 
     def _remove(self, raw: msgspec.Raw) -> None:
         thing = self._decode(raw)
@@ -254,8 +256,9 @@ class Reflector(Generic[F]):
             self._listing.discard(identity)
         else:
             self._version = thing.metadata.resource_version
-        if self.known.pop(identity, None) is not None:
+        if identity in self.known:
             self._gone(facts)
+            del self.known[identity]
 
     def _decode(self, raw: msgspec.Raw) -> Any | None:
         try:
