@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
-from scheduling.services.job_spec import LEVELS, LIMITS
+from scheduling.services.job_spec import LEVELS, LIMITS, MAX_POD_SETS
 from tenants.errors import DomainError
 
 # A field of the document -> the form field that stands for it, where the names differ.
@@ -170,7 +170,14 @@ class PodSetForm(Fields):
 
 
 PodSets = forms.formset_factory(
-    PodSetForm, extra=0, min_num=1, max_num=32, validate_min=True, validate_max=True
+    PodSetForm,
+    extra=0,
+    min_num=1,
+    max_num=MAX_POD_SETS,
+    # Django would build a thousand forms for a damaged count before it refuses it.
+    absolute_max=MAX_POD_SETS + 1,
+    validate_min=True,
+    validate_max=True,
 )
 
 
@@ -183,6 +190,8 @@ def show_errors(error: DomainError, job: JobForm, sets: Any) -> None:
             path.pop(0)
             index = path.pop(0) if path and isinstance(path[0], int) else 0
             form = sets.forms[min(index, len(sets.forms) - 1)]
+            if not path and len(sets.forms) == 1:
+                path = ["gpus"]  # the sum of all pod sets is that of the only one
         name = SHOWN_AS.get(str(path[0]), str(path[0])) if path else ""
         if name not in form.fields and form is job and name in PodSetForm.base_fields:
             form = sets.forms[0]

@@ -20,6 +20,7 @@ from scheduling.forms import JobForm, PodSets, show_errors
 from scheduling.models import Cluster, Job, Placement
 from scheduling.models.jobs import PlacementState
 from scheduling.selectors import visible_jobs
+from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import cancel_job, submit_job
 from scheduling.templatetags.jobs import STATES
 from tenants.errors import DomainError, NotFound
@@ -201,7 +202,7 @@ def submit_forms(request: HttpRequest, data: Any = None, sets: Any = None) -> tu
 def typed_sets(data: Any) -> list[dict[str, str]]:
     """The pod sets as typed, valid or not."""
     total = data.get("sets-TOTAL_FORMS", "1")
-    count = min(int(total), 32) if total.isascii() and total.isdigit() else 1
+    count = min(int(total), MAX_POD_SETS) if total.isascii() and total.isdigit() else 1
     return [
         {
             key.removeprefix(f"sets-{i}-"): value

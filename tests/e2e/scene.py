@@ -1,5 +1,6 @@
 """A day in the life of an organisation, written straight into the database for page tests."""
 
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
 
@@ -94,8 +95,10 @@ def play(now: datetime | None = None) -> None:
             )
     cluster = Cluster.objects.create(name="demo", title="Demo cluster", connected=True)
     nodes = _nodes(cluster)
-    _running(rng, now, cluster, tenants, people, nodes)
-    _others(rng, now, cluster, tenants, people)
+    rows = Rows()
+    _running(rng, now, rows, cluster, tenants, people, nodes)
+    _others(rng, now, rows, cluster, tenants, people)
+    rows.write()
     for node in nodes:
         node.free_gpus = max(0, node.healthy_gpus - -(-node.allocated_milli // 1000))
     NodeRecord.objects.bulk_create(nodes)
@@ -136,20 +139,35 @@ def _job(name: str, tenant: Tenant, cluster: Cluster, user: User, **more: object
     return Job(name=name, tenant=tenant, cluster=cluster, user=user, **more)
 
 
-def _store(job: Job, model: str, pods: int, gpus: int, milli: int = 1000) -> None:
-    job.save(force_insert=True)
-    PodSet.objects.create(
-        job=job, index=0, name="worker", count=pods, gpus=gpus, gpu_milli=milli, gpu_models=[model]
-    )
+@dataclass
+class Rows:
+    """What is written at the end, a table at a time."""
 
+    jobs: list[Job] = field(default_factory=list)
+    pod_sets: list[PodSet] = field(default_factory=list)
+    events: list[JobEvent] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
 
-def _event(job: Job, at: datetime, kind: str, state: str, **more: str) -> None:
-    JobEvent.objects.create(job=job, at=at, kind=kind, to_state=state, **more)
+    def store(self, job: Job, model: str, pods: int, gpus: int) -> None:
+        self.jobs.append(job)
+        self.pod_sets.append(
+            PodSet(job=job, index=0, name="worker", count=pods, gpus=gpus, gpu_models=[model])
+        )
+
+    def event(self, job: Job, at: datetime, kind: str, state: str, **more: str) -> None:
+        self.events.append(JobEvent(job=job, at=at, kind=kind, to_state=state, **more))
+
+    def write(self) -> None:
+        Job.objects.bulk_create(self.jobs)
+        PodSet.objects.bulk_create(self.pod_sets)
+        JobEvent.objects.bulk_create(self.events)
+        Placement.objects.bulk_create(self.placements)
 
 
 def _running(
     rng: Random,
     now: datetime,
+    rows: Rows,
     cluster: Cluster,
     tenants: dict[str, Tenant],
     people: dict[str, User],
@@ -191,34 +209,37 @@ def _running(
             running_at=begun + timedelta(seconds=4),
             declared_s=rng.choice((None, 3600, 86400)),
         )
-        _store(job, model, pods, gpus)
+        rows.store(job, model, pods, gpus)
         for ordinal, (node, start) in enumerate(places):
             node.allocated_milli += 1000 * gpus
-            Placement.objects.create(
-                job=job,
-                attempt=1,
-                pod_set=0,
-                ordinal=ordinal,
-                pod_name=f"{job.name}-{str(job.id)[:8]}-1-worker-{ordinal}",
-                node=node.name,
-                gpu_model=model,
-                devices=list(range(start, start + gpus)),
-                nics=[start // 2],
-                state=PlacementState.RUNNING,
-                intended_at=begun,
-                bound_at=begun,
-                held_from=begun,
-                held_milli=1000 * gpus,
+            rows.placements.append(
+                Placement(
+                    job=job,
+                    attempt=1,
+                    pod_set=0,
+                    ordinal=ordinal,
+                    pod_name=f"{job.name}-{str(job.id)[:8]}-1-worker-{ordinal}",
+                    node=node.name,
+                    gpu_model=model,
+                    devices=list(range(start, start + gpus)),
+                    nics=[start // 2],
+                    state=PlacementState.RUNNING,
+                    intended_at=begun,
+                    bound_at=begun,
+                    held_from=begun,
+                    held_milli=1000 * gpus,
+                )
             )
-        _event(job, job.submitted_at, "SUBMITTED", "PENDING", actor=job.user.username)
-        _event(job, begun, "QUOTA_RESERVED", "QUOTA_RESERVED")
-        _event(job, begun, "ADMITTED", "ADMITTED", message=f"Placed on {pods} nodes.")
-        _event(job, job.running_at, "RUNNING", "RUNNING")
+        rows.event(job, job.submitted_at, "SUBMITTED", "PENDING", actor=job.user.username)
+        rows.event(job, begun, "QUOTA_RESERVED", "QUOTA_RESERVED")
+        rows.event(job, begun, "ADMITTED", "ADMITTED", message=f"Placed on {pods} nodes.")
+        rows.event(job, job.running_at, "RUNNING", "RUNNING")
 
 
 def _others(
     rng: Random,
     now: datetime,
+    rows: Rows,
     cluster: Cluster,
     tenants: dict[str, Tenant],
     people: dict[str, User],
@@ -240,14 +261,14 @@ def _others(
             reason_at=now - timedelta(seconds=2),
         )
         model = ("H200", "H100", "H200", "L40S", "H200")[number]
-        _store(
+        rows.store(
             job,
             model,
             job.gpu_milli // (4000 if model == "L40S" else 8000),
             4 if model == "L40S" else 8,
         )
-        _event(job, at, "SUBMITTED", "PENDING", actor="erin")
-        _event(job, at, "REASON", job.state, reason=reason.value, message=message)
+        rows.event(job, at, "SUBMITTED", "PENDING", actor="erin")
+        rows.event(job, at, "REASON", job.state, reason=reason.value, message=message)
     ends = (JobState.SUCCEEDED, JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
     for number in range(60):
         size = rng.choice((1, 1, 2, 4, 8, 16, 32, 64))
@@ -268,9 +289,9 @@ def _others(
             ended_at=ended,
             message="Container main ended with exit code 1." if state == "FAILED" else "",
         )
-        _store(job, POOLS[number % 3][0], max(1, size // 8), min(size, 8))
-        _event(job, job.submitted_at, "SUBMITTED", "PENDING", actor="piet")
-        _event(job, ended, state.value, state.value, message=job.message)
+        rows.store(job, POOLS[number % 3][0], max(1, size // 8), min(size, 8))
+        rows.event(job, job.submitted_at, "SUBMITTED", "PENDING", actor="piet")
+        rows.event(job, ended, state.value, state.value, message=job.message)
 
 
 def _samples(rng: Random, now: datetime, cluster: Cluster, nodes: list[NodeRecord]) -> None:

@@ -87,4 +87,4 @@ def test_waits_name_those_that_have_not_started():
     }
     figure = charts.waits(curves)
     assert [t["name"] for t in figure["data"]] == ["8 GPUs"]
-    assert figure["layout"]["meta"]["summary"].startswith("2 jobs and pods, 1 not started")
+    assert figure["layout"]["meta"]["summary"].startswith("2 jobs and single pods, 1 not")

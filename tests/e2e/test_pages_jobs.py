@@ -1,0 +1,219 @@
+"""Job pages without a browser: who sees what, filters, paging, the submit form, cancelling."""
+
+import re
+
+import pytest
+from django.urls import reverse
+
+from scheduling.engine.verdict import NEVER, Reason
+from scheduling.models import Job, JobEvent
+from scheduling.templatetags.jobs import GATES, STOPPED_AT, gates
+
+FORM = {
+    "name": "bert",
+    "tenant": "vision",
+    "kind": "training",
+    "priority": "0",
+    "declared_min": "",
+    "gang": "on",
+    "sets-TOTAL_FORMS": "1",
+    "sets-INITIAL_FORMS": "0",
+    "sets-0-name": "worker",
+    "sets-0-count": "2",
+    "sets-0-gpus": "8",
+    "sets-0-gpu_type": "H200",
+    "sets-0-required_level": "r:leaf",
+    "sets-0-image": "busybox:stable",
+}
+
+
+def names(response) -> set[str]:
+    return set(re.findall(r'/jobs/[0-9a-f-]{36}/">([\w-]+)</a>', response.content.decode()))
+
+
+def job_url(name: str) -> str:
+    return reverse("job", args=[Job.objects.get(name=name).pk])
+
+
+def test_pages_ask_to_sign_in_and_fragments_reload_their_page(client, db):
+    answer = client.get("/jobs/?state=waiting")
+    assert answer.status_code == 302
+    assert answer["Location"] == "/login/?next=/jobs/%3Fstate%3Dwaiting"
+    fragment = client.get("/jobs/", headers={"HX-Request": "true"})
+    assert fragment.status_code == 401
+    assert fragment["HX-Refresh"] == "true"
+
+
+def test_table_shows_only_tenants_of_the_reader(as_user):
+    seen = names(as_user("vik").get("/jobs/"))
+    assert seen
+    assert set(Job.objects.filter(name__in=seen).values_list("tenant__name", flat=True)) == {
+        "search"
+    }
+
+
+def test_a_fragment_is_not_a_whole_page(as_user):
+    client = as_user("erin")
+    assert "<html" in client.get("/jobs/").content.decode()
+    assert "<html" not in client.get("/jobs/", headers={"HX-Request": "true"}).content.decode()
+
+
+@pytest.mark.parametrize(
+    ("query", "lookup"),
+    [
+        ("state=waiting", {"state__in": ["PENDING", "QUOTA_RESERVED"]}),
+        ("state=RUNNING", {"state": "RUNNING"}),
+        ("reason=ExceedsMaxQuota", {"reason": "ExceedsMaxQuota"}),
+        ("user=me", {"user__username": "operator"}),
+        ("gpu=L40S&state=waiting", {"name": "wait-003"}),
+        ("q=wait-00", {"name__startswith": "wait-00"}),
+    ],
+)
+def test_filters_are_applied_by_the_server(as_user, query, lookup):
+    answer = as_user("operator").get(f"/jobs/?{query}")
+    expected = set(Job.objects.filter(**lookup).values_list("name", flat=True))
+    assert names(answer) == expected
+    assert bool(expected) != ("No job matches these filters" in answer.content.decode())
+
+
+@pytest.mark.parametrize("query", ["state=ASLEEP", "after=x", "after=YWJj", "after=%00"])
+def test_unknown_states_and_damaged_cursors_are_not_found(as_user, query):
+    answer = as_user("operator").get(f"/jobs/?{query}")
+    assert answer.status_code == 404
+    assert "There is nothing here" in answer.content.decode()
+
+
+def test_cursor_walks_over_every_job_once(as_user, monkeypatch):
+    monkeypatch.setattr("scheduling.views.JOBS_PER_PAGE", 17)
+    client, found, url = as_user("operator"), [], "/jobs/"
+    while url:
+        answer = client.get(url)
+        found += sorted(names(answer))
+        older = re.search(r'href="(\?after=[^"]+)"', answer.content.decode())
+        url = f"/jobs/{older[1]}" if older else ""
+    assert len(found) == len(set(found)) == Job.objects.count()
+
+
+def test_job_page_explains_why_it_waits(as_user):
+    text = as_user("erin").get(job_url("wait-000")).content.decode()
+    for part in ("Why it is waiting", "Needs 8 whole H200 nodes", "Ask for 48 GPUs.", ">48</dd>"):
+        assert part in text
+    assert "Why it will not run" in as_user("erin").get(job_url("wait-004")).content.decode()
+
+
+def test_job_page_shows_pods_with_node_gpus_and_nics(as_user):
+    job = Job.objects.filter(state="RUNNING", gpu_milli__gte=16000).first()
+    text = as_user("operator").get(reverse("job", args=[job.pk])).content.decode()
+    for place in job.placements.all():
+        assert f"/ops/nodes/demo/{place.node}/" in text
+    assert "0, 1, 2, 3, 4, 5, 6, 7" in text
+
+
+def test_a_foreign_job_is_not_found(as_user):
+    assert as_user("vik").get(job_url("wait-000")).status_code == 404
+
+
+def test_cancel_belongs_to_the_submitter_and_to_admins(as_user):
+    url = job_url("wait-000")
+    assert "Cancel job" in as_user("erin").get(url).content.decode()
+    client = as_user("vik")
+    assert client.post(f"{url}cancel/").status_code == 404
+    assert Job.objects.get(name="wait-000").state == "QUOTA_RESERVED"
+    answer = as_user("erin").post(f"{url}cancel/", follow=True)
+    assert "wait-000 is cancelled." in answer.content.decode()
+    assert Job.objects.get(name="wait-000").state == "CANCELLED"
+    again = as_user("erin").post(f"{url}cancel/", follow=True)
+    assert "The job is already CANCELLED" in again.content.decode()
+
+
+def test_submit_stores_the_job_as_typed(as_user):
+    answer = as_user("erin").post("/jobs/new/", FORM)
+    job = Job.objects.get(name="bert")
+    assert answer["Location"] == reverse("job", args=[job.pk])
+    assert (job.gpu_milli, job.gang, job.preemptible) == (16_000, True, False)
+    [pod_set] = job.pod_sets.all()
+    assert (pod_set.count, pod_set.gpus, pod_set.gpu_models) == (2, 8, ["H200"])
+    assert pod_set.required_level == "leaf"
+    assert JobEvent.objects.get(job=job).actor == "erin"
+
+
+def test_half_a_gpu_is_a_share_of_one(as_user):
+    as_user("erin").post("/jobs/new/", {**FORM, "sets-0-gpus": "0.5"})
+    [pod_set] = Job.objects.get(name="bert").pod_sets.all()
+    assert (pod_set.gpus, pod_set.gpu_milli) == (1, 500)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"name": ""}, "id_name", "Fill this in."),
+        ({"name": "Big Job"}, "id_name", "Use lower-case letters"),
+        ({"priority": "high"}, "id_priority", "Write a whole number"),
+        ({"priority": "1" + 30 * "0"}, "id_priority", "less than or equal to"),
+        ({"sets-0-gpus": "9"}, "id_sets-0-gpus", "has 8. Ask for at most 8"),
+        ({"sets-0-gpus": "1.5"}, "id_sets-0-gpus", "A share is of one GPU"),
+        ({"sets-0-gpus": "0"}, "id_sets-0-gpus", "The pod asks for nothing"),
+        ({"sets-0-gpus": "NaN"}, "id_sets-0-gpus", "Write a number"),
+        ({"sets-0-count": "-1"}, "id_sets-0-count", "greater than or equal to 1"),
+        ({"sets-0-count": "500"}, "id_sets-0-gpus", "Ask for fewer, or set gang to false"),
+        ({"sets-0-gpu_type": "B200"}, "id_sets-0-gpu_type", "not one of the available choices"),
+        ({"sets-0-image": "two words"}, "id_sets-0-image", "Not the name of an image"),
+        ({"tenant": "search"}, "id_tenant", "not one of the available choices"),
+    ],
+)
+def test_a_wrong_field_says_so_beside_itself(as_user, change, field, message):
+    answer = as_user("erin").post("/jobs/new/", {**FORM, **change})
+    assert answer.status_code == 422
+    text = answer.content.decode()
+    error = re.search(rf'id="{field}-error">.*?</svg>([^<]*)', text, re.DOTALL)
+    assert error, "no message beside the field"
+    assert message in error[1]
+    assert f'aria-describedby="{field}-error"' in text
+    assert not Job.objects.filter(name="bert").exists()
+
+
+def test_pod_sets_are_added_and_removed_without_losing_what_was_typed(as_user):
+    client = as_user("erin")
+    added = client.post("/jobs/new/", {**FORM, "name": "Not Yet Right", "add": "1"})
+    text = added.content.decode()
+    assert 'value="Not Yet Right"' in text
+    assert 'name="sets-1-count"' in text
+    assert 'id="id_preemptible" checked' not in text
+    removed = client.post("/jobs/new/", {**FORM, "sets-TOTAL_FORMS": "2", "remove": "1"})
+    assert 'name="sets-1-count"' not in removed.content.decode()
+    assert not Job.objects.filter(name="bert").exists()
+
+
+@pytest.mark.parametrize("total", ["", "x", "-1", "99999999999999999999", "0"])
+def test_a_damaged_form_is_refused_in_words(as_user, total):
+    client = as_user("erin")
+    for more in ({}, {"add": "1"}):
+        answer = client.post("/jobs/new/", {**FORM, "sets-TOTAL_FORMS": total, **more})
+        assert answer.status_code in (200, 422)
+    assert not Job.objects.filter(name="bert").exists()
+
+
+def test_preview_rehearses_and_writes_nothing(as_user):
+    client = as_user("erin")
+    good = client.post("/jobs/new/preview/", FORM).content.decode()
+    assert "Would be accepted" in good
+    assert "-d &#x27;{" in good
+    bad = client.post("/jobs/new/preview/", {**FORM, "sets-0-gpus": "9"}).content.decode()
+    assert "Would be refused" in bad
+    assert "GPUs per pod: A pod asks for 9 GPUs" in bad
+    assert not Job.objects.filter(name="bert").exists()
+
+
+def test_a_viewer_is_told_why_there_is_no_form(as_user):
+    assert "You may not submit" in as_user("vik").get("/jobs/new/").content.decode()
+    assert as_user("vik").post("/jobs/new/", FORM).status_code == 200
+    assert not Job.objects.filter(name="bert").exists()
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_every_reason_has_its_gate(reason):
+    shown = gates(Job(state="PENDING", reason=reason.value))
+    assert [g.title for g in shown] == list(GATES)
+    stops = [g.status for g in shown if g.status in ("no", "never")]
+    assert stops == ["never" if reason in NEVER else "no"]
+    assert reason in STOPPED_AT or reason is Reason.PENDING_EVALUATION

@@ -1,0 +1,152 @@
+"""Operators' pages, the overview and accounts without a browser."""
+
+import json
+import re
+
+import pytest
+
+from metrics.views import FIGURES
+from tenants.models import ApiToken, User
+from tests.e2e import scene
+
+OPERATORS_ONLY = ["/ops/", "/ops/nodes/", "/ops/nodes/demo/node-005/", "/ops/charts/waits.json"]
+
+
+@pytest.mark.parametrize("path", OPERATORS_ONLY)
+def test_only_operators_see_all_tenants_together(as_user, path):
+    assert as_user("operator").get(path).status_code == 200
+    answer = as_user("vera").get(path)
+    assert answer.status_code == 403
+    assert "only operators see it" in answer.content.decode()
+
+
+def test_overview_leads_each_role_to_its_own(as_user):
+    assert as_user("operator").get("/")["Location"] == "/ops/"
+    engineer = as_user("erin").get("/").content.decode()
+    assert "Your newest jobs" in engineer
+    assert "Newest jobs of your tenants" in as_user("vera").get("/").content.decode()
+    viewer = as_user("vik").get("/").content.decode()
+    assert "Can start" not in viewer
+
+
+def test_overview_cuts_what_fits_to_what_the_quota_allows(as_user):
+    text = as_user("erin").get("/").content.decode()
+    shown = dict(re.findall(r"Can start, (\w+)</dt><dd class=\"big\">(\d+)", text))
+    assert shown.keys() == {"H200", "H100", "L40S"}
+    # vision holds 6 of its 8 L40S and may borrow; more than 68 whole GPUs are not free.
+    assert 0 < int(shown["L40S"]) <= 68
+
+
+def test_someone_without_a_tenant_is_told_what_to_do(client, db):
+    client.force_login(User.objects.create_user("new", password=scene.PASSWORD))
+    for path in ("/", "/quotas/", "/tenants/"):
+        assert "You belong to no tenant yet" in client.get(path).content.decode()
+
+
+def test_an_empty_kant_says_what_comes_first(client, db):
+    client.force_login(User.objects.create_user("operator", password="x", is_operator=True))
+    assert "No cluster is connected" in client.get("/ops/").content.decode()
+    assert "No GPU nodes yet" in client.get("/ops/nodes/").content.decode()
+    assert "No jobs yet" in client.get("/jobs/").content.decode()
+    for name in FIGURES:
+        assert client.get(f"/ops/charts/{name}.json").status_code == 200
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("query", ["", "?gpu=H200&window=1h", "?cluster=demo&gpu=L40S&window=7d"])
+def test_charts_are_figures_with_a_finding_and_a_table(as_user, name, query):
+    figure = json.loads(as_user("operator").get(f"/ops/charts/{name}.json{query}").content)
+    assert figure["data"]
+    meta = figure["layout"]["meta"]
+    assert meta["summary"].endswith(".")
+    assert all(len(row) == len(meta["table"]["columns"]) for row in meta["table"]["rows"])
+
+
+def test_every_colour_of_a_chart_has_a_name_in_the_style_sheet(as_user):
+    from tests.e2e.test_palette import CSS
+
+    client = as_user("operator")
+    for name in FIGURES:
+        used = set(
+            re.findall(r'"(--[\w-]+)"', client.get(f"/ops/charts/{name}.json").content.decode())
+        )
+        missing = {c for c in used if f"{c}:" not in CSS}
+        assert missing == set(), name
+
+
+def test_an_unchanged_chart_is_not_sent_again(as_user):
+    client = as_user("operator")
+    first = client.get("/ops/charts/leaf-map.json")
+    again = client.get("/ops/charts/leaf-map.json", headers={"If-None-Match": first["ETag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/ops/?cluster=nowhere",
+        "/ops/?gpu=B200",
+        "/ops/?window=2y",
+        "/ops/charts/pie.json",
+        "/ops/nodes/demo/none/",
+    ],
+)
+def test_what_does_not_exist_is_not_found(as_user, path):
+    assert as_user("operator").get(path).status_code == 404
+
+
+def test_nodes_are_filtered_and_paged(as_user):
+    client = as_user("operator")
+    assert "1–50 of 120" in client.get("/ops/nodes/").content.decode()
+    trouble = client.get("/ops/nodes/?show=trouble").content.decode()
+    assert "node-005" in trouble
+    assert "node-006" not in trouble
+    assert "No node matches" in client.get("/ops/nodes/?q=nothing").content.decode()
+
+
+def test_a_node_tells_its_facts_with_sources_and_who_is_on_it(as_user):
+    text = as_user("operator").get("/ops/nodes/demo/node-005/").content.decode()
+    for part in ("nvidia.com/gpu.product", "Xid 79", "1 bad GPU", "/jobs/"):
+        assert part in text
+
+
+def test_demo_accounts_are_shown_only_when_embedded(client, db, settings):
+    assert "Demo accounts" in client.get("/login/").content.decode()
+    settings.EMBEDDED = False
+    assert "Demo accounts" not in client.get("/login/").content.decode()
+
+
+def test_a_secret_is_shown_once_and_kept_nowhere(as_user):
+    client = as_user("erin")
+    empty = client.post("/settings/tokens/", {"name": " ", "lasts": "30"})
+    assert empty.status_code == 422
+    assert "Say what the token is for" in empty.content.decode()
+    odd = client.post("/settings/tokens/", {"name": "ci", "lasts": "eternity"})
+    assert odd.status_code == 422
+    answer = client.post("/settings/tokens/", {"name": "ci", "lasts": "30"})
+    secret = re.search(r'id="secret"[^>]*>([^<]+)<', answer.content.decode())[1]
+    assert "no-store" in answer["Cache-Control"]
+    assert secret not in client.get("/settings/tokens/").content.decode()
+    token = ApiToken.objects.get()
+    assert token.expires_at
+    assert secret not in str(vars(token))
+    assert as_user("vera").post(f"/settings/tokens/{token.pk}/revoke/").status_code == 404
+    as_user("erin").post(f"/settings/tokens/{token.pk}/revoke/")
+    token.refresh_from_db()
+    assert token.revoked_at
+
+
+def test_policy_forbids_inline_script_and_foreign_addresses(client, db):
+    policy = client.get("/login/")["Content-Security-Policy"]
+    scripts = re.search(r"script-src ([^;]*)", policy)[1]
+    assert scripts == "'self'"
+    assert "default-src 'self'" in policy
+    assert "unsafe-eval" not in policy
+
+
+def test_a_broken_page_apologises_in_its_own_look(client, db, monkeypatch):
+    client.raise_request_exception = False
+    monkeypatch.setattr("tenants.views.SignIn.get", lambda *_, **__: 1 / 0)
+    answer = client.get("/login/")
+    assert answer.status_code == 500
+    assert "Something broke on our side" in answer.content.decode()

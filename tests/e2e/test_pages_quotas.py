@@ -1,0 +1,163 @@
+"""Quota pages without a browser: rights, validation, the change, its record, conflicts."""
+
+import re
+
+import pytest
+
+from tenants.models import AuditRecord, GpuType, Quota, Tenant
+
+
+def key(tenant: str, gpu_type: str = "H200") -> str:
+    return f"{Tenant.objects.get(name=tenant).pk}-{GpuType.objects.get(name=gpu_type).pk}"
+
+
+def quota(tenant: str, gpu_type: str = "H200") -> Quota:
+    return Quota.objects.get(tenant__name=tenant, gpu_type__name=gpu_type)
+
+
+def guaranteed(tenant: str) -> int:
+    return quota(tenant).guaranteed_milli // 1000
+
+
+def sheet(reason: str = "Because", **cells: str) -> dict[str, str]:
+    """What the form sends when these cells of H200 are edited."""
+    data = {"reason": reason}
+    for tenant, typed in cells.items():
+        data[f"q-{key(tenant)}"] = typed
+        data[f"v-{key(tenant)}"] = str(quota(tenant).version)
+    return data
+
+
+def note(answer, tenant: str) -> str:
+    """The message in a cell."""
+    cell = re.search(rf'id="cell-{key(tenant)}">(.*?)</td>', answer.content.decode(), re.DOTALL)
+    assert cell
+    return " ".join(re.findall(r'class="(?:error|warn)">.*?</svg>([^<]*)', cell[1], re.DOTALL))
+
+
+def test_inputs_stand_only_where_the_reader_may_write(as_user):
+    def inputs(user: str) -> set[str]:
+        text = as_user(user).get("/quotas/").content.decode()
+        return set(re.findall(r'aria-label="(\S+) H200 guaranteed', text))
+
+    assert inputs("operator") == set(Tenant.objects.values_list("name", flat=True))
+    assert inputs("vera") == {"vision", "speech", "nlp"}
+    assert inputs("erin") == set()
+
+
+def test_a_change_is_stored_with_its_record(as_user):
+    answer = as_user("vera").post("/quotas/", sheet("New cameras", vision="120"), follow=True)
+    assert "1 quota changed." in answer.content.decode()
+    assert guaranteed("vision") == 120
+    record = AuditRecord.objects.get()
+    assert (record.actor_name, record.reason, record.source) == ("vera", "New cameras", "page")
+    assert (record.before["guaranteed"], record.after["guaranteed"]) == (128, 120)
+    text = as_user("vera").get("/quotas/changes/").content.decode()
+    for part in ("New cameras", "vision / H200", "128", "120"):
+        assert part in text
+
+
+def test_gpus_move_between_tenants_at_full_capacity(as_user):
+    as_user("vera").post("/quotas/", sheet(vision="160", nlp="96", speech="64"))
+    assert guaranteed("vision") == 160
+    answer = as_user("vera").post("/quotas/", sheet(nlp="128", vision="128"), follow=True)
+    assert "2 quotas changed." in answer.content.decode()
+    assert (guaranteed("nlp"), guaranteed("vision")) == (128, 128)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("many", "Write a number of GPUs"),
+        ("-8", "Write 0 or more GPUs"),
+        ("1" + 30 * "0", "more than any cluster has"),
+        ("NaN", "Write 0 or more GPUs"),
+        ("0.0001", "The smallest share is 0.001 GPU"),
+        ("400", "are guaranteed to “research” above them"),
+    ],
+)
+def test_a_wrong_cell_says_so_and_nothing_is_saved(as_user, typed, message):
+    data = sheet(vision=typed, nlp="90")
+    answer = as_user("vera").post("/quotas/", data)
+    assert answer.status_code == 422
+    assert message in note(answer, "vision")
+    assert f'value="{typed}"' in answer.content.decode()
+    assert (guaranteed("vision"), guaranteed("nlp")) == (128, 96)
+    assert not AuditRecord.objects.exists()
+
+
+def test_check_marks_cells_and_writes_nothing(as_user):
+    answer = as_user("vera").post("/quotas/check/", sheet("", vision="400", nlp="20"))
+    assert answer.status_code == 200
+    assert "above them" in note(answer, "vision")
+    assert "<html" not in answer.content.decode()
+    assert (guaranteed("vision"), guaranteed("nlp")) == (128, 96)
+    lowered = as_user("vera").post("/quotas/check/", sheet("", speech="1"))
+    assert "become borrowed and may be reclaimed" in note(lowered, "speech")
+
+
+def test_a_reason_is_asked_for(as_user):
+    answer = as_user("vera").post("/quotas/", sheet("  ", vision="120"))
+    assert answer.status_code == 422
+    assert "Say why" in answer.content.decode()
+    assert guaranteed("vision") == 128
+
+
+def test_somebody_faster_is_shown_and_overwritten_only_on_purpose(as_user):
+    data = sheet(vision="120")
+    Quota.objects.filter(pk=quota("vision").pk).update(guaranteed_milli=100_000, version=2)
+    answer = as_user("vera").post("/quotas/", data)
+    assert answer.status_code == 422
+    assert "Somebody set it to 100 meanwhile; you wrote 120." in note(answer, "vision")
+    assert guaranteed("vision") == 100
+    sent = re.search(rf'name="v-{key("vision")}" value="(\d+)"', answer.content.decode())[1]
+    as_user("vera").post("/quotas/", {**data, f"v-{key('vision')}": sent})
+    assert guaranteed("vision") == 120
+
+
+def test_cells_beyond_the_rights_of_the_reader_are_ignored(as_user):
+    answer = as_user("vera").post("/quotas/", sheet(research="999", search="1"), follow=True)
+    assert "Nothing was edited" in answer.content.decode()
+    assert (guaranteed("research"), guaranteed("search")) == (320, 96)
+
+
+def test_mode_and_limits_have_their_own_page(as_user):
+    form = {
+        "guaranteed": "120",
+        "mode": "shared",
+        "borrow_limit": "16",
+        "lend_limit": "",
+        "version": "1",
+        "reason": "Bounded",
+    }
+    client = as_user("vera")
+    wrong = client.post("/quotas/vision/H200/", {**form, "lend_limit": "500"})
+    assert wrong.status_code == 422
+    assert "Lend at most what is guaranteed" in wrong.content.decode()
+    illegible = client.post("/quotas/vision/H200/", {**form, "borrow_limit": "lots"})
+    assert "Write a number of GPUs" in illegible.content.decode()
+    stale = client.post("/quotas/vision/H200/", {**form, "version": "7"})
+    assert "Somebody changed this quota meanwhile" in stale.content.decode()
+    assert quota("vision").borrow_limit_milli is None
+    assert client.post("/quotas/vision/H200/", form)["Location"] == "/quotas/"
+    assert quota("vision").borrow_limit_milli == 16_000
+    assert "no limit" in client.get("/quotas/changes/").content.decode()
+    assert as_user("erin").post("/quotas/vision/H200/", form).status_code == 422
+    assert as_user("vik").get("/quotas/vision/H200/").status_code == 404
+    assert as_user("vera").get("/quotas/vision/B200/").status_code == 404
+
+
+def test_records_are_seen_by_those_who_administer(as_user):
+    as_user("operator").post("/quotas/", sheet("Season", search="90"))
+    for user, sees in (("piet", True), ("operator", True), ("vera", False), ("vik", False)):
+        text = as_user(user).get("/quotas/changes/").content.decode()
+        assert ("Season" in text) == sees
+        assert ("No quota has been changed yet" in text) != sees
+
+
+def test_tenants_show_members_and_use(as_user):
+    text = as_user("vera").get("/tenants/vision/").content.decode()
+    for part in ("erin", "Engineer", "H200", "wait-000"):
+        assert part in text
+    assert as_user("vik").get("/tenants/vision/").status_code == 404
+    assert "/tenants/search/" in as_user("vik").get("/tenants/").content.decode()
