@@ -39,7 +39,7 @@ class Reference:
     def arrived(self, shape):
         self.counts[shape] = self.counts.get(shape, 0) + 1
         self.arrivals += 1
-        if self.arrivals == self.next:
+        if self.arrivals >= self.next:
             self.next *= 2
             self.refresh()
 
@@ -90,14 +90,7 @@ class Reference:
                 continue
             if shape.is_share:
                 fits = [d for d, f in enumerate(free) if f >= shape.gpu_milli]
-                waste = self.leftover
-                fits.sort(
-                    key=lambda d: (
-                        round(10240 * (waste[free[d] - shape.gpu_milli] - waste[free[d]])),
-                        free[d],
-                        d,
-                    )
-                )
+                fits.sort(key=lambda d: (free[d], d))
                 devices = tuple(fits[:1])
             else:
                 devices = tuple(d for d, f in enumerate(free) if f == 1000)[: shape.gpus]

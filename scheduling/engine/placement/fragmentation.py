@@ -110,7 +110,10 @@ class Potential:
     GPU that is not there or must not be used.
     """
 
-    def __init__(self, mix: TypicalMix, cpu: Ints, free: Ints, model: Ints) -> None:
+    def __init__(
+        self, mix: TypicalMix, cpu: Ints, free: Ints, model: Ints, capacity_milli: int
+    ) -> None:
+        """`capacity_milli`: all GPUs of the cluster, whether free or not."""
         shapes, popularity = mix.typical()
         shares: dict[int, float] = {}
         for shape, weight in zip(shapes, popularity.tolist(), strict=True):
@@ -124,7 +127,7 @@ class Potential:
         allowed = (models[None, :] >> numbers[:, None] & 1).astype(float)
         milli = np.array([s.milli for s in shapes], float)
         room = (self._pods(self.copies(free), cpu) * allowed[model]).sum(axis=0) * milli
-        price = popularity / (room / max(float(free.sum()), 1.0) + SCARCE)
+        price = popularity / (room / max(capacity_milli, 1) + SCARCE)
         # By GPU model, so that a shape that must not use a node counts nothing there.
         self._value = np.round(allowed * (price * milli * (ROOM_WEIGHT * _SCALE)))
         order = np.argsort(self._cpu_milli, kind="stable")
@@ -192,7 +195,7 @@ def _copies_tables(shapes: list[Shape], gpus: int) -> tuple[Floats, Floats]:
 def fullest_device(free: Ints, milli: int) -> Ints:
     """The GPU of each node with the least free milli that holds the share; -1 where none does."""
     held = np.where(free >= milli, free, MILLI + 1)
-    device = held.argmin(axis=1)
+    device: Ints = held.argmin(axis=1)
     device[held[np.arange(len(free)), device] > MILLI] = -1
     return device
 
@@ -220,6 +223,7 @@ class FragmentationGradient:
         self.cpu = np.array(cpu_milli, np.int64)
         self.free = np.array(free_milli, np.int64)
         self.model = np.array(model, np.int64)
+        self._capacity = int(self.free.sum())
         self._mix = TypicalMix()
         self._changed: list[int] = []
         self._scores: dict[Shape, _Scores] = {}
@@ -232,7 +236,7 @@ class FragmentationGradient:
             self._judge()
 
     def _judge(self) -> None:
-        self._potential = Potential(self._mix, self.cpu, self.free, self.model)
+        self._potential = Potential(self._mix, self.cpu, self.free, self.model, self._capacity)
         self._copies = self._potential.copies(self.free)
         self._scores.clear()
         self._changed.clear()
