@@ -1,12 +1,12 @@
 """Static and dynamic admission of the head of a lane (paper 3.2.1)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 from scheduling.engine.queueing.eligibility import demand_of, never
 from scheduling.engine.queueing.quota import Refusal
-from scheduling.engine.queueing.shapes import Wish, choices, pools_of, wish_of
+from scheduling.engine.queueing.shapes import Wish, choices, narrowed, pools_of, wish_of
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
 from scheduling.engine.types import MILLI, JobRequest
@@ -74,11 +74,7 @@ def candidates(
             continue
         counts = _most_by_quota(state, job, models, wish)
         if counts is not None:
-            sets = tuple(
-                replace(s, gpu_models=(m,)) if s.gpus else s
-                for s, m in zip(job.pod_sets, models, strict=True)
-            )
-            yield Candidate(replace(job, pod_sets=sets), counts)
+            yield Candidate(narrowed(job, models), counts)
 
 
 def _most_by_quota(

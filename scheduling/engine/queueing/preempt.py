@@ -19,7 +19,7 @@ from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.relief import relieve, trial
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.restore import can_return
-from scheduling.engine.queueing.shapes import choices
+from scheduling.engine.queueing.shapes import choices, narrowed
 from scheduling.engine.queueing.start import place_on
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.victims import Preemptor, Unit, Victims
@@ -72,11 +72,7 @@ def _wanted(state: SchedulerState, record: JobRecord) -> Iterator[Candidate]:
     for models in choices(record.job, state.pools.models()):
         least = smallest_starts(record)
         for counts in least if record.job.gang else dict.fromkeys((record.missing(), *least)):
-            sets = tuple(
-                replace(s, gpu_models=(m,)) if s.gpus else s
-                for s, m in zip(record.job.pod_sets, models, strict=True)
-            )
-            yield Candidate(replace(record.job, pod_sets=sets), counts)
+            yield Candidate(narrowed(record.job, models), counts)
 
 
 def _plan_for(

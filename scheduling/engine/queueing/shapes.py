@@ -4,11 +4,12 @@ A shape names everything that quota, dynamic admission and placement look at, so
 attempt answers for all jobs of the shape.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
 from itertools import islice, product
+from operator import attrgetter
 
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import JobRequest
 
 Key = tuple[object, ...]
 
@@ -17,27 +18,29 @@ MAX_CHOICES = 64
 
 
 # What tells jobs apart without mattering to whether they fit.
-_POD_SET_FIELDS = tuple(f.name for f in fields(PodSet) if f.name != "name")
-_JOB_FIELDS = tuple(
-    f.name
-    for f in fields(JobRequest)
-    if f.name
-    not in {
-        "id", "tenant", "submitted_at", "priority", "preemptible", "pod_sets", "declared_s",
-        "after", "after_ok", "run_limit_s",
-    }
-)  # fmt: skip
-
-
-def _plain(value: object) -> object:
-    return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
+_NOT_SHAPE = {
+    "id", "tenant", "submitted_at", "priority", "preemptible", "declared_s", "after", "after_ok",
+    "run_limit_s",
+}  # fmt: skip
+_shape = attrgetter(*(f.name for f in fields(JobRequest) if f.name not in _NOT_SHAPE))
 
 
 def shape_of(job: JobRequest) -> Key:
     """What placement looks at; equal for jobs that fit or fail alike."""
-    return (
-        *(_plain(getattr(job, name)) for name in _JOB_FIELDS),
-        tuple(tuple(_plain(getattr(s, name)) for name in _POD_SET_FIELDS) for s in job.pod_sets),
+    shape: Key = _shape(job)
+    return shape
+
+
+def narrowed(job: JobRequest, models: tuple[str, ...]) -> JobRequest:
+    """The job with each pod set on one GPU model."""
+    sets = job.pod_sets
+    if all(not s.gpus or s.gpu_models == (m,) for s, m in zip(sets, models, strict=True)):
+        return job
+    return replace(
+        job,
+        pod_sets=tuple(
+            replace(s, gpu_models=(m,)) if s.gpus else s for s, m in zip(sets, models, strict=True)
+        ),
     )
 
 

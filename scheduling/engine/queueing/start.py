@@ -3,12 +3,12 @@
 from scheduling.engine.decisions import Started
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.queueing.admission import Candidate, candidates, fits_by_count
+from scheduling.engine.queueing.counts import why_by_count
 from scheduling.engine.queueing.report import REFRESH_S
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import MILLI, JobRequest, PodPlacement
-from scheduling.engine.verdict import Reason, Verdict, gpus
+from scheduling.engine.types import JobRequest, PodPlacement
 
 
 def try_to_start(
@@ -157,30 +157,12 @@ def _explain(
         lane.failure = None  # quota said no to every choice, or all pools are closed
         return
     candidate, failure = tried
-    if failure is None:
-        lane.failure = _too_few_free(state, candidate)
+    cheap = why_by_count(state, candidate)
+    if cheap is not None or failure is None:
+        lane.failure = cheap
         return
-    known = lane.failure
-    if (
-        known is None
-        or known.reason is Reason.INSUFFICIENT_GPUS
-        or now >= lane.explained_at + REFRESH_S
-    ):
-        lane.failure = explain(state.cluster, candidate.job, failure)
-        lane.explained_at = now
-
-
-def _too_few_free(state: SchedulerState, candidate: Candidate) -> Verdict:
-    job = candidate.job
-    model = next(
-        s.gpu_models[0] for s, n in zip(job.pod_sets, candidate.counts, strict=True) if s.gpus and n
-    )
-    free = state.cluster.free_milli(model)
-    return Verdict(
-        Reason.INSUFFICIENT_GPUS,
-        f"The job asks for {job.gpu_milli / MILLI:g} GPUs at once; {gpus(free, model)} free."
-        if job.gang
-        else f"No {model} GPU is free.",
-        {"gpu_model": model, "asked": job.gpu_milli / MILLI, "free": free / MILLI},
-        ("wait until jobs end", "ask for fewer GPUs or another GPU model"),
-    )
+    known = state.explained.get(lane.key[1:])
+    if known is None or now >= known[1] + REFRESH_S:
+        verdict = explain(state.cluster, candidate.job, failure)
+        known = state.explained[lane.key[1:]] = (verdict, now)
+    lane.failure = known[0]

@@ -10,6 +10,7 @@ from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
 from scheduling.engine.queueing.waiting import JobRecord, WaitQueue, order_key
 from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, PodPlacement, Policy
+from scheduling.engine.verdict import Verdict
 
 
 class SchedulerState:
@@ -31,6 +32,7 @@ class SchedulerState:
         self.running: dict[str, JobRecord] = {}
         self.promised: dict[str, JobRecord] = {}
         self.queue = WaitQueue()
+        self.explained: dict[Key, tuple[Verdict, float]] = {}  # of failed placements, by shape
         self.dirty = True
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []

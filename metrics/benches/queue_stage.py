@@ -1,0 +1,70 @@
+"""What the queueing benches need: a scheduler over a cluster at 90 %, and a mix of waiting jobs."""
+
+import random
+from collections.abc import Iterable
+
+from metrics.benches.naive import Fixture, cluster
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import JobRequest, PodSet, Policy, Quota, Tenant
+
+TENANTS = tuple(f"tenant-{i}" for i in range(8))
+MODEL = "H800"
+NOW = 10_000.0
+# (GPUs, weight): many small jobs, few large ones, as in the paper's figure of job sizes.
+SIZES = ((1, 40), (2, 10), (4, 10), (8, 20), (16, 6), (32, 5), (64, 4), (128, 2), (256, 1.5),
+         (512, 0.8), (1024, 0.5), (2048, 0.2))  # fmt: skip
+
+
+def waiting(count: int, seed: int = 1) -> list[JobRequest]:
+    """`count` jobs of 1 … 2,048 GPUs from eight tenants; one shape mix whatever the count."""
+    rng = random.Random(seed)
+    sizes = rng.choices([s for s, _ in SIZES], [w for _, w in SIZES], k=count)
+    return [
+        JobRequest(
+            f"waiting-{i}",
+            TENANTS[i % len(TENANTS)],
+            NOW + i,
+            (gang_of(gpus),),
+            priority=rng.choice((0, 0, 0, 5)),
+        )
+        for i, gpus in enumerate(sizes)
+    ]
+
+
+def gang_of(gpus: int) -> PodSet:
+    pods, each = (1, gpus) if gpus < 8 else (gpus // 8, 8)
+    return PodSet("pods", pods, each, (MODEL,), cpu_milli=4_000 * each, memory_mib=8_000 * each)
+
+
+def scheduler(
+    size: int, *, policy: Policy | None = None, tenant: str = "holder", started_at: float = 0.0
+) -> SchedulerState:
+    """A scheduler over `size` nodes whose running jobs belong to `tenant`; nothing waits yet."""
+    return loaded(cluster(size), policy=policy, tenant=tenant, started_at=started_at)
+
+
+def loaded(
+    fixture: Fixture,
+    *,
+    policy: Policy | None = None,
+    tenant: str = "holder",
+    started_at: float = 0.0,
+    jobs: Iterable[JobRequest] = (),
+) -> SchedulerState:
+    state = SchedulerState(policy=policy)
+    names = (*TENANTS, tenant)
+    all_gpus = 8_000 * len(fixture.naive)
+    facts: list[d.Delta] = [d.NodeChanged(node.facts) for node in fixture.naive]
+    facts.append(
+        d.TenantsChanged(
+            tuple(Tenant(name) for name in names),
+            tuple(Quota(name, MODEL, all_gpus) for name in names),
+        )
+    )
+    for job in fixture.jobs:
+        owned = JobRequest(job.id, tenant, 0.0, job.pod_sets)
+        facts.append(d.JobRestored(owned, fixture.state.placements_of(job.id), started_at))
+    facts += [d.JobSubmitted(job) for job in jobs]
+    run_cycle(state, facts, NOW)
+    return state

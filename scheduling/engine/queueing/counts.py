@@ -1,0 +1,64 @@
+"""Why a job cannot start, as far as counts tell: a few sums over the free-capacity index."""
+
+from scheduling.engine.queueing.admission import Candidate
+from scheduling.engine.queueing.shapes import wish_of
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.verdict import Reason, Verdict, gpus
+
+
+def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
+    """InsufficientGpus or FragmentedCapacity with numbers; None when the counts would do."""
+    job = candidate.job
+    least = wish_of(job, candidate.counts).least
+    asked: dict[str, int] = {}
+    for s, n in zip(job.pod_sets, least, strict=True):
+        if s.gpus:
+            model = s.gpu_models[0]
+            milli = state.pools.milli_per_pod(s, model)
+            asked[model] = asked.get(model, 0) + max(n, 1) * milli
+    for model, milli in sorted(asked.items()):
+        free = state.cluster.free_milli(model)
+        if free < milli:
+            return _too_few(model, milli, free)
+    for s, n in zip(job.pod_sets, least, strict=True):
+        if s.gpus and s.gpu_milli == MILLI and not s.gpu_memory_mib:
+            fit = _pods_by_gpus(state, s)
+            if fit < max(n, 1):
+                return _in_pieces(state, s, max(n, 1), fit)
+    return None
+
+
+def _pods_by_gpus(state: SchedulerState, s: PodSet) -> int:
+    """Pods of the set that the wholly free GPUs of each node hold."""
+    pool = state.cluster.index.pools.get(s.gpu_models[0])
+    if pool is None:
+        return 0
+    return sum(nodes.bit_count() * (free // s.gpus) for free, nodes in enumerate(pool.bits))
+
+
+def _too_few(model: str, asked: int, free: int) -> Verdict:
+    return Verdict(
+        Reason.INSUFFICIENT_GPUS,
+        f"{gpus(asked, model)} are asked for at once; {gpus(free, model)} free.",
+        {"gpu_model": model, "asked": asked / MILLI, "free": free / MILLI},
+        ("wait until jobs end", "ask for fewer GPUs or another GPU model"),
+    )
+
+
+def _in_pieces(state: SchedulerState, s: PodSet, pods: int, fit: int) -> Verdict:
+    model = s.gpu_models[0]
+    free = state.cluster.free_milli(model)
+    return Verdict(
+        Reason.FRAGMENTED_CAPACITY,
+        f"{gpus(free, model)} are free, but on nodes that hold only {fit} of {pods} pods of "
+        f"{s.gpus} GPUs.",
+        {
+            "gpu_model": model,
+            "asked": pods * s.gpus,
+            "free": free / MILLI,
+            "pods_asked": pods,
+            "pods_that_fit": fit,
+        },
+        ("wait until jobs end", f"ask for pods of fewer than {s.gpus} GPUs"),
+    )
