@@ -169,6 +169,10 @@ class ClusterState(Columns):
         """Kant's pods on a node, sorted."""
         return tuple(sorted(self._on_node.get(node, ())))
 
+    def others_on(self, node: str) -> tuple[str, ...]:
+        """Uids of pods that are not Kant's on a node."""
+        return self._others_on.get(node, ())
+
     def held_by(self, job_id: str) -> Mapping[tuple[int, int], Booking]:
         """(pod set, ordinal) -> booking of what a job holds; not to be changed by the caller."""
         return self._jobs.get(job_id, {})
