@@ -1,5 +1,6 @@
 """System checks: combinations of settings that cannot work are refused, each with its remedy."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.conf import settings
@@ -63,7 +64,9 @@ def loopback_only(**_: Any) -> list[CheckMessage]:
 
 
 @register(Tags.database)
-def no_demo_accounts(*, databases: list[str] | None = None, **_: Any) -> list[CheckMessage]:
+def no_demo_accounts(
+    *_: Any, databases: Sequence[str] | None = None, **__: Any
+) -> list[CheckMessage]:
     """Demo accounts that came along in a copied database must not be able to sign in."""
     if settings.EMBEDDED or not databases or "default" not in databases:
         return []

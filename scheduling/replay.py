@@ -52,7 +52,7 @@ class Report:
 
 def read_trace(path: Path, limit: int) -> list[TraceJob]:
     """The first jobs of a trace with the columns submission_time, duration and num_gpu."""
-    opener: Callable[..., TextIO] = lzma.open if path.suffix == ".xz" else open  # type: ignore[assignment]
+    opener: Callable[..., TextIO] = lzma.open if path.suffix == ".xz" else open
     jobs: list[tuple[float, float, int]] = []
     try:
         with opener(path, "rt", newline="") as file:

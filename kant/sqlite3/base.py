@@ -61,7 +61,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             raise OperationalError(f"database is locked: no turn to write within {seconds:.0f} s")
         self._has_turn = True
         try:
-            super()._start_transaction_under_autocommit()
+            super()._start_transaction_under_autocommit()  # type: ignore[misc]
         except BaseException:
             self._end_turn()
             raise
@@ -72,17 +72,17 @@ class DatabaseWrapper(base.DatabaseWrapper):
             writers.release()
 
     def _commit(self) -> None:
-        super()._commit()
+        super()._commit()  # type: ignore[misc]
         self._end_turn()  # a commit that failed is followed by a rollback
 
     def _rollback(self) -> None:
         try:
-            super()._rollback()
+            super()._rollback()  # type: ignore[misc]
         finally:
             self._end_turn()
 
     def _close(self) -> None:
         try:
-            super()._close()
+            super()._close()  # type: ignore[misc]
         finally:
             self._end_turn()

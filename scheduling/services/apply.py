@@ -168,7 +168,7 @@ def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) ->
     rows = [
         Placement(
             job_id=job.id,
-            attempt=job.attempt,
+            attempt=pod.attempt,
             pod_set=pod.place.pod_set,
             ordinal=pod.place.ordinal,
             pod_name=pod.name,

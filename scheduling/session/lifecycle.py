@@ -9,20 +9,19 @@ import logging
 from collections.abc import Iterable
 from typing import cast
 
-from scheduling.engine.decisions import Started, Waiting
+from scheduling.engine.decisions import Preempted, Started, Waiting
 from scheduling.engine.deltas import (
     JobEnded,
     JobRequeued,
-    OtherPodChanged,
-    OtherPodRemoved,
     PodEnded,
 )
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState, after
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import PodPlacement, Policy
+from scheduling.engine.types import Policy
 from scheduling.kube.seam import Bind, CreateAndBind, DeletePod, Effect, Outcome, PodFacts, Result
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
+from scheduling.session.foreign import ForeignPods
 from scheduling.session.live import (
     OVER,
     EffectKey,
@@ -38,6 +37,8 @@ log = logging.getLogger(__name__)
 
 # A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
 ASK_AGAIN_S = 20.0
+# Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
+UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
 
 
 class Lifecycle:
@@ -49,7 +50,8 @@ class Lifecycle:
         self.jobs: dict[str, LiveJob] = {}
         self.admitted: dict[str, LiveJob] = {}  # placed, not all of it running yet
         self.leaving: dict[str, LiveJob] = {}
-        self.others: set[str] = set()  # uids of pods that the engine counts as foreign
+        self.evicted: list[tuple[LiveJob, LivePod]] = []  # pods that go while their job goes on
+        self.foreign = ForeignPods()
         self.out = Outbox()
 
     # --- the engine decided ---------------------------------------------------------------------
@@ -68,14 +70,11 @@ class Lifecycle:
             job.bound = False
             self._step(job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
             self.admitted[job.id] = job
+        elif job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
+            job.attempt += 1
         job.complete = decision.complete
         for place in decision.placements:
-            pod = LivePod(
-                place,
-                name=kant_pods.pod_name(job, place),
-                gpu_model=gpu_models.get(place.node, ""),
-                in_flight=True,
-            )
+            pod = kant_pods.new_pod(job, place, gpu_models.get(place.node, ""))
             job.add(pod)
             self.out.writes.intents.append((job, pod))
             self.out.effects.append(kant_pods.create_and_bind(job, pod, self.namespace))
@@ -111,11 +110,30 @@ class Lifecycle:
             text = f"Node {', '.join(blamed)} or a GPU of it failed"
             self.requeue(self.jobs[job_id], "NodeLost", text, blamed, now)
 
+    def preempted(self, decision: Preempted, now: float) -> None:
+        """A job, or some of its pods, must make room for another job."""
+        job = self.jobs.get(decision.job_id)
+        if job is None or job.leaving is not None or job.state not in HOLDING:
+            return
+        text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
+        if decision.whole:
+            self._step(job, Kind.PREEMPTED, "Preempted", text, **UNPLACED)
+            job.reason = "Preempted"
+            self._leave(job, JobRequeued(job.id, 0.0), now)
+            return
+        job.complete = False
+        for key in decision.pods:
+            pod = job.pods.get(key)
+            if pod is not None and pod.state not in OVER:
+                pod.preempted = text
+                self.evicted.append((job, pod))
+        self._evict(now)
+
     # --- the cluster told -----------------------------------------------------------------------
     def pod_seen(self, facts: PodFacts, now: float) -> None:
         found = self._find(facts)
         if found is None:
-            self._foreign(facts)
+            self.foreign.seen(facts, self.out)
             return
         job, pod = found
         pod.uid = facts.uid
@@ -136,7 +154,7 @@ class Lifecycle:
     def pod_gone(self, facts: PodFacts, now: float) -> None:
         found = self._find(facts)
         if found is None:
-            self._foreign_gone(facts.uid)
+            self.foreign.gone(facts.uid, self.out)
             return
         job, pod = found
         if pod.uid and pod.uid != facts.uid:
@@ -150,6 +168,8 @@ class Lifecycle:
     def vanished(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """The API has the pod no longer, and it had not finished."""
         self._release(job, pod)
+        if pod.preempted:
+            return
         text = f"Pod {pod.name} disappeared from node {pod.place.node}"
         self.requeue(job, "PodLost", text, (), now)
         self._settle(job)
@@ -159,8 +179,8 @@ class Lifecycle:
             return
         job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)
         job = self.jobs.get(job_id)
-        pod = job.pods.get((pod_set, ordinal)) if job and job.attempt == attempt else None
-        if not job or not pod:
+        pod = job.pods.get((pod_set, ordinal)) if job else None
+        if not job or not pod or pod.attempt != attempt:
             return
         if isinstance(effect, DeletePod):
             if outcome.result == Result.GONE and pod.state not in OVER:
@@ -203,6 +223,7 @@ class Lifecycle:
                 self.requeue(job, "GangTimeout", text, tuple(sorted(blamed)), now)
         for job in list(self.leaving.values()):
             self._give_back(job, now)
+        self._evict(now)
 
     def cancelled(self, job: LiveJob, version: int, now: float) -> None:
         """The database says CANCELLED: give back whatever the job holds."""
@@ -236,9 +257,7 @@ class Lifecycle:
             message,
             failures=job.failures,
             not_before=job.not_before,
-            admitted_at=None,
-            bound_at=None,
-            running_at=None,
+            **UNPLACED,
         )
         job.reason = reason
         for pod in job.pods.values():
@@ -248,7 +267,7 @@ class Lifecycle:
 
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
-        if job.leaving is not None:
+        if job.leaving is not None or pod.preempted:
             self._release(job, pod)  # it was killed by its deletion
             self._settle(job)
             return
@@ -298,7 +317,11 @@ class Lifecycle:
 
     def _release(self, job: LiveJob, pod: LivePod) -> None:
         pod.in_flight = False
-        self._advance_pod(job, pod, P.RELEASED)
+        self._advance_pod(job, pod, P.RELEASED, pod.preempted)
+        if pod.preempted and job.leaving is None:
+            # It is placed again: a job whose pods are counted must not count it as ended.
+            job.replaced.add(pod.key)
+            job.forget(pod)
 
     # --- leaving --------------------------------------------------------------------------------
     def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
@@ -325,9 +348,21 @@ class Lifecycle:
                 if pod.lost:
                     # A dead node confirms nothing. The job may go on; the pod counts as a foreign
                     # one until the API has forgotten it.
-                    self._count_as_foreign(pod)
+                    self.foreign.adopt(pod, self.out)
                     self._release(job, pod)
         self._settle(job)
+
+    def _evict(self, now: float) -> None:
+        """Delete preempted pods of jobs that go on, until they are gone."""
+        self.evicted = [
+            (job, pod)
+            for job, pod in self.evicted
+            if pod.state not in OVER and job.leaving is None and job.id in self.jobs
+        ]
+        for job, pod in self.evicted:
+            asked = pod.delete_sent_at
+            if not pod.in_flight and (asked is None or now - asked > ASK_AGAIN_S):
+                self._delete(job, pod, now)
 
     def _settle(self, job: LiveJob) -> None:
         """Tell the engine once nothing is held any more."""
@@ -340,11 +375,21 @@ class Lifecycle:
             return
         job.leaving = None
         job.pods = {}
+        job.replaced = set()
         job.tally.clear()
 
     def _delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
         pod.delete_sent_at = now
         self.out.effects.append(DeletePod(job.effect_key(pod), self.namespace, pod.name, pod.uid))
+
+    def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
+        """The job and pod that a pod of the API stands for, if a placement of now does."""
+        who = kant_pods.identity(facts.labels) if facts.owned else None
+        job = self.jobs.get(who[0]) if who else None
+        pod = job.pods.get(who[2]) if who and job else None
+        if not who or not job or not pod or pod.attempt != who[1]:
+            return None
+        return None if pod.lost and pod.state in OVER else (job, pod)
 
     def _step(
         self, job: LiveJob, kind: Kind, reason: str = "", message: str = "", **columns: object
@@ -356,42 +401,3 @@ class Lifecycle:
             )
         )
         job.state, job.version = to, job.version + 1
-
-    # --- pods that are not (or no longer) Kant's ------------------------------------------------
-    def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
-        who = kant_pods.identity(facts.labels) if facts.owned else None
-        job = self.jobs.get(who[0]) if who else None
-        if not who or not job or job.attempt != who[1]:
-            return None
-        pod = job.pods.get(who[2])
-        if pod is None or (pod.lost and pod.state in OVER):
-            return None
-        return job, pod
-
-    def _foreign(self, facts: PodFacts) -> None:
-        """Count what it holds; a leftover of Kant's own (no intent stands for it) is deleted."""
-        if facts.finished or not facts.node:
-            self._foreign_gone(facts.uid)
-        else:
-            self.others.add(facts.uid)
-            gpus = facts.gpus + (1 if facts.gpu_milli else 0)
-            self.out.deltas.append(
-                OtherPodChanged(facts.uid, facts.node, gpus, facts.cpu_milli, facts.memory_mib)
-            )
-        who = kant_pods.identity(facts.labels) if facts.owned else None
-        if who and not facts.deleting and not facts.finished:
-            job_id, attempt, key = who
-            log.info("deleting pod %s: no placement stands for it", facts.name)
-            self.out.effects.append(
-                DeletePod((job_id, attempt, *key), facts.namespace, facts.name, facts.uid)
-            )
-
-    def _foreign_gone(self, uid: str) -> None:
-        if uid in self.others:
-            self.others.discard(uid)
-            self.out.deltas.append(OtherPodRemoved(uid))
-
-    def _count_as_foreign(self, pod: LivePod) -> None:
-        place: PodPlacement = pod.place
-        self.others.add(pod.uid)
-        self.out.deltas.append(OtherPodChanged(pod.uid, place.node, len(place.devices)))

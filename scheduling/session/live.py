@@ -34,13 +34,15 @@ class PodContent:
 
 @dataclass(slots=True)
 class LivePod:
-    """One pod of the current attempt. `row` is its Placement, 0 until written.
+    """One pod that the job holds now. `row` is its Placement, 0 until written.
 
     `in_flight`: a create or bind is with the gateway, its end unknown. `delete_sent_at`: when its
     deletion was last asked for. `lost`: its node does not answer, nobody will confirm an end.
+    `preempted`: why this pod alone has to go while its job goes on, "" = it stays.
     """
 
     place: PodPlacement
+    attempt: int
     name: str
     gpu_model: str
     state: P = P.INTENDED
@@ -49,6 +51,7 @@ class LivePod:
     in_flight: bool = False
     delete_sent_at: float | None = None
     lost: bool = False
+    preempted: str = ""
 
     @property
     def key(self) -> PodKey:
@@ -60,7 +63,8 @@ class LiveJob:
     """A job that waits, holds devices, or still has pods that do.
 
     `leaving` is set from the moment its places are to be given back until every pod is gone; it
-    is what the engine is told then.
+    is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
+    that were preempted and are placed again, as another attempt, while the job goes on.
     """
 
     request: JobRequest
@@ -75,6 +79,7 @@ class LiveJob:
     reason: str = ""
     pods: dict[PodKey, LivePod] = field(default_factory=dict)
     tally: Counter[P] = field(default_factory=Counter)
+    replaced: set[PodKey] = field(default_factory=set)
     leaving: JobEnded | JobRequeued | None = None
     bound: bool = False
     complete: bool = True
@@ -87,8 +92,12 @@ class LiveJob:
         self.pods[pod.key] = pod
         self.tally[pod.state] += 1
 
+    def forget(self, pod: LivePod) -> None:
+        del self.pods[pod.key]
+        self.tally[pod.state] -= 1
+
     def effect_key(self, pod: LivePod) -> EffectKey:
-        return (self.id, self.attempt, *pod.key)
+        return (self.id, pod.attempt, *pod.key)
 
     def is_over(self) -> bool:
         """No pod holds anything any more."""

@@ -113,33 +113,36 @@ def pod_set(row: PodSetRow) -> PodSet:
 
 
 def add_placements(cluster_id: int, live: Mapping[str, LiveJob]) -> None:
-    """Give each job that holds places, or gives them back, the pods of its current attempt."""
+    """Give each job that holds places, or gives them back, its pods: of each the last attempt."""
     rows = Placement.objects.filter(job__cluster_id=cluster_id)
     leaving = rows.filter(state__in=LIVE_PLACEMENTS).values_list("job_id", flat=True)
     with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
     for chunk in _chunks(sorted(with_pods)):
-        for row in rows.filter(job_id__in=chunk).iterator(chunk_size=2000):
+        for row in rows.filter(job_id__in=chunk).order_by("attempt").iterator(chunk_size=2000):
             job = live.get(str(row.job_id))
-            if job is None or row.attempt != job.attempt:
-                continue
-            place = PodPlacement(
-                row.pod_set,
-                row.ordinal,
-                row.node,
-                tuple(row.devices),
-                row.milli,
-                tuple(row.nics),
-            )
-            job.add(
-                LivePod(
-                    place,
-                    name=row.pod_name,
-                    gpu_model=row.gpu_model,
-                    state=PlacementState(row.state),
-                    row=row.pk,
-                    uid=row.pod_uid,
-                )
-            )
+            if job is not None and row.attempt >= job.attempt:
+                _add_placement(job, row)
+
+
+def _add_placement(job: LiveJob, row: Placement) -> None:
+    place = PodPlacement(
+        row.pod_set, row.ordinal, row.node, tuple(row.devices), row.milli, tuple(row.nics)
+    )
+    earlier = job.pods.get((row.pod_set, row.ordinal))
+    if earlier is not None:
+        job.forget(earlier)
+    job.attempt = row.attempt
+    job.add(
+        LivePod(
+            place,
+            attempt=row.attempt,
+            name=row.pod_name,
+            gpu_model=row.gpu_model,
+            state=PlacementState(row.state),
+            row=row.pk,
+            uid=row.pod_uid,
+        )
+    )
 
 
 # --- what changed ---------------------------------------------------------------------------------

@@ -17,10 +17,11 @@ NOT_ITS_FAULT = re.compile(
 )
 
 
-def pod_name(job: LiveJob, place: PodPlacement) -> str:
-    """Unique by job, attempt, pod set and ordinal."""
+def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str) -> LivePod:
+    """A pod of the job's attempt, about to be created; its name is unique."""
     pod_set = job.request.pod_sets[place.pod_set].name
-    return manifests.pod_name(job.name, job.id, job.attempt, pod_set, place.ordinal)
+    name = manifests.pod_name(job.name, job.id, job.attempt, pod_set, place.ordinal)
+    return LivePod(place, job.attempt, name, gpu_model, in_flight=True)
 
 
 def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind:
@@ -33,7 +34,7 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
         job_id=job.id,
         job_name=job.name,
         tenant=job.request.tenant,
-        attempt=job.attempt,
+        attempt=pod.attempt,
         pod_set=place.pod_set,
         pod_set_name=pod_set.name,
         image=content.image,

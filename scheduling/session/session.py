@@ -141,6 +141,8 @@ class Session:
         self._mark_nodes(deltas)
         result = run_cycle(self.state, deltas, now)
         self.life.lost(result.lost, now)
+        for victim in result.preempted:
+            self.life.preempted(victim, now)
         started = {decision.job_id for decision in result.started}
         for job_id in result.quota_lost:
             self.life.quota_changed(job_id, Kind.QUOTA_LOST)
@@ -283,8 +285,7 @@ class Session:
         if job is None:
             return
         for pod in [p for p in job.pods.values() if not p.row]:
-            del job.pods[pod.key]
-            job.tally[pod.state] -= 1
+            job.forget(pod)
         if not job.pods:
             self.life.admitted.pop(job_id, None)
             # Until the row is read again the job waits; a cancelled one is ended then.

@@ -189,3 +189,29 @@ def test_a_fenced_scheduler_writes_nothing_and_drops_its_session(world):
     assert world.placements(job) == []
     assert world.scheduler.led == {}
     assert world.pods() == {}
+
+
+def test_a_job_of_higher_priority_preempts_and_the_victim_runs_again(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    low = world.submit("low", pods=4)
+    world.drive_to(low, S.RUNNING)
+    high = world.submit("high", pods=2, run_s=0.3, priority=10)
+    world.drive_to(high, S.RUNNING, S.SUCCEEDED)
+    assert K.PREEMPTED in world.kinds(low)
+    gone = max(r.ended_at for r in world.placements(low, attempt=1))
+    assert all(r.intended_at >= gone for r in world.placements(high))
+    world.drive(lambda: Job.objects.get(pk=low.pk).attempt == 2)
+    world.drive_to(low, S.RUNNING)
+    assert world.state(high) == S.SUCCEEDED
+
+
+def test_single_pods_of_a_service_are_preempted_and_placed_again(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    service = world.submit("service", pods=4, gang=False)
+    world.drive(lambda: len(world.placements(service, state=P.RUNNING)) == 4)
+    high = world.submit("high", pods=1, run_s=0.3, priority=10)
+    world.drive_to(high, S.SUCCEEDED)
+    world.drive(lambda: len(world.placements(service, state=P.RUNNING)) == 4)
+    assert world.state(service) == S.RUNNING
+    attempts = sorted(r.attempt for r in world.placements(service))
+    assert attempts == [1, 1, 1, 1, 2]

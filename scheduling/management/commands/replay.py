@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from scheduling.replay import Replay, ReplayError, Report, read_trace, run
 from tenants.models import User
-from tenants.services.tokens import create_token, revoke_token
+from tenants.services.tokens import NewToken, create_token, revoke_token
 
 
 class Command(BaseCommand):
@@ -31,7 +31,7 @@ class Command(BaseCommand):
             if given[name] <= 0:
                 raise CommandError(f"--{name} must be greater than 0")
         own = None if given["token"] else self._own_token()
-        token = given["token"] or own.secret
+        token = own.secret if own else given["token"]
         bar = tqdm(total=given["limit"], unit="job", disable=None)
 
         def progress(submitted: int, over: int) -> None:
@@ -56,7 +56,7 @@ class Command(BaseCommand):
         if report.double_holdings:
             raise CommandError(f"{len(report.double_holdings)} devices were held twice")
 
-    def _own_token(self) -> Any:
+    def _own_token(self) -> NewToken:
         """On the machine of the embedded mode no token needs to be made by hand."""
         operator = User.objects.filter(is_operator=True, is_active=True).order_by("id").first()
         if not settings.EMBEDDED or operator is None:
