@@ -6,6 +6,7 @@ the process that started it is gone. A second start on the same state directory 
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -61,6 +62,10 @@ async def _run(arguments: argparse.Namespace, token: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     port = await server.start(HOST, arguments.port)
+    # Next to nothing here is cyclic: frequent collections would walk a hundred thousand objects
+    # in the middle of requests to find nothing.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     url = f"http://{HOST}:{port}"
     if arguments.kubeconfig:
         write_kubeconfig(arguments.kubeconfig, url, token)

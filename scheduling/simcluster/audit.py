@@ -64,7 +64,7 @@ class Audit:
     def start(self, store: Store) -> None:
         """Read the record of earlier processes and follow the store from here on."""
         if self._path.exists():
-            self._load(self._path.read_bytes())
+            os.truncate(self._path, self._load(self._path.read_bytes()))
         self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         present = {p.uid: p for p in store.objects["pods"].values()}
         for uid in [u for u in self.open if u not in present]:
@@ -73,10 +73,10 @@ class Audit:
             self._observe(pod.uid, pod.key, pod.fields, pod.decode())
         store.listeners.append(self._on_change)
 
-    def _load(self, data: bytes) -> None:
-        for line in data.splitlines(keepends=True):
-            if not line.endswith(b"\n"):
-                break  # cut off by a kill
+    def _load(self, data: bytes) -> int:
+        """Take up the whole lines; returns their length, as a kill may have cut off the last."""
+        whole = data.rfind(b"\n") + 1
+        for line in data[:whole].splitlines():
             kind, _, body = line.partition(b" ")
             if kind == b"double":
                 self.doubles.append(msgspec.json.decode(body, type=DoubleHolding))
@@ -86,6 +86,7 @@ class Audit:
                 self._add(holding)
             else:
                 self._drop(holding.uid, holding.until)
+        return whole
 
     def _on_change(self, plural: str, change: Change, obj: Obj) -> None:
         if plural != "pods":

@@ -6,6 +6,7 @@ from pathlib import Path
 from .audit import Audit
 from .disruption import DisruptionController
 from .evictions import TaintEvictions
+from .expiry import EventExpiry
 from .faults import Faults
 from .fleet import load_fleet, node_object
 from .journal import Journal
@@ -48,6 +49,7 @@ class Cluster:
         self.kubelets = Kubelets(self.registry, self.timers, delays)
         self.evictions = TaintEvictions(self.registry, self.timers)
         self.disruption = DisruptionController(self.registry, self.timers)
+        self.expiry = EventExpiry(self.registry, self.timers)
         self.watches = Watches(self.store)
         self.faults = Faults(self.registry, self.watches, directory, self._power)
 

@@ -16,7 +16,7 @@ from .registry import DeleteOptions, Registry
 from .store import Change, Obj, Stored
 from .timers import Timers
 
-# How long pods of a deleted node stay before they are collected (the pod garbage collector).
+# How long pods stay whose node is not there before they are collected (pod garbage collector).
 ORPHAN_S = 40.0
 _PHASE = list(PODS.selectable).index("status.phase")
 _NODE = list(PODS.selectable).index("spec.nodeName")
@@ -141,7 +141,10 @@ class Kubelets:
 
     def _new_run(self, pod: Stored) -> PodRun:
         run = PodRun(pod.uid, pod.key, pod.fields[_NODE])
-        self._agent(run.node).pods[run.uid] = run
+        agent = self._agent(run.node)
+        agent.pods[run.uid] = run
+        if not agent.present:
+            self._timers.after(ORPHAN_S, self._collect_orphans, agent)
         return run
 
     # --- what the store says ------------------------------------------------------------------

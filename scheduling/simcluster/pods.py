@@ -1,5 +1,6 @@
 """Rules of pods on create and update: defaults, admission, validation, what may change."""
 
+from functools import lru_cache
 from typing import Any
 
 from .kinds import PODS
@@ -209,7 +210,10 @@ def _container_causes(container: Obj, at: str) -> Causes:
     requests = container["resources"].get("requests") or {}
     for part, resources in (("limits", limits), ("requests", requests)):
         for resource, text in resources.items():
-            causes += _amount_causes(resource, text, f"{at}.resources.{part}[{resource}]")
+            causes += [
+                invalid_value(f"{at}.resources.{part}[{resource}]", value, why)
+                for value, why in _amount_problems(resource, text)
+            ]
     if causes:
         return causes
     for resource, text in requests.items():
@@ -218,7 +222,7 @@ def _container_causes(container: Obj, at: str) -> Causes:
             causes.append(
                 invalid_value(
                     field,
-                    str(text),
+                    text,
                     f"must be less than or equal to {resource} limit of {limits[resource]}",
                 )
             )
@@ -231,24 +235,26 @@ def _container_causes(container: Obj, at: str) -> Causes:
         elif is_extended(resource) and amount(resource, text) != amount(resource, limits[resource]):
             causes.append(
                 invalid_value(
-                    field, str(text), f"must be equal to {resource} limit of {limits[resource]}"
+                    field, text, f"must be equal to {resource} limit of {limits[resource]}"
                 )
             )
     return causes
 
 
-def _amount_causes(resource: str, text: object, field: str) -> Causes:
-    value = parse(str(text))
+@lru_cache(maxsize=4096)
+def _amount_problems(resource: str, text: str) -> tuple[tuple[str, str], ...]:
+    """(refused value, why) of one amount; the same few amounts come with every pod."""
+    value = parse(text)
     if "/" not in resource and resource not in _STANDARD and not resource.startswith("hugepages-"):
-        return [
-            invalid_value(field, resource, "must be a standard resource type or fully qualified"),
-            invalid_value(field, resource, "must be a standard resource for containers"),
-        ]
+        return (
+            (resource, "must be a standard resource type or fully qualified"),
+            (resource, "must be a standard resource for containers"),
+        )
     if value < 0:
-        return [invalid_value(field, str(text), "must be greater than or equal to 0")]
+        return ((text, "must be greater than or equal to 0"),)
     if is_extended(resource) and value != int(value):
-        return [invalid_value(field, str(text), "must be an integer")]
-    return []
+        return ((text, "must be an integer"),)
+    return ()
 
 
 def _toleration_causes(toleration: Obj, at: str) -> Causes:

@@ -79,7 +79,8 @@ def canonicalize(resources: dict[str, Any] | None) -> None:
             raise ValueError(f"[{name}]: {error}") from None
 
 
-def amount(resource: str, text: object) -> int:
+@lru_cache(maxsize=65536)
+def amount(resource: str, text: str | float) -> int:
     """A resource amount in its base unit: milli-CPU for cpu, else whole units, rounded up."""
     value = parse(str(text))
     if resource == "cpu":
@@ -87,7 +88,7 @@ def amount(resource: str, text: object) -> int:
     return math.ceil(value)
 
 
-def amounts(resources: Mapping[str, object] | None) -> Requests:
+def amounts(resources: Mapping[str, str | float] | None) -> Requests:
     return {name: amount(name, text) for name, text in (resources or {}).items()}
 
 

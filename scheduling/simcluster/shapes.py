@@ -188,12 +188,17 @@ class Namespace(msgspec.Struct, gc=False):
     status: dict[str, Any] | None = None
 
 
+class Series(msgspec.Struct, gc=False):
+    count: int | None = None
+    lastObservedTime: datetime | None = None
+
+
 class Event(msgspec.Struct, gc=False):
     metadata: Meta | None = None
     involvedObject: dict[str, Any] | None = None
     regarding: dict[str, Any] | None = None
     source: dict[str, Any] | None = None
-    series: dict[str, Any] | None = None
+    series: Series | None = None
     reason: str | None = None
     message: str | None = None
     note: str | None = None

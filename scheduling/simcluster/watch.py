@@ -19,8 +19,8 @@ BOOKMARK_S = 10.0
 # Changes written in one go.
 CHUNK = 256
 # A reader that takes longer than this for one chunk while this many changes wait is dropped.
-SLOW_S = 5.0
-SLOW_BACKLOG = 1000
+SLOW_S = 3.0
+SLOW_BACKLOG = 500
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class Watch:
         self._expired = ""
         self._dropped = False
         self._writing_since = 0.0
-        self._transport: asyncio.BaseTransport | None = None
+        self._transport: asyncio.Transport | None = None
 
     # --- control ----------------------------------------------------------------------------
     def drop(self) -> None:
         """Cut the connection as a failing network would."""
         self._dropped = True
         self._news.set()
-        if isinstance(self._transport, asyncio.Transport):
+        if self._transport is not None:
             self._transport.abort()
 
     def expire(self) -> None:

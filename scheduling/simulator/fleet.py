@@ -2,7 +2,7 @@
 
 Pure: text or plain mappings in, `FleetNode` values out. The embedded cluster makes Kubernetes
 nodes of them; a simulation makes engine nodes. The format of inventories is documented in
-docs/fleets.md.
+scheduling/simcluster/README.md.
 """
 
 import csv

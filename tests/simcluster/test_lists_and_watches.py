@@ -1,5 +1,11 @@
 """Lists with selectors and pages; watches from any version, bookmarks, 410."""
 
+import contextlib
+import http.client
+import json
+import socket
+import time
+
 import pytest
 
 from .harness import NODES, PODS, pod
@@ -151,3 +157,27 @@ def test_a_dropped_watch_resumes_without_a_gap(sim):
     resumed = first["object"]["metadata"]["resourceVersion"]
     with sim.watch(f"{PODS}?watch=1&resourceVersion={resumed}") as stream:
         assert stream.next()["object"]["metadata"]["name"] == "two"
+
+
+def test_a_reader_that_does_not_read_is_dropped(sim):
+    """It would otherwise keep every change in memory; it may resume from where it was."""
+    sim.post(PODS, pod("busy"))
+    slow = socket.create_connection(("127.0.0.1", sim.port))
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.sendall(f"GET {PODS}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    quick = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=30)
+    for i in range(640):
+        noise = {"noise": "x" * 200_000 if i < 40 else None, "i": str(i)}
+        body = json.dumps({"metadata": {"annotations": noise}})
+        headers = {"Content-Type": "application/merge-patch+json"}
+        quick.request("PATCH", f"{PODS}/busy", body, headers)
+        assert quick.getresponse().read()
+    quick.close()
+    time.sleep(5)  # a reader has three seconds for a chunk
+    slow.settimeout(20)
+    received = 0
+    with contextlib.suppress(ConnectionError):
+        while chunk := slow.recv(1 << 20):
+            received += len(chunk)
+    slow.close()
+    assert received < 40 * 200_000
