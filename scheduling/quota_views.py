@@ -1,22 +1,22 @@
-"""Pages about who may use how much: the quota matrix, one quota, tenants."""
+"""Pages about who may use how much: the quota matrix and one quota of it."""
 
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from django.contrib import messages
-from django.db.models import Count, Sum
+from django.db.models import Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
-from scheduling.engine.states import TERMINAL
-from scheduling.models import Job, NodeRecord
+from scheduling.models import NodeRecord
 from scheduling.quota_use import QuotaUse, quota_uses
+from scheduling.tenant_views import in_tree_order
 from tenants.errors import DomainError, Stale
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
-from tenants.permissions import Access, access_of
-from tenants.selectors import members_of, parents_by_id, visible_quotas, visible_tenants
+from tenants.permissions import access_of
+from tenants.selectors import parents_by_id, visible_quotas, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
 from tenants.services.quota_sums import promised_below
@@ -108,24 +108,6 @@ def matrix(request: HttpRequest) -> list[Row]:
             cells.append(cell)
         rows.append(Row(tenant, depth, cells))
     return rows
-
-
-def in_tree_order(tenants: list[Tenant]) -> list[tuple[Tenant, int]]:
-    """Tenants with their depth, children below their parents, each level by name."""
-    known = {t.pk for t in tenants}
-    below: dict[int | None, list[Tenant]] = {}
-    for tenant in sorted(tenants, key=lambda t: t.name):
-        parent = tenant.parent_id if tenant.parent_id in known else None
-        below.setdefault(parent, []).append(tenant)
-    ordered: list[tuple[Tenant, int]] = []
-
-    def visit(parent: int | None, depth: int) -> None:
-        for tenant in below.get(parent, []):
-            ordered.append((tenant, depth))
-            visit(tenant.pk, depth + 1)
-
-    visit(None, 0)
-    return ordered
 
 
 def totals() -> list[Total]:
@@ -362,61 +344,3 @@ def save_quota(
     for warning in result.warnings:
         messages.warning(request, warning, extra_tags="wait")
     return True
-
-
-# --- tenants --------------------------------------------------------------------------------------
-@page_login_required
-@require_GET
-def tenants(request: HttpRequest) -> HttpResponse:
-    visible = list(visible_tenants(request.user).annotate(members=Count("memberships")))
-    counts = dict(
-        Job.objects.filter(tenant__in=visible)
-        .exclude(state__in=list(TERMINAL))
-        .order_by()
-        .values_list("tenant_id")
-        .annotate(Count("id"))
-    )
-    uses: dict[str, list[QuotaUse]] = {}
-    for use in quota_uses():
-        uses.setdefault(use.tenant, []).append(use)
-    access = access_of(request.user)
-    rows = [
-        {
-            "tenant": t,
-            "depth": depth,
-            "members": t.members,  # type: ignore[attr-defined]
-            "jobs": counts.get(t.pk, 0),
-            "uses": [u for u in uses.get(t.name, []) if u.guaranteed or u.used],
-            "role": role_title(access, t.pk),
-        }
-        for t, depth in in_tree_order(visible)
-    ]
-    return render(request, "scheduling/tenants.html", {"nav": "tenants", "rows": rows})
-
-
-def role_title(access: Access, tenant_id: int) -> str:
-    if access.operator:
-        return "operator"
-    return (access.role_in(tenant_id) or "").replace("-", " ")
-
-
-@page_login_required
-@require_GET
-def tenant(request: HttpRequest, name: str) -> HttpResponse:
-    found = visible_tenants(request.user).filter(name=name).first()
-    if found is None:
-        raise Http404("There is no such tenant, or you have no role in it.")
-    access = access_of(request.user)
-    own_jobs = Job.objects.filter(tenant=found).select_related("tenant", "user", "cluster")
-    context = {
-        "nav": "tenants",
-        "tenant": found,
-        "role": role_title(access, found.pk),
-        "uses": [u for u in quota_uses() if u.tenant == found.name],
-        "members": members_of(found),
-        "children": visible_tenants(request.user).filter(parent=found),
-        "parent": visible_tenants(request.user).filter(pk=found.parent_id).first(),
-        "jobs": own_jobs.exclude(state__in=list(TERMINAL)).prefetch_related("pod_sets")[:20],
-        "may_administer": access.may_administer(found.pk),
-    }
-    return render(request, "scheduling/tenant.html", context)

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from scheduling import quota_views, views
+from scheduling import quota_views, tenant_views, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
@@ -11,6 +11,6 @@ urlpatterns = [
     path("quotas/", quota_views.quotas, name="quotas"),
     path("quotas/check/", quota_views.check, name="quota-check"),
     path("quotas/<slug:tenant>/<str:gpu_type>/", quota_views.quota, name="quota"),
-    path("tenants/", quota_views.tenants, name="tenants"),
-    path("tenants/<slug:name>/", quota_views.tenant, name="tenant"),
+    path("tenants/", tenant_views.tenants, name="tenants"),
+    path("tenants/<slug:name>/", tenant_views.tenant, name="tenant"),
 ]

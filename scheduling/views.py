@@ -193,8 +193,8 @@ def submit_forms(request: HttpRequest, data: Any = None, sets: Any = None) -> tu
     gpu_types = list(GpuType.objects.values_list("name", flat=True))
     job_form = JobForm(data, tenants=tenants, clusters=clusters)
     if sets is not None:
-        job_form = JobForm(initial=data.dict(), tenants=tenants, clusters=clusters)
-        job_form.initial |= {n: n in data for n in ("gang", "preemptible")}
+        typed = {**data.dict(), **{n: n in data for n in ("gang", "preemptible")}}
+        job_form = JobForm(initial=typed, tenants=tenants, clusters=clusters)
         return job_form, PodSets(initial=sets, prefix="sets", form_kwargs={"gpu_types": gpu_types})
     return job_form, PodSets(data, prefix="sets", form_kwargs={"gpu_types": gpu_types})
 
