@@ -22,11 +22,11 @@ from django.conf import settings
 
 from metrics.experiments.openb_policies import POLICIES
 from metrics.experiments.study import Progress, Study, StudyError, in_parallel, parse_seeds
-from metrics.inputs import InputError, lines_of
+from metrics.inputs import lines_of
 from scheduling.engine.placement.fragmentation import Shape
 from scheduling.engine.types import MILLI
 from scheduling.simulator.traces.openb import Machine, Pod, machines, pods
-from scheduling.simulator.traces.table import TraceFormatError
+from scheduling.simulator.traces.table import TraceFormatError, table
 
 NODES = "openb_node_list_gpu_node"
 LIST = "openb_pod_list_"
@@ -169,8 +169,9 @@ def _list_name(path: Path) -> str:
 
 
 def _chosen_lists(folder: Path, wanted: str | None) -> dict[str, Path]:
-    known = {_list_name(p): p for p in sorted(folder.iterdir(), reverse=True) if _list_name(p)}
-    known = dict(sorted(known.items()))
+    # Backwards, so that of a list that is there twice the plain .csv counts.
+    found = {_list_name(p): p for p in sorted(folder.iterdir(), reverse=True)}
+    known = {name: found[name] for name in sorted(found) if name}
     if wanted is None:
         return known
     return {name: known[name] for name in _names(wanted, known, "--lists", "lists")}
@@ -201,14 +202,17 @@ def _published(folder: Path) -> dict[tuple[str, str], tuple[float, float]]:
             break
     else:
         return {}
-    found = {}
-    for row in csv.DictReader(lines_of(path)):
-        try:
-            means = tuple(float(row[f"allocated_pct_at_{at}_mean"]) for at in (100, 130))
-            found[row["pod_list"], row["policy"]] = (means[0], means[1])
-        except (KeyError, TypeError, ValueError) as error:
-            raise StudyError(f"{path}: a row is not as published ({error})") from None
-    return found
+    columns = [f"allocated_pct_at_{at}_mean" for at in (100, 130)]
+    try:
+        return {
+            (row.text("pod_list"), row.text("policy")): (
+                row.number(columns[0]),
+                row.number(columns[1]),
+            )
+            for row in table(lines_of(path), ("pod_list", "policy", *columns))
+        }
+    except (TraceFormatError, csv.Error) as error:
+        raise StudyError(f"{path}: {error}") from None
 
 
 def _checked(path: Path) -> None:
@@ -221,8 +225,6 @@ def _checked(path: Path) -> None:
             raise StudyError(f"{path}: no pod asks for a GPU, so nothing can be inflated")
     except (TraceFormatError, csv.Error) as error:
         raise StudyError(f"{path}: {error}") from None
-    except InputError as error:
-        raise StudyError(str(error)) from None
 
 
 @lru_cache(maxsize=2)

@@ -2,11 +2,14 @@
 
 import multiprocessing
 import os
+import re
 import signal
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+from metrics.inputs import InputError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -15,8 +18,8 @@ Result = TypeVar("Result")
 Progress = Callable[[int, int], None]
 
 
-class StudyError(ValueError):
-    """An input of a study that cannot be used; the message names it and says what would do."""
+class StudyError(InputError):
+    """An option of a study that cannot be used; the message names it and says what would do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,10 @@ def parse_seeds(text: str) -> list[int]:
     """Seeds like "42-51" or "1,2,5-7", in that order, each once; raises StudyError."""
     seeds: dict[int, None] = {}
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isascii() or not first.isdigit() or (dash and not last.isdigit()):
+        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part.strip())
+        if not found:
             raise StudyError(f"--seeds {text!r}: {part!r} is no seed and no range like 42-51")
-        low, high = int(first), int(last) if dash else int(first)
+        low, high = int(found[1]), int(found[2] or found[1])
         if not low <= high < low + 10_000:
             raise StudyError(f"--seeds {text!r}: the range {part!r} is empty or far too long")
         seeds.update(dict.fromkeys(range(low, high + 1)))

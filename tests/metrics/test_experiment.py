@@ -173,7 +173,11 @@ def test_an_unknown_study_lists_the_known_ones():
         ("openb_pod_list_tiny.csv", "", "line 1: column name is missing"),
         ("openb_node_list_gpu_node.csv", NODES + "x,1,1,-4,T4\n", "line 8, column gpu"),
         ("openb_node_list_gpu_node.csv", NODES.splitlines()[0] + "\nx,1,1,0,T4\n", "has a GPU"),
-        ("published_allocation.csv", "pod_list,policy\ntiny,06-FGD\n", "is not as published"),
+        (
+            "published_allocation.csv",
+            "pod_list,policy\ntiny,06-FGD\n",
+            "line 1: column allocated_pct_at_100_mean is missing",
+        ),
     ],
 )
 def test_wrong_files_are_named_before_anything_runs(data, name, text, words):
@@ -194,6 +198,12 @@ def test_files_that_are_not_there_are_named(data):
     (data / "openb_node_list_gpu_node.csv.xz").write_bytes(b"no archive")
     with pytest.raises(CommandError, match="cannot be read as text"):
         call_command("experiment", "openb-fgd", "--data", str(data))
+
+
+def test_of_a_list_that_is_there_twice_the_plain_one_counts(data):
+    (data / "openb_pod_list_packed.csv").write_text("")
+    with pytest.raises(CommandError, match=r"openb_pod_list_packed\.csv: line 1"):
+        call_command("experiment", "openb-fgd", "--data", str(data), "--lists", "packed")
 
 
 def test_seeds():

@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tqdm import tqdm
 
 from metrics.experiments import STUDIES
-from metrics.experiments.study import StudyError
+from metrics.inputs import InputError
 
 
 class Command(BaseCommand):
@@ -31,7 +31,7 @@ class Command(BaseCommand):
 
             try:
                 document = study.run(options, progress)
-            except StudyError as error:
+            except InputError as error:
                 raise CommandError(str(error)) from None
         if options["json"]:
             self.stdout.write(json.dumps(document, allow_nan=False))

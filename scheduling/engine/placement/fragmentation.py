@@ -217,13 +217,20 @@ class FragmentationGradient:
     """
 
     def __init__(
-        self, cpu_milli: Sequence[int], free_milli: Sequence[Sequence[int]], model: Sequence[int]
+        self,
+        cpu_milli: Sequence[int],
+        free_milli: Sequence[Sequence[int]],
+        model: Sequence[int],
+        capacity_milli: int | None = None,
     ) -> None:
-        """Per node: free CPU, free milli of each GPU (0 for one that is not there), model."""
+        """Per node: free CPU, free milli of each GPU (0 for one that is not there), model number.
+
+        `capacity_milli`: all GPUs of the nodes; None = what is free now, as of empty nodes.
+        """
         self.cpu = np.array(cpu_milli, np.int64)
         self.free = np.array(free_milli, np.int64)
         self.model = np.array(model, np.int64)
-        self._capacity = int(self.free.sum())
+        self._capacity = int(self.free.sum()) if capacity_milli is None else capacity_milli
         self._mix = TypicalMix()
         self._changed: list[int] = []
         self._scores: dict[Shape, _Scores] = {}

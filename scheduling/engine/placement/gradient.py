@@ -21,7 +21,8 @@ class PoolGradient(FragmentationGradient):
         slots = pool.layout.slots
         width = max(1, *(_width(state, slot) for slot in slots))
         rows = [_free_milli(state, slot, width) for slot in slots]
-        super().__init__([state.cpu[slot] for slot in slots], rows, [0] * len(slots))
+        cpu, capacity = [state.cpu[slot] for slot in slots], state.capacity_milli(pool.layout.model)
+        super().__init__(cpu, rows, [0] * len(slots), capacity)
         self._width = width
         for shape in sorted(mix):
             self._mix.arrived(shape, mix[shape])
