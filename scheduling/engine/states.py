@@ -27,6 +27,9 @@ class JobEventKind(StrEnum):
     REQUEUED = "REQUEUED"
     PREEMPTED = "PREEMPTED"
     REASON = "REASON"
+    HELD = "HELD"
+    RELEASED = "RELEASED"
+    CHANGED = "CHANGED"  # what it asks for, while it waits
 
 
 S, K = JobState, JobEventKind

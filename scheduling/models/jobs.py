@@ -30,14 +30,27 @@ class Job(models.Model):
     gang = models.BooleanField(default=True)
     preemptible = models.BooleanField(default=True)
     declared_s = models.PositiveIntegerField(null=True, blank=True)  # declared run time, seconds
+    run_limit_s = models.PositiveIntegerField(null=True, blank=True)  # longest run time allowed
     strategy = models.CharField(max_length=32, blank=True)
+    required_level = models.CharField(max_length=32, blank=True)  # for all pod sets together
+    preferred_level = models.CharField(max_length=32, blank=True)
+    preempts = models.BooleanField(default=True)
+    uses_spares = models.BooleanField(default=False)
+    # Ids of jobs of the same cluster that must have ended, or succeeded, before this one starts.
+    after = models.JSONField(default=list, blank=True)
+    after_ok = models.JSONField(default=list, blank=True)
+    start_not_before = models.DateTimeField(null=True, blank=True)
+    held = models.BooleanField(default=False)
+    # Jobs submitted as one array share its id; the index tells them apart.
+    array_id = models.UUIDField(null=True, blank=True, editable=False)
+    array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)
 
     state = models.CharField(max_length=16, choices=STATES, default=JobState.PENDING.value)
     version = models.PositiveBigIntegerField(default=1)
     attempt = models.PositiveIntegerField(default=0)
     failures = models.PositiveIntegerField(default=0)  # failed placements, for the back-off
-    not_before = models.DateTimeField(null=True, blank=True)
+    not_before = models.DateTimeField(null=True, blank=True)  # end of its back-off
     gpu_milli = models.BigIntegerField(default=0)  # of all pods; denormalised for lists
     # The dominating reason while it waits, or why it ended.
     reason = models.CharField(max_length=32, blank=True)
@@ -57,6 +70,7 @@ class Job(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["tenant", "state"]),
             models.Index(fields=["-submitted_at", "-id"]),
+            models.Index(fields=["array_id", "array_index"]),
         ]
 
     def __str__(self) -> str:
@@ -83,6 +97,10 @@ class PodSet(models.Model):
     required_level = models.CharField(max_length=32, blank=True)
     preferred_level = models.CharField(max_length=32, blank=True)
     max_per_node = models.PositiveIntegerField(null=True, blank=True)
+    max_per_leaf = models.PositiveIntegerField(null=True, blank=True)
+    slice_size = models.PositiveIntegerField(default=0)
+    balance_level = models.CharField(max_length=32, blank=True)
+    extended = models.JSONField(default=dict, blank=True)
     image = models.CharField(max_length=500, default="busybox:stable")
     command = models.JSONField(default=list, blank=True)
     env = models.JSONField(default=dict, blank=True)
