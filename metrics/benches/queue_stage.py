@@ -3,7 +3,7 @@
 import random
 from collections.abc import Iterable
 
-from metrics.benches.naive import Fixture, cluster
+from metrics.benches.naive import Fixture
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.types import JobRequest, PodSet, Policy, Quota, Tenant
@@ -32,16 +32,17 @@ def waiting(count: int, seed: int = 1) -> list[JobRequest]:
     ]
 
 
+def fillers() -> list[JobRequest]:
+    """More one-GPU jobs than any stage has free GPUs, before all others."""
+    return [
+        JobRequest(f"filler-{i}", TENANTS[0], 0.0, (gang_of(1),), priority=10)
+        for i in range(15_000)
+    ]
+
+
 def gang_of(gpus: int) -> PodSet:
     pods, each = (1, gpus) if gpus < 8 else (gpus // 8, 8)
     return PodSet("pods", pods, each, (MODEL,), cpu_milli=4_000 * each, memory_mib=8_000 * each)
-
-
-def scheduler(
-    size: int, *, policy: Policy | None = None, tenant: str = "holder", started_at: float = 0.0
-) -> SchedulerState:
-    """A scheduler over `size` nodes whose running jobs belong to `tenant`; nothing waits yet."""
-    return loaded(cluster(size), policy=policy, tenant=tenant, started_at=started_at)
 
 
 def loaded(

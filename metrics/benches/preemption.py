@@ -1,0 +1,118 @@
+"""`manage.py bench preemption`: planning victims for a 16-node gang, and a plan that just misses.
+
+Growth: full clusters of low-priority jobs in which the gang has to make room for itself. Miss and
+hit: 500 nodes of one-GPU jobs, all but ten nodes holding one that may not be preempted; the gang
+asks for the ten nodes, or one of those holds such a job too, so that it misses by one GPU. A
+small job that fits must start in the same cycle.
+"""
+
+import time
+from dataclasses import replace
+from statistics import median
+
+from metrics.benches.naive import GPUS, cluster
+from metrics.benches.queue_stage import MODEL, NOW, TENANTS, loaded
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import (
+    Device,
+    JobRequest,
+    Node,
+    PodPlacement,
+    PodSet,
+    Policy,
+    PreemptionKind,
+    Quota,
+    Tenant,
+)
+
+SMALL, LARGE, MIDDLE = 1_000, 12_500, 500
+REPEATS = 5
+POLICY = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0.0, max_preemptions=1_000)
+
+
+def gang(nodes: int, name: str) -> JobRequest:
+    pods = PodSet("pods", nodes, GPUS, (MODEL,))
+    return JobRequest(name, TENANTS[0], NOW, (pods,), priority=5)
+
+
+def single(name: str, *, preemptible: bool = True) -> JobRequest:
+    pods = PodSet("pods", 1, 1, (MODEL,))
+    return JobRequest(name, TENANTS[1], 0.0, (pods,), preemptible=preemptible)
+
+
+def plan_seconds(state: SchedulerState, job: JobRequest, *, possible: bool) -> float:
+    """CPU seconds of the cycle that plans for the job; afterwards everybody is back."""
+    begin = time.process_time()
+    result = run_cycle(state, [d.JobSubmitted(job)], NOW)
+    spent = time.process_time() - begin
+    if bool(result.preempted) != possible:
+        raise RuntimeError(f"a preemption for {job.id} should be {possible}, not {not possible}")
+    back: list[d.Delta] = [d.JobEnded(job.id)]
+    back += [d.JobRequeued(victim.job_id, NOW) for victim in result.preempted]
+    run_cycle(state, back, NOW)
+    return spent
+
+
+def planning(size: int) -> float:
+    """Median seconds to plan for 16 nodes on a full cluster of `size` nodes."""
+    state = loaded(cluster(size), policy=POLICY)
+    fill = [replace(job, id=f"fill-{i}") for i, job in enumerate([gang(1, "")] * (size // 20))]
+    run_cycle(state, [d.JobSubmitted(replace(job, priority=0)) for job in fill], 1.0)
+    return median(
+        plan_seconds(state, gang(16, f"gang-{i}"), possible=True) for i in range(REPEATS + 1)
+    )
+
+
+def nearly(missing: bool) -> SchedulerState:
+    """500 full nodes of which the last ten, or nine, can be emptied; one GPU more is free."""
+    devices = tuple(Device(i) for i in range(GPUS))
+    facts: list[d.Delta] = [
+        d.TenantsChanged(
+            tuple(Tenant(name) for name in TENANTS),
+            tuple(Quota(name, MODEL, MIDDLE * GPUS * 1_000) for name in TENANTS),
+        )
+    ]
+    firm = MIDDLE - (9 if missing else 10)
+    for n in range(MIDDLE + 1):
+        leaf = (f"leaf-{n // 8}", f"spine-{n // 80}", "core")
+        node = Node(f"node-{n:04d}", MODEL, devices, topology=leaf)
+        facts.append(d.NodeChanged(node))
+        for i in range(GPUS if n < MIDDLE else GPUS - 1):
+            fixed = n == MIDDLE or (i == 0 and n < firm)
+            place = PodPlacement(0, 0, node.name, (i,), 1_000)
+            facts.append(
+                d.JobRestored(single(f"run-{n}-{i}", preemptible=not fixed), (place,), float(n))
+            )
+    state = SchedulerState(policy=POLICY)
+    run_cycle(state, facts, NOW)
+    return state
+
+
+def one_gpu_starts_beside(state: SchedulerState) -> None:
+    """A job that fits does not wait behind a preemption that misses."""
+    facts = [d.JobSubmitted(gang(10, "large")), d.JobSubmitted(single("small"))]
+    result = run_cycle(state, facts, NOW)
+    if [start.job_id for start in result.started] != ["small"]:
+        raise RuntimeError("a one-GPU job has to start while a larger one cannot preempt")
+
+
+def run() -> dict[str, float]:
+    """Figures named in the bars."""
+    small, large = planning(SMALL), planning(LARGE)
+    hit_state, miss_state = nearly(missing=False), nearly(missing=True)
+    hit = median(
+        plan_seconds(hit_state, gang(10, f"hit-{i}"), possible=True) for i in range(REPEATS)
+    )
+    miss = median(
+        plan_seconds(miss_state, gang(10, f"miss-{i}"), possible=False) for i in range(REPEATS)
+    )
+    one_gpu_starts_beside(miss_state)
+    return {
+        "growth": large / small,
+        "ms_1000": small * 1e3,
+        "ms_12500": large * 1e3,
+        "miss_over_hit": miss / hit,
+        "hit_ms": hit * 1e3,
+        "miss_ms": miss * 1e3,
+    }

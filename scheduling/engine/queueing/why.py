@@ -1,0 +1,55 @@
+"""Asking without deciding: why every waiting job waits, and where it stands in the queue."""
+
+from scheduling.engine.placement import PlacementFailure, explain
+from scheduling.engine.queueing.admission import candidates, fits_by_count
+from scheduling.engine.queueing.counts import why_by_count
+from scheduling.engine.queueing.start import place_on
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.statement import Statement
+from scheduling.engine.verdict import Reason, Verdict
+
+
+def reasons(state: SchedulerState) -> dict[str, tuple[int, Verdict]]:
+    """{job: (position in the queue from 1, its reason with today's numbers)}.
+
+    Numbers of failed placements are worked out anew, once for each shape; jobs that wait for
+    another reason keep what the last cycle told them. Jobs on hold or backing off stand nowhere.
+    """
+    anew: dict[object, Verdict | None] = {}
+    told: dict[str, tuple[int, Verdict]] = {}
+    order = sorted(key for lane in state.queue.lanes.values() for key in lane.jobs)
+    for position, (*_, job_id) in enumerate(order, 1):
+        record = state.jobs[job_id]
+        verdict = record.verdict
+        if verdict is None:
+            continue
+        if verdict.reason in _PLACEMENT and record.lane is not None:
+            shape = record.lane.key[1:]
+            if shape not in anew:
+                anew[shape] = why_not_placed(state, record)
+            verdict = anew[shape] or verdict
+        told[job_id] = (position, verdict)
+    return told
+
+
+_PLACEMENT = frozenset(
+    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
+)
+
+
+def why_not_placed(state: SchedulerState, record: JobRecord) -> Verdict | None:
+    """Why the job cannot be placed right now; None when it can, or quota forbids to try."""
+    for candidate in candidates(state, record, frozenset()):
+        cheap = why_by_count(state, candidate)
+        if cheap is not None:
+            return cheap
+        if not fits_by_count(state, candidate):
+            continue
+        statement = Statement(state.cluster)
+        placed = place_on(statement, state, candidate, frozenset(record.blamed))
+        statement.rollback()
+        if isinstance(placed, PlacementFailure):
+            return explain(state.cluster, candidate.job, placed)
+        return None
+    return None
