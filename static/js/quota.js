@@ -21,10 +21,13 @@
   });
 
   // Edits that are not saved are not lost by a careless click.
-  let saving = false;
-  document.addEventListener("submit", () => { saving = true; });
+  let leaving = false;
+  document.addEventListener("submit", () => { leaving = true; });
+  document.addEventListener("click", (event) => {
+    if (event.target.closest("[data-discard]")) leaving = true;
+  });
   addEventListener("beforeunload", (event) => {
-    const edited = [...document.querySelectorAll(".matrix input")].some((i) => i.value !== i.defaultValue);
-    if (!saving && edited) event.preventDefault();
+    const typed = [...document.querySelectorAll(".matrix input")].some((i) => i.value !== i.defaultValue);
+    if (!leaving && (typed || document.querySelector(".matrix .edited"))) event.preventDefault();
   });
 })();

@@ -142,12 +142,4 @@
       }
     }
   });
-
-  // A dialog that the server sent opens as soon as it stands in the page.
-  document.addEventListener("htmx:after:swap", () => {
-    for (const dialog of document.querySelectorAll("dialog[data-open]:not([open])")) {
-      dialog.showModal();
-      dialog.addEventListener("close", () => dialog.remove());
-    }
-  });
 })();

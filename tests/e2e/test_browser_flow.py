@@ -1,4 +1,4 @@
-"""The whole of Kant in a browser: sign in, submit a job, watch it run, edit a quota, see the record."""
+"""All of Kant in a browser: sign in, submit a job, watch it run, edit a quota, see the record."""
 
 import os
 import re
