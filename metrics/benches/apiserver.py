@@ -124,6 +124,7 @@ class ApiServer:
         self._flags = flags
         self._etcd_port, self._peer_port, self.port = _free_ports(3)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._tls: ssl.SSLContext | None = None
         self.url = f"https://127.0.0.1:{self.port}"
         self.ca_file = folder / "pki" / "apiserver.crt"
 
@@ -187,8 +188,9 @@ class ApiServer:
             headers={"Authorization": f"Bearer {user}-token", "Content-Type": "application/json"},
             method=method,
         )
-        tls = ssl.create_default_context(cafile=str(self.ca_file))
-        with urllib.request.urlopen(request, context=tls, timeout=10) as reply:
+        if self._tls is None:
+            self._tls = ssl.create_default_context(cafile=str(self.ca_file))
+        with urllib.request.urlopen(request, context=self._tls, timeout=10) as reply:
             text = reply.read()
         return json.loads(text) if text.startswith(b"{") else text
 

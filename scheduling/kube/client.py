@@ -81,25 +81,18 @@ class Client:
 
     async def open(self) -> None:
         """Read the access configuration; raises KubeError. Connects only at the first call."""
-        endpoint = await asyncio.to_thread(load_endpoint, self._access)
-        authorization = await asyncio.to_thread(endpoint.authorization)
-        old, self._endpoint = self._session, endpoint
+        self._endpoint = await asyncio.to_thread(load_endpoint, self._access)
+        self._set_authorization(await asyncio.to_thread(self._endpoint.authorization))
         self._read_at = self._loaded_at = time.monotonic()
-        self._set_authorization(authorization)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                ssl=endpoint.tls if endpoint.tls is not None else True,
-                keepalive_timeout=60,
-                socket_factory=_keepalive_socket,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
-        )
-        if old is not None:
-            # Calls on their way still use it; what is idle by then is closed with it.
-            asyncio.get_running_loop().call_later(CALL_TIMEOUT_S, _close_later, old)
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=0, keepalive_timeout=60, socket_factory=_keepalive_socket
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+            )
 
     async def close(self) -> None:
         if self._session is not None:
@@ -128,6 +121,7 @@ class Client:
                 headers=headers,
                 timeout=_call_timeout,
                 allow_redirects=False,
+                ssl=self._endpoint.tls or True,
                 server_hostname=self._endpoint.tls_name,
             ) as response:
                 return Reply(response.status, await response.read(), retry_after(response))
@@ -146,6 +140,7 @@ class Client:
                 timeout=timeout,
                 allow_redirects=False,
                 read_bufsize=1 << 20,
+                ssl=self._endpoint.tls or True,
                 server_hostname=self._endpoint.tls_name,
             ) as response:
                 if response.status == 401:
@@ -180,6 +175,7 @@ class Client:
         async with self._lock:
             if time.monotonic() - self._loaded_at < RELOAD_PAUSE_S:
                 return False
+            self._loaded_at = time.monotonic()
             await self.open()
             return True
 
@@ -256,7 +252,3 @@ def _keepalive_socket(address: Any) -> socket.socket:
         if hasattr(socket, name):  # macOS has only some of them
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
-
-
-def _close_later(session: aiohttp.ClientSession) -> None:
-    asyncio.get_running_loop().create_task(session.close())

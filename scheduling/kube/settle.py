@@ -18,7 +18,7 @@ BUDGET_S = 30.0
 FIRST_PAUSE_S = 0.1
 LAST_PAUSE_S = 5.0
 # An API server that has just started refuses everybody until it has read its own roles.
-RIGHTS_WITHIN_S = 4.0
+RIGHTS_WITHIN_S = 10.0
 STARTING_PAUSE_S = 0.5
 
 

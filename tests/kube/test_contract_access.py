@@ -1,14 +1,18 @@
 """Who may come in: credentials, rights, addresses, and the words when they do not fit."""
 
 import json
+import shutil
+import subprocess
 import time
+from base64 import b64encode
 
 import pytest
 
-from metrics.benches.apiserver import TOKENS
+from metrics.benches.apiserver import TOKENS, ApiServer
 from scheduling.kube.seam import Connected, DeletePod, Disconnected, KubeError, PodSeen, Result
 from tests.kube.servers import TOKEN
 from tests.kube.test_contract_effects import create
+from tests.requirements import missing
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,7 @@ def test_a_token_file_is_read_again_when_the_token_is_refused(
     place, open_door, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("scheduling.kube.client.RELOAD_PAUSE_S", 0.1)
+    monkeypatch.setattr("scheduling.kube.settle.RIGHTS_WITHIN_S", 30.0)
     token = tmp_path / "token"
     token.write_text(token_of(place))
     door = open_door(access={**place.server.access(), "token_file": str(token)})
@@ -146,10 +151,57 @@ def test_a_refused_effect_ends_in_time_and_says_why(place, open_door, tmp_path):
             place.api.ok("PUT", path, {**current, "rules": role["rules"]})
 
 
+def openssl(*arguments):
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory):
+    """A kube-apiserver that accepts the certificates of an authority made here, and one of them
+    for an administrator."""
+    if shutil.which("openssl") is None:
+        missing("openssl", "install the package openssl")
+    folder = tmp_path_factory.mktemp("certificates")
+    key, ca, request, cert = (folder / name for name in ("key", "ca", "request", "cert"))
+    openssl("genrsa", "-out", str(key), "2048")
+    openssl("req", "-x509", "-new", "-key", str(key), "-subj", "/CN=test", "-out", str(ca))
+    subject = "/O=system:masters/CN=admin"
+    openssl("req", "-new", "-key", str(key), "-subj", subject, "-out", str(request))
+    sign = ("-CA", str(ca), "-CAkey", str(key), "-CAcreateserial", "-out", str(cert))
+    openssl("x509", "-req", "-in", str(request), *sign)
+    with ApiServer(folder / "server", flags=(f"--client-ca-file={ca}",)) as server:
+        yield server, cert, key
+
+
 # --- kube-apiserver alone: TLS and RBAC -----------------------------------------------------------
 @pytest.mark.parametrize("server", [pytest.param("kube-apiserver", marks=pytest.mark.apiserver)],
                          indirect=True)  # fmt: skip
 class TestRightsAndCertificates:
+    def test_a_client_certificate(self, place, open_door, certificates):
+        """Its own server: the accepted authorities are given at start."""
+        server, cert, key = certificates
+        access = {
+            "server": server.url,
+            "ca_file": str(server.ca_file),
+            "cert_file": str(cert),
+            "key_file": str(key),
+        }
+        [outcome] = open_door(access=access).carry_out(create(place))
+        assert outcome.result is Result.BOUND
+
+    def test_a_client_certificate_inside_a_kubeconfig(
+        self, place, open_door, certificates, tmp_path
+    ):
+        server, cert, key = certificates
+        user = {
+            "client-certificate-data": b64encode(cert.read_bytes()).decode(),
+            "client-key-data": b64encode(key.read_bytes()).decode(),
+        }
+        access = {"server": server.url, "ca_file": str(server.ca_file)}
+        door = open_door(access=write_kubeconfig(tmp_path / "config", access, user))
+        [outcome] = door.carry_out(create(place))
+        assert outcome.result is Result.BOUND
+
     def test_an_account_without_rights(self, place, open_door):
         assert "nobody" in TOKENS
         error = refused(open_door, place.server.pair.access("nobody"))
