@@ -163,7 +163,7 @@ def test_a_reader_that_does_not_read_is_dropped(sim):
     """It would otherwise keep every change in memory; it may resume from where it was."""
     sim.post(PODS, pod("busy"))
     slow = socket.create_connection(("127.0.0.1", sim.port))
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     slow.sendall(f"GET {PODS}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     quick = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=30)
     for i in range(640):
