@@ -6,12 +6,12 @@ delay, lose work when they are preempted or their node fails, and end.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 from scheduling.engine.cycle import run_cycle
-from scheduling.engine.decisions import CycleResult, Started
+from scheduling.engine.decisions import CycleResult, Preempted, Started
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
@@ -26,7 +26,6 @@ from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.states import JobState
 from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
-from scheduling.engine.verdict import Verdict
 from scheduling.simulator.model import Arrival, Change, Fault, Settings
 from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer, PoolBook
 
@@ -58,7 +57,7 @@ class _Run:
     attempts: int = 0
     missing: int = 0
     places: dict[tuple[int, int], PodPlacement] | None = None
-    verdict: Verdict | None = None
+    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # preempted so often
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,16 +176,22 @@ class Simulation:
         deltas, self._deltas = self._deltas, []
         self._cycle_at = None
         self.cycles += 1
-        self._carry_out(run_cycle(self.state, deltas, now), now)
-        wake = self.state.next_wake()
+        result = run_cycle(self.state, deltas, now)
+        self._carry_out(result, now)
+        wake = result.next_at
         if wake is not None and (self._cycle_at is None or wake < self._cycle_at):
             self._cycle_at = max(wake, now)
             self._push(self._cycle_at, CYCLE, None)
 
     # --- what the engine decided --------------------------------------------------------------
     def _carry_out(self, result: CycleResult, now: float) -> None:
+        for victim in result.preempted:
+            self._preempt(victim, now)
         for part in result.started:
             self._start(part, now)
+        for limit in result.run_limits:
+            if limit.exceeded and limit.job_id in self.jobs:
+                self._finish(self.jobs[limit.job_id], FAILED)
         for waiting in result.waiting:
             if waiting.verdict.reason in NEVER_RUNS:
                 self.never[waiting.job_id] = waiting.verdict.summary
@@ -200,6 +205,26 @@ class Simulation:
         if self._deltas:
             self._cycle_at = now
             self._push(now, CYCLE, None)
+
+    def _preempt(self, victim: Preempted, now: float) -> None:
+        """Pods go at once; the whole job waits again, or the job goes on with the rest."""
+        run = self.jobs[victim.job_id]
+        columns = self.observer.jobs
+        columns.preemptions[run.row] += 1
+        if victim.whole:
+            self._interrupt(run, now)
+            self._deltas.append(JobRequeued(victim.job_id, now))
+            return
+        assert run.places is not None
+        for where in victim.pods:
+            p = run.places.pop(where)
+            milli = p.milli * len(p.devices)
+            self.observer.took(p.node, -milli, now)
+            columns.lost_milli_s[run.row] += milli * (now - run.since)
+            if not run.arrival.job.gang:
+                run.missing += 1
+                run.gone[where] = run.gone.get(where, 0) + 1
+            self._deltas.append(PodEnded(victim.job_id, *where))
 
     def _start(self, part: Started, now: float) -> None:
         run = self.jobs[part.job_id]
@@ -216,11 +241,13 @@ class Simulation:
             run.places[p.pod_set, p.ordinal] = p
             self.observer.took(p.node, p.milli * len(p.devices), now)
             if not job.gang:
-                self._push(begin + run.left_s, END, (job.id, run.epoch, p.pod_set, p.ordinal))
+                where = (p.pod_set, p.ordinal)
+                pod = (job.id, run.epoch, *where, run.gone.get(where, 0))
+                self._push(begin + run.left_s, END, pod)
                 run.missing -= 1
         if job.gang:
             if first:
-                self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1))
+                self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1, 0))
             run.missing = 0
         if run.missing <= 0:
             columns = self.observer.jobs
@@ -230,11 +257,13 @@ class Simulation:
             )
 
     # --- ends ---------------------------------------------------------------------------------
-    def _end(self, payload: tuple[str, int, int, int]) -> None:
-        job_id, epoch, pod_set, ordinal = payload
+    def _end(self, payload: tuple[str, int, int, int, int]) -> None:
+        job_id, epoch, pod_set, ordinal, gone = payload
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch or run.places is None:
             return  # it was interrupted since
+        if run.gone.get((pod_set, ordinal), 0) != gone:
+            return  # so was this pod alone
         if pod_set >= 0 and (len(run.places) > 1 or run.missing > 0):
             p = run.places.pop((pod_set, ordinal))
             self.observer.took(p.node, -p.milli * len(p.devices), self.now)

