@@ -143,6 +143,12 @@ class Attempt:
             if key[0] == self.job.id and (key[1] == self.index or not same_set)
         ]
 
+    def ordinals(self):
+        """Pods of the set that held a place before, and those placed now, in this order."""
+        return sorted(
+            (0 if isinstance(key[2], int) else 1, key) for _, key in self.pods_of_job(True)
+        )
+
     def count_at(self, node, same_set=False):
         return sum(name == node.name for name, _ in self.pods_of_job(same_set))
 
@@ -331,7 +337,7 @@ class Attempt:
         s, levels = self.s, list(self.c.levels)
         if s.required_level:
             nodes = [n for n in nodes if self.c.group(n, s.required_level)]
-            held = [name for name, _ in self.pods_of_job(True)]
+            held = [self.c.pods[key][0].node for _, key in self.ordinals()]
             if held and not s.slice_size:
                 group = self.c.group(self.c.nodes[held[0]], s.required_level)
                 nodes = [n for n in nodes if self.c.group(n, s.required_level) == group]
@@ -459,8 +465,13 @@ def place_one_set(cluster: Cluster, job: JobRequest, how: str, avoid=frozenset()
     if least > want:
         return ()
     attempts = []
+    if held and job.gang:  # a gang stays with the GPU model it has
+        first = min(key for key in cluster.pods if key[0] == job.id)
+        s_pool = (cluster.nodes[cluster.pods[first][0].node].gpu_model,)
+    else:
+        s_pool = s.gpu_models
     for target in (want, least) if 0 < least < want else (want if least else 0,):
-        for milli, nodes in pools(cluster, s, avoid):
+        for milli, nodes in pools(cluster, s, s_pool, avoid):
             if not want or (target and attempts):
                 break
             attempt = Attempt(cluster, job, 0, milli, nodes, job.strategy or how)
@@ -475,10 +486,10 @@ def place_one_set(cluster: Cluster, job: JobRequest, how: str, avoid=frozenset()
     return number(cluster, job, attempts, missing)
 
 
-def pools(cluster, s, avoid):
+def pools(cluster, s, models, avoid):
     """(GPU-milli, nodes in order) of each pool: by model as preferred, by memory where asked."""
     nodes = [n for n in cluster.ordered() if n.name not in avoid and admits(n, s)]
-    for model in s.gpu_models or sorted({n.gpu_model for n in nodes}):
+    for model in models or sorted({n.gpu_model for n in nodes}):
         members = [n for n in nodes if n.gpu_model == model]
         if not s.gpu_memory_mib:
             yield s.gpu_milli, members

@@ -1,12 +1,12 @@
 """Where all pods of one job could go now: pod sets in turn, pools as preferred, groups if asked."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.plan import Plan
-from scheduling.engine.placement.pods import domains_at, fill
+from scheduling.engine.placement.pods import domains_at, fill, group_key
 from scheduling.engine.placement.request import HYPER, level_number
 from scheduling.engine.placement.view import View
 from scheduling.engine.types import JobRequest
@@ -116,7 +116,7 @@ class Attempt:
         """Pools in the order the pod set prefers: the index, GPU-milli per device, nodes."""
         state, pod_set = self.state, self.job.pod_sets[index]
         pools = state.index.pools
-        for model in pod_set.gpu_models or pools:
+        for model in self._models(index):
             pool = pools.get(model)
             if pool is None:
                 continue
@@ -189,18 +189,19 @@ class Attempt:
 
     def _groups_held(self, level: int) -> set[str]:
         """Groups of the level in which the job already has pods."""
-        places = self.state.index
-        held: set[str] = set()
-        for booking in self.held.values():
-            slot = self.state.slot_of.get(booking.placement.node)
-            model = None if slot is None else places.model_of[slot]
-            if slot is not None and model is not None:
-                layout = places.pools[model].layout
-                domains = layout.hyper if level == HYPER else layout.levels[level]
-                group = int(domains.of[places.number_of[slot]])
-                if group >= 0:
-                    held.add(domains.keys[group])
-        return held
+        slots = (self.state.slot_of.get(b.placement.node) for b in self.held.values())
+        keys = {group_key(self.state, slot, level) for slot in slots if slot is not None}
+        return keys - {""}
+
+    def _models(self, index: int) -> Iterable[str]:
+        """GPU models in the order the pod set prefers; a gang stays with the one it has."""
+        if self.held and self.job.gang:
+            for (pod_set, _), booking in sorted(self.held.items()):
+                slot = self.state.slot_of.get(booking.placement.node)
+                model = None if slot is None else self.state.index.model_of[slot]
+                if pod_set == index and model is not None:
+                    return (model,)
+        return self.job.pod_sets[index].gpu_models or self.state.index.pools
 
 
 def group_nodes(pool: PoolIndex, within: Within) -> int:

@@ -6,7 +6,7 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.engine.constraints import admits, blocking_taint, selected
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.place import PlacementFailure
-from scheduling.engine.placement.pods import domains_at
+from scheduling.engine.placement.pods import domains_at, group_key
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import View
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
@@ -137,7 +137,7 @@ def _room(
                 continue
             room.admitting += 1
             holds = _pods_when_empty(node, pod_set)
-            where = "" if not level else _group_of(state, slot, level)
+            where = "" if not level else group_key(state, slot, level_number(level, state.levels))
             empty[where] = empty.get(where, 0) + holds
             if state.usable[slot] and node.name not in failure.avoid:
                 room.usable_nodes += 1
@@ -163,17 +163,6 @@ def _room(
                 room.widest = int(groups.max())
                 room.widest_name = domains_at(view, number).keys[int(groups.argmax())]
     return room
-
-
-def _group_of(state: ClusterState, slot: int, level: str) -> str:
-    """Name of the node's group at a level; "" when it belongs to none."""
-    model = state.index.model_of[slot]
-    if model is None:
-        return ""
-    layout, at = state.index.pools[model].layout, level_number(level, state.levels)
-    domains = layout.levels[at] if at >= 0 else layout.hyper
-    group = int(domains.of[state.index.number_of[slot]])
-    return domains.keys[group] if group >= 0 else ""
 
 
 def _pods_when_empty(node: Node, pod_set: PodSet) -> int:

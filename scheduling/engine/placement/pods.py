@@ -1,5 +1,6 @@
 """Place the pods of one pod set in one pool: groups first, then nodes inside (paper 3.4.2)."""
 
+from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index_layout import Domains, Ints
 from scheduling.engine.placement.plan import Plan, Wish
 from scheduling.engine.placement.request import HYPER
@@ -84,16 +85,25 @@ def _keep_to_required(view: View, index: int, job: JobRequest, wish: Wish) -> No
     if view.taken:
         view.mask &= domains.masks[int(domains.of[view.taken[0][0]])]
         return
-    for (pod_set, _), booking in view.state.held_by(job.id).items():
+    for (pod_set, _), booking in sorted(view.state.held_by(job.id).items()):
         slot = view.state.slot_of.get(booking.placement.node)
         if pod_set != index or slot is None:
             continue
-        if view.state.index.model_of[slot] == view.layout.model:
-            group = int(domains.of[view.state.index.number_of[slot]])
-            view.mask &= domains.masks[group] if group >= 0 else 0
-        else:
-            view.mask = 0
+        key = group_key(view.state, slot, wish.required)
+        group = domains.id_of.get(key, -1)
+        view.mask &= domains.masks[group] if group >= 0 else 0
         return
+
+
+def group_key(state: ClusterState, slot: int, level: int) -> str:
+    """Name of a node's group at a level; "" when it belongs to none."""
+    model = state.index.model_of[slot]
+    if model is None:
+        return ""
+    layout = state.index.pools[model].layout
+    domains = layout.hyper if level == HYPER else layout.levels[level]
+    group = int(domains.of[state.index.number_of[slot]])
+    return domains.keys[group] if group >= 0 else ""
 
 
 def domains_at(view: View, level: int) -> Domains:
