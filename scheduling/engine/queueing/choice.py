@@ -6,17 +6,22 @@ to be needed is taken back, and each expensive victim is tried without. Only nod
 cheapest units could open are looked at, so the cost hardly grows with the cluster.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from scheduling.engine.queueing.victims import Unit
 
-# Nodes looked at, for each pod and at least; and how often a victim is exchanged for others.
+# Nodes looked at, for each pod and at least; passes tried to exchange a victim for others, and
+# up to how many units each is also tried as a victim that the others are chosen around.
 NODES_PER_POD = 4
 NODES_AT_LEAST = 96
-EXCHANGES = 24
+EXCHANGES = 64
+FEW_UNITS = 96
 GROUPS_PER_LEVEL = 4
+
+
+Offer = tuple[float, list[Unit]]  # price and units of one more pod on a node
 
 
 @dataclass(slots=True)
@@ -27,6 +32,15 @@ class Room:
     pods: int  # how many are asked for
     free: dict[str, int] = field(default_factory=dict)
     units: dict[str, list[Unit]] = field(default_factory=dict)
+    # Prices and first offers are the same in every pass; by whether a gang's cost is shared.
+    prices: dict[bool, dict[Unit, float]] = field(default_factory=dict)
+    offers: dict[bool, dict[str, Offer | None]] = field(default_factory=dict)
+
+    def price(self, shared: bool) -> dict[Unit, float]:
+        if shared not in self.prices:
+            units = {u for on_node in self.units.values() for u in on_node}
+            self.prices[shared] = {u: u.cost / (self.gain(u) if shared else 1) for u in units}
+        return self.prices[shared]
 
     def fits(self, node: str, freed: int) -> int:
         return (self.free[node] + freed) // self.milli
@@ -114,20 +128,28 @@ class Scan:
 
 def cheapest(room: Room, already: frozenset[Unit] = frozenset()) -> list[Unit] | None:
     """Units whose eviction makes room for all pods, `already` evicted ones being free of cost."""
-    best = _best_of(room, already, frozenset())
+    best = _best_of(room, already)
     if best is None:
         return None
-    for _ in range(EXCHANGES):
-        better = None
-        for unit in sorted(best, key=lambda u: u.order, reverse=True)[:8]:
-            other = _best_of(room, already, frozenset((unit,)))
+    units = sorted(room.price(True), key=lambda u: (room.price(True)[u], u.order))
+    tries = EXCHANGES
+    better = True
+    while better and tries > 0:
+        better = False
+        without = sorted(best, key=lambda u: u.order, reverse=True)[:8]
+        steps = [(frozenset((u,)), _NONE) for u in without]
+        if len(units) <= FEW_UNITS:
+            steps += [(_NONE, frozenset((u,))) for u in units if u not in best]
+        for refused, seed in steps:
+            tries -= 1
+            other = _best_of(room, already, refused, seed)
             if other is not None and _total(other) < _total(best):
-                better = other
+                best, better = other, True
                 break
-        if better is None:
-            break
-        best = better
     return best
+
+
+_NONE: frozenset[Unit] = frozenset()
 
 
 def _total(units: Iterable[Unit]) -> tuple[float, int]:
@@ -135,8 +157,13 @@ def _total(units: Iterable[Unit]) -> tuple[float, int]:
     return sum(u.cost for u in chosen), len(chosen)
 
 
-def _best_of(room: Room, already: frozenset[Unit], without: frozenset[Unit]) -> list[Unit] | None:
-    tries = [_Greedy(room, already, without, shared).run() for shared in (True, False)]
+def _best_of(
+    room: Room,
+    already: frozenset[Unit],
+    without: frozenset[Unit] = _NONE,
+    seed: frozenset[Unit] = _NONE,
+) -> list[Unit] | None:
+    tries = [_Greedy(room, already, without, seed, shared).run() for shared in (True, False)]
     found = [units for units in tries if units is not None]
     return min(found, key=_total) if found else None
 
@@ -145,19 +172,21 @@ class _Greedy:
     """One pass: open nodes until all pods have room, then take back what is not needed."""
 
     def __init__(
-        self, room: Room, already: frozenset[Unit], without: frozenset[Unit], shared: bool
+        self,
+        room: Room,
+        already: frozenset[Unit],
+        without: frozenset[Unit],
+        seed: frozenset[Unit],
+        shared: bool,
     ) -> None:
         self.room = room
-        self.out: set[Unit] = set(already)
+        self.out: set[Unit] = set(already | seed)
         self.already = already
         self.without = without
-        self.price = {
-            u: u.cost / (room.gain(u) if shared else 1)
-            for units in room.units.values()
-            for u in units
-        }
+        self.shared = shared
+        self.price = room.price(shared)
         self.freed: dict[str, int] = {}
-        for unit in already:
+        for unit in self.out:
             self._note(unit, 1)
         self.taken: dict[str, int] = {}
 
@@ -167,9 +196,7 @@ class _Greedy:
                 self.freed[node] = self.freed.get(node, 0) + sign * milli
 
     def run(self) -> list[Unit] | None:
-        heap = [
-            (offer[0], node) for node in self.room.free if (offer := self._offer(node)) is not None
-        ]
+        heap = [(offer[0], node) for node, offer in self._first_offers() if offer is not None]
         heapify(heap)
         left = self.room.pods
         while left:
@@ -194,7 +221,18 @@ class _Greedy:
                     heappush(heap, (more[0], name))
         return self._pruned()
 
-    def _offer(self, node: str) -> tuple[float, list[Unit]] | None:
+    def _first_offers(self) -> Iterator[tuple[str, Offer | None]]:
+        known = self.room.offers.setdefault(self.shared, {})
+        changed = {node for unit in self.out | self.without for node in unit.on}
+        for node in self.room.free:
+            if node in changed:
+                yield node, self._offer(node)
+                continue
+            if node not in known:
+                known[node] = self._offer(node)
+            yield node, known[node]
+
+    def _offer(self, node: str) -> Offer | None:
         """Price and units of one more pod on a node; None when it cannot have one."""
         room = self.room
         need = (self.taken.get(node, 0) + 1) * room.milli

@@ -25,11 +25,7 @@ class Unit:
     cost: float
     on: dict[str, int]
     places: tuple[PodPlacement, ...]
-
-    @property
-    def order(self) -> tuple[float, str, tuple[PodAt, ...]]:
-        last_first = tuple((-pod_set, -ordinal) for pod_set, ordinal in self.pods)
-        return (self.cost, self.record.job.id, last_first)
+    order: tuple[float, str, tuple[PodAt, ...]]  # the cheapest first, a job's last pods first
 
 
 @dataclass(slots=True)
@@ -151,7 +147,9 @@ class Victims:
         assert record.started_at is not None
         since = max(record.started_at, record.checkpoint_at)
         cost = sum(on.values()) / MILLI * max(0.0, self._now - since)
-        return Unit(record, pods, whole, kind, cost, on, places)
+        last_first = tuple((-pod_set, -ordinal) for pod_set, ordinal in pods)
+        order = (cost, record.job.id, last_first)
+        return Unit(record, pods, whole, kind, cost, on, places, order)
 
 
 def _surplus(record: JobRecord, pods: list[PodAt]) -> list[PodAt]:
