@@ -5,9 +5,8 @@ from typing import Any
 
 from .kinds import PODS
 from .meta import Causes, Obj, label_causes, name_causes, rfc3339
-from .quantities import amount, canonicalize, is_extended, parse
+from .quantities import amount, is_extended, parse
 from .status import (
-    bad_request,
     cause,
     forbidden,
     forbidden_field,
@@ -39,7 +38,6 @@ def prepare_create(obj: Obj, store: Store, now: float) -> None:
     name = obj["metadata"]["name"]
     spec = obj.get("spec") or {}
     obj["spec"] = spec
-    _canonicalize(spec)
     _default_spec(spec)
     _resolve_priority(name, spec, store)
     if causes := _spec_causes(spec):
@@ -50,19 +48,6 @@ def prepare_create(obj: Obj, store: Store, now: float) -> None:
     if spec.get("schedulingGates"):
         obj["status"]["conditions"] = [_gated(now)]
     obj["status"]["qosClass"] = _qos_class(spec)
-
-
-def _canonicalize(spec: Obj) -> None:
-    try:
-        canonicalize(spec.get("overhead"))
-        for part in (spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-            resources = part.get("resources") or {}
-            canonicalize(resources.get("limits"))
-            canonicalize(resources.get("requests"))
-    except ValueError as error:
-        raise bad_request(
-            f'Pod in version "v1" cannot be handled as a Pod: spec resources{error}'
-        ) from None
 
 
 def _gated(now: float) -> Obj:

@@ -272,11 +272,11 @@ class Registry:
     def delete_collection(
         self, kind: Kind, namespace: str, match: Match | None, options: DeleteOptions
     ) -> list[Obj]:
-        out = []
-        for o in self.store.sorted(kind.plural, namespace):
-            if match is None or match(o):
-                out.append(self.delete(kind, o.namespace, o.name, options))
-        return out
+        """Delete what matches; returns the objects as they were."""
+        listed = [o for o in self.store.sorted(kind.plural, namespace) if match is None or match(o)]
+        for o in listed:
+            self.delete(kind, o.namespace, o.name, options)
+        return [o.decode() for o in listed]
 
     def _may_go(self, kind: Kind, obj: Obj) -> bool:
         meta = obj["metadata"]

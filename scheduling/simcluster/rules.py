@@ -5,9 +5,8 @@ from typing import Any
 
 from .kinds import EVENTS, EVENTS_V1, Kind
 from .meta import Causes, Obj, label_causes, valid_key
-from .quantities import canonicalize, parse
+from .quantities import parse
 from .status import (
-    bad_request,
     cause,
     forbidden_field,
     invalid,
@@ -175,12 +174,6 @@ def _node_causes(obj: Obj) -> Causes:
         seen.add((key, effect))
     status = obj.get("status") or {}
     for part in ("capacity", "allocatable"):
-        try:
-            canonicalize(status.get(part))
-        except ValueError as error:
-            raise bad_request(
-                f'Node in version "v1" cannot be handled as a Node: status.{part}{error}'
-            ) from None
         causes += [
             invalid_value(f"status.{part}.{resource}", text, "must be greater than or equal to 0")
             for resource, text in (status.get(part) or {}).items()
@@ -331,7 +324,13 @@ def to_stored(kind: Kind, obj: Obj) -> Obj:
 
 def from_stored(kind: Kind, obj: Obj) -> Obj:
     """A stored object in the shape of `kind`."""
-    return _renamed(obj, _RENAMED) if kind is EVENTS_V1 else obj
+    if kind is not EVENTS_V1:
+        return obj
+    out = _renamed(obj, _RENAMED)
+    for field in ("reportingController", "reportingInstance"):
+        if not out.get(field):
+            out.pop(field, None)  # core/v1 writes these empty, events.k8s.io/v1 leaves them out
+    return out
 
 
 def _renamed(obj: dict[str, Any], names: dict[str, str]) -> Obj:

@@ -4,12 +4,14 @@ An object whose fields have other types is refused with 400 as kube-apiserver do
 named here are stored as they come.
 """
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from .kinds import Kind
+from .quantities import canonicalize
 from .status import ApiError, bad_request
 
 Map = dict[str, str] | None
@@ -222,11 +224,31 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
 
 
 def check(kind: Kind, obj: dict[str, Any]) -> None:
-    """Raises ApiError 400 naming the field whose type is wrong."""
+    """Check the types of an object and write its quantities in canonical form.
+
+    Raises:
+        ApiError: 400 naming the field whose type is wrong.
+    """
     try:
         msgspec.convert(obj, _SHAPES[kind.kind])
-    except msgspec.ValidationError as error:
+        for resources in _resource_lists(kind, obj):
+            canonicalize(resources)
+    except (msgspec.ValidationError, ValueError) as error:
         raise _mistyped(kind, str(error)) from None
+
+
+def _resource_lists(kind: Kind, obj: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
+    if kind.kind == "Node":
+        status = obj.get("status") or {}
+        yield status.get("capacity")
+        yield status.get("allocatable")
+    elif kind.kind == "Pod":
+        spec = obj.get("spec") or {}
+        yield spec.get("overhead")
+        for part in (spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+            resources = part.get("resources") or {}
+            yield resources.get("limits")
+            yield resources.get("requests")
 
 
 def _mistyped(kind: Kind, why: str) -> ApiError:

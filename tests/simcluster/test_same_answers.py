@@ -1,0 +1,351 @@
+"""The same requests to the embedded cluster and to a real kube-apiserver: the same answers.
+
+Compared are the status code; of a refusal its reason and the fields it names; of a success the
+whole object, but for what is random (uid, time, resourceVersion) and field ownership, which the
+embedded cluster does not keep.
+"""
+
+import json
+import re
+import ssl
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from metrics.benches.apiserver import ApiServer, ServerUnavailable
+from tests.requirements import missing
+
+from .harness import NODES, PODS, Sim
+
+pytestmark = pytest.mark.apiserver
+
+MERGE, STRATEGIC, JSON_PATCH, APPLY = (
+    f"application/{kind}"
+    for kind in (
+        "merge-patch+json", "strategic-merge-patch+json", "json-patch+json", "apply-patch+yaml",
+    )
+)  # fmt: skip
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+CORE_EVENTS = "/api/v1/namespaces/default/events"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    real = ApiServer(tmp_path_factory.mktemp("real"))
+    try:
+        real.start()
+    except ServerUnavailable as error:
+        missing("a real kube-apiserver", str(error))
+    sim = Sim(tmp_path_factory.mktemp("sim"))
+    trust = ssl.create_default_context(cafile=str(real.ca_file))
+    yield (real.url, trust), (sim.url, None)
+    sim.stop()
+    real.stop()
+
+
+def ask(server: tuple[str, Any], method: str, path: str, body: Any, kind: str) -> tuple[int, Any]:
+    url, trust = server
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    headers = {"Authorization": "Bearer admin-token", "Content-Type": kind}
+    request = urllib.request.Request(url + path, data, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, context=trust, timeout=20) as reply:
+            code, text = reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        code, text = error.code, error.read().decode()
+    try:
+        return code, json.loads(text)
+    except ValueError:
+        return code, text
+
+
+def comparable(answer: tuple[int, Any]) -> Any:
+    code, body = answer
+    if not isinstance(body, dict):
+        return code
+    if code >= 400:
+        causes = (body.get("details") or {}).get("causes") or ()
+        return code, body.get("reason"), sorted({(c["reason"], c.get("field")) for c in causes})
+    text = json.dumps(body)
+    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", text)
+    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME", text)
+    text = re.sub(r'"resourceVersion": "\d+"', '"resourceVersion": "RV"', text)
+    return code, without_owners(json.loads(text))
+
+
+def without_owners(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: without_owners(v) for k, v in value.items() if k != "managedFields"}
+    if isinstance(value, list):
+        return [without_owners(v) for v in value]
+    return value
+
+
+def check(servers, *requests) -> None:
+    """Each request is (method, path[, body[, content type]]); all in order, to both."""
+    real, sim = servers
+    for method, path, *rest in requests:
+        body = rest[0] if rest else None
+        kind = rest[1] if len(rest) > 1 else "application/json"
+        expected = comparable(ask(real, method, path, body, kind))
+        assert comparable(ask(sim, method, path, body, kind)) == expected, (method, path, body)
+
+
+def pod(name: str, **spec: Any) -> dict[str, Any]:
+    limits = spec.pop("limits", {"cpu": "1", "nvidia.com/gpu": 1})
+    labels = spec.pop("labels", {"a": "b"})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"restartPolicy": "Never", "containers": container(limits=limits), **spec},
+    }
+
+
+def container(**resources: Any) -> list[dict[str, Any]]:
+    return [{"name": "m", "image": "x:1", "resources": resources}]
+
+
+def binding(name: str, node: str, **meta: Any) -> dict[str, Any]:
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **meta}}
+    return {**body, "target": target}
+
+
+def test_creating_pods(servers):
+    specs: list[dict[str, Any]] = [
+        {}, {"containers": []}, {"containers": [{"name": "m"}]}, {"containers": [{"image": "x"}]},
+        {"restartPolicy": "Foo"}, {"limits": {"cpu": "-1"}}, {"limits": {"cpu": "ten"}},
+        {"limits": {"nvidia.com/gpu": "1.5"}}, {"limits": {"foo": 1}},
+        {"limits": {"kant.io/gpu-milli": 300, "memory": "2048Mi"}},
+        {"containers": container(requests={"nvidia.com/gpu": 1})},
+        {"containers": container(requests={"cpu": 2}, limits={"cpu": 1})},
+        {"containers": container(requests={"nvidia.com/gpu": 1}, limits={"nvidia.com/gpu": 2})},
+        {"containers": container() * 2}, {"labels": {"a b": "c"}}, {"labels": {"a": "c d"}},
+        {"tolerations": [{"key": "a", "operator": "Foo"}]},
+        {"tolerations": [{"key": "a", "operator": "Exists", "value": "x"}]},
+        {"nodeName": "Bad_"}, {"priorityClassName": "nope"}, {"priority": 5},
+        {"nodeName": "n", "schedulingGates": [{"name": "g"}]},
+        {"schedulingGates": [{"name": "example.com/g"}]}, {"terminationGracePeriodSeconds": -5},
+    ]  # fmt: skip
+    check(servers, *(("POST", PODS, pod(f"c{i}", **spec)) for i, spec in enumerate(specs)))
+    check(
+        servers,
+        ("POST", PODS, pod("c0")),
+        ("POST", PODS, pod("Bad_Name")),
+        ("POST", f"{PODS}?dryRun=All", pod("dry")),
+        ("POST", f"{PODS}?dryRun=Some", pod("dry")),
+        ("POST", "/api/v1/namespaces/nowhere/pods", pod("p")),
+        ("POST", "/api/v1/pods", pod("p")),
+        ("DELETE", f"{PODS}?gracePeriodSeconds=0"),
+    )
+
+
+def test_bodies_that_are_no_pods(servers):
+    named = {"name": "x"}
+    check(
+        servers,
+        *(("POST", PODS, body) for body in (b"{", b"[]", b"", {"metadata": {"labels": 5}})),
+        ("POST", PODS, {**pod("x"), "kind": "Node"}),
+        ("POST", PODS, {**pod("x"), "apiVersion": "v2"}),
+        ("POST", PODS, {**pod("x"), "metadata": {**named, "namespace": "other"}}),
+        ("POST", PODS, {**pod("x"), "metadata": {**named, "resourceVersion": "5"}}),
+        ("POST", PODS, b"x", "text/plain"),
+        ("PUT", PODS, {}),
+        ("GET", "/api/v1/widgets"),
+        ("GET", "/apis/foo/v1/x"),
+        ("POST", "/version", {}),
+    )
+
+
+def test_lists(servers):
+    check(servers, ("POST", PODS, pod("l")))
+    for query in (
+        "labelSelector=a==", "labelSelector=(", "labelSelector=a,,b", "labelSelector=a+in+(b)",
+        "labelSelector=!a", "fieldSelector=spec.foo=1", "fieldSelector=bare", "limit=-1",
+        "limit=ten", "continue=zzz", "resourceVersion=x", "resourceVersion=99999999",
+        "resourceVersion=0", "resourceVersionMatch=Exact", "timeoutSeconds=x",
+        "fieldSelector=status.phase!=Running,spec.nodeName=", "watch=1&sendInitialEvents=true",
+        "watch=1&resourceVersionMatch=NotOlderThan",
+    ):  # fmt: skip
+        check(servers, ("GET", f"{PODS}?{query}"))
+    check(servers, ("DELETE", f"{PODS}/l"))
+
+
+def test_bindings(servers):
+    path = f"{PODS}/b/binding"
+    wrong_kind = {**binding("b", "n"), "target": {"kind": "Foo", "name": "n"}}
+    gated = pod("g", schedulingGates=[{"name": "example.com/g"}])
+    check(
+        servers,
+        ("POST", PODS, pod("b")),
+        ("POST", PODS, gated),
+        ("POST", f"{PODS}/g/binding", binding("g", "n1")),
+        ("POST", f"{PODS}/zz/binding", binding("zz", "n1")),
+        *(("POST", path, b) for b in (binding("b", ""), wrong_kind, binding("c", "n"), {})),
+        ("POST", path, binding("b", "n1", uid="nope")),
+        ("POST", path, binding("b", "n1", resourceVersion="1")),
+        ("POST", f"{path}?dryRun=All", binding("b", "n1")),
+        ("GET", path),
+        ("POST", path, binding("b", "n1", annotations={"k/d": "[0]"}, labels={"l": "m"})),
+        ("GET", f"{PODS}/b"),
+        ("POST", path, binding("b", "n2")),
+        ("PATCH", f"{PODS}/g", [{"op": "remove", "path": "/spec/schedulingGates/0"}], JSON_PATCH),
+        ("PATCH", f"{PODS}/g", {"spec": {"schedulingGates": [{"name": "x.y/z"}]}}, STRATEGIC),
+        ("DELETE", f"{PODS}/b?gracePeriodSeconds=0"),
+        ("DELETE", f"{PODS}/g"),
+        ("DELETE", f"{PODS}/g"),
+    )
+
+
+def test_patches(servers):
+    path, status = f"{PODS}/p", f"{PODS}/p/status"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    merges: list[Any] = [
+        {"metadata": {"labels": {"x": "y"}}}, {"metadata": {"labels": {"x": 1}}},
+        {"metadata": {"labels": {"x y": "1"}}}, {"metadata": {"uid": "o"}},
+        {"metadata": {"name": "o"}}, {"metadata": {"resourceVersion": "1"}}, [1], b"{",
+        {"spec": {"nodeName": "n9"}}, {"spec": {"tolerations": []}}, {"status": {"phase": "x"}},
+    ]  # fmt: skip
+    operations: list[Any] = [
+        [{"op": "test", "path": "/metadata/name", "value": "q"}],
+        [{"op": "remove", "path": "/metadata/foo"}], [{"op": "jump", "path": "/a"}], {"a": 1},
+        [{"op": "replace", "path": "/metadata/labels/x", "value": "z"}],
+    ]  # fmt: skip
+    check(
+        servers,
+        ("POST", PODS, pod("p")),
+        *(("PATCH", path, body, MERGE) for body in merges),
+        *(("PATCH", path, body, JSON_PATCH) for body in operations),
+        ("PATCH", path, {}, "application/foo"),
+        ("PATCH", f"{PODS}/zz", {}, MERGE),
+        ("PATCH", path, {"spec": {"terminationGracePeriodSeconds": 9}}, STRATEGIC),
+        ("PATCH", path, {"spec": {"containers": [{"name": "m", "image": "y:2"}]}}, STRATEGIC),
+        ("PATCH", status, {"status": {"conditions": [condition]}}, STRATEGIC),
+        ("PATCH", status, {"status": {"conditions": [{"status": "x"}]}}, STRATEGIC),
+        ("PATCH", status, {"spec": {"nodeName": "q"}}, STRATEGIC),
+        ("PATCH", status, {"status": {"nominatedNodeName": "n5"}}, MERGE),
+        ("POST", f"{PODS}/p/binding", binding("p", "n1")),
+        ("GET", path),
+        ("PATCH", path, b"apiVersion: v1\nkind: Pod\n", APPLY),
+        ("PATCH", f"{path}?fieldManager=f", b"a: [", APPLY),
+        ("DELETE", f"{path}?gracePeriodSeconds=0"),
+    )
+
+
+def test_deleting_and_evicting(servers):
+    path = f"{PODS}/d"
+    held = pod("f")
+    held["metadata"]["finalizers"] = ["a.b/c"]
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "d"}}
+    stale = {**eviction, "deleteOptions": {"preconditions": {"uid": "x"}}}
+    two = {"metadata": {"finalizers": ["a.b/c", "d.e/f"]}}
+    check(
+        servers,
+        ("POST", PODS, pod("d")),
+        ("POST", f"{path}/binding", binding("d", "no-such-node")),
+        ("POST", f"{path}/eviction", {**eviction, "metadata": {"name": "other"}}),
+        ("POST", f"{path}/eviction", stale),
+        ("POST", f"{path}/eviction?dryRun=All", eviction),
+        ("DELETE", path, {"preconditions": {"uid": "x"}}),
+        ("DELETE", path, {"preconditions": {"resourceVersion": "1"}}),
+        ("DELETE", path, b"{"),
+        ("DELETE", path, {"gracePeriodSeconds": "x"}),
+        ("DELETE", path, {"dryRun": ["Foo"]}),
+        ("DELETE", f"{path}?dryRun=All&gracePeriodSeconds=0"),
+        ("DELETE", path, {"gracePeriodSeconds": 5000}),
+        ("POST", f"{path}/binding", binding("d", "n1")),
+        ("DELETE", path, {"gracePeriodSeconds": 0}),
+        ("POST", PODS, held),
+        ("DELETE", f"{PODS}/f"),
+        ("PATCH", f"{PODS}/f", two, MERGE),
+        ("PATCH", f"{PODS}/f", {"metadata": {"finalizers": None}}, MERGE),
+        ("GET", f"{PODS}/f"),
+        ("DELETE", f"{PODS}?labelSelector=zz=yy"),
+    )
+
+
+def test_nodes(servers):
+    path = f"{NODES}/n"
+    capacity = {"cpu": "4000m", "memory": "2048Mi", "kant.io/gpu-milli": "8000"}
+    taints: list[Any] = [
+        [{"key": "a", "effect": "Foo"}], [{"key": "a", "effect": "NoSchedule"}] * 2,
+        [{"key": "a", "effect": "NoSchedule"}],
+    ]  # fmt: skip
+    statuses: list[Any] = [
+        {"allocatable": {"cpu": "x"}}, {"allocatable": {"cpu": "-1"}},
+        {"conditions": [{"type": "Ready", "status": "True"}]},
+    ]  # fmt: skip
+    check(
+        servers,
+        ("POST", NODES, {"metadata": {"name": "n"}, "status": {"capacity": capacity}}),
+        ("POST", NODES, {"metadata": {"name": "Bad_"}}),
+        ("PATCH", path, {"spec": {"unschedulable": True}, "status": {"phase": "x"}}, MERGE),
+        *(("PATCH", path, {"spec": {"taints": t}}, STRATEGIC) for t in taints),
+        *(("PATCH", f"{path}/status", {"status": s}, STRATEGIC) for s in statuses),
+        ("GET", f"{NODES}?fieldSelector=spec.unschedulable=true"),
+        ("PUT", path, {"metadata": {}}),
+        ("PUT", f"{NODES}/zz", {"metadata": {"name": "zz"}}),
+        ("DELETE", path),
+    )
+
+
+def test_leases_classes_budgets_and_namespaces(servers):
+    spec = {"holderIdentity": "a", "leaseDurationSeconds": 15}
+    lease = {"metadata": {"name": "l"}, "spec": spec}
+    stale = {**lease, "metadata": {"name": "l", "resourceVersion": "1"}}
+    check(
+        servers,
+        ("POST", LEASES, lease),
+        ("PUT", f"{LEASES}/l", lease),
+        ("PUT", f"{LEASES}/l", stale),
+        ("PUT", f"{LEASES}/l2", {**lease, "metadata": {"name": "l2"}}),
+        ("POST", LEASES, {"metadata": {"name": "x"}, "spec": {"leaseDurationSeconds": 0}}),
+        ("POST", LEASES, {"metadata": {"name": "x"}, "spec": {"renewTime": "x"}}),
+        ("DELETE", f"{LEASES}/l"),
+        ("GET", f"{LEASES}/l"),
+        ("POST", CLASSES, {"metadata": {"name": "hi"}, "value": 5}),
+        ("POST", CLASSES, {"metadata": {"name": "big"}, "value": 2_000_000_000}),
+        ("POST", CLASSES, {"metadata": {"name": "system-x"}, "value": 5}),
+        ("PATCH", f"{CLASSES}/hi", {"value": 6}, MERGE),
+        ("POST", f"{PODS}?dryRun=All", pod("p", priorityClassName="hi")),
+        ("DELETE", f"{CLASSES}/hi"),
+        ("POST", BUDGETS, {"metadata": {"name": "b"}, "spec": {"minAvailable": 1}}),
+        ("POST", BUDGETS, {"metadata": {"name": "c"}, "spec": {"minAvailable": "x"}}),
+        ("POST", BUDGETS, {"metadata": {"name": "c"}, "spec": {"minAvailable": -1}}),
+        ("DELETE", f"{BUDGETS}/b"),
+        ("POST", "/api/v1/namespaces", {"metadata": {"name": "nsx"}}),
+        ("POST", "/api/v1/namespaces", {"metadata": {"name": "a.b"}}),
+        ("PATCH", "/api/v1/namespaces/nsx", {"metadata": {"labels": {"q": "r"}}}, MERGE),
+    )
+
+
+def test_events(servers):
+    at = "2026-01-01T00:00:00.000000Z"
+    event = {
+        "metadata": {"name": "e1"}, "eventTime": at, "reportingController": "kant",
+        "reportingInstance": "k0", "action": "Binding", "reason": "Scheduled", "note": "n",
+        "type": "Normal", "regarding": {"kind": "Pod", "namespace": "default", "name": "p"},
+    }  # fmt: skip
+    core = {
+        "metadata": {"name": "e2"}, "message": "m", "reason": "r", "type": "Normal",
+        "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "source": {"component": "c"},
+    }  # fmt: skip
+    changes: list[dict[str, Any]] = [{"eventTime": None}, {"type": "X"}, {"note": "n" * 2000}]
+    check(
+        servers,
+        ("POST", EVENTS, event),
+        ("GET", f"{CORE_EVENTS}/e1"),
+        *(("POST", EVENTS, {**event, "metadata": {"name": "x"}, **c}) for c in changes),
+        ("POST", CORE_EVENTS, core),
+        ("GET", f"{EVENTS}/e2"),
+        ("PATCH", f"{EVENTS}/e1", {"series": {"count": 2, "lastObservedTime": at}}, MERGE),
+        ("PATCH", f"{EVENTS}/e1", {"note": "other"}, MERGE),
+        ("GET", f"{CORE_EVENTS}?fieldSelector=involvedObject.name=p,reason=Scheduled"),
+    )
