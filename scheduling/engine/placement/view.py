@@ -149,19 +149,34 @@ class View:
             if not found:
                 continue
             if mask == self.layout.everything:
-                leaf = first(pool.by_fill[free][pool.fills[free].bit_length() - 1])
-                size = self.layout.leaf_size[leaf]
-                inside = found >> self.layout.leaf_low[leaf] & ((1 << size) - 1)
-                number = self.layout.leaf_low[leaf] + first(inside)
-                if self.fits(number, pods):
-                    return number
-            number = self._by_fill(found, pods)
+                number = self._by_leaf(free, pods)
+            else:
+                number = self._by_fill(found, pods)
             if number >= 0:
                 return number
         return -1
 
+    def _by_leaf(self, free: int, pods: int) -> int:
+        """The first node with so many free GPUs that fits, leaf by leaf, most small pods first."""
+        pool, layout = self.pool, self.layout
+        fills, nodes = pool.fills[free], pool.bits[free]
+        while fills:
+            fill = fills.bit_length() - 1
+            fills ^= 1 << fill
+            leaves = pool.by_fill[free][fill]
+            while leaves:
+                leaf = first(leaves)
+                leaves &= leaves - 1
+                low = layout.leaf_low[leaf]
+                inside = nodes >> low & ((1 << layout.leaf_size[leaf]) - 1)
+                while inside:
+                    if self.fits(low + first(inside), pods):
+                        return low + first(inside)
+                    inside &= inside - 1
+        return -1
+
     def _by_fill(self, found: int, pods: int) -> int:
-        """The first node of the leaf with most small pods that fits; a scan of equal nodes."""
+        """As `_by_leaf` among nodes that selectors or limits left over, by a scan of them."""
         at = numbers(found, self.layout.size)
         fill = np.frombuffer(self.pool.leaf_fill, np.int64)[self.layout.levels[0].of[at]]
         number = int(at[fill.argmax()])
