@@ -6,6 +6,7 @@ from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import Delta
 from scheduling.engine.queueing import intake
 from scheduling.engine.queueing.blocking import Blocking
+from scheduling.engine.queueing.limits import report_run_limits
 from scheduling.engine.queueing.preempt import try_to_preempt
 from scheduling.engine.queueing.start import start_promised, try_to_start
 from scheduling.engine.queueing.state import Outcome, SchedulerState
@@ -21,17 +22,19 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     """
     out = Outcome(now)
     # 1. Apply what changed, and what the passing of time brings back.
+    state.usage.pass_time(now, state.policy.usage_half_life_s)
     for delta in deltas:
         intake.apply(state, delta, out)
     state.wake(now)
     start_promised(state, out)
+    report_run_limits(state, out)
     if not state.dirty:
         return out.result(state.next_wake())
     state.dirty = False
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
     # 3. One global order over all tenants.
-    order = state.queue.in_order()
+    order = state.queue.in_order(state.shares())
     blocking = Blocking(state, out)
     while (lane := order.pop()) is not None:
         terms = blocking.terms(lane)

@@ -97,21 +97,27 @@ class PodEnded:
 
 @dataclass(frozen=True, slots=True)
 class JobEnded:
-    """A job finished, failed or was cancelled; all it holds is released, it leaves the queue."""
+    """A job finished, failed or was cancelled; all it holds is released, it leaves the queue.
+
+    `succeeded` decides about the jobs that may start only after its success.
+    """
 
     job_id: str
+    succeeded: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequeued:
     """A placement failed: everything is released and the job waits again, in its old place.
 
-    It also tells that all pods of a preempted job are gone. `blamed` nodes are avoided for the policy's `blame_s` from the cycle that applies the delta.
+    It also tells that all pods of a preempted job are gone. `blamed` nodes are avoided for the policy's `blame_s` from the cycle that applies the delta. `front`: it lost its
+    place by a fault and goes before all others of its priority.
     """
 
     job_id: str
     not_before: float
     blamed: tuple[str, ...] = ()
+    front: bool = False
 
 
 @dataclass(frozen=True, slots=True)

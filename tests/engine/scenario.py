@@ -5,10 +5,11 @@ One fact a line; jobs are submitted in the order in which they are written:
     nodes   H100: 8 8 | L4: 4            GPUs of each node (n0, n1, … in this order)
     quota   a H100 16 shared borrow=4 lend=0 | b H100 8 isolated
     tree    a < dept | b < dept          parents
+    tenant  a max_running=2 weight=3     other facts of a tenant
     policy  strict-fifo, backfill_after_s=60
     at 10                                a cycle; what follows happens in it
       + big   a  2x8 H100 p5 -> starts   a job is submitted: name, tenant, pods x GPUs, models
-      ends big                           JobEnded; also: hold, release, requeue, gone, node-lost
+      ends big                           JobEnded; also: fails, hold, release, requeue, gone, …
       small -> InsufficientGpus          what is known of a job after the cycle
       big -> starts on n0 n1
 
@@ -36,6 +37,12 @@ from scheduling.engine.types import (
     QuotaMode,
     Tenant,
 )
+
+# Requests of every sort, for tests that mix them.
+ASKS = (
+    "1x1 H100", "1x8 H100", "2x8 H100", "3x4 H100", "1x0.5 L4", "2x1 L4", "2x1 H100|L4",
+    "1x8+2x1 H100+L4", "1x0.3 H100|L4", "4x8 H100", "1x3 *", "1x1 B300",
+)  # fmt: skip
 
 
 def node(name: str, gpus: int, model: str = "H100", **facts: Any) -> Node:
@@ -86,6 +93,8 @@ def job(name: str, tenant: str, asks: str, *words: str, at: float = 0.0) -> JobR
 
 
 def _value(text: str, kind: str) -> Any:
+    if "Mapping" in kind:
+        return {key: int(n) for key, n in [text.split(":")]}
     if "tuple" in kind:
         return tuple(text.split(","))
     if "float" in kind:
@@ -121,6 +130,7 @@ def play(text: str) -> World:
     expected: list[tuple[str, str]] = []
     quotas: list[Quota] = []
     parents: dict[str, str] = {}
+    facts: dict[str, dict[str, Any]] = {}
     for line in text.strip().splitlines():
         word, _, rest = line.strip().partition(" ")
         rest = rest.strip()
@@ -128,10 +138,16 @@ def play(text: str) -> World:
             world.pending += _nodes(rest)
         elif word == "quota":
             quotas = [_quota(part) for part in rest.split("|")]
-            world.pending.append(_tenants(quotas, parents))
+            world.pending.append(_tenants(quotas, parents, facts))
         elif word == "tree":
             parents = dict(re.split(r"\s*<\s*", part.strip()) for part in rest.split("|"))
-            world.pending.append(_tenants(quotas, parents))
+            world.pending.append(_tenants(quotas, parents, facts))
+        elif word == "tenant":
+            name, *words = rest.split()
+            kinds = {f.name: str(f.type) for f in dataclasses.fields(Tenant)}
+            pairs = [w.split("=") for w in words]
+            facts[name] = {key: _value(value, kinds[key]) for key, value in pairs}
+            world.pending.append(_tenants(quotas, parents, facts))
         elif word == "policy":
             world.pending.append(d.PolicyChanged(_policy(rest)))
         elif word == "at":
@@ -223,9 +239,11 @@ def _quota(text: str) -> Quota:
     return Quota(tenant, model, round(float(gpus) * 1000), **options)
 
 
-def _tenants(quotas: list[Quota], parents: dict[str, str]) -> d.TenantsChanged:
+def _tenants(
+    quotas: list[Quota], parents: dict[str, str], facts: dict[str, dict[str, Any]]
+) -> d.TenantsChanged:
     names = {q.tenant for q in quotas} | set(parents) | set(parents.values())
-    tree = tuple(Tenant(name, parents.get(name)) for name in sorted(names))
+    tree = tuple(Tenant(name, parents.get(name), **facts.get(name, {})) for name in sorted(names))
     return d.TenantsChanged(tree, tuple(quotas))
 
 
@@ -240,8 +258,10 @@ def _policy(text: str) -> Policy:
 
 
 def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
-    if word == "ends":
-        return [d.JobEnded(name) for name in rest.split()]
+    if word in {"ends", "fails"}:
+        return [d.JobEnded(name, word == "ends") for name in rest.split()]
+    if word == "fault":
+        return [d.JobRequeued(rest, now, front=True)]
     if word == "pod-ends":
         name, ordinal = rest.split()
         return [d.PodEnded(name, 0, int(ordinal))]

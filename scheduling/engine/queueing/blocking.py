@@ -17,6 +17,7 @@ from scheduling.engine.queueing.admission import (
     pools_wanted,
     quota_verdict,
 )
+from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.report import tell_lane
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.start import would_start
@@ -110,11 +111,16 @@ class Blocking:
             return
         verdict = self._reason(lane, terms, wanted)
         rest = verdict
-        if not verdict.will_never_run and self._close(lane, record, wanted):
+        if "max_running" in verdict.evidence:
+            pass  # no GPU would help it: it is in nobody's way
+        elif not verdict.will_never_run and self._close(lane, record, wanted):
             rest = _behind(lane.head, min(wanted))
         tell_lane(state, lane, verdict, rest, out)
 
     def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
+        capped = over_job_limit(self._state, self._state.jobs[lane.head])
+        if capped is not None:
+            return capped
         if lane.refusal is not None:
             return quota_verdict(lane.refusal)
         if terms.avoid and would_start(self._state, self._state.jobs[lane.head], terms.closed):

@@ -46,6 +46,17 @@ def _too_few(model: str, asked: int, free: int) -> Verdict:
     )
 
 
+def only_spares(state: SchedulerState) -> Verdict:
+    """What would hold the job is kept free for jobs that lost their places by a fault."""
+    spares = sum(state.policy.spare_nodes.values())
+    return Verdict(
+        Reason.INSUFFICIENT_GPUS,
+        f"The nodes that are free are kept as spares ({spares} in all).",
+        {"spare_nodes": spares},
+        ("wait until jobs end", "keep fewer spare nodes"),
+    )
+
+
 def _in_pieces(state: SchedulerState, s: PodSet, pods: int, fit: int) -> Verdict:
     model = s.gpu_models[0]
     free = state.cluster.free_milli(model)

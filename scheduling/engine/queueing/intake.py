@@ -5,6 +5,7 @@ from typing import assert_never
 from scheduling.engine import deltas as d
 from scheduling.engine.cluster import PodKey
 from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.waiting import order_key
 
 
 def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
@@ -39,9 +40,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _job_restored(state, delta, out.now)
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
-        case d.JobEnded(job_id):
+        case d.JobEnded(job_id, succeeded):
             if job_id in state.jobs:
-                state.forget(state.jobs[job_id])
+                state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
         case d.JobRequeued():
             _job_requeued(state, delta, out.now)
         case d.Checkpointed(job_id, at):
@@ -106,6 +107,7 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, now: float) -> No
     record.reserved = False
     record.verdict = record.blocked_since = None
     record.not_before = delta.not_before
+    record.key = order_key(record.job, front=delta.front)
     until = now + state.policy.blame_s
     record.blamed.update(dict.fromkeys(delta.blamed, until))
     state.enqueue(record, now)

@@ -16,6 +16,7 @@ from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.queueing.admission import Candidate, assess, smallest_starts
 from scheduling.engine.queueing.choice import Scan, cheapest
 from scheduling.engine.queueing.eligibility import demand_of
+from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.relief import relieve, trial
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.restore import can_return
@@ -52,7 +53,7 @@ def try_to_preempt(
         return False
     assess(state, lane)
     stamp = (state.cluster.version, state.book.version, overdue)
-    if lane.never is not None:
+    if lane.never is not None or over_job_limit(state, record) is not None:
         return False
     if lane.unplanned_at == stamp and out.now < lane.unplanned_until:
         return False

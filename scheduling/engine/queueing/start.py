@@ -3,12 +3,16 @@
 from scheduling.engine.decisions import Started
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.queueing.admission import Candidate, candidates, fits_by_count
-from scheduling.engine.queueing.counts import why_by_count
+from scheduling.engine.queueing.counts import only_spares, why_by_count
+from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
 from scheduling.engine.queueing.report import REFRESH_S
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement
+
+# The job fits, but only on the nodes that are kept free as spares.
+SPARES_ONLY = PlacementFailure(-1)
 
 
 def try_to_start(
@@ -31,6 +35,8 @@ def try_to_start(
     now_at = (state.cluster.version, state.book.loosened)
     were_closed, were_reserved = lane.failed_with
     if lane.failed_at == now_at and were_closed <= closed and were_reserved <= reserved:
+        return False
+    if over_job_limit(state, record) is not None:
         return False
     out.considered += 1
     first: tuple[Candidate, PlacementFailure | None] | None = None
@@ -77,6 +83,7 @@ def place_on(
     """Places for a candidate on a statement, which is unchanged on failure."""
     job = candidate.job
     mark = statement.checkpoint()
+    spare_before = _idle_nodes(state)
     placed = place_job(
         statement,
         job,
@@ -84,14 +91,38 @@ def place_on(
         counts=candidate.counts,
         avoid=avoid,
     )
+    if isinstance(placed, PlacementFailure):
+        return placed
+    if not job.uses_spares and _takes_spares(state, spare_before):
+        statement.rollback(mark)
+        return SPARES_ONLY
     ended = state.jobs[job.id].ended | state.jobs[job.id].leaving
-    if isinstance(placed, PlacementFailure) or not ended:
+    if not ended:
         return placed
     statement.rollback(mark)
     placed = _renumbered(state, job, placed, ended)
     for p in placed:
         statement.allocate(job, p)
     return placed
+
+
+def _idle_nodes(state: SchedulerState) -> dict[str, int]:
+    """Wholly free nodes of the GPU models for which the policy keeps spares."""
+    pools = state.cluster.index.pools
+    return {
+        model: pools[model].bits[pools[model].top].bit_count()
+        for model in state.policy.spare_nodes
+        if model in pools
+    }
+
+
+def _takes_spares(state: SchedulerState, before: dict[str, int]) -> bool:
+    """Whether fewer nodes are wholly free than are to be kept, and fewer than before."""
+    wanted = state.policy.spare_nodes
+    return any(
+        idle < min(wanted[model], before.get(model, 0))
+        for model, idle in _idle_nodes(state).items()
+    )
 
 
 def _renumbered(
@@ -139,6 +170,7 @@ def _report(
     complete = record.job.gang or not any(record.missing())
     out.waiting.pop(record.job.id, None)
     record.verdict = None
+    watch_run_limit(state, record)
     record.reserved = False
     record.blocked_since = record.expected = None
     record.expected_at = -1
@@ -157,6 +189,9 @@ def _explain(
         lane.failure = None  # quota said no to every choice, or all pools are closed
         return
     candidate, failure = tried
+    if failure is SPARES_ONLY:
+        lane.failure = only_spares(state)
+        return
     cheap = why_by_count(state, candidate)
     if cheap is not None or failure is None:
         lane.failure = cheap

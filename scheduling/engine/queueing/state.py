@@ -1,10 +1,19 @@
 """What one cluster's scheduler remembers between two cycles."""
 
+import math
 from dataclasses import replace
 from heapq import heappop, heappush
 
 from scheduling.engine.cluster import ClusterState, PodKey
-from scheduling.engine.decisions import CycleResult, Preempted, Reservation, Started, Waiting
+from scheduling.engine.decisions import (
+    CycleResult,
+    Preempted,
+    Reservation,
+    RunLimit,
+    Started,
+    Waiting,
+)
+from scheduling.engine.queueing.fairness import Usage
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
@@ -32,6 +41,10 @@ class SchedulerState:
         self.running: dict[str, JobRecord] = {}
         self.promised: dict[str, JobRecord] = {}
         self.queue = WaitQueue()
+        self.usage = Usage()
+        self.run_ends: list[tuple[float, float, str, bool]] = []
+        self.failed: set[str] = set()  # jobs that ended without success
+        self._dependents: dict[str, set[str]] = {}
         self.explained: dict[Key, tuple[Verdict, float]] = {}  # of failed placements, by shape
         self.dirty = True
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
@@ -49,13 +62,22 @@ class SchedulerState:
             return
         if record.started_at is not None and (record.job.gang or not any(record.missing())):
             return
-        if record.held or record.not_before > now:
-            if not record.held:
+        before = self.waits_for(record)
+        for job_id in before:
+            self._dependents.setdefault(job_id, set()).add(record.job.id)
+        if record.held or before or record.not_before > now:
+            if record.not_before > now:
                 heappush(self._due, (record.not_before, record.job.id))
             self.parked.append(record.job.id)
             return
         self.queue.add(record, self._lane_key(record, now))
         self.dirty = True
+
+    def waits_for(self, record: JobRecord) -> list[str]:
+        """Jobs that have to end, or would have had to succeed, before this one may start."""
+        job = record.job
+        alive = [name for name in (*job.after, *job.after_ok) if name in self.jobs]
+        return alive + [name for name in job.after_ok if name in self.failed]
 
     def _lane_key(self, record: JobRecord, now: float) -> Key:
         job = record.job
@@ -78,13 +100,20 @@ class SchedulerState:
 
     def next_wake(self) -> float | None:
         """When something happens by the passing of time alone; None = never."""
-        times = [self._due[0][0]] if self._due else []
+        times = [due for due, _ in self._due[:1]] + [end[0] for end in self.run_ends[:1]]
         return min(times + self._timers[:1], default=None)
 
     def wake_at(self, at: float) -> None:
         """Decide anew at that time even if nothing is reported."""
         if at not in self._timers:
             heappush(self._timers, at)
+
+    def shares(self) -> dict[str, float]:
+        """Dominant share by tenant where the policy orders by fairness, else nothing."""
+        if not self.policy.fair_share:
+            return {}
+        capacity = {model: self.pools.capacity(model) for model in self.pools.models()}
+        return self.usage.shares(self.book.tenants, capacity, self.policy.usage_half_life_s)
 
     def strategy_of(self, job: JobRequest) -> str:
         """The placement strategy by policy; the job's own wish goes before it."""
@@ -106,6 +135,7 @@ class SchedulerState:
             milli = p.milli * len(p.devices)
             record.pods[p.pod_set, p.ordinal] = (model, milli)
             if milli:
+                self.usage.change(job.tenant, model, milli)
                 more = self.book.book(job.id, job.tenant, model, milli, at)
                 if more:
                     borrowed[model] = borrowed.get(model, 0) + more
@@ -122,6 +152,7 @@ class SchedulerState:
         """Free the place of one pod, in the cluster and in the quota book."""
         model, milli = record.pods.pop((pod_set, ordinal))
         if milli:
+            self.usage.change(record.job.tenant, model, -milli)
             self.book.unbook(record.job.id, model, milli)
         self.cluster.release(record.job.id, pod_set, ordinal)
         self.dirty = True
@@ -133,12 +164,17 @@ class SchedulerState:
         self.promised.pop(record.job.id, None)
         record.started_at = record.promise = None
 
-    def forget(self, record: JobRecord) -> None:
-        """The job leaves for good."""
+    def forget(self, record: JobRecord, now: float, *, succeeded: bool) -> None:
+        """The job leaves for good; jobs that waited for its end may go on."""
         self.give_back_all(record)
         self.gone(record)
         self.queue.remove(record)
         del self.jobs[record.job.id]
+        if not succeeded:
+            self.failed.add(record.job.id)
+        for job_id in sorted(self._dependents.pop(record.job.id, ())):
+            if (other := self.jobs.get(job_id)) is not None:
+                self.enqueue(other, now)
 
     # --- preemption ---------------------------------------------------------------------------
     def evict(
@@ -186,9 +222,10 @@ class SchedulerState:
             record = self.jobs[job.id] = JobRecord(job, order_key(job))
             return record
         self.queue.remove(record)
+        front = record.key[1] == -math.inf
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
-        record.job, record.key = job, order_key(job)
+        record.job, record.key = job, order_key(job, front=front)
         return record
 
 
@@ -204,6 +241,7 @@ class Outcome:
         self.lost: list[PodKey] = []
         self.preempted: list[Preempted] = []
         self.reservations: list[Reservation] = []
+        self.run_limits: list[RunLimit] = []
         self.plans = 0
         self.considered = 0
 
@@ -217,5 +255,6 @@ class Outcome:
             considered=self.considered,
             preempted=tuple(self.preempted),
             reservations=tuple(self.reservations),
+            run_limits=tuple(self.run_limits),
             next_at=next_at,
         )

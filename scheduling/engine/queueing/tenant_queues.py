@@ -14,7 +14,7 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
     """
     for job_id in state.parked:
         if (record := state.jobs.get(job_id)) is not None and record.lane is None:
-            _park(record, out)
+            _park(state, record, out)
     state.parked.clear()
     for lane in state.queue.lanes.values():
         assess(state, lane)
@@ -45,12 +45,24 @@ def _mark(record: JobRecord, passes: bool, out: Outcome) -> None:
         out.quota_lost.append(job_id)
 
 
-def _park(record: JobRecord, out: Outcome) -> None:
-    """A job that may not be attempted now: on hold, or before its time."""
+def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
+    """A job that may not be attempted now: on hold, after others, or before its time."""
     if record.started_at is None:
         _mark(record, False, out)
     if record.held:
         tell(record, Verdict(Reason.ON_HOLD, "The job is on hold.", {}, ("release it",)), out)
+        return
+    before = state.waits_for(record)
+    failed = [name for name in before if name not in state.jobs]
+    if failed:
+        text = f"It was to start after job {failed[0]} succeeded, which did not."
+        remedies = ("submit it again without this dependency",)
+        tell(record, Verdict(Reason.MISCONFIGURED, text, {"after": failed[0]}, remedies), out)
+        return
+    if before:
+        text = f"The job waits for the end of {len(before)} other jobs."
+        numbers: dict[str, int | float | str] = {"jobs": len(before), "after": before[0]}
+        tell(record, Verdict(Reason.ON_HOLD, text, numbers, ("wait for them",)), out)
         return
     tell(
         record,

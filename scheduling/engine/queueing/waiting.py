@@ -7,7 +7,7 @@ it starts and the number of lanes, not the number of waiting jobs.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
@@ -37,9 +37,12 @@ class Promise:
 OrderKey = tuple[float, float, int, str]
 
 
-def order_key(job: JobRequest) -> OrderKey:
-    """Priority (high first), submission time, size (small first), then the id: a total order."""
-    return (-job.priority, job.submitted_at, job.gpu_milli, job.id)
+def order_key(job: JobRequest, *, front: bool = False) -> OrderKey:
+    """Priority (high first), submission time, size (small first), then the id: a total order.
+
+    `front`: before all other jobs of its priority.
+    """
+    return (-job.priority, -math.inf if front else job.submitted_at, job.gpu_milli, job.id)
 
 
 @dataclass(slots=True)
@@ -161,16 +164,21 @@ class WaitQueue:
             lane.unplanned_at = (-1, -1, False)
             lane.quota_at = -1
 
-    def in_order(self) -> "Merge":
-        return Merge(self.lanes.values())
+    def in_order(self, shares: Mapping[str, float] | None = None) -> "Merge":
+        """The global order; with `shares`, among equal priorities the smallest share first."""
+        return Merge(self.lanes.values(), shares or {})
+
+
+_MergeKey = tuple[float, float, OrderKey]  # priority, the tenant's share, order
 
 
 class Merge:
     """Lanes in the global order of their first jobs; a lane comes again while it is put back."""
 
-    def __init__(self, lanes: Iterable[Lane]) -> None:
-        self._heap = [(lane.jobs[0], lane) for lane in lanes]
-        self._later: list[tuple[OrderKey, Lane]] = []
+    def __init__(self, lanes: Iterable[Lane], shares: Mapping[str, float]) -> None:
+        self._shares = shares
+        self._heap = [(self._key(lane), lane) for lane in lanes]
+        self._later: list[tuple[_MergeKey, Lane]] = []
         self._second = False
         heapify(self._heap)
 
@@ -181,7 +189,7 @@ class Merge:
                 self._heap, self._later, self._second = self._later, [], True
                 heapify(self._heap)
             key, lane = heappop(self._heap)
-            if lane.jobs and lane.jobs[0] == key:
+            if lane.jobs and self._key(lane) == key:
                 return lane
             self.push(lane)
         return None
@@ -189,10 +197,14 @@ class Merge:
     def put_off(self, lane: Lane) -> bool:
         """Let all others go first, once; False when they have gone already."""
         if not self._second:
-            self._later.append((lane.jobs[0], lane))
+            self._later.append((self._key(lane), lane))
         return not self._second
 
     def push(self, lane: Lane | None) -> None:
         """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""
         if lane is not None and lane.jobs:
-            heappush(self._heap, (lane.jobs[0], lane))
+            heappush(self._heap, (self._key(lane), lane))
+
+    def _key(self, lane: Lane) -> _MergeKey:
+        first = lane.jobs[0]
+        return (first[0], self._shares.get(lane.tenant, 0.0), first)

@@ -2,8 +2,8 @@
 
 from scheduling.engine.placement import PlacementFailure, explain
 from scheduling.engine.queueing.admission import candidates, fits_by_count
-from scheduling.engine.queueing.counts import why_by_count
-from scheduling.engine.queueing.start import place_on
+from scheduling.engine.queueing.counts import only_spares, why_by_count
+from scheduling.engine.queueing.start import SPARES_ONLY, place_on
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
@@ -49,6 +49,8 @@ def why_not_placed(state: SchedulerState, record: JobRecord) -> Verdict | None:
         statement = Statement(state.cluster)
         placed = place_on(statement, state, candidate, frozenset(record.blamed))
         statement.rollback()
+        if placed is SPARES_ONLY:
+            return only_spares(state)
         if isinstance(placed, PlacementFailure):
             return explain(state.cluster, candidate.job, placed)
         return None

@@ -1,0 +1,51 @@
+"""Limits that are no quota: jobs of a tenant that may run at once, and the run time of a job."""
+
+from heapq import heappop, heappush
+
+from scheduling.engine.decisions import RunLimit
+from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.verdict import Reason, Verdict
+
+
+def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
+    """Why the tenant may start no further job now; more pods of a started job are no new job."""
+    if record.started_at is not None:
+        return None
+    for name in state.book.lineage(record.job.tenant):
+        tenant = state.book.tenants.get(name)
+        if tenant is None or tenant.max_running is None:
+            continue
+        runs = sum(
+            name in state.book.lineage(other.job.tenant)
+            for other in (*state.running.values(), *state.promised.values())
+        )
+        if runs >= tenant.max_running:
+            return Verdict(
+                Reason.WAITING_FOR_QUOTA,
+                f"Tenant {name} runs {runs} jobs and may run {tenant.max_running} at once.",
+                {"tenant": name, "running": runs, "max_running": tenant.max_running},
+                ("wait until jobs of the tenant end", "raise the tenant's limit"),
+            )
+    return None
+
+
+def watch_run_limit(state: SchedulerState, record: JobRecord) -> None:
+    """Note when a job that has started is to be warned and when its time is up."""
+    limit = record.job.run_limit_s
+    if limit is not None and record.started_at is not None:
+        ends_at = record.started_at + limit
+        warn_at = max(record.started_at, ends_at - state.policy.warn_before_s)
+        heappush(state.run_ends, (warn_at, ends_at, record.job.id, False))
+        heappush(state.run_ends, (ends_at, ends_at, record.job.id, True))
+
+
+def report_run_limits(state: SchedulerState, out: Outcome) -> None:
+    """Report the jobs whose warning or end is due; what they are told is the shell's matter."""
+    while state.run_ends and state.run_ends[0][0] <= out.now:
+        _, ends_at, job_id, exceeded = heappop(state.run_ends)
+        record = state.running.get(job_id)
+        if record is None or record.started_at is None or record.job.run_limit_s is None:
+            continue
+        if record.started_at + record.job.run_limit_s == ends_at:
+            out.run_limits.append(RunLimit(job_id, ends_at, exceeded))

@@ -1,0 +1,149 @@
+"""Dependencies, limits, fairness, faults and spares, as tables (see scenario.py)."""
+
+import pytest
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import run_cycle
+from scheduling.engine.decisions import RunLimit
+from scheduling.engine.queueing.why import reasons
+from tests.engine.scenario import play
+
+SCENARIOS = {
+    "a job starts after the end of others": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + one   a 1x1 H100                  -> starts
+          + two   a 1x1 H100 after=one        -> OnHold after=one
+          + three a 1x1 H100 after=one,two    -> OnHold jobs=2
+        at 1
+          fails one
+          two   -> starts
+          three -> OnHold
+        at 2
+          ends two
+          three -> starts
+    """,
+    "a job that waits for a success is told when there is none": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy strict-fifo
+        at 0
+          + one  a 1x1 H100              -> starts
+          + two  a 1x1 H100 after_ok=one -> OnHold
+          + next a 1x1 H100              -> starts
+        at 1
+          fails one
+          two -> Misconfigured after=one
+    """,
+    "a tenant runs no more jobs than it may, whatever its quota": """
+        nodes  H100: 8
+        quota  a H100 64 | b H100 64
+        tenant a max_running=2
+        policy strict-fifo
+        at 0
+          + one   a 1x1 H100 -> starts
+          + two   a 1x1 H100 -> starts
+          + three a 1x1 H100 -> WaitingForQuota running=2 max_running=2
+          + other b 1x1 H100 -> starts
+        at 1
+          ends one
+          three -> starts
+    """,
+    "fairness: among equal priorities the smallest dominant share by weight goes first": """
+        nodes  H100: 8 | L4: 8
+        quota  a H100 64 | b H100 64 | a L4 64 | b L4 64
+        tenant b weight=4
+        policy best-effort-fifo, fair_share=yes
+        at 0
+          + a1 a 1x2 H100 -> starts
+          + b1 b 1x4 H100 -> starts
+          + r  a 1x2 H100 -> starts
+        at 0.5
+          + a2 a 1x2 H100 -> InsufficientGpus
+          + b2 b 1x2 H100 -> InsufficientGpus
+          + up a 1x8 H100 p1 -> InsufficientGpus
+        at 1
+          ends r
+          b2 -> starts
+    """,
+    "fairness: past use fades": """
+        nodes  H100: 8
+        quota  a H100 64 | b H100 64
+        policy strict-fifo, fair_share=yes, usage_half_life_s=100
+        at 0
+          + a1 a 1x8 H100 -> starts
+        at 100
+          ends a1
+          + b1 b 1x8 H100 -> starts
+        at 110
+          ends b1
+          + a2 a 1x8 H100
+          + b2 b 1x8 H100 -> starts
+          a2 -> InsufficientGpus
+    """,
+    "a gang that a fault stopped goes before all others of its priority": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy strict-fifo
+        at 0
+          + late a 1x8 H100 submitted_at=9 -> starts
+        at 1
+          + old  a 1x8 H100                -> InsufficientGpus
+        at 10
+          fault late
+          late -> starts
+          old  -> InsufficientGpus
+    """,
+    "spare nodes are kept free for those who may use them": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo, spare_nodes=H100:1
+        at 0
+          + one   a 1x8 H100                 -> starts
+          + two   a 1x8 H100                 -> InsufficientGpus spare_nodes=1
+          + three a 1x8 H100 uses_spares=yes -> starts
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_life(name: str) -> None:
+    play(SCENARIOS[name])
+
+
+def test_a_job_is_warned_before_its_run_time_limit_and_told_when_it_has_passed() -> None:
+    world = play("""
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, warn_before_s=10
+        at 0
+          + one a 1x1 H100 run_limit_s=100 -> starts
+    """)
+    assert world.cycle(89.0).run_limits == ()
+    assert world.cycle(89.0).next_at == 90.0
+    assert world.cycle(90.0).run_limits == (RunLimit("one", 100.0, False),)
+    assert world.cycle(100.0).run_limits == (RunLimit("one", 100.0, True),)
+    assert world.cycle(200.0).run_limits == ()
+
+
+def test_positions_and_reasons_of_all_waiting_jobs() -> None:
+    world = play("""
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + r1    a 1x5 H100    -> starts
+          + r2    a 1x5 H100    -> starts
+          + whole a 1x8 H100    -> InsufficientGpus asked=8 free=6
+          + big   a 2x8 H100    -> InsufficientGpus asked=16 free=6
+    """)
+    told = reasons(world.state)
+    assert {name: (at, verdict.reason.value) for name, (at, verdict) in told.items()} == {
+        "whole": (1, "InsufficientGpus"),
+        "big": (2, "InsufficientGpus"),
+    }
+    result = run_cycle(world.state, [d.JobEnded("r1")], 1.0)
+    assert [start.job_id for start in result.started] == ["whole"]
+    assert list(reasons(world.state)) == ["big"]
