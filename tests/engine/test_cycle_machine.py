@@ -352,7 +352,8 @@ for policy in QueueingPolicy:
     facts.append(d.TenantsChanged(tuple(Tenant(t) for t in "abc"), rows))
     for i in range(60):
         words = ["p%d" % (i % 3)] + (["pods"] if i % 4 == 0 else [])
-        facts.append(d.JobSubmitted(job(f"j{i}", "abc"[i % 3], ASKS[i % len(ASKS)], *words, at=i % 7)))
+        asks = ASKS[i % len(ASKS)]
+        facts.append(d.JobSubmitted(job(f"j{i}", "abc"[i % 3], asks, *words, at=i % 7)))
     for now in range(0, 400, 20):
         result = run_cycle(state, facts, float(now))
         said.append(repr(result))
