@@ -8,10 +8,12 @@ import os
 
 from celery import Celery
 from django.conf import settings
-from kombu import Queue
+from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
+
+SCHED = "sched"
 
 app = Celery("kant")
 app.config_from_object("django.conf:settings", namespace="CELERY")
@@ -20,7 +22,16 @@ app.autodiscover_tasks()
 
 @app.on_after_configure.connect
 def _queues_and_ticks(sender: Celery, **_: object) -> None:
-    sender.conf.task_queues = (Queue("work"), Broadcast("sched"))
+    sender.conf.task_queues = (Queue("work"), Broadcast(SCHED, routing_key=SCHED))
+    # A process that only sends must be told that the exchange is a broadcast, and its key: on
+    # Redis the message would go into one queue, or nowhere.
+    route = {
+        "queue": SCHED,
+        "exchange": SCHED,
+        "routing_key": SCHED,
+        "declare": [Exchange(SCHED, "fanout")],
+    }
+    sender.conf.task_routes = {"scheduling.tasks.*": route}
     # A tick that waited a whole period is worth nothing: the next one is there.
     cycle, sample = settings.KANT_CYCLE_SECONDS, settings.KANT_SAMPLE_SECONDS
     sender.conf.beat_schedule = {

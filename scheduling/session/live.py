@@ -75,6 +75,7 @@ class LiveJob:
     attempt: int
     failures: int
     not_before: float = 0.0
+    held: bool = False
     admitted_at: float = 0.0
     reason: str = ""
     pods: dict[PodKey, LivePod] = field(default_factory=dict)

@@ -8,7 +8,8 @@ from typing import Any
 from django.db.models import Count, Max, Sum
 
 from scheduling.engine.deltas import TenantsChanged
-from scheduling.engine.states import HOLDING, TERMINAL, JobEventKind, JobState
+from scheduling.engine.states import HOLDING, TERMINAL, JobState
+from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import (
     JobKind,
     JobRequest,
@@ -29,6 +30,7 @@ from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
 CHUNK = 500  # ids in one IN list: within the variable limits of every database
+BY_PEOPLE = (Kind.SUBMITTED, Kind.CANCELLED, Kind.HELD, Kind.RELEASED, Kind.CHANGED)
 AT_ONCE = 1000  # news of jobs taken in by one pass
 
 
@@ -76,6 +78,13 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
             preemptible=job.preemptible,
             declared_s=job.declared_s,
             strategy=job.strategy,
+            required_level=job.required_level,
+            preferred_level=job.preferred_level,
+            preempts=job.preempts,
+            after=tuple(job.after),
+            after_ok=tuple(job.after_ok),
+            run_limit_s=job.run_limit_s,
+            uses_spares=job.uses_spares,
         ),
         name=job.name,
         contents=tuple(
@@ -85,7 +94,8 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         version=job.version,
         attempt=job.attempt,
         failures=job.failures,
-        not_before=_seconds(job.not_before),
+        not_before=max(_seconds(job.not_before), _seconds(job.start_not_before)),
+        held=job.held,
         admitted_at=_seconds(job.admitted_at),
         reason=job.reason,
         bound=job.bound_at is not None,
@@ -103,12 +113,16 @@ def pod_set(row: PodSetRow) -> PodSet:
         cpu_milli=row.cpu_milli,
         memory_mib=row.memory_mib,
         nics=row.nics,
+        extended=dict(row.extended),
         min_count=row.min_count,
         node_selector=dict(row.node_selector),
         tolerations=tuple(Toleration(**t) for t in row.tolerations),
         required_level=row.required_level,
         preferred_level=row.preferred_level,
         max_per_node=row.max_per_node,
+        max_per_leaf=row.max_per_leaf,
+        slice_size=row.slice_size,
+        balance_level=row.balance_level,
     )
 
 
@@ -152,7 +166,7 @@ def last_event_id() -> int:
 
 
 def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[str]]:
-    """(event read up to, ids of jobs that people submitted or cancelled after `event_id`).
+    """(event read up to, ids of jobs that people submitted or changed after `event_id`).
 
     At most AT_ONCE events at a time: of a thousand new jobs the first are already being bound
     while the last are still being read.
@@ -165,7 +179,7 @@ def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[str]]:
             id__gt=event_id,
             id__lte=newest,
             job__cluster_id=cluster_id,
-            kind__in=(JobEventKind.SUBMITTED, JobEventKind.CANCELLED),
+            kind__in=BY_PEOPLE,
         )
         .order_by("id")
         .values_list("id", "job_id")[:AT_ONCE]

@@ -241,7 +241,7 @@ class Session:
         return [i for i, version in rows.items() if known.get(i) != version] + missing
 
     def _refresh(self, ids: set[str], now: float) -> None:
-        """Read these jobs and take over what people changed: submitted, cancelled."""
+        """Read these jobs and take over what people did: submit, cancel, hold, release, change."""
         if not ids:
             return
         rows, bad = load.jobs(sorted(ids))
@@ -254,7 +254,7 @@ class Session:
                 if known.state not in TERMINAL:
                     self.life.cancelled(known, row.version, now)
             elif known.version != row.version:
-                known.state, known.version = row.state, row.version
+                self._replace(known, row)
         self._refuse(bad)
 
     def _refuse(self, bad: Iterable[tuple[str, int, object, str]]) -> None:
@@ -277,7 +277,14 @@ class Session:
 
     def _enqueue(self, job: LiveJob) -> None:
         self.life.jobs[job.id] = job
-        self.life.out.deltas.append(JobSubmitted(job.request, job.not_before))
+        self.life.out.deltas.append(JobSubmitted(job.request, job.not_before, job.held))
+
+    def _replace(self, known: LiveJob, row: LiveJob) -> None:
+        """A person changed a job; what it asks for changes only while it waits."""
+        known.state, known.version = row.state, row.version
+        if row.state in WAITING:
+            known.request, known.contents, known.held = row.request, row.contents, row.held
+            self.life.out.deltas.append(JobSubmitted(row.request, row.not_before, row.held))
 
     def _forget_intents(self, job_id: str, now: float) -> None:
         """A stale job's new pods were neither written nor created: as if they had never been."""

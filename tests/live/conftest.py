@@ -29,6 +29,19 @@ NODES = 4
 WITHIN_S = 30.0
 
 
+def drive(scheduler, cluster, until, within=WITHIN_S, describe=lambda: "not reached"):
+    """Run cycles until `until()` holds."""
+    deadline = time.monotonic() + within
+    while True:
+        scheduler.run(cluster.pk, budget_s=0.2)
+        if until():
+            return
+        assert time.monotonic() < deadline, describe()
+        led = scheduler.led.get(cluster.pk)
+        if led is not None:
+            led.session.wait_for_news(0.05)
+
+
 class World:
     """A small cluster, a tenant with quota for all of it, and a scheduler driven by hand."""
 
@@ -101,16 +114,7 @@ class World:
 
     # --- the loop -------------------------------------------------------------------------------
     def drive(self, until, within=WITHIN_S):
-        """Run cycles until `until()` holds; a scheduler's own failure fails the test."""
-        deadline = time.monotonic() + within
-        while True:
-            self.scheduler.run(self.cluster.pk, budget_s=0.2)
-            if until():
-                return
-            assert time.monotonic() < deadline, f"not reached: {self.describe()}"
-            led = self.scheduler.led.get(self.cluster.pk)
-            if led is not None:
-                led.session.wait_for_news(0.05)
+        drive(self.scheduler, self.cluster, until, within, self.describe)
 
     def drive_to(self, job, *states):
         self.drive(lambda: self.state(job) in states)

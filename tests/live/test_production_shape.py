@@ -1,0 +1,174 @@
+"""The shape of production: PostgreSQL, Redis, a scheduler, its standby, web and beat."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.requirements import missing
+
+pytestmark = pytest.mark.live
+ROOT = Path(__file__).resolve().parents[2]
+SETUP = """
+import sys
+from pathlib import Path
+import django; django.setup()
+from kant import demo
+from tenants.models import User
+from tenants.services.tokens import create_token
+demo.seed("live", Path(sys.argv[1]))
+print(create_token(User.objects.get(username="operator"), "test").secret)
+"""
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@contextmanager
+def started(command, **options):
+    process = subprocess.Popen(command, **options)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for_port(port, process):
+    deadline = time.monotonic() + 60
+    while True:
+        assert process.poll() is None, f"ended: {process.args}"
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"nothing listens on {port}: {process.args}"
+            time.sleep(0.05)
+
+
+@contextmanager
+def postgres(folder):
+    """A PostgreSQL server of its own; it refuses root, so root runs it as the user postgres."""
+    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    initdb = str(binaries[-1]) if binaries else shutil.which("initdb")
+    if initdb is None:
+        missing("PostgreSQL", "apt-get install postgresql")
+    as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
+    folder.mkdir()
+    if as_user:
+        shutil.chown(folder, "postgres")
+        for parent in folder.parents:  # pytest's folders are private to their owner
+            if (
+                parent.stat().st_uid == 0
+                and parent.is_relative_to("/tmp")
+                and parent != Path("/tmp")
+            ):
+                parent.chmod(parent.stat().st_mode | 0o011)
+    data, port = folder / "data", free_port()
+    made = subprocess.run(
+        [*as_user, initdb, "-D", str(data), "-U", "kant", "--auth=trust", "-N"],
+        capture_output=True,
+        text=True,
+        cwd="/",
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
+    server = [str(Path(initdb).with_name("postgres")), "-D", str(data), "-p", str(port)]
+    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}"]
+    with started([*as_user, *server, *options], cwd="/", stderr=subprocess.DEVNULL) as process:
+        wait_for_port(port, process)
+        yield f"postgres://kant@127.0.0.1:{port}/postgres"
+
+
+@contextmanager
+def redis(folder):
+    if shutil.which("redis-server") is None:
+        missing("Redis", "apt-get install redis-server")
+    port = free_port()
+    command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(folder)]
+    with started([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as process:
+        wait_for_port(port, process)
+        yield f"redis://127.0.0.1:{port}/0"
+
+
+def call(url, token, body=None):
+    request = urllib.request.Request(
+        url,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        return json.loads(reply.read())
+
+
+def run_until(url, token, states, within=60):
+    deadline = time.monotonic() + within
+    while (job := call(url, token))["state"] not in states:
+        assert time.monotonic() < deadline, job
+        time.sleep(0.05)
+    return job
+
+
+def test_a_job_from_rest_to_its_end_and_over_the_death_of_the_leader(cluster_process, tmp_path):
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres(tmp_path / "pg"))
+        broker = stack.enter_context(redis(tmp_path))
+        env = {
+            **os.environ,
+            "KANT_EMBEDDED": "false",
+            "KANT_SECRET_KEY": "only for this test",
+            "KANT_VAR_DIR": str(tmp_path),
+            "KANT_LEASE_SECONDS": "2",
+            "DATABASE_URL": database,
+            "REDIS_URL": broker,
+            "DJANGO_SETTINGS_MODULE": "kant.settings",
+        }
+        shape = {"env": env, "cwd": ROOT}
+        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, **shape)
+        setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
+        token = subprocess.run(
+            setup, check=True, capture_output=True, text=True, **shape
+        ).stdout.strip()
+        celery = [sys.executable, "-m", "celery", "-A", "kant"]
+        worker = [*celery, "worker", "-Q", "sched", "-P", "solo", "--without-mingle", "-n"]
+        schedulers = [
+            stack.enter_context(started([*worker, f"{name}@test"], **shape)) for name in "ab"
+        ]
+        beat = [*celery, "beat", "-s", str(tmp_path / "beat")]
+        stack.enter_context(started(beat, **shape))
+        port = free_port()
+        web = [sys.executable, "-m", "uvicorn", "kant.asgi:application", "--port", str(port)]
+        process = stack.enter_context(
+            started([*web, "--lifespan", "off", "--no-access-log"], **shape)
+        )
+        wait_for_port(port, process)
+
+        jobs = f"http://127.0.0.1:{port}/api/v1/jobs"
+        document = {"name": "gang", "tenant": "vision", "gpus": 8, "replicas": 1, "cpu_milli": 100}
+        document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}
+        first = call(jobs, token, document)
+        job = run_until(f"{jobs}/{first['id']}", token, {"SUCCEEDED"})
+        assert job["attempt"] == 1
+
+        document["annotations"] = {"sim.kant.io/run-seconds": "6"}
+        second = call(jobs, token, document)
+        run_until(f"{jobs}/{second['id']}", token, {"RUNNING"})
+        schedulers[0].kill()  # whether it leads or stands by, the other one goes on
+        schedulers[0].wait()
+        job = run_until(f"{jobs}/{second['id']}", token, {"SUCCEEDED"})
+        assert job["attempt"] == 1
