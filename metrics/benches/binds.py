@@ -12,10 +12,10 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from kant.embedded import ClusterProcess
 from metrics.benches import stage
 from metrics.benches.apiserver import ApiServer
 from metrics.benches.bare_client import BarePod, create_and_bind
+from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.kube import manifests
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, PodSet

@@ -6,8 +6,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
-from kant.embedded import ClusterProcess
 from metrics.benches import stage
+from scheduling.cluster_process import ClusterProcess
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
 
 

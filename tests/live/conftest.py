@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 import yaml
 
-from kant.embedded import ClusterProcess
 from metrics.benches import stage
+from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import (
     Cluster,

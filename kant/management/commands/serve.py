@@ -15,7 +15,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from kant import demo
 from kant.celery import app
-from kant.embedded import Background, ClusterProcess, stop_when_cluster_ends
+from kant.embedded import Background, stop_when_cluster_ends
+from scheduling.cluster_process import ClusterProcess
 from scheduling.services.cycle import scheduler
 
 HOST = "127.0.0.1"

@@ -1,0 +1,67 @@
+"""The embedded cluster as a child process: started, waited for, ended."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+READY_WITHIN_S = 60.0
+STOP_WITHIN_S = 10.0
+
+
+class ClusterProcess:
+    """The embedded cluster as a child process; its address is in its kubeconfig file."""
+
+    def __init__(self, fleet: str, folder: Path) -> None:
+        self.folder = folder
+        self.kubeconfig = folder / "kubeconfig"
+        self.fleet = fleet
+        self.url = ""
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Start and wait until it answers; raises RuntimeError with what it said."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "scheduling.simcluster", "--fleet", self.fleet]
+        command += ["--port", "0", "--state-dir", str(self.folder)]
+        command += ["--kubeconfig", str(self.kubeconfig)]
+        # A session of its own: Ctrl-C reaches Kant alone, which then ends the cluster last.
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        line = self._first_line()
+        if not line.startswith("READY "):
+            self.stop()
+            raise RuntimeError(f"the embedded cluster did not start: {line or 'no answer'}")
+        self.url = line.removeprefix("READY ").strip()
+
+    def _first_line(self) -> str:
+        assert self._process is not None
+        out = self._process.stdout
+        assert out is not None
+        ready, _, _ = select.select([out], [], [], READY_WITHIN_S)
+        return out.readline() if ready else ""
+
+    @property
+    def ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_WITHIN_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
