@@ -102,7 +102,8 @@ def _gates(job: Job) -> tuple[Gate, ...]:
 
 
 def _before(job: Job) -> QuerySet[Job]:
-    """Waiting jobs of the cluster that stand before it: priority, then time, then size."""
+    """Waiting jobs of the cluster that stand before it: priority, then time, then size. Held
+    jobs stand in nobody's way."""
     same_rank = Q(priority=job.priority)
     same_time = same_rank & Q(submitted_at=job.submitted_at)
     return Job.objects.filter(
@@ -112,6 +113,7 @@ def _before(job: Job) -> QuerySet[Job]:
         | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk)),
         cluster=job.cluster_id,
         state__in=list(WAITING),
+        held=False,
     )
 
 

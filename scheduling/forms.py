@@ -6,7 +6,8 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
-from scheduling.services.job_spec import LEVELS, LIMITS, MAX_POD_SETS
+from scheduling.services.faults import LEVELS, LIMITS
+from scheduling.services.job_spec import MAX_POD_SETS
 from tenants.errors import DomainError
 
 # A field of the document -> the form field that stands for it, where the names differ.

@@ -1,9 +1,12 @@
 """Reads about jobs and clusters, limited to what the user may see."""
 
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, QuerySet, Sum
 
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
 from tenants.errors import NotFound
@@ -24,6 +27,47 @@ def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:
     if job is None:
         raise NotFound(f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours.")
     return job
+
+
+@dataclass(frozen=True, slots=True)
+class JobArray:
+    """Jobs that were submitted as one; `states` counts them, `gpu_milli` is of all of them."""
+
+    id: uuid.UUID
+    name: str
+    tenant: str
+    cluster: str
+    user: str | None
+    count: int
+    gpu_milli: int
+    states: Mapping[str, int]
+    submitted_at: datetime
+
+
+def first_of_array(user: User, array_id: uuid.UUID) -> Job:
+    """The first job of an array; raises NotFound also when the user may not see it."""
+    job = visible_jobs(user).filter(array_id=array_id).order_by("array_index").first()
+    if job is None:
+        raise NotFound(f"There is no array {array_id} that you may see.")
+    return job
+
+
+def array_by_id(user: User, array_id: uuid.UUID) -> JobArray:
+    """An array and how far its jobs are; raises NotFound as `first_of_array`."""
+    first = first_of_array(user, array_id)
+    rows = Job.objects.filter(array_id=array_id).order_by()
+    states = dict(rows.values_list("state").annotate(Count("id")).order_by("state"))
+    return JobArray(
+        id=array_id,
+        name=first.name.removesuffix(f"-{first.array_index}"),
+        tenant=first.tenant.name,
+        cluster=first.cluster.name,
+        user=first.user.get_username() if first.user else None,
+        count=sum(states.values()),
+        gpu_milli=rows.aggregate(sum=Sum("gpu_milli"))["sum"],
+        states=states,
+        submitted_at=first.submitted_at,
+    )
 
 
 def events_of(job: Job) -> QuerySet[JobEvent]:

@@ -35,6 +35,8 @@ class JobFilter(filters.FilterSet):
     min_gpus = filters.NumberFilter(
         method="at_least", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at least."
     )
+    array = filters.UUIDFilter("array_id", label="Jobs of this array.")
+    held = Flag("held", label="true or false.")
     submitted_after = Moment("submitted_at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     submitted_before = Moment("submitted_at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     q = filters.CharFilter(

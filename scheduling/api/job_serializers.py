@@ -9,13 +9,42 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import JobKind
 from scheduling.explain import GATES
 from scheduling.models import Job
-from scheduling.services.job_spec import LIMITS, MAX_POD_SETS
+from scheduling.services.faults import LIMITS
+from scheduling.services.job_spec import MAX_ARRAY, MAX_DEPENDENCIES, MAX_POD_SETS
+from scheduling.services.pod_set_spec import MAX_EXTENDED
 from tenants.api.fields import Boolean, Gpus, Integer, Serializer, StringMap, Text
 
 
-def amount(name: str) -> Integer:
+def amount(name: str, help_text: str = "") -> Integer:
     least, most = LIMITS[name]
-    return Integer(min_value=least, max_value=most, required=False, allow_null=True)
+    return Integer(
+        min_value=least,
+        max_value=most,
+        required=False,
+        allow_null=True,
+        help_text=help_text or None,
+    )
+
+
+def job_ids(help_text: str) -> serializers.ListField:
+    return serializers.ListField(
+        child=serializers.UUIDField(),
+        max_length=MAX_DEPENDENCIES,
+        required=False,
+        help_text=help_text,
+    )
+
+
+def level(help_text: str) -> Text:
+    return Text(
+        max_length=32, required=False, allow_blank=True, allow_null=True, help_text=help_text
+    )
+
+
+RUN_LIMIT = "Longest run time in seconds; then the job is ended, after a warning."
+NOT_BEFORE = "The job is not started earlier; null = at once."
+AFTER = "Ids of jobs that must have ended before this one starts."
+AFTER_OK = "Ids of jobs that must have succeeded before this one starts."
 
 
 class TolerationInput(Serializer):
@@ -46,9 +75,18 @@ class PodNeedsInput(Serializer):
     tolerations = serializers.ListField(
         child=TolerationInput(), max_length=32, required=False, allow_null=True
     )
-    required_level = Text(max_length=32, required=False, allow_blank=True, allow_null=True)
-    preferred_level = Text(max_length=32, required=False, allow_blank=True, allow_null=True)
+    required_level = level("All pods within one group of this network level.")
+    preferred_level = level("The same, where it is possible.")
+    slice_size = amount("slice_size", "With it, each slice of so many pods instead of all pods.")
+    balance_level = level("Spread the pods evenly over the groups of this level.")
     max_per_node = amount("max_per_node")
+    max_per_leaf = amount("max_per_leaf")
+    extended = serializers.DictField(
+        child=Integer(min_value=0, max_value=MAX_EXTENDED),
+        required=False,
+        allow_null=True,
+        help_text="Extended resources of Kubernetes per pod, e.g. {“vendor.com/card”: 1}.",
+    )
     image = Text(max_length=500, required=False, allow_null=True)
     command = serializers.ListField(
         child=Text(max_length=65536, allow_blank=True),
@@ -62,6 +100,10 @@ class PodNeedsInput(Serializer):
 
 class PodSetInput(PodNeedsInput):
     name = Text(max_length=63, required=False, allow_null=True)
+
+
+class ArrayInput(Serializer):
+    count = Integer(min_value=1, max_value=MAX_ARRAY)
 
 
 @extend_schema_serializer(
@@ -94,7 +136,8 @@ class PodSetInput(PodNeedsInput):
     ]
 )
 class JobInput(PodNeedsInput):
-    """A job. With one kind of pod, its needs may stand here; otherwise in `pod_sets`."""
+    """A job, or with `array` many equal ones. With one kind of pod, its needs may stand here;
+    otherwise in `pod_sets`, and levels given here then hold for all pod sets together."""
 
     name = Text(max_length=63)
     tenant = Text(max_length=63)
@@ -102,14 +145,35 @@ class JobInput(PodNeedsInput):
     kind = serializers.ChoiceField([k.value for k in JobKind], required=False)
     priority = amount("priority")
     gang = Boolean(required=False)
-    preemptible = Boolean(required=False)
-    declared_s = amount("declared_s")
+    preemptible = Boolean(required=False, help_text="Whether it may lose its place to others.")
+    preempts = Boolean(required=False, help_text="Whether it may take the places of others.")
+    uses_spares = Boolean(required=False, help_text="Whether it may start on hot-spare nodes.")
+    declared_s = amount("declared_s", "Expected run time in seconds; helps it start sooner.")
+    run_limit_s = amount("run_limit_s", RUN_LIMIT)
+    not_before = serializers.DateTimeField(required=False, allow_null=True, help_text=NOT_BEFORE)
+    held = Boolean(required=False, help_text="Wait until it is released.")
+    after = job_ids(AFTER)
+    after_ok = job_ids(AFTER_OK)
+    array = ArrayInput(required=False, allow_null=True)
     strategy = Text(max_length=32, required=False, allow_blank=True, allow_null=True)
     labels = StringMap(max_length=63, required=False, allow_null=True)
     replicas = amount("count")
     pod_sets = serializers.ListField(
         child=PodSetInput(), max_length=MAX_POD_SETS, required=False, allow_null=True
     )
+
+
+class JobChange(Serializer):
+    """What a waiting job may be asked for anew; what is not named stays."""
+
+    priority = Integer(
+        min_value=LIMITS["priority"][0], max_value=LIMITS["priority"][1], required=False
+    )
+    declared_s = amount("declared_s")
+    run_limit_s = amount("run_limit_s", RUN_LIMIT)
+    not_before = serializers.DateTimeField(required=False, allow_null=True, help_text=NOT_BEFORE)
+    after = job_ids(AFTER)
+    after_ok = job_ids(AFTER_OK)
 
 
 class TolerationOutput(serializers.Serializer[Any]):
@@ -134,7 +198,11 @@ class PodSetOutput(serializers.Serializer[Any]):
     tolerations = TolerationOutput(many=True)
     required_level = serializers.CharField()
     preferred_level = serializers.CharField()
+    slice_size = serializers.IntegerField()
+    balance_level = serializers.CharField()
     max_per_node = serializers.IntegerField(allow_null=True)
+    max_per_leaf = serializers.IntegerField(allow_null=True)
+    extended = serializers.DictField(child=serializers.IntegerField())
     image = serializers.CharField()
     command = serializers.ListField(child=serializers.CharField())
     env = serializers.DictField(child=serializers.CharField())
@@ -153,8 +221,19 @@ class JobOutput(serializers.Serializer[Job]):
     priority = serializers.IntegerField()
     gang = serializers.BooleanField()
     preemptible = serializers.BooleanField()
+    preempts = serializers.BooleanField()
+    uses_spares = serializers.BooleanField()
     declared_s = serializers.IntegerField(allow_null=True)
+    run_limit_s = serializers.IntegerField(allow_null=True)
+    not_before = serializers.DateTimeField(source="start_not_before", allow_null=True)
+    held = serializers.BooleanField()
+    after = serializers.ListField(child=serializers.UUIDField())
+    after_ok = serializers.ListField(child=serializers.UUIDField())
+    array = serializers.UUIDField(source="array_id", allow_null=True)
+    array_index = serializers.IntegerField(allow_null=True)
     strategy = serializers.CharField()
+    required_level = serializers.CharField()
+    preferred_level = serializers.CharField()
     labels = serializers.DictField(child=serializers.CharField())
     gpus = Gpus(source="gpu_milli")
     state = serializers.ChoiceField([s.value for s in JobState])
@@ -170,6 +249,21 @@ class JobOutput(serializers.Serializer[Job]):
 
     def get_user(self, job: Job) -> str | None:
         return job.user.get_username() if job.user else None
+
+
+class JobArrayOutput(serializers.Serializer[Any]):
+    """Jobs that were submitted as one; `gpus` counts all their pods, `states` the jobs.
+    `GET /api/v1/jobs?array=` lists them."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    tenant = serializers.CharField()
+    cluster = serializers.CharField()
+    user = serializers.CharField(allow_null=True)
+    count = serializers.IntegerField()
+    gpus = Gpus(source="gpu_milli")
+    states = serializers.DictField(child=serializers.IntegerField())
+    submitted_at = serializers.DateTimeField()
 
 
 class JobEventOutput(serializers.Serializer[Any]):

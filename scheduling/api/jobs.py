@@ -1,6 +1,8 @@
 """REST for jobs."""
 
 import uuid
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from django.db.models import QuerySet
 from rest_framework.request import Request
@@ -10,6 +12,8 @@ from scheduling import selectors
 from scheduling.api.filters import JobFilter, PodFilter
 from scheduling.api.job_serializers import (
     ExplanationOutput,
+    JobArrayOutput,
+    JobChange,
     JobEventOutput,
     JobInput,
     JobOutput,
@@ -17,18 +21,19 @@ from scheduling.api.job_serializers import (
 )
 from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, Placement
-from scheduling.services.jobs import cancel_job, submit_job
+from scheduling.services.job_changes import change_job, hold_job, release_job
+from scheduling.services.jobs import cancel_array, cancel_job, submit_array, submit_job
 from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
 
 
 class JobsView(ListView):
-    """Submitted jobs, the newest first."""
+    """Submitted jobs, the newest first. A document with `array` is answered by the array."""
 
     shapes = {
         "GET": Shape(JobOutput, many=True),
-        "POST": Shape(JobOutput, JobInput, creates=True),
+        "POST": Shape(JobOutput, JobInput, creates=True, or_answer=JobArrayOutput),
     }
 
     page_order = ("-submitted_at", "-id")
@@ -44,33 +49,93 @@ class JobsView(ListView):
     @idempotent()
     def post(self, _request: Request) -> Response:
         document = self.body(JobInput)
+        if document.get("array") is not None:
+            return self._array(document)
         job = submit_job(self.actor, document, dry_run=self.dry_run)
         body = shown(JobOutput, job)
         if self.dry_run:
             return rehearsed("create", body)
         return Response(body, 201, headers=location(self.request, "api-job", job.pk))
 
+    def _array(self, document: dict[str, Any]) -> Response:
+        array = submit_array(self.actor, document, dry_run=self.dry_run)
+        body = shown(JobArrayOutput, array)
+        if self.dry_run:
+            return rehearsed("create", body)
+        return Response(body, 201, headers=location(self.request, "api-job-array", array.id))
+
 
 class JobView(View):
+    """One job. While it waits, PATCH changes what it asks for."""
+
     shapes = {
         "GET": Shape(JobOutput),
+        "PATCH": Shape(JobOutput, JobChange),
     }
 
     def get(self, _request: Request, job_id: uuid.UUID) -> Response:
         return Response(shown(JobOutput, selectors.job_by_id(self.actor, job_id)))
 
+    def patch(self, _request: Request, job_id: uuid.UUID) -> Response:
+        changes = self.body(JobChange)
+        job = selectors.job_by_id(self.actor, job_id)
+        return self.updated(JobOutput, change_job(self.actor, job, changes, dry_run=self.dry_run))
 
-class JobCancelView(View):
+
+class JobActionView(View):
+    """What is done to one job, without a body."""
+
     shapes = {
         "POST": Shape(JobOutput),
     }
+    act: ClassVar[Callable[..., Job]]
 
     @idempotent()
     def post(self, _request: Request, job_id: uuid.UUID) -> Response:
         job = selectors.job_by_id(self.actor, job_id)
-        job = cancel_job(self.actor, job, dry_run=self.dry_run)
-        body = shown(JobOutput, job)
-        return rehearsed("update", body) if self.dry_run else Response(body)
+        return self.updated(JobOutput, type(self).act(self.actor, job, dry_run=self.dry_run))
+
+
+class JobCancelView(JobActionView):
+    """Ends the job; its pods are deleted."""
+
+    act = cancel_job
+
+
+class JobHoldView(JobActionView):
+    """Keeps a waiting job from being started; it keeps its place in the queue."""
+
+    act = hold_job
+
+
+class JobReleaseView(JobActionView):
+    """Lets a held job be started again."""
+
+    act = release_job
+
+
+class JobArrayView(View):
+    """Jobs that were submitted as one, and how far they are."""
+
+    shapes = {
+        "GET": Shape(JobArrayOutput),
+    }
+
+    def get(self, _request: Request, array_id: uuid.UUID) -> Response:
+        return Response(shown(JobArrayOutput, selectors.array_by_id(self.actor, array_id)))
+
+
+class JobArrayCancelView(View):
+    """Ends all jobs of the array that are not over."""
+
+    shapes = {
+        "POST": Shape(JobArrayOutput),
+    }
+
+    @idempotent()
+    def post(self, _request: Request, array_id: uuid.UUID) -> Response:
+        array = cancel_array(self.actor, array_id, dry_run=self.dry_run)
+        return self.updated(JobArrayOutput, array)
 
 
 class JobExplainView(View):

@@ -1,18 +1,26 @@
-"""Submit and cancel: the two things people do to jobs. All else the scheduler does."""
+"""Submit and cancel jobs, one by one or as arrays."""
 
+import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.utils import timezone
 
+from scheduling import selectors
 from scheduling.engine.states import TERMINAL, JobEventKind, JobState, after
 from scheduling.engine.verdict import Reason
-from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.models import Cluster, Job, JobEvent, PodSet, SchedulerLease
 from scheduling.services.capacity import refuse_what_never_fits
+from scheduling.services.copies import insert_copies
+from scheduling.services.dependencies import CHUNK, refuse_bad_dependencies
 from scheduling.services.doorbell import ring
-from scheduling.services.job_spec import JobSpec, PodTemplate, job_spec
+from scheduling.services.job_spec import JobSpec, job_spec
+from scheduling.services.pod_set_spec import PodTemplate
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import GpuType, Tenant, User
 from tenants.permissions import Access, access_of
@@ -26,55 +34,146 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     Raises Invalid (fields; also ExceedsCapacity and NoMatchingGpuType), NotFound for a tenant
     the actor may not see, NotAllowed, Conflict for an inactive tenant or cluster.
     """
+    order = _accepted(actor, document)
+    if order.spec.array is not None:
+        raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
+    job, sets = _rows(actor, order, timezone.now())
+    with unit_of_work(dry_run):
+        job.save(force_insert=True)
+        PodSet.objects.bulk_create(sets)
+        _submitted(actor, job).save(force_insert=True)
+        # Robust: the job is stored; were the broker away, the next tick would find the job.
+        transaction.on_commit(partial(ring, job.cluster_id), robust=True)
+    # What was just written need not be read again to be shown.
+    job._prefetched_objects_cache = {"pod_sets": sets}  # type: ignore[attr-defined]
+    return job
+
+
+def submit_array(
+    actor: User, document: Mapping[str, Any], *, dry_run: bool = False
+) -> selectors.JobArray:
+    """Accept a document with `array: {count}` as that many jobs, all or none of them.
+
+    Each is named by its index, which its pods find in KANT_ARRAY_INDEX. Raises as `submit_job`.
+    """
+    order = _accepted(actor, document)
+    count = order.spec.array
+    if count is None:
+        raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
+    now = timezone.now()
+    job, sets = _rows(actor, order, now)
+    job.array_id = uuid.uuid4()
+    with unit_of_work(dry_run):
+        _store_array(job, sets, _submitted(actor, job), count)
+        transaction.on_commit(partial(ring, job.cluster_id), robust=True)
+    return selectors.JobArray(
+        id=job.array_id,
+        name=order.spec.name,
+        tenant=order.tenant.name,
+        cluster=order.cluster.name,
+        user=actor.get_username(),
+        count=count,
+        gpu_milli=count * order.spec.gpu_milli,
+        states={JobState.PENDING.value: count},
+        submitted_at=now,
+    )
+
+
+def _store_array(job: Job, sets: list[PodSet], event: JobEvent, count: int) -> None:
+    """Write `count` copies of a job that is not yet written, with its pod sets and event."""
+    ids = [uuid.uuid4() for _ in range(count)]
+    # A microsecond apart, so that they stand in the queue by their index.
+    times = [job.submitted_at + timedelta(microseconds=index) for index in range(count)]
+    insert_copies(
+        job,
+        (
+            {"id": ids[i], "name": f"{job.name}-{i}", "array_index": i, "submitted_at": times[i]}
+            for i in range(count)
+        ),
+    )
+    for row in sets:
+        own = {"KANT_ARRAY_COUNT": str(count)}
+        insert_copies(
+            row,
+            (
+                {"job_id": ids[i], "env": {**row.env, **own, "KANT_ARRAY_INDEX": str(i)}}
+                for i in range(count)
+            ),
+        )
+    insert_copies(event, ({"job_id": ids[i], "at": times[i]} for i in range(count)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A document that the cluster and the tenant accept."""
+
+    spec: JobSpec
+    tenant: Tenant
+    cluster: Cluster
+
+
+def _accepted(actor: User, document: Mapping[str, Any]) -> _Order:
     spec = job_spec(document)
     access = access_of(actor)
     tenant = _tenant_to_submit_to(access, spec)
     cluster = _cluster_of(spec)
     _refuse_unknown_gpu_types(spec)
     refuse_what_never_fits(cluster, spec)
-    now = timezone.now()
+    if spec.after or spec.after_ok:
+        wanted = {"after": spec.after, "after_ok": spec.after_ok}
+        refuse_bad_dependencies(access, cluster, wanted)
+    return _Order(spec, tenant, cluster)
+
+
+def _rows(actor: User, order: _Order, at: datetime) -> tuple[Job, list[PodSet]]:
+    """The job and its pod sets, not yet written."""
+    spec = order.spec
     job = Job(
         name=spec.name,
-        tenant=tenant,
-        cluster=cluster,
+        tenant=order.tenant,
+        cluster=order.cluster,
         user=actor,
         kind=spec.kind.value,
         priority=spec.priority,
         gang=spec.gang,
         preemptible=spec.preemptible,
+        preempts=spec.preempts,
+        uses_spares=spec.uses_spares,
         declared_s=spec.declared_s,
+        run_limit_s=spec.run_limit_s,
+        start_not_before=spec.start_not_before,
+        held=spec.held,
+        after=list(spec.after),
+        after_ok=list(spec.after_ok),
         strategy=spec.strategy,
+        required_level=spec.required_level,
+        preferred_level=spec.preferred_level,
         labels=dict(spec.labels),
         gpu_milli=spec.gpu_milli,
         state=JobState.PENDING.value,
         reason=Reason.PENDING_EVALUATION.value,
         message="Waits for the next scheduling cycle.",
-        reason_at=now,
-        submitted_at=now,
+        reason_at=at,
+        submitted_at=at,
     )
     pairs = zip(spec.pod_sets, spec.templates, strict=True)
-    sets = [_row(job, index, s, template) for index, (s, template) in enumerate(pairs)]
-    with unit_of_work(dry_run):
-        job.save(force_insert=True)
-        PodSet.objects.bulk_create(sets)
-        JobEvent.objects.create(
-            job=job,
-            at=now,
-            kind=JobEventKind.SUBMITTED.value,
-            to_state=job.state,
-            actor=actor.get_username(),
-        )
-        # Robust: the job is stored; were the broker away, the next tick would find the job.
-        transaction.on_commit(partial(ring, cluster.pk), robust=True)
-    # What was just written need not be read again to be shown.
-    job._prefetched_objects_cache = {"pod_sets": sets}  # type: ignore[attr-defined]
-    return job
+    return job, [_row(job, index, s, template) for index, (s, template) in enumerate(pairs)]
+
+
+def _submitted(actor: User, job: Job) -> JobEvent:
+    return JobEvent(
+        job=job,
+        at=job.submitted_at,
+        kind=JobEventKind.SUBMITTED.value,
+        to_state=job.state,
+        actor=actor.get_username(),
+    )
 
 
 def cancel_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
     """End a job that is not over; its pods are deleted by the scheduler.
 
-    Raises NotAllowed, and Conflict when it is already over. Returns the changed job.
+    Raises NotFound, NotAllowed, and Conflict when it is already over. Returns the changed job.
     """
     access = access_of(actor)
     if not access.may_view(job.tenant_id):
@@ -87,6 +186,63 @@ def cancel_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
         job = _cancelled(actor, job)
         transaction.on_commit(partial(ring, job.cluster_id), robust=True)
     return job
+
+
+def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> selectors.JobArray:
+    """End all jobs of an array that are not over. Raises as `cancel_job`."""
+    access = access_of(actor)
+    first = selectors.first_of_array(actor, array_id)
+    if not access.may_cancel(first.tenant_id, first.user_id):
+        raise NotAllowed(
+            "Only the user who submitted this array, a tenant admin or an operator may cancel it."
+        )
+    with unit_of_work(dry_run):
+        # Each write of the scheduler begins with this row too. Taking it first, two transactions
+        # that both change many jobs cannot wait for each other.
+        SchedulerLease.objects.filter(cluster=first.cluster_id).update(holder=F("holder"))
+        rows = Job.objects.select_for_update().filter(array_id=array_id)
+        rows = rows.exclude(state__in=list(TERMINAL)).order_by("id")
+        states = {job_id: JobState(state) for job_id, state in rows.values_list("id", "state")}
+        if not states:
+            raise Conflict("All jobs of this array are over.")
+        _cancel_all(actor, states)
+        array = selectors.array_by_id(actor, array_id)
+        transaction.on_commit(partial(ring, first.cluster_id), robust=True)
+    return array
+
+
+def _cancel_all(actor: User, states: Mapping[uuid.UUID, JobState]) -> None:
+    """Cancel jobs whose rows are locked, and which are in these states."""
+    now, message = timezone.now(), f"Cancelled by {actor.get_username()}."
+    ids = list(states)
+    events = []
+    for state in sorted(set(states.values())):
+        target = after(state, JobEventKind.CANCELLED).value
+        for start in range(0, len(ids), CHUNK):
+            chunk = [i for i in ids[start : start + CHUNK] if states[i] == state]
+            Job.objects.filter(id__in=chunk).update(
+                state=target, version=F("version") + 1, ended_at=now, **_closing(message, now)
+            )
+            events += [_cancel_event(actor, i, state, target, message, now) for i in chunk]
+    JobEvent.objects.bulk_create(events)
+
+
+def _closing(message: str, now: datetime) -> dict[str, Any]:
+    return {"reason": "", "message": message, "evidence": {}, "reason_at": now}
+
+
+def _cancel_event(
+    actor: User, job_id: uuid.UUID, state: JobState, target: str, message: str, now: datetime
+) -> JobEvent:
+    return JobEvent(
+        job_id=job_id,
+        at=now,
+        kind=JobEventKind.CANCELLED.value,
+        from_state=state.value,
+        to_state=target,
+        message=message,
+        actor=actor.get_username(),
+    )
 
 
 def _cancelled(actor: User, job: Job) -> Job:
@@ -104,25 +260,11 @@ def _cancelled(actor: User, job: Job) -> Job:
         target = after(state, JobEventKind.CANCELLED)
         message = f"Cancelled by {actor.get_username()}."
         changed = Job.objects.filter(id=job.pk, version=job.version).update(
-            state=target.value,
-            version=job.version + 1,
-            ended_at=now,
-            reason="",
-            message=message,
-            evidence={},
-            reason_at=now,
+            state=target.value, version=job.version + 1, ended_at=now, **_closing(message, now)
         )
         if changed:
             break
-    JobEvent.objects.create(
-        job=job,
-        at=now,
-        kind=JobEventKind.CANCELLED.value,
-        from_state=state.value,
-        to_state=target.value,
-        message=message,
-        actor=actor.get_username(),
-    )
+    _cancel_event(actor, job.pk, state, target.value, message, now).save(force_insert=True)
     job.refresh_from_db()
     return job
 
@@ -195,6 +337,10 @@ def _row(job: Job, index: int, s: Any, template: PodTemplate) -> PodSet:
         required_level=s.required_level,
         preferred_level=s.preferred_level,
         max_per_node=s.max_per_node,
+        max_per_leaf=s.max_per_leaf,
+        slice_size=s.slice_size,
+        balance_level=s.balance_level,
+        extended=dict(s.extended),
         image=template.image,
         command=list(template.command),
         env=dict(template.env),

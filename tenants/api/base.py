@@ -79,6 +79,11 @@ class View(APIView):
         """The validated body; raises a problem that names every wrong field."""
         return dict(shared(serializer).run_validation(self.request.data))
 
+    def updated(self, serializer: type[serializers.Serializer[Any]], thing: Any) -> Response:
+        """The answer to a write that changed a thing, or would have."""
+        body = shown(serializer, thing)
+        return rehearsed("update", body) if self.dry_run else Response(body)
+
 
 @cache
 def shared(serializer: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:

@@ -74,7 +74,7 @@ class Shape:
 
     `many`: a page of it. `creates`: answers 201; `may_create`: 201 or 200. `versioned`: needs
     If-Match and answers an ETag. `flags`, `texts`: query parameters besides dry_run and what
-    they mean.
+    they mean. `or_answer`: what it creates instead, depending on the body.
     """
 
     answer: SerializerType | None = None
@@ -85,6 +85,7 @@ class Shape:
     versioned: bool = False
     flags: Mapping[str, str] | None = None
     texts: Mapping[str, str] | None = None
+    or_answer: SerializerType | None = None
 
 
 class DryRunOutput(serializers.Serializer[Any]):
@@ -138,9 +139,11 @@ class KantSchema(AutoSchema):
         if self.method == "DELETE":
             answers[204] = None
         elif shape.creates:
-            answers[201] = shape.answer
+            answers[201] = (
+                _either(shape.answer, shape.or_answer) if shape.or_answer else shape.answer
+            )
         else:
-            answers[200] = _either(shape.answer)
+            answers[200] = _either(shape.answer, DryRunOutput)
             if shape.may_create:
                 answers[201] = shape.answer
         return answers
@@ -165,11 +168,12 @@ class KantSchema(AutoSchema):
         return found
 
 
-def _either(answer: SerializerType | None) -> Any:
+def _either(answer: SerializerType | None, other: SerializerType) -> Any:
     assert answer is not None
+    names = [one.__name__.removesuffix("Output") for one in (answer, other)]
     return PolymorphicProxySerializer(
-        component_name=f"{answer.__name__.removesuffix('Output')}OrDryRun",
-        serializers=[answer, DryRunOutput],
+        component_name="Or".join(names),
+        serializers=[answer, other],
         resource_type_field_name=None,
     )
 

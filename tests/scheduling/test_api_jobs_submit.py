@@ -47,13 +47,20 @@ def test_several_pod_sets_with_all_fields(eve):
         "gang": True,
         "preemptible": False,
         "declared_s": 3600,
+        "preempts": False,
+        "uses_spares": True,
+        "run_limit_s": 7200,
+        "not_before": "2030-01-31T12:00:00Z",
+        "held": False,
         "strategy": "binpack",
+        "required_level": "superspine",
+        "preferred_level": "spine",
         "labels": {"team": "a"},
         "pod_sets": [
             {
                 "name": "worker",
-                "count": 2,
-                "min_count": 1,
+                "count": 4,
+                "min_count": 2,
                 "gpu_types": ["H100", "A100"],
                 "gpus": 4,
                 "cpu_milli": 8000,
@@ -63,7 +70,11 @@ def test_several_pod_sets_with_all_fields(eve):
                 "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
                 "required_level": "spine",
                 "preferred_level": "leaf",
+                "slice_size": 2,
+                "balance_level": "spine",
                 "max_per_node": 1,
+                "max_per_leaf": 2,
+                "extended": {"vendor.com/card": 2},
                 "image": "registry.example/train:1",
                 "command": ["python", "train.py"],
                 "env": {"EPOCHS": "3"},
@@ -76,7 +87,9 @@ def test_several_pod_sets_with_all_fields(eve):
     answer = eve.post(URL, document, format="json")
     assert answer.status_code == 201, answer.json()
     body = answer.json()
-    assert body["gpus"] == 8.25
+    assert body["gpus"] == 16.25
+    for name in document.keys() - {"pod_sets"}:
+        assert body[name] == document[name]
     assert [s["name"] for s in body["pod_sets"]] == ["worker", "launcher", "share"]
     worker = body["pod_sets"][0]
     for name, value in document["pod_sets"][0].items():
@@ -116,6 +129,20 @@ def test_several_pod_sets_with_all_fields(eve):
         ({"pod_sets": []}, "/gpu_type"),
         ({"tolerations": [{"operator": "Equal"}]}, "/tolerations/0/key"),
         ({"declared_s": 0}, "/declared_s"),
+        ({"run_limit_s": 0}, "/run_limit_s"),
+        ({"priority": 1_000_001}, "/priority"),
+        ({"priority": -(10**30)}, "/priority"),
+        ({"not_before": "tomorrow"}, "/not_before"),
+        ({"held": 1}, "/held"),
+        ({"max_per_leaf": 0}, "/max_per_leaf"),
+        ({"balance_level": "galaxy"}, "/balance_level"),
+        ({"replicas": 4, "slice_size": 3, "required_level": "leaf"}, "/slice_size"),
+        ({"replicas": 4, "min_count": 3, "slice_size": 2, "required_level": "leaf"}, "/slice_size"),
+        ({"replicas": 4, "slice_size": 2}, "/slice_size"),
+        ({"extended": {"nvidia.com/gpu": 1}}, "/extended/nvidia.com~1gpu"),
+        ({"extended": {"card": 1}}, "/extended/card"),
+        ({"extended": {"vendor.com/card": -1}}, "/extended/vendor.com~1card"),
+        ({"extended": {"vendor.com/card": 10**30}}, "/extended/vendor.com~1card"),
         ({"command": "rm"}, "/command"),
     ],
 )
@@ -127,6 +154,18 @@ def test_a_wrong_field_is_named(eve, change, pointer):
     assert pointer in [e["pointer"] for e in problem["errors"]], problem
     assert problem["request_id"] == answer["X-Request-ID"]
     assert not Job.objects.exists()
+
+
+def test_levels_of_the_job_hold_for_all_pod_sets(eve):
+    sets = [{"name": "a", "gpus": 1, "required_level": "leaf"}, {"name": "b", "gpus": 1}]
+    document = {"name": "x", "tenant": "vision", "pod_sets": sets, "required_level": "spine"}
+    body = eve.post(URL, document, format="json").json()
+    assert body["required_level"] == "spine"
+    assert [s["required_level"] for s in body["pod_sets"]] == ["leaf", ""]
+    short = eve.post(URL, {**HELLO, "required_level": "leaf"}, format="json").json()
+    assert (short["required_level"], short["pod_sets"][0]["required_level"]) == ("", "leaf")
+    answer = eve.post(URL, {**document, "required_level": "galaxy"}, format="json")
+    assert [e["pointer"] for e in answer.json()["errors"]] == ["/required_level"]
 
 
 def test_faults_in_a_pod_set_carry_its_place(eve):

@@ -1,0 +1,131 @@
+"""What people change of a job while it waits: hold it, release it, ask for something else."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from scheduling.engine.states import WAITING, JobEventKind, JobState
+from scheduling.models import Cluster, Job, JobEvent
+from scheduling.services.dependencies import refuse_bad_dependencies, refuse_cycle
+from scheduling.services.doorbell import ring
+from scheduling.services.faults import Faults
+from scheduling.services.job_spec import check_wishes
+from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.models import User
+from tenants.permissions import Access, access_of
+from tenants.services.transactions import unit_of_work
+
+# What may be changed, and the column that holds it.
+COLUMNS = {
+    "priority": "priority",
+    "declared_s": "declared_s",
+    "run_limit_s": "run_limit_s",
+    "not_before": "start_not_before",
+    "after": "after",
+    "after_ok": "after_ok",
+}
+DEPENDENCIES = ("after", "after_ok")
+
+
+def hold_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
+    """Keep a waiting job from being started until it is released; it keeps its place.
+
+    Raises NotFound, NotAllowed, and Conflict when it does not wait or is held already.
+    """
+    _may_change(actor, job)
+    with unit_of_work(dry_run):
+        return _changed(actor, job, JobEventKind.HELD, {"held": True})
+
+
+def release_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
+    """Let a held job be started again. Raises as `hold_job` does."""
+    _may_change(actor, job)
+    with unit_of_work(dry_run):
+        return _changed(actor, job, JobEventKind.RELEASED, {"held": False})
+
+
+def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bool = False) -> Job:
+    """Change what a waiting job asks for; `changes` are names of COLUMNS, None = not wanted.
+
+    Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it no longer waits.
+    """
+    access = _may_change(actor, job)
+    if not changes:
+        raise Invalid(f"There is nothing to change. Give some of {', '.join(COLUMNS)}.")
+    faults = Faults()
+    check_wishes({name: v for name, v in changes.items() if v is not None}, faults)
+    faults.raise_if_any()
+    wanted = {n: [str(i) for i in changes[n]] for n in DEPENDENCIES if n in changes}
+    columns = {COLUMNS[name]: wanted.get(name, value) for name, value in changes.items()}
+    with unit_of_work(dry_run):
+        if any(wanted.values()):
+            # Two changes that cross each other could close a cycle; this makes them take turns.
+            cluster = Cluster.objects.select_for_update().get(id=job.cluster_id)
+            refuse_bad_dependencies(access, cluster, wanted)
+            refuse_cycle(cluster.pk, str(job.pk), wanted)
+        return _changed(actor, job, JobEventKind.CHANGED, columns)
+
+
+def _may_change(actor: User, job: Job) -> Access:
+    access = access_of(actor)
+    if not access.may_view(job.tenant_id):
+        raise NotFound(f"There is no job {job.pk} that you may see.")
+    if not access.may_cancel(job.tenant_id, job.user_id):
+        raise NotAllowed(
+            "Only the user who submitted this job, a tenant admin or an operator may change it."
+        )
+    return access
+
+
+def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> Job:
+    """One guarded update; the scheduler may be faster a few times, so look again."""
+    while True:
+        job.refresh_from_db(fields=["state", "version", "held", *columns])
+        _refuse_change(job, kind)
+        now = timezone.now()
+        message = _described(job, columns) if kind == JobEventKind.CHANGED else ""
+        guarded = Job.objects.filter(id=job.pk, version=job.version)
+        if guarded.update(version=job.version + 1, **columns):
+            break
+    JobEvent.objects.create(
+        job=job,
+        at=now,
+        kind=kind.value,
+        from_state=job.state,
+        to_state=job.state,
+        message=message,
+        actor=actor.get_username(),
+    )
+    transaction.on_commit(partial(ring, job.cluster_id), robust=True)
+    job.refresh_from_db()
+    return job
+
+
+def _refuse_change(job: Job, kind: JobEventKind) -> None:
+    if JobState(job.state) not in WAITING:
+        raise Conflict(
+            f"The job is {job.state}; only a job that waits can be held, released or changed."
+        )
+    if kind == JobEventKind.HELD and job.held:
+        raise Conflict("The job is already on hold.")
+    if kind == JobEventKind.RELEASED and not job.held:
+        raise Conflict("The job is not on hold.")
+
+
+def _described(job: Job, columns: Mapping[str, Any]) -> str:
+    """What changes, e.g. “priority: 0 → 5”."""
+    names = {column: name for name, column in COLUMNS.items()}
+    parts = [
+        f"{names[column]}: {_shown(getattr(job, column))} → {_shown(value)}"
+        for column, value in columns.items()
+    ]
+    return "; ".join(parts)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} jobs" if len(value) > 1 else (value[0] if value else "none")
+    return "none" if value is None else str(value)
