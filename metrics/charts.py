@@ -365,7 +365,7 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
             "No job was submitted in this window."
             if everyone is None
             else f"{everyone.jobs} jobs and single pods, {waiting} not started"
-            + (f"; half start within {median:.0f} s." if median is not None else ".")
+            + (f"; half start within {max(1, round(median))} s." if median is not None else ".")
         ),
         columns=["Size, GPUs", "Jobs", "Not started", "Mean s", "Median s", "p90 s", "p99 s"],
         rows=[
