@@ -21,6 +21,7 @@ from scheduling.session.live import (
     OVER,
     LiveJob,
     LivePod,
+    Note,
     PodStep,
     ReasonChange,
     Transition,
@@ -54,6 +55,7 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         _write_held(writes, stale, now)
         events = [_event(t, now) for t in done]
         events += _write_reasons(writes, stale, now)
+        events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         JobEvent.objects.bulk_create(events, batch_size=CHUNK)
     return stale
 
@@ -127,6 +129,18 @@ def _event(t: Transition, now: datetime) -> JobEvent:
         to_state=t.to_state.value,
         reason=t.reason,
         message=t.message,
+    )
+
+
+def _noted(note: Note, now: datetime) -> JobEvent:
+    return JobEvent(
+        job_id=note.job_id,
+        at=now,
+        kind=Kind.REASON.value,
+        from_state=note.state.value,
+        to_state=note.state.value,
+        reason=note.reason,
+        message=note.message,
     )
 
 

@@ -7,9 +7,10 @@ to the engine only when no pod of it holds a device any more: a device is never 
 
 import logging
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import cast
 
-from scheduling.engine.decisions import Preempted, Started, Waiting
+from scheduling.engine.decisions import Preempted, RunLimit, Started, Waiting
 from scheduling.engine.deltas import (
     JobEnded,
     JobRequeued,
@@ -27,6 +28,7 @@ from scheduling.session.live import (
     EffectKey,
     LiveJob,
     LivePod,
+    Note,
     Outbox,
     PodStep,
     ReasonChange,
@@ -129,6 +131,19 @@ class Lifecycle:
                 self.evicted.append((job, pod))
         self._evict(now)
 
+    def run_limit(self, decision: RunLimit, now: float) -> None:
+        """End a job that ran longer than it may; tell once that the limit comes near."""
+        job = self.jobs.get(decision.job_id)
+        if job is None or job.leaving is not None or job.state not in HOLDING:
+            return
+        ends = datetime.fromtimestamp(decision.ends_at, UTC)
+        if decision.exceeded:
+            text = f"Its run-time limit ended at {ends:%Y-%m-%d %H:%M:%S} UTC"
+            self._end(job, Kind.FAILED, "RunLimitExceeded", text, now)
+        else:
+            text = f"Its run-time limit ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
+            self.out.writes.notes.append(Note(job.id, job.state, "RunLimitNear", text))
+
     # --- the cluster told -----------------------------------------------------------------------
     def pod_seen(self, facts: PodFacts, now: float) -> None:
         found = self._find(facts)
@@ -228,12 +243,13 @@ class Lifecycle:
     def cancelled(self, job: LiveJob, version: int, now: float) -> None:
         """The database says CANCELLED: give back whatever the job holds."""
         job.state, job.version = JobState.CANCELLED, version
-        self._leave(job, JobEnded(job.id), now)
+        self._leave(job, JobEnded(job.id, succeeded=False), now)
 
     def resume_leaving(self, job: LiveJob, now: float) -> None:
         """A job found at start whose pods were being deleted when the last scheduler stopped."""
         if job.state in TERMINAL:
-            self._leave(job, JobEnded(job.id), now)
+            done = job.state == JobState.SUCCEEDED
+            self._leave(job, JobEnded(job.id, succeeded=done), now)
         else:
             self._leave(job, JobRequeued(job.id, job.not_before), now)
 
@@ -250,6 +266,7 @@ class Lifecycle:
             return
         wait = self.policy.backoff_base_s * 2 ** (job.failures - 1)
         job.not_before = now + min(wait, self.policy.backoff_cap_s)
+        was_running = job.state == JobState.RUNNING
         self._step(
             job,
             Kind.REQUEUED,
@@ -263,7 +280,7 @@ class Lifecycle:
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid:
                 self._delete(job, pod, now)
-        self._leave(job, JobRequeued(job.id, job.not_before, blamed), now)
+        self._leave(job, JobRequeued(job.id, job.not_before, blamed, front=was_running), now)
 
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
@@ -326,7 +343,7 @@ class Lifecycle:
     # --- leaving --------------------------------------------------------------------------------
     def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
         self._step(job, kind, reason, message, failures=job.failures)
-        self._leave(job, JobEnded(job.id), now)
+        self._leave(job, JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED), now)
 
     def _leave(self, job: LiveJob, last_word: JobEnded | JobRequeued, now: float) -> None:
         job.leaving = last_word

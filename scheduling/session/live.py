@@ -142,6 +142,16 @@ class ReasonChange:
     is_new: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something people should find among a job's events; it changes nothing."""
+
+    job_id: str
+    state: JobState
+    reason: str
+    message: str
+
+
 @dataclass(slots=True)
 class Writes:
     """Everything one pass wants in the database, in one transaction."""
@@ -152,11 +162,10 @@ class Writes:
     bound_jobs: list[str] = field(default_factory=list)
     held: list[LivePod] = field(default_factory=list)
     reasons: list[ReasonChange] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(
-            self.transitions or self.intents or self.steps or self.bound_jobs or self.reasons
-        )
+        return any(getattr(self, name) for name in self.__slots__)
 
 
 @dataclass(slots=True)

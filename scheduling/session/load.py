@@ -45,7 +45,8 @@ def waiting_or_holding(cluster_id: int) -> list[str]:
 
 
 def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobState, str]]]:
-    """The jobs, without their pods; and (id, version, state, why) of those that make no sense."""
+    """The jobs, the oldest first, without pods; and of those whose rows make no sense (id,
+    version, state, why)."""
     good: list[LiveJob] = []
     bad: list[tuple[str, int, JobState, str]] = []
     tenants = dict(TenantRow.objects.values_list("id", "name"))
@@ -59,7 +60,17 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
                 good.append(live_job(job, tenants[job.tenant_id], sets[job.id]))
             except (KeyError, TypeError, ValueError) as error:
                 bad.append((str(job.id), job.version, JobState(job.state), str(error)))
+    # A job that waits for another one must find it known already.
+    good.sort(key=lambda job: (job.request.submitted_at, job.id))
     return good, bad
+
+
+def failed_among(ids: tuple[str, ...]) -> list[str]:
+    """Those of these jobs that ended without success."""
+    if not ids:
+        return []
+    ended = Job.objects.filter(id__in=ids, state__in=(JobState.FAILED, JobState.CANCELLED))
+    return [str(i) for i in ended.order_by("id").values_list("id", flat=True)]
 
 
 def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:

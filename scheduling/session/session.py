@@ -153,6 +153,8 @@ class Session:
             models = {p.node: self._gpu_model(p.node) for p in decision.placements}
             self.dirty_nodes.update(models)
             self.life.started(decision, models, now)
+        for limit in result.run_limits:
+            self.life.run_limit(limit, now)
         for waiting in result.waiting:
             self.life.waiting(waiting)
         return self._take_out()
@@ -245,7 +247,7 @@ class Session:
         if not ids:
             return
         rows, bad = load.jobs(sorted(ids))
-        for row in sorted(rows, key=lambda job: (job.request.submitted_at, job.id)):
+        for row in rows:
             known = self.life.jobs.get(row.id)
             if known is None:
                 if row.state in WAITING:
@@ -277,6 +279,8 @@ class Session:
 
     def _enqueue(self, job: LiveJob) -> None:
         self.life.jobs[job.id] = job
+        for failed in load.failed_among(job.request.after_ok):
+            self.life.out.deltas.append(JobEnded(failed, succeeded=False))
         self.life.out.deltas.append(JobSubmitted(job.request, job.not_before, job.held))
 
     def _replace(self, known: LiveJob, row: LiveJob) -> None:

@@ -1,6 +1,7 @@
 """One job's way from the queue to its end, over the wire of the embedded cluster."""
 
 import pytest
+from django.db.models import F
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
@@ -215,3 +216,32 @@ def test_single_pods_of_a_service_are_preempted_and_placed_again(world):
     assert world.state(service) == S.RUNNING
     attempts = sorted(r.attempt for r in world.placements(service))
     assert attempts == [1, 1, 1, 1, 2]
+
+
+def test_a_job_that_runs_past_its_limit_is_ended(world):
+    job = world.submit(run_limit_s=1)
+    world.drive_to(job, S.FAILED)
+    assert Job.objects.get(pk=job.pk).reason == "RunLimitExceeded"
+    world.drive(lambda: world.free_gpus() == ALL)
+
+
+def test_a_job_waits_for_another_and_never_starts_when_that_failed(world):
+    first = world.submit("first", run_s=0.5)
+    second = world.submit("second", run_s=0.2, after_ok=[str(first.pk)])
+    world.drive_to(second, S.SUCCEEDED)
+    assert Job.objects.get(pk=second.pk).admitted_at >= Job.objects.get(pk=first.pk).ended_at
+    failed = world.submit("failed", run_s=0.1, exit_code=1)
+    world.drive_to(failed, S.FAILED)
+    world.restart_scheduler()
+    third = world.submit("third", after_ok=[str(failed.pk)])
+    world.drive(lambda: Job.objects.get(pk=third.pk).reason not in ("", "PendingEvaluation"))
+    assert world.state(third) in (S.PENDING, S.QUOTA_RESERVED)
+    assert world.placements(third) == []
+
+
+def test_a_held_job_starts_when_it_is_released(world):
+    job = world.submit(held=True)
+    world.drive(lambda: Job.objects.get(pk=job.pk).reason == "OnHold")
+    Job.objects.filter(pk=job.pk).update(held=False, version=F("version") + 1)
+    world.event(job, K.RELEASED)
+    world.drive_to(job, S.RUNNING)
