@@ -43,6 +43,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.JobEnded(job_id, succeeded):
             if job_id in state.jobs:
                 state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
+            elif not succeeded:
+                state.failed.add(job_id)  # it ended before this state began
         case d.JobRequeued():
             _job_requeued(state, delta, out.now)
         case d.Checkpointed(job_id, at):
