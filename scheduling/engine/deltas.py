@@ -110,8 +110,9 @@ class JobEnded:
 class JobRequeued:
     """A placement failed: everything is released and the job waits again, in its old place.
 
-    It also tells that all pods of a preempted job are gone. `blamed` nodes are avoided for the policy's `blame_s` from the cycle that applies the delta. `front`: it lost its
-    place by a fault and goes before all others of its priority.
+    It also tells that all pods of a preempted job are gone. `blamed` nodes are avoided for the
+    policy's `blame_s` from the cycle that applies the delta. `front`: it lost its place by a
+    fault and goes before all others of its priority.
     """
 
     job_id: str
