@@ -46,4 +46,5 @@ def _queues_and_ticks(sender: Celery, **_: object) -> None:
             "options": {"expires": sample},
         },
         "thin": {"task": "metrics.tasks.thin_samples", "schedule": 3600.0},
+        "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
     }

@@ -5,51 +5,50 @@ from datetime import timedelta
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from metrics import definitions, selectors
 from metrics.selectors import Scope
 from scheduling.models import Cluster
+from tenants.api.base import View
+from tenants.api.problems import bad_query
+from tenants.api.schema import Shape
 
 MAX_WINDOW = timedelta(days=366)
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-SCOPE_PARAMETERS = [
-    OpenApiParameter("cluster", OpenApiTypes.STR, description="Name of a cluster; all if absent."),
-    OpenApiParameter("gpu_type", OpenApiTypes.STR, description="GPU type; all if absent."),
-    OpenApiParameter(
-        "window", OpenApiTypes.STR, description="Length up to now: 90s, 15m, 24h, 7d (default 24h)."
-    ),
-]
+SCOPE = {
+    "cluster": "Name of a cluster; all if absent.",
+    "gpu_type": "GPU type; all if absent.",
+    "window": "Length up to now: 90s, 15m, 24h, 7d (default 24h).",
+}
 
 
 def window_of(text: str) -> timedelta:
-    """'90s', '15m', '24h', '7d' as a length; raises ValidationError naming the parameter."""
+    """'90s', '15m', '24h', '7d' as a length; raises a Problem that names the parameter."""
     match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
     length = timedelta(seconds=int(match[1]) * UNITS[match[2]]) if match else None
     if length is None or length > MAX_WINDOW:
-        raise ValidationError(
-            {"window": f"{text!r} is no window; write 90s, 15m, 24h or 7d, at most 366d."}
+        raise bad_query(
+            "window", f"{text[:40]!r} is no window; write 90s, 15m, 24h or 7d, at most 366d."
         )
     return length
 
 
 def scope_of(query: Any) -> Scope:
-    """The scope a query string names; raises ValidationError for an unknown cluster."""
+    """The scope a query string names; raises a Problem for an unknown cluster."""
     now = timezone.now()
     name = query.get("cluster", "")
-    cluster = Cluster.objects.filter(name=name).first() if name and "\0" not in name else None
+    cluster = Cluster.objects.filter(name=name).first() if name else None
     if name and cluster is None:
-        raise ValidationError({"cluster": f"There is no cluster {name!r}."})
+        raise bad_query(
+            "cluster", f"There is no cluster {name[:63]!r}. GET /api/v1/clusters lists them."
+        )
     return Scope(
         cluster=cluster,
-        gpu_model=query.get("gpu_type", "").replace("\0", ""),
+        gpu_model=query.get("gpu_type", ""),
         since=now - window_of(query.get("window", "24h")),
         until=now,
     )
@@ -159,18 +158,22 @@ def summary(scope: Scope) -> dict[str, Any]:
     }
 
 
-class MetricsView(APIView):
+class MetricsView(View):
     """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type over a window up to now."""
 
-    @extend_schema(parameters=SCOPE_PARAMETERS, responses=MetricsSerializer)
+    shapes = {"GET": Shape(MetricsSerializer, texts=SCOPE)}
+    query = {"GET": frozenset(SCOPE)}
+
     def get(self, request: Request) -> Response:
         return Response(MetricsSerializer(summary(scope_of(request.query_params))).data)
 
 
-class SamplesView(APIView):
+class SamplesView(View):
     """The recorded samples of a pool in a window, oldest first, thinned to at most 600."""
 
-    @extend_schema(parameters=SCOPE_PARAMETERS, responses=SamplesSerializer)
+    shapes = {"GET": Shape(SamplesSerializer, texts=SCOPE)}
+    query = {"GET": frozenset(SCOPE)}
+
     def get(self, request: Request) -> Response:
         scope = scope_of(request.query_params)
         return Response(SamplesSerializer({"items": selectors.samples(scope)}).data)

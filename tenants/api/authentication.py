@@ -1,15 +1,27 @@
-"""Bearer tokens. Browsers use their session, which DRF authenticates (with CSRF) itself."""
+"""Bearer tokens, and a password for the first of them. Browsers use their session, which DRF
+authenticates (with CSRF) itself."""
 
+import base64
+import binascii
+import hashlib
+
+from django.contrib.auth import authenticate
+from django.core.cache import cache
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, Throttled
 from rest_framework.request import Request
 
 from tenants.models import User
 from tenants.services.tokens import PREFIX, user_of_secret
 
 SCHEME = "Bearer"
+PASSWORD = "password"  # the name of HTTP Basic among the security schemes of OpenAPI
+CHALLENGE = f'{SCHEME} realm="kant"'
+# Wrong passwords for one user name from one address, before further ones are not looked at.
+ATTEMPTS = 10
+WINDOW_S = 300
 
 
 class ApiTokenAuthentication(BaseAuthentication):
@@ -35,7 +47,62 @@ class ApiTokenAuthentication(BaseAuthentication):
         return user, None
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
-        return f'{SCHEME} realm="kant"'
+        return CHALLENGE
+
+
+class PasswordAuthentication(BaseAuthentication):
+    """`Authorization: Basic …`, for POST only: where one gets the first token.
+
+    Another scheme → the next method is asked; wrong → 401; wrong too often → 429.
+    """
+
+    def authenticate(self, request: Request) -> tuple[User, None] | None:
+        scheme, _, encoded = request.META.get("HTTP_AUTHORIZATION", "").strip().partition(" ")
+        if request.method != "POST" or scheme.lower() != "basic":
+            return None
+        name, password = _credentials(encoded)
+        attempts = _attempts_key(name, request.META.get("REMOTE_ADDR", ""))
+        # Counted before the password is looked at: many at once are not let through either.
+        if _count(attempts) > ATTEMPTS:
+            raise Throttled(WINDOW_S, "Too many wrong passwords for this user name.")
+        user = authenticate(request._request, username=name, password=password)
+        if not isinstance(user, User):
+            raise AuthenticationFailed("The user name or the password is wrong.")
+        cache.delete(attempts)
+        return user, None
+
+    def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
+        # Not Basic: a browser would ask for a password, and then send it with every request.
+        return CHALLENGE
+
+
+def _credentials(encoded: str) -> tuple[str, str]:
+    try:
+        text = base64.b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        text = ""
+    name, colon, password = text.partition(":")
+    if not (name and colon) or "\0" in text:
+        raise AuthenticationFailed(
+            "The Authorization header must read “Basic ” and the base64 of “user:password” in "
+            "UTF-8; curl -u writes it."
+        )
+    return name, password
+
+
+def _attempts_key(name: str, address: str) -> str:
+    return "attempts:" + hashlib.sha256(f"{address} {name}".encode()).hexdigest()
+
+
+def _count(key: str) -> int:
+    """How many attempts there were in the window, this one included."""
+    if cache.add(key, 1, WINDOW_S):
+        return 1
+    try:
+        return cache.incr(key)
+    except ValueError:  # it has expired since
+        cache.add(key, 1, WINDOW_S)
+        return 1
 
 
 class ApiTokenScheme(OpenApiAuthenticationExtension):
@@ -44,3 +111,11 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:  # noqa: ARG002
         return {"type": "http", "scheme": "bearer", "bearerFormat": f"{PREFIX}…"}
+
+
+class PasswordScheme(OpenApiAuthenticationExtension):
+    target_class = "tenants.api.authentication.PasswordAuthentication"
+    name = PASSWORD
+
+    def get_security_definition(self, auto_schema: object) -> dict[str, str]:  # noqa: ARG002
+        return {"type": "http", "scheme": "basic"}

@@ -49,6 +49,12 @@ class StrictJSONParser(JSONParser):
         return value
 
 
+class UnlabelledJSONParser(StrictJSONParser):
+    """JSON that `curl -d` sends without saying so: its first request should need no header."""
+
+    media_type = "application/x-www-form-urlencoded"
+
+
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
 

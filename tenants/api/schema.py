@@ -10,6 +10,8 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers
 
+from tenants.api.authentication import PASSWORD
+
 SerializerType = type[serializers.Serializer[Any]]
 PROBLEM = "application/problem+json"
 TITLES = {
@@ -74,7 +76,8 @@ class Shape:
 
     `many`: a page of it. `creates`: answers 201; `may_create`: 201 or 200. `versioned`: needs
     If-Match and answers an ETag. `flags`, `texts`: query parameters besides dry_run and what
-    they mean. `or_answer`: what it creates instead, depending on the body.
+    they mean; a write needs its texts. `or_answer`: what it creates instead, depending on the
+    body. `passwords`: user name and password do in place of a token.
     """
 
     answer: SerializerType | None = None
@@ -86,6 +89,7 @@ class Shape:
     flags: Mapping[str, str] | None = None
     texts: Mapping[str, str] | None = None
     or_answer: SerializerType | None = None
+    passwords: bool = False
 
 
 class DryRunOutput(serializers.Serializer[Any]):
@@ -122,6 +126,13 @@ class KantSchema(AutoSchema):
         shapes: Mapping[str, Shape] = getattr(self.view, "shapes", {})
         return shapes.get(self.method)
 
+    def get_auth(self) -> list[dict[str, list[str]]]:
+        """Ways to sign in, any of them; a password only where the shape says so."""
+        ways: list[dict[str, list[str]]] = super().get_auth()
+        return (
+            ways if self.shape and self.shape.passwords else [w for w in ways if PASSWORD not in w]
+        )
+
     def get_description(self) -> str:  # type: ignore[override]
         # Only what the view says of itself; what its bases say is about code.
         return inspect.cleandoc(vars(type(self.view)).get("__doc__") or "")
@@ -149,8 +160,11 @@ class KantSchema(AutoSchema):
         return answers
 
     def get_override_parameters(self) -> list[Any]:
-        if self.method == "GET" or self.shape is None:
+        if self.shape is None:
             return []
+        if self.method == "GET":
+            texts = self.shape.texts or {}
+            return [OpenApiParameter(name, str, description=text) for name, text in texts.items()]
         flags = {"dry_run": "Validate and answer what would be; change nothing."}
         found = [
             OpenApiParameter(name, bool, description=text, default=False)

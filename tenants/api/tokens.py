@@ -4,13 +4,16 @@ from typing import Any
 
 from django.db.models import QuerySet
 from rest_framework import serializers
+from rest_framework.authentication import SessionAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tenants import selectors
+from tenants.api.authentication import ApiTokenAuthentication, PasswordAuthentication
 from tenants.api.base import ListView, View, rehearsed
 from tenants.api.fields import Serializer, Text
 from tenants.api.idempotency import idempotent
+from tenants.api.parsers import StrictJSONParser, UnlabelledJSONParser
 from tenants.api.schema import Shape
 from tenants.models import ApiToken
 from tenants.services.tokens import create_token, revoke_token
@@ -71,12 +74,22 @@ class MeView(View):
 
 
 class TokensView(ListView):
-    """One's own API tokens, the newest first; the secret is not among what can be read."""
+    """One's own API tokens, the newest first; the secret is not among what can be read.
+
+    A new one may be asked for with user name and password:
+    `curl -u NAME:PASSWORD …/api/v1/tokens -d '{"name": "laptop"}'`.
+    """
 
     shapes = {
         "GET": Shape(TokenOutput, many=True),
-        "POST": Shape(NewTokenOutput, TokenInput, creates=True),
+        "POST": Shape(NewTokenOutput, TokenInput, creates=True, passwords=True),
     }
+    authentication_classes = [
+        PasswordAuthentication,
+        ApiTokenAuthentication,
+        SessionAuthentication,
+    ]
+    parser_classes = [StrictJSONParser, UnlabelledJSONParser]
 
     page_order = ("-id",)
     queryset = ApiToken.objects.none()

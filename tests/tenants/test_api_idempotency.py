@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from kant.celery import app
 from scheduling.models import Job
 from tenants.api.idempotency import forget_old_keys
 from tenants.models import IdempotencyKey
@@ -96,6 +97,17 @@ def test_a_key_is_kept_for_a_day(eve):
     assert send(eve, {**JOB, "gpus": 2}).status_code == 201
     IdempotencyKey.objects.update(created_at=timezone.now() - timedelta(hours=25))
     assert forget_old_keys() == 1
+
+
+def test_old_keys_are_forgotten_every_hour(eve):
+    send(eve, key="old")
+    IdempotencyKey.objects.update(created_at=timezone.now() - timedelta(hours=25))
+    send(eve, key="new")
+    entry = app.conf.beat_schedule["forget"]
+    assert entry["schedule"] == 3600
+    app.loader.import_default_modules()  # as a worker does
+    app.tasks[entry["task"]]()
+    assert list(IdempotencyKey.objects.values_list("key", flat=True)) == ["new"]
 
 
 def test_a_dry_run_does_not_use_the_key(eve):

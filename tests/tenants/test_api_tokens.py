@@ -1,12 +1,14 @@
 """Tokens and sign-in for REST: hashed, shown once, revocable; sessions need a CSRF token."""
 
+import base64
 from datetime import timedelta
 
 import pytest
+from django.core.cache import cache
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from tenants.models import ApiToken, AuditRecord, IdempotencyKey
+from tenants.models import ApiToken, AuditRecord, IdempotencyKey, User
 
 URL = "/api/v1/tokens"
 
@@ -102,3 +104,80 @@ def test_a_session_works_but_writes_need_the_csrf_token(org):
     assert refused.status_code == 403
     assert "CSRF" in refused.json()["detail"]
     assert not AuditRecord.objects.exists()
+
+
+# --- the first token, by password -----------------------------------------------------------------
+def basic(credentials, **extra):
+    encoded = base64.b64encode(credentials.encode()).decode()
+    return APIClient(REMOTE_ADDR="10.0.0.1", **extra, HTTP_AUTHORIZATION=f"Basic {encoded}")
+
+
+@pytest.fixture
+def no_attempts():
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.mark.usefixtures("no_attempts")
+def test_a_password_gives_the_first_token_as_curl_sends_it(org):
+    made = basic("eve:x").post(
+        URL, '{"name": "readme"}', content_type="application/x-www-form-urlencoded"
+    )
+    assert made.status_code == 201, made.json()
+    client = APIClient(HTTP_AUTHORIZATION=f"Bearer {made.json()['secret']}")
+    assert client.get("/api/v1/me").json()["username"] == "eve"
+    assert basic("eve:x").post(URL, {"name": "json"}, format="json").status_code == 201
+    assert (
+        basic("eve:x").post(f"{URL}?dry_run=true", {"name": "a"}, format="json").status_code == 200
+    )
+    key = {"Idempotency-Key": "k"}
+    first = basic("eve:x").post(
+        URL, "{}", content_type="application/x-www-form-urlencoded", headers=key
+    )
+    assert (first.status_code, first.json()["errors"][0]["pointer"]) == (422, "/name")
+    torn = basic("eve:x").post(URL, "name=a", content_type="application/x-www-form-urlencoded")
+    assert (torn.status_code, torn.json()["code"]) == (400, "not-json")
+
+
+@pytest.mark.usefixtures("no_attempts")
+def test_a_password_is_good_for_nothing_else(org):
+    eve = basic("eve:x")
+    for answer in (
+        eve.get(URL),
+        eve.get("/api/v1/me"),
+        eve.post("/api/v1/jobs", {}, format="json"),
+        eve.delete(f"{URL}/1"),
+    ):
+        assert answer.status_code == 401
+        assert answer["WWW-Authenticate"] == 'Bearer realm="kant"'
+
+
+@pytest.mark.usefixtures("no_attempts")
+@pytest.mark.parametrize("who", ["eve:wrong", "nobody:x", "gone:x", "eve", ":x", "", "e\0e:x"])
+def test_wrong_passwords(org, who):
+    User.objects.create_user("gone", password="x", is_active=False)
+    answer = basic(who).post(URL, {"name": "a"}, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (401, "not-signed-in")
+    for header in ("Basic", "Basic %%%", "Basic /w=="):
+        client = APIClient(HTTP_AUTHORIZATION=header)
+        assert client.post(URL, {"name": "a"}, format="json").status_code == 401
+    assert not ApiToken.objects.exists()
+
+
+@pytest.mark.usefixtures("no_attempts")
+def test_guessing_is_throttled_per_user_name_and_address(org):
+    for _ in range(9):
+        assert basic("eve:guess").post(URL, {"name": "a"}, format="json").status_code == 401
+    assert basic("eve:x").post(URL, {"name": "a"}, format="json").status_code == 201
+    for _ in range(10):  # the right one began the count anew
+        assert basic("eve:guess").post(URL, {"name": "a"}, format="json").status_code == 401
+    refused = basic("eve:x").post(URL, {"name": "a"}, format="json")
+    assert (refused.status_code, refused.json()["code"]) == (429, "throttled")
+    assert refused["Retry-After"] == "300"
+    assert "user name" in refused.json()["detail"]
+    assert basic("joe:x").post(URL, {"name": "a"}, format="json").status_code == 201
+    elsewhere = basic("eve:x")
+    elsewhere.defaults["REMOTE_ADDR"] = "10.0.0.2"
+    assert elsewhere.post(URL, {"name": "a"}, format="json").status_code == 201
+    assert org.client("eve").post(URL, {"name": "a"}, format="json").status_code == 201

@@ -101,6 +101,18 @@ def test_every_write_offers_a_dry_run_and_every_post_a_key(document):
             assert "application/problem+json" in operation["responses"]["4XX"]["content"]
 
 
+def test_a_password_does_for_the_first_token_only(document):
+    schemes = document["components"]["securitySchemes"]
+    assert schemes["password"] == {"type": "http", "scheme": "basic"}
+    allowed = {
+        (path, method)
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+        if {"password": []} in operation["security"]
+    }
+    assert allowed == {("/api/v1/tokens", "post")}
+
+
 def test_every_post_really_is_idempotent():
     from django.urls import get_resolver
 

@@ -1,11 +1,11 @@
-"""What many writers at once may not break. Only PostgreSQL has them: in-memory SQLite has one."""
+"""What many writers at once may not break; collected on PostgreSQL only (conftest.py)."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import connection, connections
+from django.db import connections
 
-from scheduling.models import Job
+from scheduling.models import Job, JobEvent
 from tenants.errors import DomainError, Invalid
 from tenants.models import Quota, Tenant
 from tenants.permissions import lineage
@@ -19,8 +19,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def org():
-    if connection.vendor == "sqlite":
-        pytest.skip("one writer at a time; runs with DATABASE_URL naming a PostgreSQL")
     return organisation.build()
 
 
@@ -91,3 +89,35 @@ def test_moves_never_close_a_cycle(org):
     parents = parents_by_id()
     for tenant in roots:
         assert parents[list(lineage(parents, tenant.pk))[-1]] is None
+
+
+def test_changes_that_cross_close_no_cycle_of_jobs(org):
+    eve = org.client("eve")
+    body = {"tenant": "vision", "gpu_type": "H100", "gpus": 1}
+    ids = [
+        eve.post("/api/v1/jobs", {**body, "name": f"j{i}"}, format="json").json()["id"]
+        for i in range(4)
+    ]
+    ring = list(zip(ids, ids[1:] + ids[:1], strict=True))
+    clients = [org.client("eve") for _ in ring]
+
+    def wait(client, job, other):
+        return client.patch(f"/api/v1/jobs/{job}", {"after": [other]}, format="json")
+
+    answers = at_once(
+        [lambda c=c, j=j, o=o: wait(c, j, o) for c, (j, o) in zip(clients, ring, strict=True)]
+    )
+    assert sorted(a.status_code for a in answers) == [200, 200, 200, 422]
+
+
+def test_an_array_is_cancelled_once(org):
+    eve = org.client("eve")
+    body = {"name": "sweep", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
+    array = eve.post("/api/v1/jobs", {**body, "array": {"count": 200}}, format="json").json()
+    job = Job.objects.first()
+    urls = [f"/api/v1/job-arrays/{array['id']}/cancel"] * 3 + [f"/api/v1/jobs/{job.pk}/cancel"] * 3
+    clients = [org.client("eve") for _ in urls]
+    answers = at_once([lambda c=c, u=u: c.post(u) for c, u in zip(clients, urls, strict=True)])
+    assert {a.status_code for a in answers} <= {200, 409}
+    assert not Job.objects.exclude(state="CANCELLED").exists()
+    assert JobEvent.objects.filter(kind="CANCELLED").count() == 200

@@ -1,0 +1,52 @@
+"""The metrics over REST: what may be asked for, and how a wrong question is answered."""
+
+import pytest
+
+from tests import organisation
+
+URLS = ["/api/v1/metrics", "/api/v1/metrics/samples"]
+
+
+@pytest.fixture
+def eve(db):
+    return organisation.build().client("eve")
+
+
+def test_a_summary_of_a_scope(eve):
+    answer = eve.get("/api/v1/metrics?cluster=demo&gpu_type=H100&window=1h")
+    assert answer.status_code == 200
+    body = answer.json()
+    assert (body["cluster"], body["gpu_type"]) == ("demo", "H100")
+    assert (body["nodes"], body["available_gpus"], body["gar"]) == (4, 32.0, 0.0)
+    assert answer["X-Request-ID"]
+    assert eve.get("/api/v1/metrics").json()["nodes"] == 6
+
+
+def test_samples_before_any_was_taken(eve):
+    assert eve.get("/api/v1/metrics/samples?window=15m").json() == {"items": []}
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize(
+    ("query", "parameter"),
+    [
+        ("window=soon", "window"),
+        ("window=0h", "window"),
+        ("window=367d", "window"),
+        ("window=" + "9" * 99 + "d", "window"),
+        ("cluster=nowhere", "cluster"),
+        ("gpu_type=a%00b", "gpu_type"),
+        ("windov=1h", "windov"),
+        ("dry_run=true", "dry_run"),
+    ],
+)
+def test_a_wrong_parameter_is_named(eve, url, query, parameter):
+    answer = eve.get(f"{url}?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad-query")
+    assert answer.json()["errors"][0]["parameter"] == parameter
+    assert answer["X-Request-ID"] == answer.json()["request_id"]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_nobody_reads_them_without_signing_in(client, db, url):
+    assert client.get(url).status_code == 401
