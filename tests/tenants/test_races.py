@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 
 from scheduling.models import Job, JobEvent
 from tenants.errors import DomainError, Invalid
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def org():
+    assert connection.vendor != "sqlite", "needs many writers: let DATABASE_URL name a PostgreSQL"
     return organisation.build()
 
 
