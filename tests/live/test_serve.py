@@ -1,0 +1,101 @@
+"""`manage.py serve`: starts once and again with the same data, ends all it started, and says in
+one line what keeps it from starting."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.live
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def command(folder, *options):
+    env = {**os.environ, "KANT_VAR_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
+    for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
+        env.pop(name, None)
+    return {"args": [sys.executable, "manage.py", "serve", *options], "env": env, "cwd": ROOT}
+
+
+class Serving:
+    def __init__(self, folder):
+        self.process = subprocess.Popen(
+            **command(folder, "--port", "0"), stdout=subprocess.PIPE, text=True
+        )
+        too_late = threading.Timer(60, self.process.kill)
+        too_late.start()
+        self.lines = []
+        for line in self.process.stdout:
+            self.lines.append(line.strip())
+            if line.startswith("Ctrl-C"):
+                break
+        too_late.cancel()
+        assert any(line.startswith("Kant is at http://127.0.0.1:") for line in self.lines)
+        self.url = next(x for x in self.lines if x.startswith("Kant is at")).split()[-1]
+
+    def children(self):
+        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
+        return [int(pid) for pid in text.split()]
+
+    def end(self, how):
+        children = self.children()
+        assert children
+        self.process.send_signal(how)
+        assert self.process.wait(30) is not None
+        self.process.stdout.close()
+        deadline = time.monotonic() + 10
+        while any(Path(f"/proc/{pid}/stat").exists() for pid in children):
+            assert time.monotonic() < deadline, "a child is left"
+            time.sleep(0.05)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at children in /proc")
+def test_starts_ends_its_children_and_continues(tmp_path):
+    first = Serving(tmp_path)
+    assert [x.split()[0] for x in first.lines if "kant-demo" in x] == [
+        "operator",
+        "vera",
+        "piet",
+        "erin",
+    ]
+    with urllib.request.urlopen(f"{first.url}login/", timeout=20) as page:
+        assert page.status == 200
+        assert "Set-Cookie" in page.headers or page.read()
+    first.end(signal.SIGINT)
+    key = (tmp_path / "secret_key").read_text()
+    second = Serving(tmp_path)
+    second.end(signal.SIGTERM)
+    assert (tmp_path / "secret_key").read_text() == key
+
+
+def refused(folder, *options, lines=1):
+    done = subprocess.run(**command(folder, *options), capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    said = done.stderr.strip().splitlines()
+    assert len(said) == lines, done.stderr
+    return said[0]
+
+
+def test_a_port_in_use(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert f"port {port} cannot be used" in refused(tmp_path, "--port", str(port))
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "set KANT_VAR_DIR" in refused(tmp_path / "file" / "var", "--port", "0")
+
+
+def test_a_fleet_that_does_not_exist(tmp_path):
+    line = refused(tmp_path, "--port", "0", "--fleet", "/no/such/fleet.yaml", lines=2)
+    assert "/no/such/fleet.yaml: cannot be read" in line
