@@ -39,6 +39,9 @@ class Tenant(models.Model):
         "self", null=True, blank=True, on_delete=models.PROTECT, related_name="children"
     )
     weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001)])
+    # Most jobs of it and all below it that may run, or wait, at once; null = no limit.
+    max_running = models.PositiveIntegerField(null=True, blank=True)
+    max_waiting = models.PositiveIntegerField(null=True, blank=True)
     is_active = models.BooleanField(default=True)
     version = models.PositiveBigIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)

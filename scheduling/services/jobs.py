@@ -21,6 +21,7 @@ from scheduling.services.dependencies import CHUNK, refuse_bad_dependencies
 from scheduling.services.doorbell import ring
 from scheduling.services.job_spec import JobSpec, job_spec
 from scheduling.services.pod_set_spec import PodTemplate
+from scheduling.services.waiting_limits import refuse_too_many_waiting
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import GpuType, Tenant, User
 from tenants.permissions import Access, access_of
@@ -32,13 +33,15 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     """Accept a job document (`services.job_spec`) and wake the scheduler of its cluster.
 
     Raises Invalid (fields; also ExceedsCapacity and NoMatchingGpuType), NotFound for a tenant
-    the actor may not see, NotAllowed, Conflict for an inactive tenant or cluster.
+    the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
+    waiting jobs.
     """
     order = _accepted(actor, document)
     if order.spec.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
     job, sets = _rows(actor, order, timezone.now())
     with unit_of_work(dry_run):
+        refuse_too_many_waiting(order.tenant, 1)
         job.save(force_insert=True)
         PodSet.objects.bulk_create(sets)
         _submitted(actor, job).save(force_insert=True)
@@ -64,6 +67,7 @@ def submit_array(
     job, sets = _rows(actor, order, now)
     job.array_id = uuid.uuid4()
     with unit_of_work(dry_run):
+        refuse_too_many_waiting(order.tenant, count)
         _store_array(job, sets, _submitted(actor, job), count)
         transaction.on_commit(partial(ring, job.cluster_id), robust=True)
     return selectors.JobArray(

@@ -217,7 +217,10 @@ def tenancy(cluster_id: int) -> TenantsChanged:
     rows = TenantRow.objects.filter(is_active=True).select_related("parent").order_by("id")
     quotas = QuotaRow.objects.select_related("tenant", "gpu_type").order_by("id")
     return TenantsChanged(
-        tenants=tuple(Tenant(t.name, t.parent.name if t.parent else None, t.weight) for t in rows),
+        tenants=tuple(
+            Tenant(t.name, t.parent.name if t.parent else None, t.weight, t.max_running)
+            for t in rows
+        ),
         quotas=tuple(
             Quota(
                 tenant=q.tenant.name,

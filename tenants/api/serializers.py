@@ -7,6 +7,7 @@ from rest_framework import serializers
 from tenants.api.fields import Boolean, Gpus, Integer, Number, Serializer, Text
 from tenants.models import QuotaMode, Role
 
+MAX_JOBS = 1_000_000
 REASON = {"max_length": 2000, "allow_blank": True, "required": False}
 
 
@@ -16,17 +17,31 @@ class Reason(Serializer):
     reason = Text(**REASON)
 
 
+def limit(what: str) -> Integer:
+    return Integer(
+        min_value=0,
+        max_value=MAX_JOBS,
+        required=False,
+        allow_null=True,
+        help_text=f"Most jobs that may {what} at once, of it and all below it; null = no limit.",
+    )
+
+
 class TenantInput(Serializer):
     name = Text(max_length=63)
     title = Text(max_length=200, allow_blank=True, required=False)
     parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
     weight = Number(min_value=0.001, max_value=1e6, required=False)
+    max_running = limit("run")
+    max_waiting = limit("wait")
 
 
 class TenantChange(Reason):
     title = Text(max_length=200, allow_blank=True, required=False)
     parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
     weight = Number(min_value=0.001, max_value=1e6, required=False)
+    max_running = limit("run")
+    max_waiting = limit("wait")
     is_active = Boolean(required=False)
 
 
@@ -35,6 +50,8 @@ class TenantOutput(serializers.Serializer[Any]):
     title = serializers.CharField()
     parent = serializers.SerializerMethodField()  # type: ignore[assignment]
     weight = serializers.FloatField()
+    max_running = serializers.IntegerField(allow_null=True)
+    max_waiting = serializers.IntegerField(allow_null=True)
     is_active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
 

@@ -16,7 +16,7 @@ from tenants.services.transactions import checked, unit_of_work
 
 # What a tenant admin may change of the own tenant; the rest is decided above it.
 OWN_FIELDS = frozenset({"title"})
-FIELDS = OWN_FIELDS | {"weight", "is_active", "parent"}
+FIELDS = OWN_FIELDS | {"weight", "is_active", "parent", "max_running", "max_waiting"}
 
 
 def create_tenant(
@@ -26,6 +26,8 @@ def create_tenant(
     title: str = "",
     parent: str | None = None,
     weight: float = 1.0,
+    max_running: int | None = None,
+    max_waiting: int | None = None,
     source: str,
     dry_run: bool = False,
 ) -> Tenant:
@@ -36,7 +38,16 @@ def create_tenant(
         raise NotAllowed("Only operators create a tenant without a parent.")
     if above is not None and not access.may_administer(above.pk):
         raise NotAllowed(f"Creating tenants below “{above.name}” needs tenant-admin there.")
-    tenant = checked(Tenant(name=name, title=title, parent=above, weight=weight))
+    tenant = checked(
+        Tenant(
+            name=name,
+            title=title,
+            parent=above,
+            weight=weight,
+            max_running=max_running,
+            max_waiting=max_waiting,
+        )
+    )
     with unit_of_work(dry_run):
         try:
             with transaction.atomic():
@@ -86,11 +97,7 @@ def change_tenant(
                 setattr(tenant, field, changes[field])
         checked(tenant)
         changed = Tenant.objects.filter(id=tenant.pk, version=tenant.version).update(
-            parent=tenant.parent,
-            title=tenant.title,
-            weight=tenant.weight,
-            is_active=tenant.is_active,
-            version=tenant.version + 1,
+            version=tenant.version + 1, **{field: getattr(tenant, field) for field in FIELDS}
         )
         if not changed:
             raise Conflict(f"Somebody else changed “{tenant.name}” just now. Read it again.")
@@ -134,6 +141,8 @@ def as_document(tenant: Tenant) -> dict[str, Any]:
         "title": tenant.title,
         "parent": tenant.parent.name if tenant.parent else None,
         "weight": tenant.weight,
+        "max_running": tenant.max_running,
+        "max_waiting": tenant.max_waiting,
         "is_active": tenant.is_active,
     }
 

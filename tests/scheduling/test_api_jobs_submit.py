@@ -222,6 +222,23 @@ def test_tenants(org, eve):
     assert eve.post(URL, HELLO, format="json").status_code == 409
 
 
+def test_waiting_jobs_are_limited_for_a_tenant_and_all_below_it(eve, org):
+    ml = Tenant.objects.filter(name="ml")
+    ml.update(max_waiting=3)
+    assert eve.post(URL, {**HELLO, "array": {"count": 2}}, format="json").status_code == 201
+    assert eve.post(URL, {**HELLO, "tenant": "vision-lab"}, format="json").status_code == 201
+    for more in (HELLO, {**HELLO, "array": {"count": 2}}):
+        refused = eve.post(URL, more, format="json")
+        assert (refused.status_code, refused.json()["code"]) == (409, "conflict")
+        assert "“ml” has 3 waiting jobs and may have 3" in refused.json()["detail"]
+    law = {**HELLO, "tenant": "law"}
+    assert org.client("lex").post(URL, law, format="json").status_code == 201
+    Job.objects.filter(array_index=0).update(state="RUNNING")
+    assert eve.post(f"{URL}?dry_run=true", HELLO, format="json").status_code == 200
+    assert eve.post(URL, HELLO, format="json").status_code == 201
+    assert Job.objects.filter(tenant__name__startswith="vision").count() == 4
+
+
 def test_a_dry_run_says_what_would_be_and_changes_nothing(eve, org):
     answer = eve.post(f"{URL}?dry_run=true", HELLO, format="json")
     assert answer.status_code == 200

@@ -46,6 +46,8 @@ def test_create(ops, root):
         ({"name": "x", "weight": 0}, "/weight"),
         ({"name": "x", "weight": "1"}, "/weight"),
         ({"name": "x", "title": "t" * 201}, "/title"),
+        ({"name": "x", "max_running": -1}, "/max_running"),
+        ({"name": "x", "max_waiting": 10**30}, "/max_waiting"),
     ):
         assert ops.post(URL, body, format="json").json()["errors"][0]["pointer"] == pointer
     assert AuditRecord.objects.filter(action="tenant.created").count() == 2
@@ -66,12 +68,27 @@ def test_change(org, ops, root):
     assert AuditRecord.objects.first().reason == "moved"
 
 
+def test_limits_on_jobs_are_set_from_above(org, ops, root):
+    made = ops.post(URL, {"name": "small", "parent": "ml", "max_running": 2}, format="json")
+    assert (made.json()["max_running"], made.json()["max_waiting"]) == (2, None)
+    limits = {"max_running": 3, "max_waiting": 0}
+    ada = org.client("ada")
+    assert ada.patch(f"{URL}/vision", limits, format="json").status_code == 403
+    changed = root.patch(f"{URL}/vision", limits, format="json").json()
+    assert {name: changed[name] for name in limits} == limits
+    assert AuditRecord.objects.first().after["max_waiting"] == 0
+    lifted = root.patch(f"{URL}/vision", {"max_running": None}, format="json").json()
+    assert (lifted["max_running"], lifted["max_waiting"]) == (None, 0)
+
+
 def test_moves(ops, root, org):
     below = ops.patch(f"{URL}/ml", {"parent": "vision-lab"}, format="json")
     assert below.status_code == 409
     assert "which is below it" in below.json()["detail"]
     itself = ops.patch(f"{URL}/ml", {"parent": "ml"}, format="json")
     assert "the same tenant" in itself.json()["detail"]
+    assert Tenant.objects.get(name="ml").parent is None
+    assert Tenant.objects.get(name="ml").version == 1
     assert root.patch(f"{URL}/vision", {"parent": None}, format="json").status_code == 403
     assert root.patch(f"{URL}/vision", {"parent": "law"}, format="json").status_code == 422
     moved = ops.patch(f"{URL}/vision-lab", {"parent": "law"}, format="json")
@@ -101,6 +118,9 @@ def test_delete(ops, org):
     running = ops.delete(f"{URL}/law")
     assert running.status_code == 409
     assert "1 jobs that are not over (busy)" in running.json()["detail"]
+    assert Tenant.objects.filter(name="law").exists()
+    assert Membership.objects.filter(tenant__name="law").exists()
+    assert not AuditRecord.objects.exists()
     Job.objects.filter(id=job.pk).update(state="SUCCEEDED")
     assert "is_active" in ops.delete(f"{URL}/law").json()["detail"]
     assert ops.delete(f"{URL}/vision-lab?dry_run=true").json()["would"] == "delete"
