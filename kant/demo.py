@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from scheduling.kube.gateway import Gateway
 from scheduling.kube.seam import NodeSeen
-from scheduling.models import Cluster, ClusterPolicy
+from scheduling.models import Cluster
+from scheduling.services.clusters import change_cluster, create_cluster
+from scheduling.services.policies import change_policy
 from tenants.models import GpuType, QuotaMode, Role, Tenant, User
 from tenants.services.gpu_types import create_gpu_type
 from tenants.services.members import set_member
@@ -59,11 +61,21 @@ TENANTS = (
     DemoTenant("platform", "Platform", None, 10, QuotaMode.ISOLATED),
 )
 
+# Blocked heads are passed by what fits; training is packed into few groups, inference spread.
+POLICY = {
+    "queueing": "backfill",
+    "strategies": {
+        "training": "e-binpack",
+        "inference": "e-spread",
+        "development": "e-binpack",
+    },
+}
+
 
 def seed(cluster_name: str, kubeconfig: Path) -> Cluster:
     """The embedded cluster's row, up to date, and the demo organisation where it is missing."""
-    cluster = _cluster(cluster_name, kubeconfig)
     operator = _accounts()
+    cluster = _cluster(operator, cluster_name, kubeconfig)
     _tenants(operator)
     for name, (gpus, memory_mib) in sorted(_gpu_models(cluster).items()):
         if not GpuType.objects.filter(name=name).exists():
@@ -72,19 +84,20 @@ def seed(cluster_name: str, kubeconfig: Path) -> Cluster:
     return cluster
 
 
-def _cluster(name: str, kubeconfig: Path) -> Cluster:
+def _cluster(operator: User, name: str, kubeconfig: Path) -> Cluster:
     """The row of this fleet's cluster; those of other fleets are not running now."""
-    access = {"kubeconfig": str(kubeconfig)}
-    cluster, _ = Cluster.objects.update_or_create(
-        name=name,
-        defaults={"access": access, "is_active": True},
-        create_defaults={"access": access, "title": f"Embedded cluster “{name}”"},
-    )
-    ClusterPolicy.objects.get_or_create(cluster=cluster)
+    values = {"access": {"kubeconfig": str(kubeconfig)}, "is_active": True}
+    cluster = Cluster.objects.filter(name=name).first()
+    if cluster is None:
+        values["title"] = f"Embedded cluster “{name}”"
+        cluster = create_cluster(operator, name, values, source=SOURCE)
+        change_policy(operator, cluster, POLICY, expected_version=0, source=SOURCE)
+    elif (cluster.access, cluster.is_active) != (values["access"], True):
+        cluster = change_cluster(operator, cluster, values, source=SOURCE)
     folder = str(kubeconfig.parent.parent)
     for other in Cluster.objects.filter(is_active=True).exclude(pk=cluster.pk):
         if str(other.access.get("kubeconfig", "")).startswith(folder):
-            Cluster.objects.filter(pk=other.pk).update(is_active=False, connected=False)
+            change_cluster(operator, other, {"is_active": False}, source=SOURCE)
     return cluster
 
 
