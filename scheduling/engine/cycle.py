@@ -52,6 +52,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         else:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
             blocking.blocked(lane, terms)
+    blocking.give_up()
     # 7. Decisions, quota seen against what runs now.
     admit_by_quota(state, out)
     return out.result(state.next_wake())

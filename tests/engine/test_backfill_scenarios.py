@@ -2,7 +2,10 @@
 
 import pytest
 
-from tests.engine.scenario import play
+from scheduling.engine import deltas as d
+from scheduling.engine.decisions import Reservation
+from scheduling.engine.types import Policy
+from tests.engine.scenario import job, play
 
 SCENARIOS = {
     "what fits goes; past the threshold nothing more goes in the head's way": """
@@ -136,3 +139,24 @@ def test_the_reservation_is_visible_and_given_up_when_the_head_leaves() -> None:
     record = world.state.jobs["head"]
     assert record.expected is not None
     assert (record.expected.at, sorted(record.expected.nodes)) == (100.0, ["n0", "n1"])
+    assert world.cycle(1.0).reservations == ()
+    world.pending.append(d.JobEnded("head", succeeded=False))
+    assert world.cycle(2.0).reservations == ()
+    assert world.state.reserving == set()
+
+
+def test_a_reservation_is_told_and_told_to_be_gone_when_another_job_becomes_the_head() -> None:
+    world = play("""
+        nodes  H100: 8
+        quota  a H100 64
+        policy backfill
+        at 0
+          + r1   a 1x8 H100 s=100 -> starts
+    """)
+    world.pending.append(d.JobSubmitted(job("head", "a", "1x8 H100", at=1)))
+    assert world.cycle(1.0).reservations == (Reservation("head", 100.0, ("n0",)),)
+    world.pending.append(d.JobSubmitted(job("first", "a", "1x4 H100", "p9", at=2)))
+    told = world.cycle(2.0).reservations
+    assert set(told) == {Reservation("first", 100.0, ("n0",)), Reservation("head", None)}
+    world.pending.append(d.PolicyChanged(Policy()))
+    assert world.cycle(3.0).reservations == (Reservation("first", None),)

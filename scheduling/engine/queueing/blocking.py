@@ -187,7 +187,21 @@ class Blocking:
                 record.expected = expected
                 at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
                 self._out.reservations.append(Reservation(record.job.id, at, tuple(sorted(nodes))))
+                if expected is not None:
+                    state.reserving.add(record.job.id)
+                else:
+                    state.reserving.discard(record.job.id)
         return record.expected
+
+    def give_up(self) -> None:
+        """Report the reservations of jobs that are the head of no pool any more."""
+        heads = {head.job_id for head in self._heads.values()}
+        for job_id in sorted(self._state.reserving - heads):
+            record = self._state.jobs.get(job_id)
+            if record is not None:
+                record.expected, record.expected_at = None, -1
+                self._out.reservations.append(Reservation(job_id, None))
+        self._state.reserving &= heads
 
     def _behind(self, lane: Lane, model: str) -> Verdict:
         head = self._heads.get(model)

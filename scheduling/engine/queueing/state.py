@@ -40,6 +40,7 @@ class SchedulerState:
         self.jobs: dict[str, JobRecord] = {}
         self.running: dict[str, JobRecord] = {}
         self.promised: dict[str, JobRecord] = {}
+        self.reserving: set[str] = set()  # heads whose reservation was reported
         self.queue = WaitQueue()
         self.usage = Usage()
         self.run_ends: list[tuple[float, float, str, bool]] = []
