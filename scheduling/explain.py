@@ -67,6 +67,15 @@ class Explanation:
     gates: tuple[Gate, ...]
     position: int | None
     ahead: tuple[Ahead, ...]
+    reservation: "Reserved | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """When and where a blocked head is expected to start, as declared run times promise."""
+
+    starts_at: datetime
+    nodes: tuple[str, ...]
 
 
 def explain_job(viewer: User, job: Job) -> Explanation:
@@ -86,7 +95,14 @@ def explain_job(viewer: User, job: Job) -> Explanation:
         gates=_gates(job),
         position=before.count() + 1 if waits else None,
         ahead=_shown(viewer, before),
+        reservation=_reserved(job) if waits else None,
     )
+
+
+def _reserved(job: Job) -> Reserved | None:
+    if job.reserved_start is None:
+        return None
+    return Reserved(job.reserved_start, tuple(job.reserved_nodes))
 
 
 def _gates(job: Job) -> tuple[Gate, ...]:

@@ -312,6 +312,13 @@ class AheadOutput(serializers.Serializer[Any]):
     gpus = Gpus(source="gpu_milli")
 
 
+class ReservedOutput(serializers.Serializer[Any]):
+    """When and where the job is expected to start, as declared run times promise."""
+
+    starts_at = serializers.DateTimeField()
+    nodes = serializers.ListField(child=serializers.CharField())
+
+
 class ExplanationOutput(serializers.Serializer[Any]):
     """Why the job is where it is. `position` 1 = next in the order of its cluster."""
 
@@ -326,3 +333,4 @@ class ExplanationOutput(serializers.Serializer[Any]):
     gates = GateOutput(many=True)
     position = serializers.IntegerField(allow_null=True)
     ahead = AheadOutput(many=True)
+    reservation = ReservedOutput(allow_null=True)

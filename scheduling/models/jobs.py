@@ -57,6 +57,9 @@ class Job(models.Model):
     message = models.TextField(blank=True)
     evidence = models.JSONField(default=dict, blank=True)
     reason_at = models.DateTimeField(null=True, blank=True)
+    # When and on which nodes a blocked head is expected to start, as declared run times promise.
+    reserved_start = models.DateTimeField(null=True, blank=True)
+    reserved_nodes = models.JSONField(default=list, blank=True)
 
     submitted_at = models.DateTimeField()
     admitted_at = models.DateTimeField(null=True, blank=True)

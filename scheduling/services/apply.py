@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from django.db import connection, transaction
 
+from scheduling.engine.decisions import Reservation
 from scheduling.engine.states import WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
@@ -55,6 +56,7 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         _write_held(writes, stale, now)
         events = [_event(t, now) for t in done]
         events += _write_reasons(writes, stale, now)
+        _write_reservations(writes.reservations)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         JobEvent.objects.bulk_create(events, batch_size=CHUNK)
     return stale
@@ -78,7 +80,8 @@ def _advance(transitions: Iterable[Transition], stale: set[str], now: datetime) 
     """Take these steps; adds to `stale` and returns the steps that were taken."""
     groups: dict[tuple[Any, ...], list[Transition]] = defaultdict(list)
     for t in transitions:
-        groups[t.kind, t.from_state, t.version, t.reason, t.message, t.columns].append(t)
+        same = (t.kind, t.from_state, t.version, t.reason, t.message, t.columns, t.evidence)
+        groups[same].append(t)
     done: list[Transition] = []
     for group in groups.values():
         first = group[0]
@@ -105,7 +108,7 @@ def _job_values(t: Transition, now: datetime) -> dict[str, Any]:
         "version": t.version + 1,
         "reason": t.reason,
         "message": t.message,
-        "evidence": {},
+        "evidence": dict(t.evidence),
         "reason_at": now,
         **dict(t.columns),
     }
@@ -129,6 +132,7 @@ def _event(t: Transition, now: datetime) -> JobEvent:
         to_state=t.to_state.value,
         reason=t.reason,
         message=t.message,
+        evidence=dict(t.evidence),
     )
 
 
@@ -141,6 +145,7 @@ def _noted(note: Note, now: datetime) -> JobEvent:
         to_state=note.state.value,
         reason=note.reason,
         message=note.message,
+        evidence=dict(note.evidence),
     )
 
 
@@ -175,6 +180,15 @@ def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEv
         for change in latest.values()
         if change.is_new
     ]
+
+
+def _write_reservations(reservations: Iterable[Reservation]) -> None:
+    """Where and when blocked heads are expected to start, for people to see."""
+    for known in reservations:
+        at = None if known.start_at is None else datetime.fromtimestamp(known.start_at, UTC)
+        Job.objects.filter(id=known.job_id).update(
+            reserved_start=at, reserved_nodes=list(known.nodes)
+        )
 
 
 # --- pods -----------------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 # A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
 ASK_AGAIN_S = 20.0
+Evidence = tuple[tuple[str, int | float | str], ...]
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
 UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
 
@@ -118,12 +119,14 @@ class Lifecycle:
         if job is None or job.leaving is not None or job.state not in HOLDING:
             return
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
+        why = _record_of(decision)
         if decision.whole:
-            self._step(job, Kind.PREEMPTED, "Preempted", text, **UNPLACED)
+            self._step(job, Kind.PREEMPTED, "Preempted", text, why, **UNPLACED)
             job.reason = "Preempted"
             self._leave(job, JobRequeued(job.id, 0.0), now)
             return
         job.complete = False
+        self.out.writes.notes.append(Note(job.id, job.state, "Preempted", text, why))
         for key in decision.pods:
             pod = job.pods.get(key)
             if pod is not None and pod.state not in OVER:
@@ -409,12 +412,30 @@ class Lifecycle:
         return None if pod.lost and pod.state in OVER else (job, pod)
 
     def _step(
-        self, job: LiveJob, kind: Kind, reason: str = "", message: str = "", **columns: object
+        self,
+        job: LiveJob,
+        kind: Kind,
+        reason: str = "",
+        message: str = "",
+        evidence: Evidence = (),
+        /,
+        **columns: object,
     ) -> None:
-        to = after(job.state, kind)
+        to, more = after(job.state, kind), tuple(columns.items())
         self.out.writes.transitions.append(
-            Transition(
-                job.id, kind, job.state, to, job.version, reason, message, tuple(columns.items())
-            )
+            Transition(job.id, kind, job.state, to, job.version, reason, message, more, evidence)
         )
         job.state, job.version = to, job.version + 1
+
+
+def _record_of(decision: Preempted) -> Evidence:
+    """For whom, why, what it cost, and what the next best choice of victims would have cost."""
+    record: dict[str, int | float | str] = {
+        "by": decision.by,
+        "kind": decision.kind.value,
+        "pods": len(decision.pods),
+        "cost_gpu_s": round(decision.cost_gpu_s, 1),
+    }
+    if decision.alternative_gpu_s is not None:
+        record["alternative_gpu_s"] = round(decision.alternative_gpu_s, 1)
+    return tuple(record.items())

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scheduling.engine.decisions import Reservation
 from scheduling.engine.deltas import Delta, JobEnded, JobRequeued
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.types import JobRequest, PodPlacement
@@ -109,7 +110,7 @@ class LiveJob:
 class Transition:
     """A guarded step of a job: written only where state and version are still these.
 
-    `columns` are the job's other columns that change with it.
+    `columns` are the job's other columns that change with it, `evidence` the numbers behind it.
     """
 
     job_id: str
@@ -120,6 +121,7 @@ class Transition:
     reason: str = ""
     message: str = ""
     columns: tuple[tuple[str, Any], ...] = ()
+    evidence: tuple[tuple[str, int | float | str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ class Note:
     state: JobState
     reason: str
     message: str
+    evidence: tuple[tuple[str, int | float | str], ...] = ()
 
 
 @dataclass(slots=True)
@@ -163,6 +166,7 @@ class Writes:
     held: list[LivePod] = field(default_factory=list)
     reasons: list[ReasonChange] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

@@ -73,6 +73,12 @@ def failed_among(ids: tuple[str, ...]) -> list[str]:
     return [str(i) for i in ended.order_by("id").values_list("id", flat=True)]
 
 
+def reserved(cluster_id: int) -> list[str]:
+    """Ids of jobs that show a reservation."""
+    rows = Job.objects.filter(cluster_id=cluster_id, reserved_start__isnull=False)
+    return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
+
+
 def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
     """Raises ValueError for a job whose rows no valid request can be made of."""
     if not sets:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import Reservation
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
@@ -157,6 +158,7 @@ class Session:
             self.life.run_limit(limit, now)
         for waiting in result.waiting:
             self.life.waiting(waiting)
+        self.life.out.writes.reservations += result.reservations
         return self._take_out()
 
     def finish(self, decided: Pass, stale: set[str], now: float) -> None:
@@ -323,6 +325,8 @@ class Session:
         self._event_id = load.last_event_id()
         rows, bad = load.jobs(load.waiting_or_holding(self.cluster_id))
         self._refuse(bad)
+        stored = (Reservation(job_id, None) for job_id in load.reserved(self.cluster_id))
+        self.life.out.writes.reservations += stored  # those of the last scheduler
         jobs = {job.id: job for job in rows}
         load.add_placements(self.cluster_id, jobs)
         observations = self.gateway.drain()

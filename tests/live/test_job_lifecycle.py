@@ -5,8 +5,10 @@ from django.db.models import F
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
+from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, NodeRecord, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
+from tenants.models import User
 
 pytestmark = pytest.mark.live
 ALL = 4 * 8 * 1000
@@ -198,7 +200,11 @@ def test_a_job_of_higher_priority_preempts_and_the_victim_runs_again(world):
     world.drive_to(low, S.RUNNING)
     high = world.submit("high", pods=2, run_s=0.3, priority=10)
     world.drive_to(high, S.RUNNING, S.SUCCEEDED)
-    assert K.PREEMPTED in world.kinds(low)
+    record = JobEvent.objects.get(job=low, kind=K.PREEMPTED)
+    assert record.reason == "Preempted"
+    assert record.evidence["by"] == str(high.pk)
+    assert (record.evidence["kind"], record.evidence["pods"]) == ("priority", 4)
+    assert record.evidence["cost_gpu_s"] >= 0
     gone = max(r.ended_at for r in world.placements(low, attempt=1))
     assert all(r.intended_at >= gone for r in world.placements(high))
     world.drive(lambda: Job.objects.get(pk=low.pk).attempt == 2)
@@ -216,6 +222,34 @@ def test_single_pods_of_a_service_are_preempted_and_placed_again(world):
     assert world.state(service) == S.RUNNING
     attempts = sorted(r.attempt for r in world.placements(service))
     assert attempts == [1, 1, 1, 1, 2]
+    record = JobEvent.objects.get(job=service, reason="Preempted")
+    assert (record.evidence["by"], record.evidence["pods"]) == (str(high.pk), 1)
+
+
+def test_the_reservation_of_a_head_is_shown_and_goes_when_it_starts_or_is_head_no_more(world):
+    world.set_policy(queueing="backfill")
+    user = User.objects.get(username="op")
+    running = world.submit("running", pods=4, declared_s=300)
+    world.drive_to(running, S.RUNNING)
+    head = world.submit("head", pods=4)
+
+    def shown():
+        return explain_job(user, Job.objects.get(pk=head.pk)).reservation
+
+    world.drive(lambda: shown() is not None)
+    started = Job.objects.get(pk=running.pk).admitted_at
+    assert abs((shown().starts_at - started).total_seconds() - 300) < 1
+    assert len(shown().nodes) == 4
+    world.restart_scheduler()
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    assert shown() is not None
+    world.set_policy(queueing="best-effort-fifo")
+    world.drive(lambda: shown() is None)
+    world.set_policy(queueing="backfill")
+    world.drive(lambda: shown() is not None)
+    world.cancel(running)
+    world.drive_to(head, S.RUNNING)
+    world.drive(lambda: Job.objects.get(pk=head.pk).reserved_start is None)
 
 
 def test_a_job_that_runs_past_its_limit_is_ended(world):
