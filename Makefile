@@ -37,10 +37,13 @@ setup-dev: $(VENV)/.dev
 run: setup ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=, FLEET=demo|paper|large)
 	@exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
 
+# Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
+# in other tests refuses.
 test: setup-dev ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 -m "not browser"
+	$(BIN)/pytest -n 2 -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
-	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" tests/tenants tests/scheduling tests/metrics tests/kant; fi
+	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" tests/tenants tests/scheduling tests/metrics; fi
 
 check: setup-dev ## Format, lint, types, import contracts, migrations, vendored files
 	$(BIN)/ruff format --check .
