@@ -37,7 +37,7 @@ class Access:
         return self.operator or self.role_in(tenant_id) in (Role.ENGINEER, Role.TENANT_ADMIN)
 
     def may_cancel(self, tenant_id: int, submitter_id: int | None) -> bool:
-        """Engineers cancel their own jobs, tenant admins all jobs of their tenants."""
+        """Engineers cancel, hold and change their own jobs, tenant admins all of their tenants."""
         return self.may_administer(tenant_id) or (
             submitter_id == self.user_id and self.may_submit(tenant_id)
         )

@@ -4,6 +4,7 @@ Pure: no database, no clock. Whether names in it exist and whether it fits a clu
 `services.jobs`. All faults are reported together, each with the path of its field.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +28,7 @@ from tenants.errors import Path
 
 MAX_POD_SETS = 32
 MAX_ARRAY = 10_000
+MAX_ARRAY_BYTES = 64_000_000
 MAX_DEPENDENCIES = 1000
 # A job of one pod set may be written without `pod_sets`; these names then stand in the job.
 SHORT_FORM = frozenset({*POD_SET_AMOUNTS, *GROUP_LEVELS, "replicas", "gpu_type", "gpu_types"}) | {
@@ -170,6 +172,13 @@ def _check_array(
         pods * count <= MAX_PODS,
         ("array", "count"),
         f"{count} jobs of {pods} pods are more than {MAX_PODS} pods. Submit several arrays.",
+    )
+    stored = len(json.dumps(given, default=str)) * count
+    faults.unless(
+        stored <= MAX_ARRAY_BYTES,
+        ("array", "count"),
+        f"{count} copies of this document are {stored // 10**6} MB; {MAX_ARRAY_BYTES // 10**6} MB "
+        "are allowed. Shorten env, annotations or command, or submit several arrays.",
     )
     return count
 

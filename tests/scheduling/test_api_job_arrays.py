@@ -82,6 +82,7 @@ def test_an_array_is_submitted_once_per_key_and_rehearsed(eve):
         ({"array": {"count": 5, "step": 2}}, "/array/step"),
         ({"array": 5}, "/array"),
         ({"array": {"count": 10_000}, "replicas": 11, "gang": False}, "/array/count"),
+        ({"array": {"count": 10_000}, "env": {"BLOB": "x" * 7000}}, "/array/count"),
         ({"name": "x" * 62}, "/name"),
         ({"gpus": 9}, "/gpus"),
     ],

@@ -1,0 +1,70 @@
+"""What people change of waiting jobs over REST reaches the scheduler that leads the cluster."""
+
+import pytest
+from rest_framework.test import APIClient
+
+from metrics.benches import stage
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job
+from tenants.services.tokens import create_token
+
+pytestmark = pytest.mark.live
+
+
+class Rest:
+    def __init__(self, world):
+        secret = create_token(world.user, "test").secret
+        self.client = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
+
+    def post(self, path, **body):
+        answer = self.client.post(f"/api/v1/{path}", body, format="json")
+        assert answer.status_code in (200, 201), answer.json()
+        return answer.json()
+
+    def patch(self, job, **changes):
+        answer = self.client.patch(f"/api/v1/jobs/{job}", changes, format="json")
+        assert answer.status_code == 200, answer.json()
+
+    def submit(self, name, run_s=600.0, **fields):
+        notes = {"sim.kant.io/run-seconds": str(run_s)}
+        body = {"name": name, "tenant": "team", "gpu_type": stage.MODEL, "gpus": 8, **fields}
+        return self.post("jobs", **body, annotations=notes)["id"]
+
+
+@pytest.fixture
+def rest(world):
+    return Rest(world)
+
+
+def state(job):
+    return S(Job.objects.values_list("state", flat=True).get(pk=job))
+
+
+def test_holds_priorities_and_start_times_are_followed(world, rest):
+    full = rest.submit("full", replicas=4)
+    world.drive(lambda: state(full) == S.RUNNING)
+    held, early, late = rest.submit("held", held=True), rest.submit("early"), rest.submit("late")
+    world.drive(lambda: Job.objects.get(pk=held).reason == "OnHold")
+    rest.patch(early, not_before="2099-01-01T00:00:00Z")
+    rest.patch(late, priority=5)
+    world.drive(lambda: Job.objects.get(pk=early).reason == "BackingOff")
+    rest.post(f"jobs/{full}/cancel")
+    world.drive(lambda: state(late) == S.RUNNING)
+    assert {state(held), state(early)} <= {S.PENDING, S.QUOTA_RESERVED}
+    rest.post(f"jobs/{held}/release")
+    rest.patch(early, not_before=None)
+    world.drive(lambda: state(held) == state(early) == S.RUNNING)
+
+
+def test_an_array_runs_in_the_order_of_its_indices_and_is_cancelled_whole(world, rest):
+    array = rest.submit("sweep", array={"count": 9})
+    jobs = Job.objects.filter(array_id=array).order_by("array_index")
+    world.drive(lambda: jobs.filter(state=S.RUNNING).count() == 4)
+    assert [j.state == S.RUNNING for j in jobs] == [True] * 4 + [False] * 5
+    pod = next(p for name, p in world.pods().items() if name.startswith("sweep-2-"))
+    env = {e["name"]: e["value"] for e in pod["spec"]["containers"][0]["env"]}
+    assert env == {"KANT_ARRAY_INDEX": "2", "KANT_ARRAY_COUNT": "9"}
+    after = rest.submit("after", after=[str(jobs[0].pk)])
+    assert rest.post(f"job-arrays/{array}/cancel")["states"] == {"CANCELLED": 9}
+    world.drive(lambda: state(after) == S.RUNNING)
+    world.drive(lambda: world.free_gpus() == 3 * 8 * 1000)
