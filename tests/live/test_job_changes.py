@@ -40,6 +40,10 @@ def state(job):
     return S(Job.objects.values_list("state", flat=True).get(pk=job))
 
 
+def evidence(job):
+    return Job.objects.values_list("evidence", flat=True).get(pk=job)
+
+
 def test_holds_priorities_and_start_times_are_followed(world, rest):
     full = rest.submit("full", replicas=4)
     world.drive(lambda: state(full) == S.RUNNING)
@@ -68,3 +72,13 @@ def test_an_array_runs_in_the_order_of_its_indices_and_is_cancelled_whole(world,
     assert rest.post(f"job-arrays/{array}/cancel")["states"] == {"CANCELLED": 9}
     world.drive(lambda: state(after) == S.RUNNING)
     world.drive(lambda: world.free_gpus() == 3 * 8 * 1000)
+
+
+def test_a_limit_on_running_jobs_holds_until_it_is_lifted(world, rest):
+    url = "/api/v1/tenants/team"
+    assert rest.client.patch(url, {"max_running": 1}, format="json").status_code == 200
+    first, second = rest.submit("first"), rest.submit("second")
+    world.drive(lambda: state(first) == S.RUNNING and "max_running" in evidence(second))
+    assert state(second) in (S.PENDING, S.QUOTA_RESERVED)
+    assert rest.client.patch(url, {"max_running": None}, format="json").status_code == 200
+    world.drive(lambda: state(second) == S.RUNNING)
