@@ -26,7 +26,8 @@ class StudyError(InputError):
 class Study:
     """`run` gets the parsed options and returns the JSON document; `lines` prints it.
 
-    On Ctrl-C `run` returns what it has, with `partial` true.
+    On Ctrl-C `run` returns what it has, with `partial` true. `reads_data`: it reads public data
+    that is not part of the project.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Study:
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[dict[str, Any], Progress], dict[str, Any]]
     lines: Callable[[dict[str, Any]], Iterator[str]]
+    reads_data: bool = False
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -2,13 +2,16 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tqdm import tqdm
 
 from metrics.experiments import STUDIES
+from metrics.experiments.charts import figures
 from metrics.inputs import InputError
+from metrics.report import Report, write_files
 
 
 class Command(BaseCommand):
@@ -19,6 +22,9 @@ class Command(BaseCommand):
         for study in STUDIES.values():
             own = names.add_parser(study.name, help=study.help)
             own.add_argument("--json", action="store_true", help="one JSON document on stdout")
+            own.add_argument(
+                "--out", type=Path, metavar="DIR", help="write the document and an HTML report"
+            )
             study.add_arguments(own)
 
     def handle(self, *args: Any, **options: Any) -> None:
@@ -33,6 +39,8 @@ class Command(BaseCommand):
                 document = study.run(options, progress)
             except InputError as error:
                 raise CommandError(str(error)) from None
+        if options["out"]:
+            self._write(options["out"], document, list(study.lines(document)))
         if options["json"]:
             self.stdout.write(json.dumps(document, allow_nan=False))
         else:
@@ -40,3 +48,17 @@ class Command(BaseCommand):
                 self.stdout.write(line)
         if document["partial"]:
             self.stderr.write("Interrupted: these are partial results.")
+
+    def _write(self, folder: Path, document: dict[str, Any], text: list[str]) -> None:
+        report = Report(
+            title=f"Experiment {document['experiment']}",
+            note="PARTIAL: the study was interrupted." if document["partial"] else "",
+            text=text,
+            figures=figures(document),
+        )
+        body = json.dumps(document, indent=1, allow_nan=False)
+        try:
+            write_files(folder, {"experiment.json": body, "report.html": report.html()})
+        except OSError as error:
+            # The figures took long to make: they are printed all the same.
+            self.stderr.write(f"--out {folder}: {error.strerror}; no file was written there")

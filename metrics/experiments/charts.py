@@ -1,0 +1,69 @@
+"""Charts of a study that compares policies, from its document."""
+
+from typing import Any
+
+from metrics.report import Figure
+
+RATIOS = {
+    "gar_median": "GAR, median",
+    "sor_median": "SOR, median",
+    "sor_net": "SOR less lost",
+    "gfr_mean": "GFR, mean",
+}
+BY_SIZE = {
+    "wait_mean_s": ("mean wait by size of job", "s", "log"),
+    "jtted_nodes": ("nodes used over the fewest possible, by size of job", "", "linear"),
+    "jtted_groups": ("groups used over the fewest possible, by size of job", "", "linear"),
+}
+
+
+def figures(document: dict[str, Any]) -> list[Figure]:
+    """Shares with their 95 % intervals and the distributions by size, scenario by scenario."""
+    found = []
+    for name, scenario in document.get("scenarios", {}).items():
+        summary = scenario["summary"]
+        found.append(_shares(name, summary))
+        for key, (caption, unit, scale) in BY_SIZE.items():
+            if any(row.get(key) for row in summary.values()):
+                found.append(_by_size(f"{name}: {caption}", summary, key, unit, scale))
+    return found
+
+
+def _shares(scenario: str, summary: dict[str, Any]) -> Figure:
+    data = [
+        {
+            "type": "bar",
+            "name": policy,
+            "x": list(RATIOS.values()),
+            "y": [_percent(row.get(key)) for key in RATIOS],
+            "error_y": {
+                "type": "data",
+                "array": [_percent(row["half"].get(key)) or 0 for key in RATIOS],
+            },
+        }
+        for policy, row in summary.items()
+    ]
+    layout = {"barmode": "group", "yaxis": {"title": {"text": "%"}, "rangemode": "tozero"}}
+    return Figure(f"{scenario}: shares, with 95 % intervals", data, layout)
+
+
+def _percent(value: float | None) -> float | None:
+    return None if value is None else 100 * value
+
+
+def _by_size(caption: str, summary: dict[str, Any], key: str, unit: str, scale: str) -> Figure:
+    data = [
+        {
+            "type": "bar",
+            "name": policy,
+            "x": list(row[key]),
+            "y": [None if scale == "log" and not y else y for y in row[key].values()],
+        }
+        for policy, row in summary.items()
+    ]
+    layout = {
+        "barmode": "group",
+        "xaxis": {"title": {"text": "GPUs"}, "type": "category"},
+        "yaxis": {"title": {"text": unit}, "type": scale},
+    }
+    return Figure(caption, data, layout)

@@ -1,0 +1,248 @@
+"""Studies that compare policies: every policy on the same seeds, differences paired by seed."""
+
+from argparse import ArgumentParser
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from metrics.experiments.intervals import half_width, paired
+from metrics.experiments.runs import BY_SIZE, Figures, Task, carry_out
+from metrics.experiments.study import Progress, Study, StudyError, in_parallel, parse_seeds
+
+QUICK_SEEDS, QUICK_HOURS, LONGEST_WARM_UP = 2, 96.0, 168.0
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A claim about a study: `value` against `limit`; `holds` None = there is nothing to check."""
+
+    claim: str
+    value: float | None
+    limit: str
+    holds: bool | None
+
+
+def at_least(claim: str, value: float | None, limit: float) -> Bar:
+    return Bar(claim, value, f"≥ {limit:g}", None if value is None else value >= limit)
+
+
+def at_most(claim: str, value: float | None, limit: float) -> Bar:
+    return Bar(claim, value, f"≤ {limit:g}", None if value is None else value <= limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`tasks` are the runs of one seed, of given hours and warm-up: scenario by scenario, in each
+    the baseline first. `bars` gets the scenarios of the document by name. `reads_data`: the
+    study has the option --data. `columns`: figures of its own that the table shows as well.
+    """
+
+    name: str
+    help: str
+    tasks: Callable[[dict[str, Any]], Sequence[Task]]
+    bars: Callable[[Mapping[str, dict[str, Any]]], list[Bar]]
+    seeds: str = "1-10"
+    hours: float = 720.0
+    reads_data: bool = False
+    columns: tuple[str, ...] = ()
+
+    def study(self) -> Study:
+        return Study(self.name, self.help, self._arguments, self._run, lines, self.reads_data)
+
+    def _arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--seeds", default=self.seeds, help="like 1-10 (default %(default)s)")
+        parser.add_argument(
+            "--hours", type=float, help=f"simulated time, its first quarter (at most a week) is "
+            f"warm-up (default {self.hours:g})",
+        )  # fmt: skip
+        parser.add_argument(
+            "--quick",
+            action="store_true",
+            help=f"{QUICK_SEEDS} seeds of at most {QUICK_HOURS:g} hours: a look, no evidence",
+        )
+        if self.reads_data:
+            parser.add_argument("--data", type=Path, metavar="PATH", help="a trace, or a folder")
+
+    def _run(self, options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        seeds = parse_seeds(options["seeds"])
+        hours = self.hours if options["hours"] is None else options["hours"]
+        if not 0 < hours <= 100_000:
+            raise StudyError(f"--hours must be more than 0 and at most 100000, not {hours:g}")
+        if options["quick"]:
+            seeds = seeds[:QUICK_SEEDS]
+            hours = min(hours, QUICK_HOURS)
+        options = {**options, "hours": hours, "warm_up_h": min(hours / 4, LONGEST_WARM_UP)}
+        plan = self.tasks(options)
+        tasks = [replace(task, seed=seed) for seed in seeds for task in plan]
+        found: dict[tuple[str, str], dict[int, Figures]] = {}
+        partial = False
+        try:
+            for task, result in in_parallel(carry_out, tasks, progress):
+                found.setdefault((task.scenario, task.name), {})[task.seed] = result
+        except KeyboardInterrupt:
+            partial = True
+        scenarios = _scenarios(plan, found)
+        first = next(iter(scenarios.values()), {"summary": {}, "paired": {}, "baseline": None})
+        bars = self.bars(scenarios) if scenarios and not partial else []
+        return {
+            "experiment": self.name,
+            "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "partial": partial,
+            "quick": options["quick"],
+            "seeds": seeds,
+            "hours": hours,
+            "warm_up_hours": options["warm_up_h"],
+            "columns": list(self.columns),
+            **first,
+            "scenarios": scenarios,
+            "bars": [
+                {"claim": b.claim, "value": b.value, "limit": b.limit, "holds": b.holds}
+                for b in bars
+            ],
+        }
+
+
+def _scenarios(
+    plan: Sequence[Task], found: Mapping[tuple[str, str], Mapping[int, Figures]]
+) -> dict[str, dict[str, Any]]:
+    names: dict[str, list[str]] = {}
+    for task in plan:
+        if (task.scenario, task.name) in found:
+            names.setdefault(task.scenario, []).append(task.name)
+    scenarios = {}
+    for scenario, policies in names.items():
+        runs = {name: found[scenario, name] for name in policies}
+        base = policies[0]
+        scenarios[scenario] = {
+            "baseline": base,
+            "summary": {name: summarised(list(r.values())) for name, r in runs.items()},
+            "paired": {name: _paired(runs[name], runs[base]) for name in policies[1:]},
+        }
+    return scenarios
+
+
+def summarised(runs: Sequence[Figures]) -> Figures:
+    """Means over the seeds, `half` the half widths of their 95 % intervals, `seeds` how many."""
+    means: Figures = {}
+    half: Figures = {}
+    for key in runs[0]:
+        if key in BY_SIZE:
+            sizes = dict.fromkeys(size for run in runs for size in run[key])
+            values = {s: _known([run[key].get(s) for run in runs]) for s in sizes}
+            means[key] = {s: fmean(v) for s, v in values.items() if v}
+            half[key] = {s: half_width(v) for s, v in values.items() if v}
+        else:
+            known = _known([run[key] for run in runs])
+            means[key] = fmean(known) if known else None
+            half[key] = half_width(known)
+    return {**means, "seeds": len(runs), "half": half}
+
+
+def _known(values: Sequence[float | None]) -> list[float]:
+    return [v for v in values if v is not None]
+
+
+def _paired(variant: Mapping[int, Figures], base: Mapping[int, Figures]) -> dict[str, Any]:
+    seeds = [seed for seed in variant if seed in base]
+
+    def compared(of: Callable[[Figures], float | None]) -> dict[str, Any] | None:
+        pairs = [(of(variant[s]), of(base[s])) for s in seeds]
+        known = [(v, b) for v, b in pairs if v is not None and b is not None]
+        return paired([v for v, _ in known], [b for _, b in known]) if known else None
+
+    result: dict[str, Any] = {}
+    for key in variant[seeds[0]] if seeds else ():
+        if key not in BY_SIZE:
+            result[key] = compared(lambda run, key=key: run[key])  # type: ignore[misc]
+            continue
+        sizes = dict.fromkeys(size for s in seeds for size in variant[s][key])
+        result[key] = {
+            size: compared(lambda run, key=key, size=size: run[key].get(size))  # type: ignore[misc]
+            for size in sizes
+        }
+    return result
+
+
+# --- the table for people ---------------------------------------------------------------------
+PERCENT = ("gar_mean", "gar_median", "sor_mean", "sor_median", "sor_net", "gfr_mean",
+           "preempted_share")  # fmt: skip
+SHOWN = ("gar_mean", "gar_median", "sor_median", "gfr_mean", "jobs", "preempted_jobs",
+         "lost_gpu_hours")  # fmt: skip
+
+
+def cell(key: str, value: float | None) -> str:
+    """A figure as people read it."""
+    if value is None:
+        return "–"
+    if key in PERCENT:
+        return f"{100 * value:.2f} %"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.4g}"
+
+
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """Per scenario: the figures of each policy, waits and JTTED by size, paired differences."""
+    yield (
+        f"{document['experiment']}: seeds {', '.join(map(str, document['seeds']))}; "
+        f"{document['hours']:g} h, the first {document['warm_up_hours']:g} h warm-up"
+    )
+    for name, scenario in document["scenarios"].items():
+        yield ""
+        yield name
+        yield from _totals(scenario, (*SHOWN, *document["columns"]))
+        for key, title in (
+            ("wait_mean_s", "mean wait, s"),
+            ("jtted_nodes", "nodes used / fewest"),
+            ("jtted_groups", "groups used / fewest"),
+        ):
+            yield from _by_size(scenario["summary"], key, title)
+        yield from _differences(scenario, (*SHOWN, *document["columns"]))
+    if document["bars"]:
+        yield ""
+        yield "Bars"
+    for bar in document["bars"]:
+        mark = {True: "met", False: "MISSED", None: "unknown"}[bar["holds"]]
+        value = "–" if bar["value"] is None else f"{bar['value']:.4g}"
+        yield f"  {mark:8}{bar['claim']}: {value} ({bar['limit']})"
+    if document["quick"]:
+        yield "QUICK: few seeds and short runs, no evidence"
+    if document["partial"]:
+        yield "PARTIAL: the study was interrupted"
+
+
+def _totals(scenario: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    summary = scenario["summary"]
+    width = max(len(p) for p in summary) + 2
+    yield " " * width + "".join(f"{key:>17}" for key in (*keys, "seeds"))
+    for policy, row in summary.items():
+        cells = "".join(f"{cell(k, row.get(k)):>17}" for k in (*keys, "seeds"))
+        yield f"{policy:{width}}{cells}"
+
+
+def _by_size(summary: dict[str, Any], key: str, title: str) -> Iterator[str]:
+    sizes = list(dict.fromkeys(s for row in summary.values() for s in row[key]))
+    if not sizes:
+        return
+    width = max(len(title), *(len(p) for p in summary)) + 2
+    yield f"{title:{width}}" + "".join(f"{size:>10}" for size in sizes)
+    for policy, row in summary.items():
+        cells = "".join(f"{cell(key, row[key].get(size)):>10}" for size in sizes)
+        yield f"{policy:{width}}{cells}"
+
+
+def _differences(scenario: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
+    for policy, found in scenario["paired"].items():
+        parts = []
+        for key in keys:
+            d = found.get(key)
+            if d is None or d["low"] is None:
+                continue
+            scale, unit = (100, " points") if key in PERCENT else (1, "")
+            parts.append(
+                f"{key} {scale * d['mean']:+.4g}{unit} "
+                f"[{scale * d['low']:+.4g}, {scale * d['high']:+.4g}]"
+            )
+        if parts:
+            yield f"{policy} - {scenario['baseline']}, 95 %: " + "; ".join(parts)

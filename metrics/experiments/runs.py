@@ -1,0 +1,166 @@
+"""One simulated run of a study, in a process of its own: a task in, plain figures out."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from metrics import simulation
+from metrics.inputs import fleet_of
+from scheduling.engine.types import JobKind, Node, Policy, PreemptionKind, QueueingPolicy
+from scheduling.simulator import workload
+from scheduling.simulator.loop import Outcome, Simulation
+from scheduling.simulator.model import Arrival, Fault, Settings
+from scheduling.simulator.nodes import engine_nodes, faults_of
+from scheduling.simulator.workload import HOUR
+
+# Figures by size class; all others of a run are plain numbers.
+BY_SIZE = ("wait_mean_s", "jtted_nodes", "jtted_groups")
+
+Figures = dict[str, Any]
+
+
+def policy(
+    queueing: str,
+    strategy: str,
+    *,
+    preemption: tuple[PreemptionKind, ...] = (),
+    **more: Any,
+) -> Policy:
+    """A policy of a study: one strategy for every kind of job."""
+    return Policy(
+        queueing=QueueingPolicy(queueing),
+        strategies=dict.fromkeys(JobKind, strategy),
+        preemption=preemption,
+        **more,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run: `policy` under a name, on the workload of `scenario` drawn with `seed`.
+
+    `run` is the function of a module that carries it out; `more` is what only it understands.
+    """
+
+    run: Callable[["Task"], Figures]
+    scenario: str
+    name: str
+    policy: Policy
+    seed: int
+    hours: float
+    warm_up_h: float
+    fleet: str = "1000x8"
+    variant: workload.Variant = field(default_factory=workload.Variant)
+    settings: Settings = field(default_factory=Settings)
+    fault_rate: float = 0.0
+    more: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def carry_out(task: Task) -> Figures:
+    """Run a task; what a process of the pool is asked to do."""
+    return task.run(task)
+
+
+def training(task: Task) -> Figures:
+    """The calibrated training workload on a fleet of one GPU model."""
+    fleet = fleet_of(task.fleet)
+    nodes = engine_nodes(fleet)
+    model, per_node = nodes[0].gpu_model, len(nodes[0].devices)
+    arrivals = workload.generate(
+        task.variant,
+        gpus=fleet.gpus,
+        gpu_model=model,
+        seed=task.seed,
+        hours=task.hours,
+        gpus_per_node=per_node,
+    )
+    tenants, quotas = workload.tenants_of(fleet.gpus, model)
+    faults = [
+        Fault(at, node, repair)
+        for at, node, repair in faults_of(
+            fleet, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
+        )
+    ]
+    return simulate(task, nodes, arrivals, tenants=tenants, quotas=quotas, faults=faults)
+
+
+def simulate(
+    task: Task,
+    nodes: Sequence[Node],
+    arrivals: Iterable[Arrival],
+    *,
+    simulation_type: type[Simulation] = Simulation,
+    **more: Any,
+) -> Figures:
+    """Run to the task's end and return its figures."""
+    shares = workload.Shares()
+    settings = task.settings
+    run = simulation_type(
+        nodes,
+        shares.watch(iter(arrivals)),
+        policy=task.policy,
+        settings=Settings(
+            cycle_s=settings.cycle_s,
+            bind_delay_s=settings.bind_delay_s,
+            checkpoint_s=settings.checkpoint_s,
+            restart_s=settings.restart_s,
+            sample_s=settings.sample_s,
+            warm_up_s=task.warm_up_h * HOUR,
+            stop_s=task.hours * HOUR,
+        ),
+        **more,
+    )
+    cpu = time.process_time()
+    outcome = run.run()
+    cpu = time.process_time() - cpu
+    gpus = sum(len(n.devices) for n in nodes)
+    return {
+        **figures(outcome, nodes, warm_up_until=task.warm_up_h * HOUR),
+        "offered_load": shares.figures(gpus, task.hours).get("load"),
+        "cpu_seconds": cpu,
+        **(run.figures() if isinstance(run, Watching) else {}),
+    }
+
+
+class Watching(Simulation):
+    """A simulation that looks at more than its observer does."""
+
+    def figures(self) -> Figures:
+        """What it has seen, once the run is over."""
+        raise NotImplementedError
+
+
+def figures(outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float) -> Figures:
+    """The figures of a study from a finished run; None where there is nothing to divide by.
+
+    GAR, SOR and GFR are of the pool with most GPUs. `sor_net` is SOR less the GPU time that was
+    lost to preemption and faults.
+    """
+    found = simulation.summary(outcome, nodes, warm_up_until=warm_up_until)
+    model = max(outcome.pools, key=lambda m: outcome.pools[m].offered_s)
+    pool, book = found["pools"][model], outcome.pools[model]
+    waits = found["waits"]
+    lost = found["lost_gpu_hours"]
+    return {
+        "gar_mean": pool["gar_mean"],
+        "gar_median": pool["gar_median"],
+        "sor_mean": pool["sor"],
+        "sor_median": pool["sor_median"],
+        "sor_net": (book.milli_s - lost * 3.6e6) / book.offered_s if book.offered_s else None,
+        "gfr_mean": pool["gfr_mean"],
+        "idle_nodes_mean": _mean(book.series.idle_nodes),
+        "wait_mean_s": {size: row["mean_s"] for size, row in waits.items()},
+        "jtted_nodes": {size: row["nodes"] for size, row in found["jtted"].items()},
+        "jtted_groups": {size: row["groups"] for size, row in found["jtted"].items()},
+        "jobs": found["jobs"],
+        "waiting_jobs": waits["all"]["waiting"] if "all" in waits else 0,
+        "preempted_jobs": found["preempted_jobs"],
+        "preempted_share": found["preempted_jobs"] / found["jobs"] if found["jobs"] else None,
+        "lost_gpu_hours": lost,
+        "events": found["events"],
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
