@@ -35,6 +35,9 @@ class ClusterState(Columns):
     def __init__(self, levels: tuple[str, ...] = DEFAULT_LEVELS) -> None:
         super().__init__(levels)
         self.version = 0
+        self.facts_version = 0  # grows when nodes or other people's pods change
+        # For readers that follow the bookings: each notes the jobs whose bookings changed.
+        self.followers: list[set[str]] = []
         self._clock = 0
         self._own_jobs: set[str] = set()
         self._bad: set[PodKey] = set()
@@ -54,6 +57,7 @@ class ClusterState(Columns):
         before = self.facts[slot]
         if before == node:
             return ()
+        self.facts_version += 1
         if before is None or place_in_layout(before) != place_in_layout(node):
             self._index = None
         self._derive(slot, node)
@@ -67,6 +71,7 @@ class ClusterState(Columns):
         slot = self.slot_of.get(name)
         if slot is None or self.facts[slot] is None:
             return ()
+        self.facts_version += 1
         self._derive(slot, None)
         self.tick()
         lost = tuple(key for key in self._on_node.get(name, ()) if key not in self._bad)
@@ -83,6 +88,7 @@ class ClusterState(Columns):
             return
         if known is not None:
             self.remove_other_pod(uid)
+        self.facts_version += 1
         self._others[uid] = pod
         self._others_on[node] = (*self._others_on.get(node, ()), uid)
         self._derive_again(node)
@@ -91,6 +97,7 @@ class ClusterState(Columns):
         pod = self._others.pop(uid, None)
         if pod is None:
             return
+        self.facts_version += 1
         left = tuple(other for other in self._others_on[pod.node] if other != uid)
         if left:
             self._others_on[pod.node] = left
@@ -123,6 +130,8 @@ class ClusterState(Columns):
             held = self._jobs[job_id] = dict(held)
             self._own_jobs.add(job_id)
         held[p.pod_set, p.ordinal] = Booking(p, pod_set)
+        if self.followers:
+            self.note(job_id)
         key = (job_id, p.pod_set, p.ordinal)
         others = self._on_node.get(p.node)
         self._on_node[p.node] = (key,) if others is None else (*others, key)
@@ -136,6 +145,8 @@ class ClusterState(Columns):
             held = self._jobs[job_id] = dict(held)
             self._own_jobs.add(job_id)
         p, spec = held.pop((pod_set, ordinal))
+        if self.followers:
+            self.note(job_id)
         if not held:
             del self._jobs[job_id]
             self._own_jobs.discard(job_id)
@@ -150,6 +161,11 @@ class ClusterState(Columns):
         if slot is not None and self.facts[slot] is not None:
             self.give_back(slot, p, spec)
         self.tick()
+
+    def note(self, job_id: str) -> None:
+        """Tell the followers that what a job holds, or when it began, changed."""
+        for changed in self.followers:
+            changed.add(job_id)
 
     def release_job(self, job_id: str) -> None:
         for pod_set, ordinal in tuple(self._jobs.get(job_id, ())):
@@ -222,6 +238,7 @@ class ClusterState(Columns):
         """An independent what-if; facts and bookings are shared until one side changes them."""
         twin = ClusterState.__new__(ClusterState)
         twin.__dict__.update(self.__dict__)
+        twin.followers = []
         for column in (*COLUMNS, *REGISTRY):
             setattr(twin, column, copy(getattr(self, column)))
         twin._totals = {

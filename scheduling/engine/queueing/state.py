@@ -14,6 +14,7 @@ from scheduling.engine.decisions import (
     Waiting,
 )
 from scheduling.engine.queueing.fairness import Usage
+from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
@@ -43,6 +44,7 @@ class SchedulerState:
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.queue = WaitQueue()
         self.usage = Usage()
+        self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
         self.failed: set[str] = set()  # jobs that ended without success
         self._dependents: dict[str, set[str]] = {}
@@ -148,6 +150,7 @@ class SchedulerState:
         if record.started_at is None:
             record.started_at = at
             self.running[record.job.id] = record
+            self.cluster.note(record.job.id)
 
     def give_back(self, record: JobRecord, pod_set: int, ordinal: int) -> None:
         """Free the place of one pod, in the cluster and in the quota book."""
@@ -227,6 +230,7 @@ class SchedulerState:
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         record.job, record.key = job, order_key(job, front=front)
+        self.cluster.note(job.id)
         return record
 
 
