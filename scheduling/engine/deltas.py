@@ -84,6 +84,15 @@ class JobRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class JobHistory:
+    """What was decided about a job before this state began: `preempted_by` names, for each time
+    it was preempted, the job it made room for."""
+
+    job_id: str
+    preempted_by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PodEnded:
     """One pod of a started job is gone; its place is free. The job itself goes on.
 
@@ -146,6 +155,7 @@ Delta = (
     | PolicyChanged
     | JobSubmitted
     | JobRestored
+    | JobHistory
     | PodEnded
     | JobEnded
     | JobRequeued

@@ -25,6 +25,7 @@ from scheduling.session import pods as kant_pods
 from scheduling.session.foreign import ForeignPods
 from scheduling.session.live import (
     OVER,
+    PREEMPTED,
     EffectKey,
     LiveJob,
     LivePod,
@@ -121,12 +122,12 @@ class Lifecycle:
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
         why = _record_of(decision)
         if decision.whole:
-            self._step(job, Kind.PREEMPTED, "Preempted", text, why, **UNPLACED)
-            job.reason = "Preempted"
+            self._step(job, Kind.PREEMPTED, PREEMPTED, text, why, **UNPLACED)
+            job.reason = PREEMPTED
             self._leave(job, JobRequeued(job.id, 0.0), now)
             return
         job.complete = False
-        self.out.writes.notes.append(Note(job.id, job.state, "Preempted", text, why))
+        self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why))
         for key in decision.pods:
             pod = job.pods.get(key)
             if pod is not None and pod.state not in OVER:

@@ -19,6 +19,7 @@ from scheduling.models.jobs import PlacementState as P
 PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
 
+PREEMPTED = "Preempted"  # the reason of jobs and pods that made room for another job
 # A pod in one of these states holds no device any more.
 OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
 

@@ -25,7 +25,7 @@ from scheduling.models import ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from scheduling.policies import to_policy
-from scheduling.session.live import LiveJob, LivePod, PodContent
+from scheduling.session.live import PREEMPTED, LiveJob, LivePod, PodContent
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
@@ -71,6 +71,16 @@ def failed_among(ids: tuple[str, ...]) -> list[str]:
         return []
     ended = Job.objects.filter(id__in=ids, state__in=(JobState.FAILED, JobState.CANCELLED))
     return [str(i) for i in ended.order_by("id").values_list("id", flat=True)]
+
+
+def preemptions(cluster_id: int) -> dict[str, tuple[str, ...]]:
+    """{job that is not over: for each time it was preempted, the job it made room for}."""
+    open_jobs = Job.objects.filter(cluster_id=cluster_id).exclude(state__in=list(TERMINAL))
+    rows = JobEvent.objects.filter(job__in=open_jobs, reason=PREEMPTED).order_by("id")
+    found: dict[str, list[str]] = defaultdict(list)
+    for job_id, evidence in rows.values_list("job_id", "evidence"):
+        found[str(job_id)].append(str(evidence.get("by", "")))
+    return {job_id: tuple(by) for job_id, by in found.items()}
 
 
 def reserved(cluster_id: int) -> list[str]:

@@ -15,6 +15,7 @@ from scheduling.engine.decisions import Reservation
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
+    JobHistory,
     JobRequeued,
     JobRestored,
     JobSubmitted,
@@ -339,6 +340,8 @@ class Session:
                 self._enqueue(job)
             else:
                 self._take_up(job)
+        for job_id, by in load.preemptions(self.cluster_id).items():
+            self.life.out.deltas.append(JobHistory(job_id, by))
         self._observe(rest, now)
         for job in list(self.life.jobs.values()):
             self._complete(job, alive, now)

@@ -58,6 +58,22 @@ def test_what_happened_while_nobody_watched_is_found_at_the_start(world):
     world.drive(lambda: not world.placements(cancelled, state__in=LIVE_PLACEMENTS))
 
 
+def test_how_often_and_for_whom_a_job_was_preempted_is_not_forgotten(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0, max_preemptions=1)
+    low = world.submit("low", pods=4)
+    world.drive_to(low, S.RUNNING)
+    high = world.submit("high", pods=2, run_s=0.2, priority=10)
+    world.drive_to(high, S.SUCCEEDED)
+    world.drive_to(low, S.RUNNING)
+    world.restart_scheduler()
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    record = world.scheduler.led[world.cluster.pk].session.state.jobs[str(low.pk)]
+    assert (record.preemptions, record.preempted_by) == (1, {str(high.pk)})
+    again = world.submit("again", pods=2, priority=10)
+    world.drive(lambda: Job.objects.get(pk=again.pk).reason == "InsufficientGpus")
+    assert world.state(low) == S.RUNNING
+
+
 # --- kill -9 ------------------------------------------------------------------------------------
 @pytest.fixture
 def shared_world(transactional_db, cluster_process, tmp_path, monkeypatch):

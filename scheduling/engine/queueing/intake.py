@@ -38,6 +38,10 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.enqueue(record, out.now)
         case d.JobRestored():
             _job_restored(state, delta, out.now)
+        case d.JobHistory(job_id, preempted_by):
+            if job_id in state.jobs:
+                state.jobs[job_id].preemptions = len(preempted_by)
+                state.jobs[job_id].preempted_by = set(preempted_by)
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
         case d.JobEnded(job_id, succeeded):
