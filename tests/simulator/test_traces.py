@@ -40,7 +40,7 @@ def test_a_real_itp_trace():
     [
         (
             HELIOS + "7,u1,vcA,x,16,32,2,FAILED,2020-04-01 00:01:40,60\n",
-            TraceJob("7", 1585699300, 60, 16, tenant="vcA", ends=JobState.FAILED),
+            TraceJob("7", 1585699300, 60, 16, tenant="vca", ends=JobState.FAILED),
         ),
         (
             PHILLY + "a1,vc1,Pass,2017-10-03 00:00:00,90,2\n",

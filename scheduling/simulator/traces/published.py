@@ -5,6 +5,7 @@ for no GPU are left out: they are not Kant's to place.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from scheduling.engine.states import JobState
 from scheduling.simulator.traces.jobs import TraceJob
@@ -21,85 +22,86 @@ ENDS = {
     "KILLED": JobState.CANCELLED,
 }
 
-ITP_COLUMNS = ("job_id", "submission_time", "duration", "num_gpu")
-HELIOS_COLUMNS = ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration")
-PHILLY_COLUMNS = ("jobid", "vc", "status", "submitted_time", "run_time", "gpus")
-ACME_COLUMNS = ("job_id", "user", "node_num", "gpu_num", "type", "state", "submit_time", "duration")
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which column of a published CSV holds what; "" = the trace does not say.
 
-def itp(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """Microsoft ITP: seconds since the start of the trace, whole GPUs."""
+    `required` are the columns the format is recognised by. `submitted` holds dates where `dated`,
+    else seconds since the start of the trace.
+    """
 
-    def read(row: Row) -> TraceJob | None:
-        gpus = row.whole("num_gpu")
+    required: tuple[str, ...]
+    id: str
+    submitted: str
+    duration: str
+    gpus: str
+    tenant: str = ""
+    ends: str = ""
+    dated: bool = True
+
+    def read(self, row: Row) -> TraceJob | None:
+        gpus = row.whole(self.gpus)
         if not gpus:
             return None
         return TraceJob(
-            row.text("job_id"),
-            row.number("submission_time"),
-            row.number("duration"),
+            row.text(self.id),
+            row.instant(self.submitted) if self.dated else row.number(self.submitted),
+            row.number(self.duration),
             gpus,
+            tenant=_slug(row.text(self.tenant)) if self.tenant else "",
+            ends=row.choice(self.ends, ENDS) if self.ends else JobState.SUCCEEDED,
         )
 
-    return each(table(lines, ITP_COLUMNS), read, bad)
+    def jobs(self, lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
+        return each(table(lines, self.required), self.read, bad)
 
 
-def helios(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """SenseTime Helios: dates, the virtual cluster (vc) is the tenant."""
-
-    def read(row: Row) -> TraceJob | None:
-        gpus = row.whole("gpu_num")
-        if not gpus:
-            return None
-        return TraceJob(
-            row.text("job_id"),
-            row.instant("submit_time"),
-            row.number("duration"),
-            gpus,
-            tenant=row.text("vc"),
-            ends=row.choice("state", ENDS),
-        )
-
-    return each(table(lines, HELIOS_COLUMNS), read, bad)
+def _slug(text: str) -> str:
+    return text.lower().replace(" ", "-")
 
 
-def philly(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """Microsoft Philly as CSV: dates, run time in seconds, the virtual cluster is the tenant."""
-
-    def read(row: Row) -> TraceJob | None:
-        gpus = row.whole("gpus")
-        if not gpus:
-            return None
-        return TraceJob(
-            row.text("jobid"),
-            row.instant("submitted_time"),
-            row.number("run_time"),
-            gpus,
-            tenant=row.text("vc"),
-            ends=row.choice("status", ENDS),
-        )
-
-    return each(table(lines, PHILLY_COLUMNS), read, bad)
-
-
-def acme(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """InternLM Acme: dates; the job's type (pretrain, evaluation, …) is kept as its tenant."""
-
-    def read(row: Row) -> TraceJob | None:
-        gpus = row.number("gpu_num")
-        if not gpus:
-            return None
-        return TraceJob(
-            row.text("job_id"),
-            row.instant("submit_time"),
-            row.number("duration"),
-            gpus,
-            tenant=row.text("type", "other").lower().replace(" ", "-"),
-            ends=row.choice("state", ENDS),
-        )
-
-    return each(table(lines, ACME_COLUMNS), read, bad)
-
+LAYOUTS = {
+    # Microsoft ITP.
+    "itp": Layout(
+        ("job_id", "submission_time", "duration", "num_gpu"),
+        id="job_id",
+        submitted="submission_time",
+        duration="duration",
+        gpus="num_gpu",
+        dated=False,
+    ),
+    # SenseTime Helios: the virtual cluster is the tenant.
+    "helios": Layout(
+        ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration"),
+        id="job_id",
+        submitted="submit_time",
+        duration="duration",
+        gpus="gpu_num",
+        tenant="vc",
+        ends="state",
+    ),
+    # Microsoft Philly as CSV: run time in seconds, the virtual cluster is the tenant.
+    "philly": Layout(
+        ("jobid", "vc", "status", "submitted_time", "run_time", "gpus"),
+        id="jobid",
+        submitted="submitted_time",
+        duration="run_time",
+        gpus="gpus",
+        tenant="vc",
+        ends="status",
+    ),
+    # InternLM Acme: the job's type (pretrain, evaluation, …) is kept as its tenant.
+    "acme": Layout(
+        ("job_id", "user", "node_num", "gpu_num", "type", "state", "submit_time", "duration"),
+        id="job_id",
+        submitted="submit_time",
+        duration="duration",
+        gpus="gpu_num",
+        tenant="type",
+        ends="state",
+    ),
+}
 
 SWF_FIELDS = (
     "job", "submit", "wait", "run", "allocated", "cpu_used", "memory_used", "requested",

@@ -10,19 +10,13 @@ from scheduling.simulator.traces.table import BadRows, TraceFormatError
 Reader = Callable[[Iterable[str], BadRows], Iterator[TraceJob]]
 
 FORMATS: dict[str, Reader] = {
-    "itp": published.itp,
-    "helios": published.helios,
-    "philly": published.philly,
-    "acme": published.acme,
+    **{name: layout.jobs for name, layout in published.LAYOUTS.items()},
     "swf": published.swf,
     "kant-csv": own.own_csv,
     "kant-jsonl": own.own_jsonl,
 }
 _COLUMNS = {
-    "itp": published.ITP_COLUMNS,
-    "helios": published.HELIOS_COLUMNS,
-    "philly": published.PHILLY_COLUMNS,
-    "acme": published.ACME_COLUMNS,
+    **{name: layout.required for name, layout in published.LAYOUTS.items()},
     "kant-csv": own.REQUIRED,
 }
 
