@@ -1,8 +1,29 @@
 """Studies that `manage.py experiment NAME` runs. A study registers itself in STUDIES."""
 
-from metrics.experiments import openb_fgd, paper_backfill, paper_binpack
+from metrics.experiments import (
+    fairness,
+    faults,
+    openb_fgd,
+    paper_backfill,
+    paper_binpack,
+    paper_incremental,
+    paper_inference,
+    scale,
+    walltime,
+)
 from metrics.experiments.study import Study
 
 STUDIES: dict[str, Study] = {
-    study.name: study for study in (openb_fgd.STUDY, paper_binpack.STUDY, paper_backfill.STUDY)
+    study.name: study
+    for study in (
+        openb_fgd.STUDY,
+        paper_binpack.STUDY,
+        paper_backfill.STUDY,
+        paper_inference.STUDY,
+        paper_incremental.STUDY,
+        walltime.STUDY,
+        scale.STUDY,
+        faults.STUDY,
+        fairness.STUDY,
+    )
 }

@@ -85,7 +85,9 @@ class Comparison:
         except KeyboardInterrupt:
             partial = True
         scenarios = _scenarios(plan, found)
-        first = next(iter(scenarios.values()), {"summary": {}, "paired": {}, "baseline": None})
+        first: dict[str, Any] = next(
+            iter(scenarios.values()), {"baseline": None, "summary": {}, "paired": {}}
+        )
         bars = self.bars(scenarios) if scenarios and not partial else []
         return {
             "experiment": self.name,

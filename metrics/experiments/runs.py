@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from metrics import simulation
@@ -95,20 +95,11 @@ def simulate(
 ) -> Figures:
     """Run to the task's end and return its figures."""
     shares = workload.Shares()
-    settings = task.settings
     run = simulation_type(
         nodes,
         shares.watch(iter(arrivals)),
         policy=task.policy,
-        settings=Settings(
-            cycle_s=settings.cycle_s,
-            bind_delay_s=settings.bind_delay_s,
-            checkpoint_s=settings.checkpoint_s,
-            restart_s=settings.restart_s,
-            sample_s=settings.sample_s,
-            warm_up_s=task.warm_up_h * HOUR,
-            stop_s=task.hours * HOUR,
-        ),
+        settings=replace(task.settings, warm_up_s=task.warm_up_h * HOUR, stop_s=task.hours * HOUR),
         **more,
     )
     cpu = time.process_time()
@@ -157,6 +148,7 @@ def figures(outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float) ->
         "waiting_jobs": waits["all"]["waiting"] if "all" in waits else 0,
         "preempted_jobs": found["preempted_jobs"],
         "preempted_share": found["preempted_jobs"] / found["jobs"] if found["jobs"] else None,
+        "requeued_jobs": sum(1 for n in outcome.observer.jobs.requeues if n),
         "lost_gpu_hours": lost,
         "events": found["events"],
     }

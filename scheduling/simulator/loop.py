@@ -201,7 +201,8 @@ class Simulation:
             if run is not None and run.places:
                 self.observer.jobs.requeues[run.row] += 1
                 self._interrupt(run, now)
-                self._deltas.append(JobRequeued(job_id, now))
+                front = self.settings.fault_first
+                self._deltas.append(JobRequeued(job_id, now, front=front))
         if self._deltas:
             self._cycle_at = now
             self._push(now, CYCLE, None)

@@ -53,7 +53,9 @@ class Settings:
     `bind_delay_s`: from decision to running. `checkpoint_s`: interval at which running jobs save
     their work, None = never; `restart_s`: lost at every start after the first. `sample_s`: spacing
     of the sampled series; integrals are exact whatever it is. `warm_up_s`: left out of the
-    summary. `stop_s`: end of the run, None = when everything has come to rest.
+    summary. `stop_s`: end of the run, None = when everything has come to rest. `fault_first`: a
+    job that lost its place by a fault goes before all others of its priority, as it does live;
+    otherwise it waits in its old place.
     """
 
     cycle_s: float = 0.0
@@ -63,3 +65,4 @@ class Settings:
     sample_s: float = 600.0
     warm_up_s: float = 0.0
     stop_s: float | None = None
+    fault_first: bool = True

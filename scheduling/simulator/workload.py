@@ -287,7 +287,7 @@ class _Maker:
         dice = self.dice
         drawn = math.exp(row.mu + row.sigma * dice.normal())
         duration = min(max(drawn, SHORTEST_S), row.cap_h * HOUR)
-        declared = self._declared(duration) if self.variant.declared else None
+        declared = declared_s(duration, dice.uniform()) if self.variant.declared else None
         fate = dice.uniform()
         ends = (
             JobState.SUCCEEDED
@@ -311,14 +311,14 @@ class _Maker:
         )
         return at, self.count, Arrival(job, duration, ends, resubmit_after_s=again)
 
-    def _declared(self, duration: float) -> float:
-        """The next usual limit above the guess; the share of it that is used is drawn."""
-        draw = self.dice.uniform()
-        i = bisect_right(USE_SHARES, draw) - 1
-        part = (draw - USE_SHARES[i]) / (USE_SHARES[i + 1] - USE_SHARES[i])
-        used = USE_QUANTILES[i] * (USE_QUANTILES[i + 1] / USE_QUANTILES[i]) ** part
-        wanted = duration / used / HOUR
-        return next((h for h in DECLARED_HOURS if h >= wanted), DECLARED_HOURS[-1]) * HOUR
+
+def declared_s(duration: float, draw: float) -> float:
+    """The next usual limit above the guess; `draw` in 0..1 says which share of it is used."""
+    i = bisect_right(USE_SHARES, draw) - 1
+    part = (draw - USE_SHARES[i]) / (USE_SHARES[i + 1] - USE_SHARES[i])
+    used = USE_QUANTILES[i] * (USE_QUANTILES[i + 1] / USE_QUANTILES[i]) ** part
+    wanted = duration / used / HOUR
+    return next((h for h in DECLARED_HOURS if h >= wanted), DECLARED_HOURS[-1]) * HOUR
 
 
 def pod_sets_of(gpus: int, model: str, per_node: int) -> tuple[PodSet, ...]:

@@ -1,0 +1,72 @@
+"""paper-incremental: CPU of incremental updates against copying the cluster, 1,000 nodes.
+
+The paper's incremental snapshot saves half of the CPU of a cycle; the figures are those of
+`manage.py bench incremental`, several times over.
+"""
+
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from statistics import fmean
+from typing import Any
+
+from metrics.benches import incremental
+from metrics.experiments.intervals import half_width
+from metrics.experiments.study import Progress, Study, StudyError
+
+QUICK_REPEATS = 2
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--repeats", type=int, default=5, help="measurements (default %(default)s)")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_REPEATS} measurements")
+
+
+def run(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """Measure one after the other, alone in this process: CPU is what is measured."""
+    repeats = QUICK_REPEATS if options["quick"] else options["repeats"]
+    if repeats < 1:
+        raise StudyError(f"--repeats must be at least 1, not {repeats}")
+    found: list[dict[str, float]] = []
+    partial = False
+    progress(0, repeats)
+    try:
+        for done in range(repeats):
+            found.append(incremental.run())
+            progress(done + 1, repeats)
+    except KeyboardInterrupt:
+        partial = True
+    figures = {key: [one[key] for one in found] for key in (found[0] if found else ())}
+    ratio = fmean(figures["cycle_cpu_ratio"]) if found else None
+    return {
+        "experiment": STUDY.name,
+        "partial": partial,
+        "repeats": len(found),
+        "summary": {key: fmean(values) for key, values in figures.items()},
+        "half": {key: half_width(values) for key, values in figures.items()},
+        "bars": [
+            {
+                "claim": "CPU of an incremental cycle over a copying one (paper: half)",
+                "value": ratio,
+                "limit": "≤ 0.5",
+                "holds": None if ratio is None else ratio <= 0.5,
+            }
+        ],
+    }
+
+
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """The means with half of their 95 % intervals."""
+    for key, value in document["summary"].items():
+        half = document["half"][key]
+        yield f"{key:24} {value:12,.4g}" + ("" if half is None else f" ± {half:,.3g}")
+    if document["partial"]:
+        yield "PARTIAL: the study was interrupted"
+
+
+STUDY = Study(
+    name="paper-incremental",
+    help="CPU of incremental updates against copying, 1,000 nodes",
+    add_arguments=add_arguments,
+    run=run,
+    lines=lines,
+)

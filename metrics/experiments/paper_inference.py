@@ -1,0 +1,138 @@
+"""paper-inference: E-Spread against spread and E-Binpack on the inference clusters i7, i2, a10.
+
+Besides GAR and GFR by cluster size: whole free nodes left for large inference, and how far the
+replicas of a service stand apart (replicas on one node and in one leaf, mean over services of
+two replicas and more and over time; fewer is safer). `i2, shared` lets 44 % of the pods ask for
+a part of a GPU.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
+from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.types import Quota, Tenant
+from scheduling.simulator import inference
+from scheduling.simulator.nodes import engine_nodes, sized
+
+LOOK_S = 3600.0
+STRATEGIES = ("spread", "e-spread", "e-binpack")
+SCENARIOS = {
+    "i7": ("i7", False),
+    "i2": ("i2", False),
+    "a10": ("a10", False),
+    "i2, shared": ("i2", True),
+}
+
+
+class _Apart(Watching):
+    """Looks once an hour at how the replicas of each service stand."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._look_at = self.settings.warm_up_s
+        self._on_node: list[float] = []
+        self._in_leaf: list[float] = []
+
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        super()._carry_out(result, now)
+        if now >= self._look_at:
+            self._look_at = now + LOOK_S
+            self._look()
+
+    def _look(self) -> None:
+        places: dict[str, list[str]] = {}
+        for run in self.jobs.values():
+            if run.places:
+                on = places.setdefault(run.arrival.job.tenant, [])
+                on.extend(p.node for p in run.places.values())
+        leaf = self.nodes
+        for nodes in places.values():
+            if len(nodes) > 1:
+                self._on_node.append(len(nodes) / len(set(nodes)))
+                self._in_leaf.append(len(nodes) / len({leaf[n].topology[0] for n in nodes}))
+
+    def figures(self) -> Figures:
+        return {
+            "replicas_a_node": sum(self._on_node) / len(self._on_node) if self._on_node else None,
+            "replicas_a_leaf": sum(self._in_leaf) / len(self._in_leaf) if self._in_leaf else None,
+        }
+
+
+def services(task: Task) -> Figures:
+    """One inference cluster under one policy."""
+    name, sharing = task.more["cluster"], task.more["sharing"]
+    cluster = inference.CLUSTERS[name]
+    nodes = inference.zoned(engine_nodes(sized(f"{cluster.nodes}x8")))
+    model = nodes[0].gpu_model
+    arrivals = inference.generate(
+        cluster, gpu_model=model, seed=task.seed, hours=task.hours, sharing=sharing
+    )
+    names = sorted({a.job.tenant for a in arrivals})
+    gpus = 8 * cluster.nodes
+    made = inference.figures(cluster, arrivals, task.hours)
+    found = simulate(
+        task,
+        nodes,
+        arrivals,
+        simulation_type=_Apart,
+        tenants=tuple(Tenant(n) for n in names),
+        # Services are not limited by quota: the demand never exceeds the cluster.
+        quotas=tuple(Quota(n, model, 1000 * gpus) for n in names),
+    )
+    return {**found, **{f"made_{key}": value for key, value in made.items()}}
+
+
+def tasks(options: dict[str, Any]) -> Sequence[Task]:
+    return [
+        Task(
+            run=services,
+            scenario=scenario,
+            name=strategy,
+            policy=policy("best-effort-fifo", strategy),
+            seed=0,
+            hours=options["hours"],
+            warm_up_h=options["warm_up_h"],
+            more={"cluster": cluster, "sharing": sharing},
+        )
+        for scenario, (cluster, sharing) in SCENARIOS.items()
+        for strategy in STRATEGIES
+    ]
+
+
+def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
+    summary = {name: scenarios[name]["summary"]["e-spread"] for name in SCENARIOS}
+    growing = [summary[name]["gfr_mean"] for name in ("i7", "i2", "a10")]
+    return [
+        at_most("i2: mean GFR under E-Spread", summary["i2"]["gfr_mean"], 0.065),
+        at_least("i2: mean GAR under E-Spread", summary["i2"]["gar_mean"], 0.93),
+        *(_free_nodes(name, scenarios[name]["summary"]) for name in ("i7", "i2")),
+        Bar(
+            "GFR grows as clusters shrink: a10 less i7, points",
+            100 * (growing[2] - growing[0]),
+            "i7 < i2 < a10",
+            growing == sorted(growing),
+        ),
+    ]
+
+
+def _free_nodes(name: str, summary: Mapping[str, Figures]) -> Bar:
+    free, spread = (summary[s]["idle_nodes_mean"] for s in ("e-spread", "spread"))
+    # Spread may leave no whole node at all: then any number of them is more.
+    return Bar(
+        f"{name}: whole free nodes under E-Spread, {spread:.3g} under spread",
+        free,
+        f"≥ 1.5 × {spread:.3g}, some",
+        free >= 1.5 * spread and free > 0,
+    )
+
+
+STUDY = Comparison(
+    name="paper-inference",
+    help="E-Spread against spread and E-Binpack on inference clusters",
+    tasks=tasks,
+    bars=bars,
+    hours=336.0,
+    columns=("idle_nodes_mean", "replicas_a_node", "replicas_a_leaf"),
+).study()

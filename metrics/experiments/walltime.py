@@ -1,0 +1,171 @@
+"""walltime: declared run times; backfill with reservations against FIFO on a recorded trace.
+
+--data names a trace (SWF or any other known format, .gz and .xz too) or a folder with the ITP
+traces. Jobs that declare nothing are given the published distribution of declared times by seed.
+The cluster is as large as makes the trace's whole GPU time the stated load; the load comes in
+bursts, as recorded. Without --data the project's known traces are used.
+"""
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from numpy.random import PCG64, Generator
+
+from metrics.experiments.comparison import Bar, Comparison, at_most
+from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
+from metrics.experiments.study import StudyError
+from metrics.inputs import lines_of
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.types import Quota, Tenant
+from scheduling.simulator import traces
+from scheduling.simulator.model import Arrival
+from scheduling.simulator.nodes import engine_nodes, sized
+from scheduling.simulator.workload import HOUR, declared_s
+
+LOAD, PER_NODE, MODEL = 0.85, 8, "H100"
+KNOWN = ("cluster10.csv.xz", "cluster01.csv.xz", "cluster06.csv.xz")
+SUFFIXES = (".csv", ".swf", ".jsonl", ".txt")
+
+
+class _Reserved(Watching):
+    """Holds every reservation that was told against the start of its job."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._promised: dict[str, float] = {}
+        self.promises = self.broken = self.given_up = 0
+        self.latest_s = 0.0
+
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        super()._carry_out(result, now)
+        for reserved in result.reservations:
+            if reserved.start_at is None:
+                self.given_up += self._promised.pop(reserved.job_id, None) is not None
+                continue
+            first = self._promised.get(reserved.job_id, math.inf)
+            self._promised[reserved.job_id] = min(first, reserved.start_at)
+        for part in result.started:
+            promised = self._promised.pop(part.job_id, None)
+            if promised is not None:
+                self.promises += 1
+                late = now - promised
+                self.latest_s = max(self.latest_s, late)
+                self.broken += late > 1e-6
+
+    def figures(self) -> Figures:
+        return {
+            "reserved_jobs": self.promises,
+            "broken_reservations": self.broken,
+            "given_up_reservations": self.given_up,
+            "latest_start_s": self.latest_s,
+        }
+
+
+def recorded(task: Task) -> Figures:
+    """One trace under one policy, with declared times drawn by the task's seed."""
+    arrivals = _trace(task.more["path"])
+    nodes = engine_nodes(sized(task.fleet))
+    rng = Generator(PCG64(task.seed))
+    draws = rng.random(len(arrivals)).tolist()
+    declaring = [_declaring(a, draw) for a, draw in zip(arrivals, draws, strict=True)]
+    names = sorted({a.job.tenant for a in arrivals})
+    gpus = PER_NODE * len(nodes)
+    found = simulate(
+        task,
+        nodes,
+        declaring,
+        simulation_type=_Reserved,
+        tenants=tuple(Tenant(n) for n in names),
+        quotas=tuple(Quota(n, MODEL, 1000 * gpus) for n in names),
+    )
+    return {**found, "gpus": gpus, "mean_wait_s": found["wait_mean_s"].get("all")}
+
+
+def _declaring(arrival: Arrival, draw: float) -> Arrival:
+    if arrival.job.declared_s is not None:
+        return arrival
+    told = declared_s(arrival.duration_s, draw)
+    return replace(arrival, job=replace(arrival.job, declared_s=told))
+
+
+@lru_cache(maxsize=1)
+def _trace(path: Path) -> tuple[Arrival, ...]:
+    """The jobs of a trace in order of time; raises StudyError."""
+    try:
+        rows = list(traces.jobs_of(lines_of(path), traces.BadRows(skip=False), ""))
+        found = tuple(traces.arrivals(rows, gpu_model=MODEL, per_node=PER_NODE))
+    except (traces.TraceFormatError, csv.Error, ValueError) as error:
+        raise StudyError(f"--data {path}: {error}") from None
+    if not found:
+        raise StudyError(f"--data {path}: has no job that asks for a GPU")
+    return found
+
+
+def tasks(options: dict[str, Any]) -> Sequence[Task]:
+    made = []
+    for path in _paths(options["data"]):
+        arrivals = [a for a in _trace(path) if a.submitted_at < options["hours"] * HOUR]
+        span = max(HOUR, arrivals[-1].submitted_at)
+        milli_s = sum(a.job.gpu_milli * a.duration_s for a in arrivals)
+        largest = max(a.job.gpu_milli for a in arrivals)
+        nodes = math.ceil(max(milli_s / span / LOAD, largest) / 1000 / PER_NODE)
+        made += [
+            Task(
+                run=recorded,
+                scenario=f"{path.name}, {len(arrivals):,} jobs on {nodes} nodes",
+                name=name,
+                policy=policy(name, "e-binpack"),
+                seed=0,
+                hours=span / HOUR,
+                warm_up_h=0.0,
+                fleet=f"{nodes}x{PER_NODE}",
+                more={"path": path},
+            )
+            for name in ("strict-fifo", "backfill")
+        ]
+    return made
+
+
+def _paths(data: Path | None) -> list[Path]:
+    if data is not None and data.is_file():
+        return [data]
+    folder = settings.KANT_TRACES / "itp" if data is None else data
+    if data is None:
+        found = [folder / name for name in KNOWN if (folder / name).is_file()]
+    elif folder.is_dir():
+        found = sorted(p for p in folder.iterdir() if p.suffixes and p.suffixes[0] in SUFFIXES)
+    else:
+        raise StudyError(f"--data {data}: is no file and no folder")
+    if not found:
+        raise StudyError(
+            f"{folder}: has no trace; name one by --data, or fetch microsoft/elasticflow-traces"
+        )
+    return found
+
+
+def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
+    found = []
+    for name, scenario in scenarios.items():
+        gain = scenario["paired"]["backfill"]["mean_wait_s"]
+        broken = scenario["summary"]["backfill"]["broken_reservations"]
+        found.append(at_most(f"mean wait over FIFO's, {name}", gain and gain["ratio"], 0.6))
+        found.append(at_most(f"reserved starts broken, {name}", broken, 0))
+    return found
+
+
+STUDY = Comparison(
+    name="walltime",
+    help="declared run times: backfill with reservations against FIFO on recorded traces",
+    tasks=tasks,
+    bars=bars,
+    seeds="1-3",
+    hours=100_000.0,
+    reads_data=True,
+    columns=("mean_wait_s", "reserved_jobs", "broken_reservations", "given_up_reservations"),
+).study()
