@@ -1,0 +1,96 @@
+"""Things that go wrong between a decision and its confirmation, on the wire."""
+
+from collections import Counter
+
+import pytest
+
+from scheduling.engine.states import JobEventKind as K
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job, JobEvent
+from scheduling.models.jobs import PlacementState as P
+
+pytestmark = pytest.mark.live
+NODES = 4
+ALL = NODES * 8 * 1000
+
+
+def bind_by_hand(world, name, node, gpus):
+    """Somebody else's pod on a node, past every scheduler."""
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeName": node,
+            "schedulerName": "default-scheduler",
+            "containers": [{"name": "c", "image": "busybox", "resources": resources}],
+        },
+    }
+    world.call("POST", "/api/v1/namespaces/default/pods", pod)
+
+
+def holdings_now(world, job):
+    """Pods of the job that hold something: {(node, device): pods that hold it now}."""
+    held = Counter()
+    for holding in world.audit()["holdings"]:
+        if holding.get("job") == str(job.pk) and not holding.get("until"):
+            held.update((holding["node"], device) for device in holding["devices"])
+    return held
+
+
+def test_a_node_whose_kubelet_rejects_a_pod_is_blamed_and_the_gang_runs_elsewhere(world):
+    # The places are decided and written; before the pods are bound somebody takes one of them.
+    world.fault("slow-replies", verb="create", resource="pods", count=2, delay_ms=3000)
+    job = world.submit(pods=2)
+    world.drive(lambda: len(world.placements(job)) == 2)
+    world.drive(lambda: world.call("GET", "/sim/faults")["faults"] == [])
+    taken = world.placements(job)[0].node
+    bind_by_hand(world, "foreign", taken, gpus=8)
+    world.drive(lambda: K.REQUEUED in world.kinds(job))
+    # It is free again, and still not asked a second time at once.
+    world.call("DELETE", "/api/v1/namespaces/default/pods/foreign", {"gracePeriodSeconds": 0})
+    world.drive_to(job, S.RUNNING)
+
+    event = JobEvent.objects.get(job=job, kind=K.REQUEUED)
+    assert event.reason in ("OutOfnvidia.com/gpu", "UnexpectedAdmissionError")
+    assert taken in event.message
+    assert Job.objects.get(pk=job.pk).attempt == 2
+    assert {r.state for r in world.placements(job, attempt=1)} <= {P.RELEASED, P.FAILED}
+    second = {r.node for r in world.placements(job, attempt=2)}
+    assert len(second) == 2
+    assert taken not in second
+    world.drive(lambda: world.free_gpus() == ALL - 16_000)
+    names = {r.pod_name for r in world.placements(job, attempt=2)}
+    world.drive(lambda: set(world.pods()) == names)
+    assert set(holdings_now(world, job).values()) == {1}
+
+
+WATCHES = ("drop-watches", "expire-watches")
+
+
+@pytest.mark.parametrize("watches", WATCHES)
+def test_one_gang_whole_whatever_happens_to_its_requests(world, watches):
+    """Busy servers, replies lost after the commit and watches cut while a gang is bound."""
+    world.fault("too-many-requests", verb="create", resource="pods", count=1, retry_after_s=1)
+    world.fault("lose-reply", verb="create", resource="pods", count=2)
+    world.fault("too-many-requests", verb="bind", count=1, retry_after_s=1)
+    world.fault("lose-reply", verb="bind", count=2)
+    job = world.submit(pods=NODES)
+    world.drive(lambda: len(world.placements(job)) == NODES)
+    world.fault(watches)
+    world.drive(lambda: any(p["spec"].get("nodeName") for p in world.pods().values()))
+    world.fault(watches)
+    world.drive_to(job, S.RUNNING)
+
+    assert world.call("GET", "/sim/faults")["faults"] == []
+    row = Job.objects.get(pk=job.pk)
+    assert (row.attempt, row.failures) == (1, 0)
+    rows = world.placements(job)
+    assert {r.state for r in rows} == {P.RUNNING}
+    pods = world.pods()
+    assert set(pods) == {r.pod_name for r in rows}
+    assert {r.pod_uid for r in rows} == {p["metadata"]["uid"] for p in pods.values()}
+    held = holdings_now(world, job)
+    assert held == Counter({(r.node, device): 1 for r in rows for device in r.devices})
+    assert len(held) == NODES * 8
