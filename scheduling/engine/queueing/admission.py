@@ -1,63 +1,95 @@
 """Static and dynamic admission of the head of a lane (paper 3.2.1)."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
-from scheduling.engine.queueing.eligibility import demand_of, never
+from scheduling.engine.queueing.asks import Ask, Demand, Way, work_out
+from scheduling.engine.queueing.eligibility import demand_of, never, wrong_times
 from scheduling.engine.queueing.quota import Refusal
-from scheduling.engine.queueing.shapes import Wish, choices, narrowed, pools_of, wish_of
+from scheduling.engine.queueing.shapes import Wish, narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
 from scheduling.engine.types import MILLI, JobRequest
 from scheduling.engine.verdict import Reason, Verdict, gpus
 
+# Shapes of which it is remembered what they ask for and that they can run.
+MAX_SHAPES = 10_000
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One way to start a job: its pod sets on these GPU models, at most these pods of each."""
+
+class Candidate(NamedTuple):
+    """One way to start a job: its pod sets on these GPU models, at most these pods of each.
+
+    `gang`: GPU-milli by GPU model of the least of the whole gang, when that is known already.
+    """
 
     job: JobRequest
     counts: tuple[int, ...]
+    gang: Demand | None = None
 
 
 def assess(state: SchedulerState, lane: Lane) -> None:
     """Bring a lane's static verdicts up to date: can it ever run, may it run now by quota?"""
-    record = state.jobs[lane.head]
-    facts = (state.pools.version, state.book.structure)
+    book = state.book
+    facts = (state.pools.version, book.structure)
     if lane.never_at != facts:
         lane.never_at = facts
-        strategy = state.strategy_of(record.job)
-        lane.never = never(record.job, state.pools, state.book, strategy, state.cluster.levels)
+        lane.never = _never(state, lane)
         lane.quota_at = -1
-    if lane.quota_at != state.book.version:
-        lane.quota_at = state.book.version
-        lane.refusal = None if lane.never else _refused(state, record)
+    if lane.quota_at != book.version:
+        lane.quota_at = book.version
+        lane.refusal = None if lane.never else _refused(state, state.jobs[lane.head])
+
+
+def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
+    """Why the lane can never run. That a shape can is remembered; a job's own times are not."""
+    job = state.jobs[lane.head].job
+    strategy = state.strategy_of(job)
+    if state.possible_at != lane.never_at or len(state.possible) > MAX_SHAPES:
+        state.possible_at = lane.never_at
+        state.possible.clear()
+    shape = (lane.key, strategy)
+    if shape in state.possible and not wrong_times(job):
+        return None
+    verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
+    if verdict is None and isinstance(lane.key[1], tuple):
+        state.possible.add(shape)
+    return verdict
 
 
 def _refused(state: SchedulerState, record: JobRecord) -> Refusal | None:
     """Why quota lets no part of the job start in any of its GPU models; None when it does."""
     first: Refusal | None = None
-    for models in choices(record.job, state.pools.models()):
-        for least in smallest_starts(record):
-            no = state.book.refusal_of(
-                record.job.tenant, demand_of(record.job, models, least, state.pools)
-            )
+    for way in ask_of(state, record).ways:
+        for demand in way.starts:
+            no = state.book.refusal_of(record.job.tenant, demand)
             if no is None:
                 return None
             first = first or no
     return first
 
 
-def smallest_starts(record: JobRecord) -> Iterator[tuple[int, ...]]:
-    """Pod counts of the least that may start: the gang's minimum, or any one missing pod."""
-    missing = record.missing()
-    if record.job.gang:
-        yield wish_of(record.job, missing).least
-        return
-    for i, n in enumerate(missing):
-        if n:
-            yield tuple(int(i == j) for j in range(len(missing)))
+def ask_of(state: SchedulerState, record: JobRecord) -> Ask:
+    """What the job asks for now; that of a whole job is remembered with its lane and shape."""
+    pools, lane = state.pools, record.lane
+    if lane is None or record.pods or record.ended or record.leaving:
+        return work_out(record.job, record.missing(), pools)
+    if lane.ask is None or lane.ask_at != pools.version:
+        lane.ask, lane.ask_at = _ask_of_lane(state, lane, record), pools.version
+    return lane.ask
+
+
+def _ask_of_lane(state: SchedulerState, lane: Lane, record: JobRecord) -> Ask:
+    if state.asks_at != state.pools.version or len(state.asks) > MAX_SHAPES:
+        state.asks_at = state.pools.version
+        state.asks.clear()
+    shape = lane.key[1]
+    ask = state.asks.get(shape)
+    if ask is None:
+        ask = work_out(record.job, record.missing(), state.pools)
+        if isinstance(shape, tuple):  # a lane of one job is named by the job, which may change
+            state.asks[shape] = ask
+    return ask
 
 
 def candidates(
@@ -68,29 +100,31 @@ def candidates(
     Pools in `closed` belong to a job ahead and are not used.
     """
     job = record.job
-    wish = wish_of(job, record.missing())
-    for models in choices(job, state.pools.models()):
-        if closed.intersection(models):
+    ask = ask_of(state, record)
+    for way in ask.ways:
+        if closed and closed.intersection(way.models):
             continue
-        counts = _most_by_quota(state, job, models, wish)
+        counts = _most_by_quota(state, job, way, ask.wish)
         if counts is not None:
-            yield Candidate(narrowed(job, models), counts)
+            yield Candidate(narrowed(job, way.models), counts, way.gang)
 
 
 def _most_by_quota(
-    state: SchedulerState, job: JobRequest, models: tuple[str, ...], wish: Wish
+    state: SchedulerState, job: JobRequest, way: Way, wish: Wish
 ) -> tuple[int, ...] | None:
     """The most pods per pod set that quota allows, not fewer than the least; None = none.
 
     The pod sets of a job that is no gang do not wait for each other.
     """
+    if state.book.refusal_of(job.tenant, way.most) is None:
+        return wish.most
+    if wish.least == wish.most:
+        return None
 
     def allowed(counts: tuple[int, ...]) -> bool:
-        asked = demand_of(job, models, counts, state.pools)
+        asked = demand_of(job, way.models, counts, state.pools)
         return state.book.refusal_of(job.tenant, asked) is None
 
-    if allowed(wish.most):
-        return wish.most
     if not allowed(wish.least):
         return None
     if job.gang:
@@ -132,15 +166,17 @@ def fits_by_count(state: SchedulerState, candidate: Candidate) -> bool:
             for s, n in zip(job.pod_sets, candidate.counts, strict=True)
             if n
         )
-    least = wish_of(job, tuple(s.count for s in job.pod_sets)).least
-    models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
-    asked = demand_of(job, models, least, state.pools)
+    asked = candidate.gang
+    if asked is None:
+        least = wish_of(job, tuple(s.count for s in job.pod_sets)).least
+        models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
+        asked = demand_of(job, models, least, state.pools)
     return all(state.cluster.free_milli(m) >= milli for m, milli in asked.items())
 
 
 def pools_wanted(state: SchedulerState, record: JobRecord) -> frozenset[str]:
     """GPU models whose pools the job's missing pods compete for."""
-    return pools_of(record.job, state.pools.models())
+    return ask_of(state, record).pools
 
 
 def quota_verdict(refusal: Refusal) -> Verdict:

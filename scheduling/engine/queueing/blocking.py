@@ -9,6 +9,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from scheduling.engine.decisions import Reservation
 from scheduling.engine.queueing.admission import (
@@ -36,8 +37,7 @@ class Head:
     expected: Expected | None
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
+class Terms(NamedTuple):
     """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
 
     Pools in `closed` and nodes in `avoid` are not to be used. `later`: jobs that end before the

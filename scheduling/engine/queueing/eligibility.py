@@ -49,13 +49,20 @@ def _misconfigured(
         problem = wrong
     elif not any(s.gpus for s in job.pod_sets):
         problem = "the job asks for no GPU; ask for at least one GPU in a pod set"
-    elif not math.isfinite(job.submitted_at):
-        problem = "the submission time is not a number; submit the job again"
-    elif job.declared_s is not None and not job.declared_s > 0:
-        problem = f"declared_s is {job.declared_s}; declare the run time in seconds above 0"
+    elif wrong := wrong_times(job):
+        problem = wrong
     else:
         return None
     return Verdict(Reason.MISCONFIGURED, problem, remedies=("correct the job and submit it again",))
+
+
+def wrong_times(job: JobRequest) -> str:
+    """What is wrong with the times of the job, which its shape does not tell; "" if nothing."""
+    if not math.isfinite(job.submitted_at):
+        return "the submission time is not a number; submit the job again"
+    if job.declared_s is not None and not job.declared_s > 0:
+        return f"declared_s is {job.declared_s}; declare the run time in seconds above 0"
+    return ""
 
 
 def _no_such_model(job: JobRequest, pools: Pools) -> Verdict | None:

@@ -10,7 +10,7 @@ from scheduling.engine.verdict import Reason, Verdict
 
 def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
     """Why the tenant may start no further job now; more pods of a started job are no new job."""
-    if record.started_at is not None:
+    if record.started_at is not None or not state.book.limits_jobs:
         return None
     for name in state.book.lineage(record.job.tenant):
         tenant = state.book.tenants.get(name)

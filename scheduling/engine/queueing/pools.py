@@ -10,6 +10,8 @@ class Pools:
 
     def __init__(self) -> None:
         self.version = 0
+        self._models: tuple[str, ...] = ()
+        self._models_at = -1
         self.model_of: dict[str, str] = {}
         self._size_of: dict[str, tuple[str, int, int]] = {}
         # Names of a node's groups: at each topology level, nearest first, then its hyper-node.
@@ -57,7 +59,9 @@ class Pools:
         self.version += 1
 
     def models(self) -> tuple[str, ...]:
-        return tuple(sorted(self._sizes))
+        if self._models_at != self.version:
+            self._models_at, self._models = self.version, tuple(sorted(self._sizes))
+        return self._models
 
     def capacity(self, model: str) -> int:
         """GPUs installed."""

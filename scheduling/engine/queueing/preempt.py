@@ -13,7 +13,8 @@ from scheduling.engine.constraints import admits
 from scheduling.engine.decisions import Preempted
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.placement.request import HYPER_NODE
-from scheduling.engine.queueing.admission import Candidate, assess, smallest_starts
+from scheduling.engine.queueing.admission import Candidate, assess
+from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.choice import Scan, cheapest
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
@@ -71,7 +72,7 @@ def _wanted(state: SchedulerState, record: JobRecord) -> Iterator[Candidate]:
     """What may be promised to the job, in each choice of GPU models, whatever quota says: of a
     gang its least, of other jobs all missing pods, else one."""
     for models in choices(record.job, state.pools.models()):
-        least = smallest_starts(record)
+        least = smallest_starts(record.job, record.missing())
         for counts in least if record.job.gang else dict.fromkeys((record.missing(), *least)):
             yield Candidate(narrowed(record.job, models), counts)
 

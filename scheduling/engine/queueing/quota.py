@@ -13,6 +13,7 @@ to be reclaimed.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.engine.verdict import Reason
@@ -92,8 +93,7 @@ class Booking:
     held: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """One account of a chain as it would be after a request."""
 
     account: Account
@@ -116,6 +116,7 @@ class QuotaBook:
         self.loosened = 0
         self.structure = 0
         self.tenants: dict[str, Tenant] = {}
+        self.limits_jobs = False  # whether any tenant may run only so many jobs at once
         self._accounts: dict[tuple[str, str], Account] = {}
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
         self.bookings: dict[str, Booking] = {}
@@ -129,6 +130,7 @@ class QuotaBook:
     ) -> None:
         """Take over a new tenant tree and new quotas; all that is held is booked anew."""
         self.tenants = {t.id: t for t in tenants}
+        self.limits_jobs = any(t.max_running is not None for t in self.tenants.values())
         self._chains.clear()
         self._accounts = {}
         for q in quotas:
@@ -233,6 +235,11 @@ class QuotaBook:
 
     def refusal(self, tenant: str, model: str, milli: int) -> Refusal | None:
         """Why the tenant may not hold `milli` more of the model now; None when it may."""
+        for account in self.chain(tenant, model):
+            if account.used + milli > account.guaranteed:
+                break
+        else:
+            return None  # nothing is borrowed at any level
         for step in self._steps(tenant, model, milli):
             if not step.borrows:
                 continue
@@ -262,7 +269,7 @@ class QuotaBook:
 
     def refusal_of(self, tenant: str, asked: Mapping[str, int]) -> Refusal | None:
         """The first refusal of a joint request {gpu model: milli}: all models or none."""
-        for model in sorted(asked):
+        for model in sorted(asked) if len(asked) > 1 else asked:
             if (no := self.refusal(tenant, model, asked[model])) is not None:
                 return no
         return None

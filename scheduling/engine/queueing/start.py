@@ -40,7 +40,8 @@ def try_to_start(
         return False
     out.considered += 1
     first: tuple[Candidate, PlacementFailure | None] | None = None
-    for candidate in candidates(state, record, closed):
+    by_quota = lane.refusal is None or lane.quota_at != state.book.version
+    for candidate in candidates(state, record, closed) if by_quota else ():
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):
             placed = place(state, candidate, reserved.union(record.blamed))

@@ -13,6 +13,7 @@ from scheduling.engine.decisions import (
     Started,
     Waiting,
 )
+from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.fairness import Usage
 from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.pools import Pools
@@ -49,6 +50,11 @@ class SchedulerState:
         self.failed: set[str] = set()  # jobs that ended without success
         self._dependents: dict[str, set[str]] = {}
         self.explained: dict[Key, tuple[Verdict, float]] = {}  # of failed placements, by shape
+        # What shapes ask for, and which can run (with the strategy), as of these versions.
+        self.asks: dict[object, Ask] = {}
+        self.asks_at = -1
+        self.possible: set[tuple[Key, str]] = set()
+        self.possible_at = (-1, -1)
         self.dirty = True
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
+from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Refusal
 from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.types import JobRequest, PodPlacement
@@ -95,13 +96,13 @@ class Lane:
     """Waiting jobs of one tenant and shape, in order, and what was found out about them.
 
     Each finding stands with the versions it was made at: `never` with those of node sizes and
-    quotas (`never_at`), `refusal` by quota with that of the book (`quota_at`), the failed
-    placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
-    closed and the nodes that were reserved then (`failed_with`). `failure` is its reason,
-    explained at `explained_at`; no preemption was possible at `unplanned_at`, and will
-    not be before `unplanned_until` by the passing of time. `rest` is the reason
-    told to all but the first job; those in `fresh` have not been told. No job of the lane declares
-    less than `shortest` seconds.
+    quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with that of
+    the book (`quota_at`), the failed placement (`failed_at`) with those of the cluster and of the
+    book, and with the pools that were closed and the nodes that were reserved then
+    (`failed_with`). `failure` is its reason, explained at `explained_at`; no preemption was
+    possible at `unplanned_at`, and will not be before `unplanned_until` by the passing of time.
+    `rest` is the reason told to all but the first job; those in `fresh` have not been told. No job
+    of the lane declares less than `shortest` seconds.
     """
 
     key: Key
@@ -111,6 +112,8 @@ class Lane:
     never_at: tuple[int, int] = (-1, -1)
     refusal: Refusal | None = None
     quota_at: int = -1
+    ask: Ask | None = None
+    ask_at: int = -1
     reserved: bool = False
     unplanned_at: tuple[int, int, bool] = (-1, -1, False)
     unplanned_until: float = math.inf

@@ -1,0 +1,60 @@
+"""What a job that waits asks for, by GPU model, in each way it may start: the same for all jobs
+of a lane, so it is worked out once and not in every cycle."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from scheduling.engine.queueing.eligibility import demand_of
+from scheduling.engine.queueing.pools import Pools
+from scheduling.engine.queueing.shapes import Wish, choices, pools_of, wish_of
+from scheduling.engine.types import JobRequest
+
+Demand = Mapping[str, int]  # GPU-milli by GPU model
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The pod sets on these GPU models: GPU-milli of each least start, of all missing pods, and
+    of the least of a gang that holds nothing yet."""
+
+    models: tuple[str, ...]
+    starts: tuple[Demand, ...]
+    most: Demand
+    gang: Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`wish` in pods, the `ways` to start with the preferred first, and the pools they need."""
+
+    wish: Wish
+    ways: tuple[Way, ...]
+    pools: frozenset[str]
+
+
+def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
+    """The ask of a job that misses so many pods of each pod set."""
+    known = pools.models()
+    wish = wish_of(job, missing)
+    starts = tuple(smallest_starts(job, missing))
+    whole = wish_of(job, tuple(s.count for s in job.pod_sets)).least
+    ways = tuple(
+        Way(
+            models,
+            tuple(demand_of(job, models, start, pools) for start in starts),
+            demand_of(job, models, wish.most, pools),
+            demand_of(job, models, whole, pools),
+        )
+        for models in choices(job, known)
+    )
+    return Ask(wish, ways, pools_of(job, known))
+
+
+def smallest_starts(job: JobRequest, missing: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Pod counts of the least that may start: the gang's minimum, or any one missing pod."""
+    if job.gang:
+        yield wish_of(job, missing).least
+        return
+    for i, n in enumerate(missing):
+        if n:
+            yield tuple(int(i == j) for j in range(len(missing)))
