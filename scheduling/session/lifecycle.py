@@ -12,6 +12,7 @@ from typing import cast
 
 from scheduling.engine.decisions import Preempted, RunLimit, Started, Waiting
 from scheduling.engine.deltas import (
+    Checkpointed,
     JobEnded,
     JobRequeued,
     PodEnded,
@@ -156,6 +157,10 @@ class Lifecycle:
             return
         job, pod = found
         pod.uid = facts.uid
+        saved_at = kant_pods.checkpointed_at(facts, now)
+        if saved_at is not None and saved_at > job.saved_at:
+            job.saved_at = saved_at
+            self.out.deltas.append(Checkpointed(job.id, saved_at))
         if facts.node and facts.node != pod.place.node:
             where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
             self.requeue(job, "BoundElsewhere", where, (), now)

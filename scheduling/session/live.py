@@ -67,6 +67,7 @@ class LiveJob:
     `leaving` is set from the moment its places are to be given back until every pod is gone; it
     is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
     that were preempted and are placed again, as another attempt, while the job goes on.
+    `saved_at`: when it last said that it saved its work.
     """
 
     request: JobRequest
@@ -83,6 +84,7 @@ class LiveJob:
     pods: dict[PodKey, LivePod] = field(default_factory=dict)
     tally: Counter[P] = field(default_factory=Counter)
     replaced: set[PodKey] = field(default_factory=set)
+    saved_at: float = 0.0
     leaving: JobEnded | JobRequeued | None = None
     bound: bool = False
     complete: bool = True

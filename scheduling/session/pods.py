@@ -1,5 +1,6 @@
 """The pods of a live job: how one is asked for, recognised, and judged when it failed."""
 
+import math
 import re
 from collections.abc import Mapping
 
@@ -7,6 +8,8 @@ from scheduling.engine.types import PodPlacement
 from scheduling.kube import manifests
 from scheduling.kube.seam import CreateAndBind, PodFacts
 from scheduling.session.live import LiveJob, LivePod, PodKey
+
+CHECKPOINTED_AT = "kant.io/checkpointed-at"
 
 # Reasons with which a pod ends as Failed although its own program is not to blame: the kubelet
 # rejected it, or the node took it down (kubelet eviction, node shutdown).
@@ -65,6 +68,16 @@ def identity(labels: Mapping[str, str]) -> tuple[str, int, PodKey] | None:
         return labels[manifests.JOB], int(labels[manifests.ATTEMPT]), key
     except (KeyError, ValueError):
         return None
+
+
+def checkpointed_at(pod: PodFacts, now: float) -> float | None:
+    """When the pod says that its job saved its work (`kant.io/checkpointed-at`, seconds since the
+    epoch); None when it does not say so. A time in the future counts as now."""
+    try:
+        at = float(pod.annotations.get(CHECKPOINTED_AT, ""))
+    except ValueError:
+        return None
+    return min(at, now) if math.isfinite(at) else None
 
 
 def was_rejected(pod: PodFacts) -> bool:

@@ -131,13 +131,13 @@ class World:
         self.scheduler = Scheduler()
 
     # --- the cluster ----------------------------------------------------------------------------
-    def call(self, method, path, body=None):
+    def call(self, method, path, body=None, kind="json"):
         request = urllib.request.Request(
             self._server + path,
             data=None if body is None else json.dumps(body).encode(),
             headers={
                 "Authorization": f"Bearer {self._token}",
-                "Content-Type": "application/json",
+                "Content-Type": f"application/{kind}",
             },
             method=method,
         )

@@ -1,5 +1,7 @@
 """One job's way from the queue to its end, over the wire of the embedded cluster."""
 
+import time
+
 import pytest
 from django.db.models import F
 
@@ -224,6 +226,25 @@ def test_single_pods_of_a_service_are_preempted_and_placed_again(world):
     assert attempts == [1, 1, 1, 1, 2]
     record = JobEvent.objects.get(job=service, reason="Preempted")
     assert (record.evidence["by"], record.evidence["pods"]) == (str(high.pk), 1)
+
+
+def test_a_job_that_saved_its_work_loses_less_and_goes_first(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    saver, young = world.submit("saver", pods=2), world.submit("young", pods=2)
+    world.drive_to(young, S.RUNNING)
+    world.drive_to(saver, S.RUNNING)
+    state = world.scheduler.led[world.cluster.pk].session.state
+    name = world.placements(saver)[0].pod_name
+    for said in ("soon", "inf", str(time.time() + 3600)):
+        note = {"metadata": {"annotations": {"kant.io/checkpointed-at": said}}}
+        path = f"/api/v1/namespaces/kant-jobs/pods/{name}"
+        world.call("PATCH", path, note, kind="merge-patch+json")
+    world.drive(lambda: state.jobs[str(saver.pk)].checkpoint_at > 0)
+    assert state.jobs[str(saver.pk)].checkpoint_at <= time.time()
+    high = world.submit("high", pods=2, priority=10)
+    world.drive_to(high, S.RUNNING)
+    assert K.PREEMPTED in world.kinds(saver)
+    assert world.state(young) == S.RUNNING
 
 
 def test_the_reservation_of_a_head_is_shown_and_goes_when_it_starts_or_is_head_no_more(world):
