@@ -280,14 +280,15 @@ class DeviceRow:
 
     index: int
     placements: list[Placement]
-    held_milli: int
+    healthy: bool
 
 
 def device_rows(node: NodeRecord, placements: list[Placement]) -> list[DeviceRow]:
     rows = []
+    bad = node.facts.get("unhealthy_gpus", {"value": []})["value"]
     for index in range(node.gpus):
         here = [p for p in placements if index in p.devices]
-        rows.append(DeviceRow(index, here, sum(p.milli for p in here)))
+        rows.append(DeviceRow(index, here, index not in bad))
     return rows
 
 

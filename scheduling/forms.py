@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
+from scheduling.models import Job
 from scheduling.services.faults import LEVELS, LIMITS
 from scheduling.services.job_spec import MAX_POD_SETS
 from tenants.errors import DomainError
@@ -24,6 +25,7 @@ PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
 AMOUNT = "Write a whole number, e.g. 8."
+SHORTEST_MIN = Decimal("0.02")
 
 
 class Fields(forms.Form):
@@ -102,6 +104,58 @@ class JobForm(Fields):
         if data["declared_min"] is not None:
             document["declared_s"] = 60 * data["declared_min"]
         return document
+
+
+class ChangeForm(Fields):
+    """What people change of a waiting job. Each field carries the value it was shown with, so
+    that only what they touched is sent, whatever somebody else has changed meanwhile."""
+
+    priority = forms.IntegerField(
+        label="Priority",
+        show_hidden_initial=True,
+        help_text="Higher goes first",
+        error_messages={"invalid": AMOUNT},
+        min_value=LIMITS["priority"][0],
+        max_value=LIMITS["priority"][1],
+    )
+    declared_min = forms.DecimalField(
+        label="Run time, minutes",
+        show_hidden_initial=True,
+        required=False,
+        min_value=SHORTEST_MIN,
+        max_value=LIMITS["declared_s"][1] // 60,
+        decimal_places=2,
+        help_text="Expected; helps it start sooner. Empty: not declared",
+        error_messages={"invalid": "Write a number, e.g. 90."},
+    )
+
+    def __init__(self, job: Job, data: Any = None) -> None:
+        seconds = job.declared_s
+        minutes = None if seconds is None else max(SHORTEST_MIN, round(Decimal(seconds) / 60, 2))
+        super().__init__(
+            data,
+            prefix="change",
+            initial={
+                "priority": job.priority,
+                "declared_min": None if minutes is None else f"{minutes.normalize():f}",
+            },
+        )
+
+    def changes(self) -> dict[str, int | None]:
+        """The changes in the names of `services.job_changes`."""
+        minutes = self.cleaned_data["declared_min"]
+        seconds = None if minutes is None else round(60 * minutes)
+        values = {"priority": self.cleaned_data["priority"], "declared_min": seconds}
+        names = {"priority": "priority", "declared_min": "declared_s"}
+        return {names[field]: values[field] for field in self.changed_data}
+
+    def show(self, error: DomainError) -> None:
+        """Put each fault beside its field, what is of none above the form."""
+        for fault in error.errors:
+            name = SHOWN_AS.get(fault.field, fault.field)
+            self.add_error(name if name in self.fields else None, fault.detail)
+        if not error.errors:
+            self.add_error(None, error.detail)
 
 
 class PodSetForm(Fields):

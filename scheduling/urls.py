@@ -1,13 +1,17 @@
 from django.urls import path
 
-from scheduling import quota_views, tenant_views, views
+from scheduling import job_views, quota_views, tenant_views, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
     path("jobs/new/", views.job_new, name="job-new"),
     path("jobs/new/preview/", views.job_preview, name="job-preview"),
-    path("jobs/<uuid:job_id>/", views.job, name="job"),
-    path("jobs/<uuid:job_id>/cancel/", views.job_cancel, name="job-cancel"),
+    path("jobs/<uuid:job_id>/", job_views.job, name="job"),
+    path("jobs/<uuid:job_id>/cancel/", job_views.job_cancel, name="job-cancel"),
+    path("jobs/<uuid:job_id>/hold/", job_views.job_hold, name="job-hold"),
+    path("jobs/<uuid:job_id>/release/", job_views.job_release, name="job-release"),
+    path("jobs/<uuid:job_id>/change/", job_views.job_change, name="job-change"),
+    path("jobs/arrays/<uuid:array_id>/cancel/", job_views.array_cancel, name="array-cancel"),
     path("quotas/", quota_views.quotas, name="quotas"),
     path("quotas/check/", quota_views.check, name="quota-check"),
     path("quotas/<slug:tenant>/<str:gpu_type>/", quota_views.quota, name="quota"),

@@ -1,10 +1,11 @@
-"""Pages about jobs: table, one job, submit form, overview."""
+"""Pages about jobs: the table and the submit form."""
 
 import base64
 import binascii
 import json
 import shlex
 import uuid
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -17,11 +18,10 @@ from django.views.decorators.http import require_GET, require_POST
 from scheduling import selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.forms import JobForm, PodSets, show_errors
-from scheduling.models import Cluster, Job, Placement
-from scheduling.models.jobs import PlacementState
-from scheduling.selectors import visible_jobs
+from scheduling.models import Cluster, Job
+from scheduling.selectors import JobArray, visible_jobs
 from scheduling.services.job_spec import MAX_POD_SETS
-from scheduling.services.jobs import cancel_job, submit_job
+from scheduling.services.jobs import submit_job
 from scheduling.templatetags.jobs import STATES
 from tenants.errors import DomainError, NotFound
 from tenants.models import GpuType
@@ -30,10 +30,10 @@ from tenants.selectors import visible_tenants
 from tenants.web import actor_of, page_login_required
 
 JOBS_PER_PAGE = 50
-PODS_SHOWN = 200
-STATE_GROUPS = {"waiting": WAITING, "active": HOLDING, "ended": TERMINAL}
+STATE_GROUPS = {"waiting": WAITING, "held": WAITING, "active": HOLDING, "ended": TERMINAL}
 STATE_CHOICES = [
     ("waiting", "Waiting"),
+    ("held", "On hold"),
     ("active", "Starting or running"),
     ("ended", "Ended"),
     *((state.value, STATES[state][0]) for state in JobState),
@@ -45,6 +45,7 @@ STATE_CHOICES = [
 @page_login_required
 def jobs(request: HttpRequest) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in JOB_FILTERS}
+    array = array_or_404(request, filters["array"]) if filters["array"] else None
     rows = filtered_jobs(visible_jobs(request.user), filters, actor_of(request).pk)
     cursor = request.GET.get("after", "")
     if cursor:
@@ -57,6 +58,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "newest": not cursor,
         "filters": filters,
         "filtered": any(filters.values()),
+        "array": array,
         "states": STATE_CHOICES,
         "tenants": visible_tenants(request.user),
         "gpu_types": GpuType.objects.all(),
@@ -65,7 +67,28 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return render(request, template, context)
 
 
-JOB_FILTERS = ("q", "state", "tenant", "gpu", "user", "reason")
+JOB_FILTERS = ("q", "state", "tenant", "gpu", "user", "reason", "array")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownArray:
+    """An array, how many jobs of it are not over, and whether the reader may end them."""
+
+    row: JobArray
+    open: int
+    may_cancel: bool
+
+
+def array_or_404(request: HttpRequest, array_id: str) -> ShownArray:
+    user = actor_of(request)
+    try:
+        first = selectors.first_of_array(user, uuid.UUID(array_id))
+        array = selectors.array_by_id(user, uuid.UUID(array_id))
+    except (ValueError, NotFound):
+        raise Http404("There is no such array, or it is of a tenant you cannot see.") from None
+    unfinished = sum(count for state, count in array.states.items() if state not in TERMINAL)
+    allowed = access_of(user).may_cancel(first.tenant_id, first.user_id)
+    return ShownArray(array, unfinished, allowed and unfinished > 0)
 
 
 def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:
@@ -77,6 +100,10 @@ def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) ->
             raise Http404(f"There is no job state “{filters['state']}”.")
         group = STATE_GROUPS.get(filters["state"], {filters["state"]})
         rows = rows.filter(state__in=list(group))
+        if filters["state"] == "held":
+            rows = rows.filter(held=True)
+    if filters["array"]:
+        rows = rows.filter(array_id=filters["array"])
     if filters["tenant"]:
         rows = rows.filter(tenant__name=filters["tenant"])
     if filters["reason"]:
@@ -104,84 +131,6 @@ def after_cursor(cursor: str) -> Q:
     if when.tzinfo is None:
         raise Http404("This page of jobs does not exist. Start again from the newest.")
     return Q(submitted_at__lt=when) | Q(submitted_at=when, id__lt=job_id)
-
-
-# --- one job --------------------------------------------------------------------------------------
-def job_or_404(request: HttpRequest, job_id: uuid.UUID) -> Job:
-    try:
-        return selectors.job_by_id(actor_of(request), job_id)
-    except NotFound:
-        raise Http404("There is no such job, or it belongs to a tenant you cannot see.") from None
-
-
-TONES = {
-    PlacementState.INTENDED: "wait",
-    PlacementState.BOUND: "busy",
-    PlacementState.RUNNING: "busy",
-    PlacementState.SUCCEEDED: "good",
-    PlacementState.FAILED: "bad",
-    PlacementState.RELEASED: "",
-}
-
-
-@require_GET
-@page_login_required
-def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    found = job_or_404(request, job_id)
-    sets = list(found.pod_sets.all())
-    placements = [] if found.state in WAITING else current_placements(found)
-    names = {s.index: s.name for s in sets}
-    shown = [
-        {
-            **{f: getattr(p, f) for f in ("ordinal", "state", "node", "devices", "nics", "milli")},
-            "message": p.message,
-            "set_name": names.get(p.pod_set, str(p.pod_set)),
-            "tone": TONES[PlacementState(p.state)],
-        }
-        for p in placements[:PODS_SHOWN]
-    ]
-    used = {p.node for p in placements}
-    leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
-    evidence = dict(found.evidence)
-    remedies = evidence.pop("remedies", [])
-    context = {
-        "nav": "jobs",
-        "job": found,
-        "state_label": STATES[found.state][0].partition(",")[0],
-        "pod_sets": sets,
-        "pod_count": sum(s.count for s in sets),
-        "placements": shown,
-        "more_placements": max(0, len(placements) - PODS_SHOWN),
-        "node_count": len(used),
-        "leaf_count": len(set(leaves)),
-        "evidence": list(evidence.items()),
-        "remedies": remedies,
-        "events": selectors.events_of(found).order_by("-id")[:100],
-        "may_cancel": found.state not in TERMINAL
-        and access_of(request.user).may_cancel(found.tenant_id, found.user_id),
-    }
-    template = "scheduling/_job_live.html" if request.htmx else "scheduling/job.html"  # type: ignore[attr-defined]
-    return render(request, template, context)
-
-
-def current_placements(found: Job) -> list[Placement]:
-    """Where the pods of the newest attempt are or were."""
-    return list(
-        selectors.placements_of(found).filter(attempt=found.attempt).order_by("pod_set", "ordinal")
-    )
-
-
-@require_POST
-@page_login_required
-def job_cancel(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    found = job_or_404(request, job_id)
-    try:
-        cancel_job(actor_of(request), found)
-    except DomainError as error:
-        messages.error(request, error.detail, extra_tags="bad")
-    else:
-        messages.success(request, f"{found.name} is cancelled.", extra_tags="good")
-    return redirect("job", job_id)
 
 
 # --- submit ---------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Node facts and the scheduler's own state, copied to rows for pages and REST."""
 
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 
@@ -81,9 +82,18 @@ def _record(cluster_id: int, state: ClusterState, facts: NodeFacts, now: datetim
         hyper_node=node.hyper_node,
         zone=node.zone,
         schedulable=node.schedulable,
-        facts={
-            name: {"value": fact.value, "source": fact.source} for name, fact in facts.facts.items()
-        },
+        facts=_facts(facts),
         problems=list(node.problems),
         updated_at=now,
     )
+
+
+def _facts(seen: NodeFacts) -> dict[str, Any]:
+    """The facts with their sources, and which GPUs are bad, which only the devices tell."""
+    facts: dict[str, Any] = {
+        name: {"value": f.value, "source": f.source} for name, f in seen.facts.items()
+    }
+    bad = [device.index for device in seen.node.devices if not device.healthy]
+    if bad:
+        facts["unhealthy_gpus"] = {"value": bad, "source": seen.facts["healthy_gpus"].source}
+    return facts

@@ -10,7 +10,7 @@ from django.utils.safestring import SafeString
 from scheduling.engine.states import WAITING, JobState
 from scheduling.engine.verdict import NEVER, Reason
 from scheduling.models import Job
-from tenants.templatetags.ui import icon, words
+from tenants.templatetags.ui import HOUR, MINUTE, icon, words
 
 register = template.Library()
 
@@ -53,7 +53,10 @@ def state_chip(state: str) -> SafeString:
 
 @register.simple_tag
 def reason_chip(job: Job) -> SafeString | str:
-    """The reason of a waiting or failed job; what can never run is marked by a sign."""
+    """The reason of a waiting or failed job; what can never run is marked by a sign. A hold comes
+    first: the next cycle finds it, but who set it sees it at once."""
+    if is_held(job):
+        return format_html('<span class="chip line">{}On hold</span>', icon("pause-fill"))
     if not job.reason or job.state in (JobState.RUNNING, JobState.ADMITTED, JobState.SUCCEEDED):
         return ""
     never = job.reason in NEVER
@@ -69,6 +72,23 @@ def reason_chip(job: Job) -> SafeString | str:
 @register.filter
 def is_waiting(job: Job) -> bool:
     return job.state in WAITING
+
+
+@register.filter
+def is_held(job: Job) -> bool:
+    return job.held and job.state in WAITING
+
+
+@register.filter
+def gpu_time(seconds: float) -> str:
+    """GPU-seconds in the unit people count them in: "42 GPU-seconds", "1.5 GPU-hours"."""
+    unit, name = 1, "second"
+    if seconds >= HOUR:
+        unit, name = HOUR, "hour"
+    elif seconds >= MINUTE:
+        unit, name = MINUTE, "minute"
+    amount = f"{seconds / unit:,.1f}".removesuffix(".0")
+    return f"{amount} GPU-{name}{'' if amount == '1' else 's'}"
 
 
 @register.filter

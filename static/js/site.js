@@ -82,6 +82,9 @@
     if (filler) fill(filler);
   });
 
+  // A form in a dialog came back with errors.
+  for (const dialog of document.querySelectorAll("dialog[data-open]")) dialog.showModal();
+
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     for (const menu of document.querySelectorAll("details.menu[open]")) {

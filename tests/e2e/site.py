@@ -23,9 +23,10 @@ def main(directory: Path) -> None:
     from django.core.management import call_command
 
     call_command("migrate", run_syncdb=True, verbosity=0)
-    from tests.e2e import scene
+    from tests.e2e import scene, story
 
     scene.play()
+    story.tell()
     import uvicorn
 
     door = socket.socket()

@@ -1,0 +1,110 @@
+"""What the page of a job tells beyond its row: whom it waits for, who made it give way."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling import selectors
+from scheduling.engine.states import JobEventKind
+from scheduling.engine.types import PreemptionKind
+from scheduling.models import Job, JobEvent
+
+EVENTS_SHOWN = 100
+DEPENDENCIES_SHOWN = 20
+PREEMPTED = "Preempted"  # the reason that `session.lifecycle` gives such events
+WHY = {
+    PreemptionKind.PRIORITY: "which has a higher priority",
+    PreemptionKind.RECLAIM: "whose tenant took back quota that it had lent",
+    PreemptionKind.BACKFILL: "which waited too long after this job had overtaken it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dependency:
+    """A job that must end first; `job` is None when it is gone or the reader may not see it."""
+
+    id: str
+    job: Job | None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Jobs of one kind of dependency; `more` counts those that are not shown."""
+
+    title: str
+    shown: tuple[Dependency, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Why pods had to go: for whom (None = not for the reader's eyes), and GPU-seconds lost.
+
+    `whole`: the job itself went back to its queue. `alternative`: cost of the next best choice.
+    """
+
+    by: Job | None
+    why: str
+    pods: int
+    whole: bool
+    cost: float
+    alternative: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One line of the list of events."""
+
+    event: JobEvent
+    preemption: Preemption | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    dependencies: tuple[Dependencies, ...]
+    happenings: tuple[Happening, ...]
+
+
+def story_of(user: Any, job: Job) -> Story:
+    """The newest events first. Other jobs are named only as far as `user` may see them."""
+    events = list(selectors.events_of(job).order_by("-id")[:EVENTS_SHOWN])
+    shown = [*job.after[:DEPENDENCIES_SHOWN], *job.after_ok[:DEPENDENCIES_SHOWN]]
+    known = _jobs(user, [*shown, *(e.evidence["by"] for e in events if _is_preemption(e))])
+    groups = (
+        ("Starts after the end of", job.after),
+        ("Starts after the success of", job.after_ok),
+    )
+    return Story(
+        dependencies=tuple(_dependencies(title, ids, known) for title, ids in groups if ids),
+        happenings=tuple(
+            Happening(e, _preemption(e, known) if _is_preemption(e) else None) for e in events
+        ),
+    )
+
+
+def _jobs(user: Any, ids: Iterable[str]) -> dict[str, Job]:
+    rows = selectors.visible_jobs(user).prefetch_related(None).filter(id__in=set(ids))
+    return {str(row.pk): row for row in rows}
+
+
+def _dependencies(title: str, ids: list[str], known: dict[str, Job]) -> Dependencies:
+    shown = ids[:DEPENDENCIES_SHOWN]
+    return Dependencies(
+        title, tuple(Dependency(i, known.get(i)) for i in shown), len(ids) - len(shown)
+    )
+
+
+def _is_preemption(event: JobEvent) -> bool:
+    return event.reason == PREEMPTED and "by" in event.evidence
+
+
+def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption:
+    record = event.evidence
+    return Preemption(
+        by=known.get(record["by"]),
+        why=WHY[PreemptionKind(record["kind"])],
+        pods=record["pods"],
+        whole=event.kind == JobEventKind.PREEMPTED,
+        cost=record["cost_gpu_s"],
+        alternative=record.get("alternative_gpu_s"),
+    )

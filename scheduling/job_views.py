@@ -1,0 +1,170 @@
+"""Pages about one job, and what people do to it and to a whole array."""
+
+import uuid
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from scheduling import selectors
+from scheduling.engine.states import TERMINAL, WAITING
+from scheduling.forms import ChangeForm
+from scheduling.job_story import story_of
+from scheduling.models import Job, Placement
+from scheduling.models.jobs import PlacementState
+from scheduling.services.job_changes import change_job, hold_job, release_job
+from scheduling.services.jobs import cancel_array, cancel_job
+from scheduling.templatetags.jobs import STATES
+from tenants.errors import DomainError, NotFound
+from tenants.models import User
+from tenants.permissions import access_of
+from tenants.web import actor_of, page_login_required
+
+PODS_SHOWN = 200
+RESERVED_NODES_SHOWN = 6
+TONES = {
+    PlacementState.INTENDED: "wait",
+    PlacementState.BOUND: "busy",
+    PlacementState.RUNNING: "busy",
+    PlacementState.SUCCEEDED: "good",
+    PlacementState.FAILED: "bad",
+    PlacementState.RELEASED: "",
+}
+
+
+def job_or_404(request: HttpRequest, job_id: uuid.UUID) -> Job:
+    try:
+        return selectors.job_by_id(actor_of(request), job_id)
+    except NotFound:
+        raise Http404("There is no such job, or it belongs to a tenant you cannot see.") from None
+
+
+# --- the page -------------------------------------------------------------------------------------
+@require_GET
+@page_login_required
+def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    found = job_or_404(request, job_id)
+    return job_page(request, found, ChangeForm(found))
+
+
+def job_page(
+    request: HttpRequest, found: Job, form: ChangeForm, *, status: int = 200
+) -> HttpResponse:
+    """The page of a job; a form with errors is shown open."""
+    sets = list(found.pod_sets.all())
+    placements = [] if found.state in WAITING else current_placements(found)
+    names = {s.index: s.name for s in sets}
+    shown = [
+        {
+            **{f: getattr(p, f) for f in ("ordinal", "state", "node", "devices", "nics", "milli")},
+            "message": p.message,
+            "set_name": names.get(p.pod_set, str(p.pod_set)),
+            "tone": TONES[PlacementState(p.state)],
+        }
+        for p in placements[:PODS_SHOWN]
+    ]
+    used = {p.node for p in placements}
+    leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
+    evidence = dict(found.evidence)
+    remedies = evidence.pop("remedies", [])
+    may_act = access_of(request.user).may_cancel(found.tenant_id, found.user_id)
+    context = {
+        "nav": "jobs",
+        "job": found,
+        "state_label": STATES[found.state][0].partition(",")[0],
+        "pod_sets": sets,
+        "pod_count": sum(s.count for s in sets),
+        "placements": shown,
+        "more_placements": max(0, len(placements) - PODS_SHOWN),
+        "node_count": len(used),
+        "leaf_count": len(set(leaves)),
+        "evidence": list(evidence.items()),
+        "remedies": remedies,
+        "story": story_of(request.user, found),
+        "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
+        "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
+        "may_cancel": may_act and found.state not in TERMINAL,
+        "may_change": may_act and found.state in WAITING,
+        "form": form,
+    }
+    live = request.htmx and request.method == "GET"  # type: ignore[attr-defined]
+    template = "scheduling/_job_live.html" if live else "scheduling/job.html"
+    return render(request, template, context, status=status)
+
+
+def current_placements(found: Job) -> list[Placement]:
+    """Where the pods of the newest attempt are or were."""
+    return list(
+        selectors.placements_of(found).filter(attempt=found.attempt).order_by("pod_set", "ordinal")
+    )
+
+
+# --- what people do to a job ----------------------------------------------------------------------
+@require_POST
+@page_login_required
+def job_cancel(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    return carried_out(request, job_id, cancel_job, "is cancelled")
+
+
+@require_POST
+@page_login_required
+def job_hold(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    return carried_out(request, job_id, hold_job, "is on hold")
+
+
+@require_POST
+@page_login_required
+def job_release(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    return carried_out(request, job_id, release_job, "is released")
+
+
+def carried_out(
+    request: HttpRequest, job_id: uuid.UUID, act: Callable[[User, Job], Job], done: str
+) -> HttpResponse:
+    """Do it and say so, or say why not, on the page of the job."""
+    found = job_or_404(request, job_id)
+    try:
+        act(actor_of(request), found)
+    except DomainError as error:
+        messages.error(request, error.detail, extra_tags="bad")
+    else:
+        messages.success(request, f"{found.name} {done}.", extra_tags="good")
+    return redirect("job", job_id)
+
+
+@require_POST
+@page_login_required
+def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    """Priority and declared run time of a waiting job; what was not touched is not sent."""
+    found = job_or_404(request, job_id)
+    form = ChangeForm(found, request.POST)
+    if form.is_valid():
+        if not form.has_changed():
+            return redirect("job", job_id)
+        try:
+            change_job(actor_of(request), found, form.changes())
+        except DomainError as error:
+            form.show(error)
+        else:
+            messages.success(request, f"{found.name} is changed.", extra_tags="good")
+            return redirect("job", job_id)
+    form.mark_errors()
+    return job_page(request, job_or_404(request, job_id), form, status=422)
+
+
+@require_POST
+@page_login_required
+def array_cancel(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    try:
+        array = cancel_array(actor_of(request), array_id)
+    except NotFound as error:
+        raise Http404(error.detail) from None
+    except DomainError as error:
+        messages.error(request, error.detail, extra_tags="bad")
+    else:
+        text = f"The jobs of {array.name} that were not over are cancelled."
+        messages.success(request, text, extra_tags="good")
+    return redirect(f"{reverse('jobs')}?array={array_id}")

@@ -1,0 +1,86 @@
+"""Jobs that are held, reserved for, preempted, depend on others, or came as an array."""
+
+import uuid
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, PodSet
+from tenants.models import Tenant, User
+
+ARRAY = uuid.UUID("5a5a5a5a-0000-4000-8000-000000000001")
+
+
+def _store(name: str, tenant: str, user: str, at: datetime, **more: object) -> Job:
+    job = Job.objects.create(
+        name=name,
+        tenant=Tenant.objects.get(name=tenant),
+        cluster=Cluster.objects.get(),
+        user=User.objects.get(username=user),
+        submitted_at=at,
+        **{"gpu_milli": 8000, "state": "PENDING", **more},
+    )
+    PodSet.objects.create(job=job, index=0, name="worker", count=1, gpus=8, gpu_models=["H200"])
+    JobEvent.objects.create(job=job, at=at, kind="SUBMITTED", to_state="PENDING", actor=user)
+    return job
+
+
+def tell(now: datetime | None = None) -> None:
+    """Goes on where `scene.play` ended."""
+    now = now or timezone.now()
+    before = _store("prepare", "vision", "erin", now - timedelta(hours=3), state="SUCCEEDED")
+    foreign = _store("urgent", "search", "vera", now - timedelta(hours=1))
+    _store("held", "vision", "erin", now, held=True, declared_s=5400)
+    head = _store(
+        "head",
+        "vision",
+        "erin",
+        now - timedelta(hours=2),
+        state="QUOTA_RESERVED",
+        attempt=1,
+        after=[str(foreign.pk)],
+        after_ok=[str(before.pk)],
+        run_limit_s=7200,
+        start_not_before=now + timedelta(hours=1),
+        reserved_start=now + timedelta(minutes=25),
+        reserved_nodes=[f"node-{i:03d}" for i in range(8)],
+        reason="InsufficientGpus",
+        message="Needs 8 H200 GPUs; 4 are free.",
+    )
+    for kind, by, cost, more in (
+        ("PREEMPTED", before, 5400.0, {"alternative_gpu_s": 7200.0}),
+        ("REASON", foreign, 42.0, {}),
+    ):
+        JobEvent.objects.create(
+            job=head,
+            at=now,
+            kind=kind,
+            to_state="PENDING",
+            reason="Preempted",
+            message=f"Preempted (priority) to make room for job {by.pk}",
+            evidence={
+                "by": str(by.pk),
+                "kind": "priority" if more else "reclaim",
+                "pods": 2,
+                "cost_gpu_s": cost,
+                **more,
+            },
+        )
+    for index in range(4):
+        _store(
+            f"sweep-{index}",
+            "vision",
+            "erin",
+            now + timedelta(microseconds=index),
+            array_id=ARRAY,
+            array_index=index,
+            state="SUCCEEDED" if index == 0 else "PENDING",
+        )
+    NodeRecord.objects.filter(name="node-005").update(
+        facts={
+            "unhealthy_gpus": {
+                "value": [3],
+                "source": "status.allocatable[nvidia.com/gpu], kant.io/unhealthy-gpus",
+            }
+        }
+    )

@@ -1,0 +1,193 @@
+"""What people do to a waiting job and to an array, and what its page tells, without a browser."""
+
+import re
+import uuid
+
+import pytest
+from django.urls import reverse
+
+from scheduling.models import Job, JobEvent
+from scheduling.templatetags.jobs import gpu_time
+from tests.e2e import story
+from tests.e2e.test_pages_jobs import job_url, names
+
+ARRAY_URL = f"/jobs/?array={story.ARRAY}"
+
+
+@pytest.fixture
+def as_user(as_user):
+    story.tell()
+    return as_user
+
+
+def plain(answer) -> str:
+    """The text of a page with its tags taken out."""
+    text = re.sub(r"<(svg|script|title).*?</\1>", "", answer.content.decode(), flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]+>", " ", text).split()).replace(" ,", ",").replace(" .", ".")
+
+
+# --- hold, release, change ------------------------------------------------------------------------
+def test_a_waiting_job_is_held_and_released(as_user):
+    client, url = as_user("erin"), job_url("wait-000")
+    held = client.post(f"{url}hold/", follow=True)
+    assert "wait-000 is on hold." in plain(held)
+    assert "does not start before it is released" in plain(held)
+    assert f'action="{url}release/"' in held.content.decode()
+    assert Job.objects.get(name="wait-000").held
+    assert "The job is already on hold." in plain(client.post(f"{url}hold/", follow=True))
+    released = client.post(f"{url}release/", follow=True)
+    assert "wait-000 is released." in plain(released)
+    assert not Job.objects.get(name="wait-000").held
+    assert "The job is not on hold." in plain(client.post(f"{url}release/", follow=True))
+    kinds = JobEvent.objects.filter(job__name="wait-000").values_list("kind", "actor")
+    assert list(kinds)[-2:] == [("HELD", "erin"), ("RELEASED", "erin")]
+
+
+@pytest.mark.parametrize("act", ["hold", "release", "change"])
+def test_only_those_who_may_cancel_may_change(as_user, act):
+    assert as_user("vik").post(f"{job_url('held')}{act}/").status_code == 404
+    url = job_url("urgent")
+    answer = as_user("vik").post(f"{url}{act}/", {"change-priority": 7}, follow=True)
+    assert "a tenant admin or an operator may change it" in plain(answer)
+    assert "data-dialog=" not in as_user("vik").get(url).content.decode()
+    assert Job.objects.get(name="urgent").version == 1
+    assert as_user("vik").get(f"{url}{act}/").status_code == 405
+
+
+def test_priority_and_run_time_are_changed_in_a_dialog(as_user):
+    client, url = as_user("erin"), job_url("held")
+    page = client.get(url).content.decode()
+    assert 'name="change-declared_min" value="90"' in page
+    answer = client.post(
+        f"{url}change/", {"change-priority": "5", "change-declared_min": "1.5"}, follow=True
+    )
+    assert "held is changed." in plain(answer)
+    job = Job.objects.get(name="held")
+    assert (job.priority, job.declared_s) == (5, 90)
+    client.post(f"{url}change/", {"change-priority": "5", "change-declared_min": ""})
+    assert Job.objects.get(name="held").declared_s == 90  # an empty field without what it showed
+    shown = {"initial-change-priority": "5", "initial-change-declared_min": "1.5"}
+    client.post(f"{url}change/", {**shown, "change-priority": "5", "change-declared_min": ""})
+    assert Job.objects.get(name="held").declared_s is None
+
+
+def test_what_was_not_touched_keeps_what_somebody_else_changed(as_user):
+    Job.objects.filter(name="held").update(priority=9)
+    shown = {"initial-change-priority": "0", "initial-change-declared_min": "90"}
+    as_user("erin").post(
+        f"{job_url('held')}change/",
+        {**shown, "change-priority": "0", "change-declared_min": "30"},
+    )
+    job = Job.objects.get(name="held")
+    assert (job.priority, job.declared_s) == (9, 1800)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("priority", "high", "Write a whole number"),
+        ("priority", "", "Fill this in."),
+        ("priority", "9999999", "less than or equal to 1000000"),
+        ("declared_min", "NaN", "Write a number"),
+        ("declared_min", "0", "greater than or equal to 0.02"),
+        ("declared_min", "1e99", "less than or equal to"),
+    ],
+)
+def test_a_wrong_change_opens_the_dialog_again(as_user, field, value, message):
+    typed = {"change-priority": "1", "change-declared_min": "", f"change-{field}": value}
+    answer = as_user("erin").post(f"{job_url('held')}change/", typed)
+    assert answer.status_code == 422
+    text = answer.content.decode()
+    assert '<dialog id="change" aria-labelledby="change-title" data-open>' in text
+    error = re.search(rf'id="id_change-{field}-error">.*?</svg>([^<]*)', text, re.DOTALL)
+    assert error, "no message beside the field"
+    assert message in error[1]
+    assert f'hx-get="{job_url("held")}"' in text  # the page goes on to follow the job
+    assert Job.objects.get(name="held").version == 1
+
+
+def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
+    answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
+    assert answer.status_code == 422
+    assert "only a job that waits can be held, released or changed" in plain(answer)
+    assert "/hold/" not in as_user("erin").get(job_url("prepare")).content.decode()
+
+
+# --- what the page tells --------------------------------------------------------------------------
+def test_the_page_tells_of_dependencies_limits_and_the_reservation(as_user):
+    text = plain(as_user("erin").get(job_url("head")))
+    assert "Starts after the success of prepare Succeeded" in text
+    foreign = Job.objects.get(name="urgent")
+    assert f"Starts after the end of {foreign.pk} (not yours to see)" in text
+    assert "Run-time limit 2 h" in text
+    assert "Not before in 59 min" in text
+    assert re.search(r"expected to start in 24 min \d+ s on node-000, node-001", text)
+    assert "node-005 and 2 more nodes, when the jobs there end" in text
+    operator = as_user("operator").get(job_url("head"))
+    assert "urgent Waiting" in plain(operator)
+    assert "/ops/nodes/demo/node-000/" in operator.content.decode()
+
+
+def test_preemptions_say_for_whom_why_and_what_they_cost(as_user):
+    text = plain(as_user("erin").get(job_url("head")))
+    assert (
+        "2 of its pods made room for prepare of vision, which has a higher priority. It went back "
+        "to its queue; 1.5 GPU-hours of work lost, the next best choice would have cost 2 GPU-hours"
+    ) in text
+    assert (
+        "made room for a job of another tenant, whose tenant took back quota that it had lent. "
+        "It went on with the others; 42 GPU-seconds of work lost."
+    ) in text
+    assert str(Job.objects.get(name="urgent").pk) not in text.partition("Events")[2]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 GPU-seconds"), (1, "1 GPU-second"), (90, "1.5 GPU-minutes"), (3600, "1 GPU-hour")],
+)
+def test_gpu_time(seconds, text):
+    assert gpu_time(seconds) == text
+
+
+# --- the list -------------------------------------------------------------------------------------
+def test_held_jobs_are_found_and_marked(as_user):
+    answer = as_user("erin").get("/jobs/?state=held")
+    assert names(answer) == {"held"}
+    assert "Waiting On hold" in plain(answer)
+
+
+def test_an_array_is_reached_from_its_jobs_and_counted(as_user):
+    client = as_user("erin")
+    assert f'href="{ARRAY_URL}"' in client.get("/jobs/").content.decode()
+    assert f'href="{ARRAY_URL}"' in client.get(job_url("sweep-2")).content.decode()
+    page = client.get(ARRAY_URL)
+    assert names(page) == {f"sweep-{i}" for i in range(4)}
+    assert "4 jobs, 32 GPUs 3 Waiting 1 Succeeded" in plain(page)
+    assert names(client.get(f"{ARRAY_URL}&state=ended")) == {"sweep-0"}
+
+
+@pytest.mark.parametrize("array", ["x", uuid.UUID(int=0), "%00"])
+def test_an_unknown_array_is_not_found(as_user, array):
+    assert as_user("erin").get(f"/jobs/?array={array}").status_code == 404
+    assert as_user("vik").get(ARRAY_URL).status_code == 404
+
+
+def test_an_array_is_cancelled_after_asking(as_user):
+    cancel = reverse("array-cancel", args=[story.ARRAY])
+    assert as_user("vik").post(cancel).status_code == 404
+    client = as_user("erin")
+    assert "3 of its 4 jobs are not over" in plain(client.get(ARRAY_URL))
+    answer = client.post(cancel, follow=True)
+    assert answer.redirect_chain[-1][0] == ARRAY_URL
+    assert "The jobs of sweep that were not over are cancelled." in plain(answer)
+    states = dict(Job.objects.filter(array_id=story.ARRAY).values_list("array_index", "state"))
+    assert states == {0: "SUCCEEDED", 1: "CANCELLED", 2: "CANCELLED", 3: "CANCELLED"}
+    assert "Cancel array" not in plain(client.get(ARRAY_URL))
+    assert "All jobs of this array are over." in plain(client.post(cancel, follow=True))
+
+
+def test_the_page_of_a_node_marks_its_bad_gpus(as_user):
+    text = plain(as_user("operator").get("/ops/nodes/demo/node-005/"))
+    assert text.count("3 Bad") == 1
+    assert len(re.findall(r"\d Bad ", text)) == 1
+    assert "Unhealthy GPUs 3 status.allocatable" in text
