@@ -2,7 +2,7 @@
 
 One fact a line; jobs are submitted in the order in which they are written:
 
-    nodes   H100: 8 8 | L4: 4            GPUs of each node (n0, n1, … in this order)
+    nodes   H100: 8 8/4000 | L4: 4       GPUs of each node (n0, n1, … in this order), CPU in milli
     quota   a H100 16 shared borrow=4 lend=0 | b H100 8 isolated
     tree    a < dept | b < dept          parents
     tenant  a max_running=2 weight=3     other facts of a tenant
@@ -67,7 +67,7 @@ def job(name: str, tenant: str, asks: str, *words: str, at: float = 0.0) -> JobR
             options["declared_s"] = float(value)
         elif key == "min":
             sets["min_count"] = int(value)
-        elif key in {"required_level", "preferred_level", "max_per_node"}:
+        elif key in {"required_level", "preferred_level", "max_per_node", "cpu_milli"}:
             sets[key] = int(value) if value.isdigit() else value
         else:
             field_type = next(f.type for f in dataclasses.fields(JobRequest) if f.name == key)
@@ -220,8 +220,11 @@ def _nodes(text: str) -> list[d.Delta]:
     for part in text.split("|"):
         model, sizes = part.split(":")
         for size in sizes.split():
+            size, _, cpu = size.partition("/")
             gpus, *leaf = size.split("@")
-            facts = {"topology": (leaf[0], "", "")} if leaf else {}
+            facts: dict[str, Any] = {"topology": (leaf[0], "", "")} if leaf else {}
+            if cpu:
+                facts["cpu_milli"] = int(cpu)
             name = f"n{len(deltas)}"
             deltas.append(d.NodeChanged(node(name, int(gpus), model.strip(), **facts)))
     return deltas

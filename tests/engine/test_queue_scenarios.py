@@ -94,6 +94,40 @@ QUEUEING = {
           + noquota  a 1x1      L4   p9 -> ExceedsMaxQuota
           + good     a 1x8      H100    -> starts
     """,
+    "a pool that can never hold a job does not speak for those that can": """
+        nodes  A100: 4 4 | H100: 8 8 | L4: 8
+        quota  a H100 99 | a A100 99 | a L4 99 | b H100 8 isolated | b A100 8
+        policy best-effort-fifo
+        at 0
+          + r     a 1x8 H100      -> starts
+          + s     b 1x8 H100      -> starts
+          + any   a 1x8 A100|H100 -> InsufficientGpus gpu_model=H100 asked=8 free=0
+          + wide  a 2x8 A100|H100 -> InsufficientGpus gpu_model=H100 asked=16 free=0
+          + none  a 2x8 A100|L4   -> ExceedsCapacity
+          + quota b 1x8 A100|H100 -> WaitingForQuota gpu_model=H100
+        at 1
+          ends r
+          any  -> starts on n2
+          wide -> InsufficientGpus gpu_model=H100 asked=16 free=0
+    """,
+    "nor does one whose nodes lack something beside the GPUs": """
+        nodes  A100: 8/4000 8/4000 | H100: 8
+        quota  a H100 99 | a A100 99
+        policy best-effort-fifo
+        at 0
+          + r    a 1x8 H100 -> starts
+          + any  a 1x8 A100|H100 cpu_milli=64000 -> InsufficientGpus gpu_model=H100 free=0
+          + none a 1x8 A100      cpu_milli=64000 -> ExceedsCapacity possible_pods=0
+        at 1
+          ends r
+          any  -> starts on n2
+    """,
+    "a pool that quota will never open does not hide that the others are too small": """
+        nodes  A100: 8/4000 | H100: 8
+        quota  a A100 8 isolated | a H100 4 isolated
+        at 0
+          + none a 1x8 A100|H100 cpu_milli=64000 -> ExceedsCapacity
+    """,
     "a held job waits, and goes on from its old place": """
         nodes  H100: 8
         quota  a H100 24

@@ -1,8 +1,10 @@
 """Why a job cannot start, as far as counts tell: a few sums over the free-capacity index."""
 
-from scheduling.engine.queueing.admission import Candidate
-from scheduling.engine.queueing.shapes import wish_of
+from scheduling.engine.queueing.admission import Candidate, ask_of
+from scheduling.engine.queueing.quota import Refusal
+from scheduling.engine.queueing.shapes import narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import MILLI, PodSet
 from scheduling.engine.verdict import Reason, Verdict, gpus
 
@@ -26,6 +28,29 @@ def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
             fit = _pods_by_gpus(state, s)
             if fit < max(n, 1):
                 return _in_pieces(state, s, max(n, 1), fit)
+    return None
+
+
+def never_by_count(state: SchedulerState, candidate: Candidate) -> bool:
+    """Whether the pools of the candidate hold too few GPUs for it even when all are free."""
+    job = candidate.job
+    least = wish_of(job, candidate.counts).least
+    return any(
+        s.gpus and most and state.pools.pods_at_most(s, s.gpu_models[0]) < max(n, 1)
+        for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True)
+    )
+
+
+def refused_pool(state: SchedulerState, record: JobRecord) -> Refusal | None:
+    """The quota that keeps the job from GPU models that could hold it, now but not for ever."""
+    job, ask = record.job, ask_of(state, record)
+    for way in ask.ways:
+        if never_by_count(state, Candidate(narrowed(job, way.models), ask.wish.most, way.gang)):
+            continue
+        for demand in way.starts:
+            refusal = state.book.refusal_of(job.tenant, demand)
+            if refusal and all(n <= state.book.ceiling(job.tenant, m) for m, n in demand.items()):
+                return refusal
     return None
 
 

@@ -1,15 +1,32 @@
 """Dynamic admission and placement of the first job of a lane (paper 3.2.1, 3.3.2)."""
 
+from collections.abc import Callable, Sequence
+
 from scheduling.engine.decisions import Started
 from scheduling.engine.placement import PlacementFailure, explain, place_job
-from scheduling.engine.queueing.admission import Candidate, candidates, fits_by_count
-from scheduling.engine.queueing.counts import only_spares, why_by_count
+from scheduling.engine.queueing.admission import (
+    Candidate,
+    ask_of,
+    candidates,
+    fits_by_count,
+    quota_verdict,
+)
+from scheduling.engine.queueing.counts import (
+    never_by_count,
+    only_spares,
+    refused_pool,
+    why_by_count,
+)
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
 from scheduling.engine.queueing.report import REFRESH_S
 from scheduling.engine.queueing.state import Outcome, SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord, Lane
+from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement
+from scheduling.engine.verdict import Reason, Verdict
+
+# A choice of GPU models that did not start; None: too few GPUs are free to try.
+Failed = tuple[Candidate, PlacementFailure | None]
 
 # The job fits, but only on the nodes that are kept free as spares.
 SPARES_ONLY = PlacementFailure(-1)
@@ -39,7 +56,7 @@ def try_to_start(
     if over_job_limit(state, record) is not None:
         return False
     out.considered += 1
-    first: tuple[Candidate, PlacementFailure | None] | None = None
+    tried: list[Failed] = []
     by_quota = lane.refusal is None or lane.quota_at != state.book.version
     for candidate in candidates(state, record, closed) if by_quota else ():
         failure: PlacementFailure | None = None
@@ -49,10 +66,9 @@ def try_to_start(
                 started(state, record, placed, out)
                 return True
             failure = placed
-        if first is None or (first[1] is None and failure is not None):
-            first = candidate, failure
+        tried.append((candidate, failure))
     lane.failed_at, lane.failed_with = now_at, (closed, reserved)
-    _explain(state, lane, first, out.now)
+    _explain(state, record, tried, closed, out.now)
     return False
 
 
@@ -181,24 +197,55 @@ def _report(
 
 def _explain(
     state: SchedulerState,
-    lane: Lane,
-    tried: tuple[Candidate, PlacementFailure | None] | None,
+    record: JobRecord,
+    tried: Sequence[Failed],
+    closed: frozenset[str],
     now: float,
 ) -> None:
     """Keep the reason of a failed attempt in the lane; the costly part at most once in a while."""
-    if tried is None:
-        lane.failure = None  # quota said no to every choice, or all pools are closed
-        return
-    candidate, failure = tried
-    if failure is SPARES_ONLY:
-        lane.failure = only_spares(state)
-        return
-    cheap = why_by_count(state, candidate)
-    if cheap is not None or failure is None:
-        lane.failure = cheap
-        return
-    known = state.explained.get(lane.key[1:])
-    if known is None or now >= known[1] + REFRESH_S:
-        verdict = explain(state.cluster, candidate.job, failure)
-        known = state.explained[lane.key[1:]] = (verdict, now)
-    lane.failure = known[0]
+    lane = record.lane
+    assert lane is not None
+
+    def explained(candidate: Candidate, failure: PlacementFailure) -> Verdict:
+        key = (*lane.key[1:], tuple(s.gpu_models for s in candidate.job.pod_sets))
+        known = state.explained.get(key)
+        if known is None or now >= known[1] + REFRESH_S:
+            known = explain(state.cluster, candidate.job, failure), now
+            state.explained[key] = known
+        return known[0]
+
+    lane.failure = why_failed(state, record, tried, closed, explained)
+
+
+def why_failed(
+    state: SchedulerState,
+    record: JobRecord,
+    tried: Sequence[Failed],
+    closed: frozenset[str],
+    explained: Callable[[Candidate, PlacementFailure], Verdict],
+) -> Verdict | None:
+    """The reason of the choice of GPU models that came nearest to a start; None when quota or
+    jobs ahead keep the job from all that could hold it.
+
+    A pool that could never hold the job says so only when no other choice is left: else the job
+    would look impossible although it only waits.
+    """
+    never: Verdict | None = None
+    for candidate, failure in sorted(tried, key=lambda t: t[1] is None):
+        if failure is SPARES_ONLY:
+            return only_spares(state)
+        if never_by_count(state, candidate):
+            continue
+        verdict = why_by_count(state, candidate)
+        if verdict is None and failure is not None:
+            verdict = explained(candidate, failure)
+        if verdict is not None and verdict.reason is not Reason.EXCEEDS_CAPACITY:
+            return verdict
+        never = never or verdict
+    ways = ask_of(state, record).ways
+    if not tried or len(tried) == len(ways):
+        return never
+    refusal = refused_pool(state, record)
+    if refusal is not None:
+        return quota_verdict(refusal)
+    return None if any(closed.intersection(way.models) for way in ways) else never

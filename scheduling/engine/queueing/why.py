@@ -2,8 +2,7 @@
 
 from scheduling.engine.placement import PlacementFailure, explain
 from scheduling.engine.queueing.admission import candidates, fits_by_count
-from scheduling.engine.queueing.counts import only_spares, why_by_count
-from scheduling.engine.queueing.start import SPARES_ONLY, place_on
+from scheduling.engine.queueing.start import Failed, place_on, why_failed
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
@@ -40,18 +39,21 @@ _PLACEMENT = frozenset(
 
 def why_not_placed(state: SchedulerState, record: JobRecord) -> Verdict | None:
     """Why the job cannot be placed right now; None when it can, or quota forbids to try."""
+    tried: list[Failed] = []
     for candidate in candidates(state, record, frozenset()):
-        cheap = why_by_count(state, candidate)
-        if cheap is not None:
-            return cheap
-        if not fits_by_count(state, candidate):
-            continue
-        statement = Statement(state.cluster)
-        placed = place_on(statement, state, candidate, frozenset(record.blamed))
-        statement.rollback()
-        if placed is SPARES_ONLY:
-            return only_spares(state)
-        if isinstance(placed, PlacementFailure):
-            return explain(state.cluster, candidate.job, placed)
-        return None
-    return None
+        failure: PlacementFailure | None = None
+        if fits_by_count(state, candidate):
+            statement = Statement(state.cluster)
+            placed = place_on(statement, state, candidate, frozenset(record.blamed))
+            statement.rollback()
+            if not isinstance(placed, PlacementFailure):
+                return None
+            failure = placed
+        tried.append((candidate, failure))
+    return why_failed(
+        state,
+        record,
+        tried,
+        frozenset(),
+        lambda candidate, failure: explain(state.cluster, candidate.job, failure),
+    )
