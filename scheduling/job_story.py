@@ -71,8 +71,8 @@ def story_of(user: Any, job: Job) -> Story:
     shown = [*job.after[:DEPENDENCIES_SHOWN], *job.after_ok[:DEPENDENCIES_SHOWN]]
     known = _jobs(user, [*shown, *(e.evidence["by"] for e in events if _is_preemption(e))])
     groups = (
-        ("Starts after the end of", job.after),
-        ("Starts after the success of", job.after_ok),
+        ("After the end of", job.after),
+        ("After the success of", job.after_ok),
     )
     return Story(
         dependencies=tuple(_dependencies(title, ids, known) for title, ids in groups if ids),

@@ -30,7 +30,7 @@ GATES = ("Specification", "Quota", "Queue order", "Capacity", "Placement")
 STOPPED_AT: dict[str, int] = {
     Reason.MISCONFIGURED: 0,
     Reason.NO_MATCHING_GPU_TYPE: 0,
-    Reason.ON_HOLD: 0,
+    Reason.ON_HOLD: 2,
     Reason.EXCEEDS_MAX_QUOTA: 1,
     Reason.WAITING_FOR_QUOTA: 1,
     Reason.BORROW_LIMIT_REACHED: 1,

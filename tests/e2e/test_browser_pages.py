@@ -6,6 +6,7 @@ import uuid
 import pytest
 from playwright.sync_api import expect
 
+from tests.e2e import story
 from tests.e2e.conftest import NARROW, WIDE
 
 pytestmark = pytest.mark.browser
@@ -28,6 +29,8 @@ PAGES = {
     "JOB wait-000": "erin",
     "JOB wait-004": "vera",
     "JOB train-000": "operator",
+    "JOB head": "erin",
+    f"/jobs/?array={story.ARRAY}": "erin",
 }
 
 
@@ -215,6 +218,31 @@ def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
     dialog.get_by_role("button", name="Cancel job").click()
     tab.page.get_by_text("two-sets is cancelled.").wait_for()
     assert "Cancelled" in tab.page.locator("#job-live").text_content()
+
+
+def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, address):
+    tab = new_tab()
+    tab.allowed = {422}
+    tab.sign_in("erin")
+    tab.open(address("JOB sweep-3"))
+    dialog = tab.page.get_by_role("dialog")
+    tab.page.get_by_role("button", name="Change", exact=True).click()
+    dialog.get_by_label("Priority").fill("9999999")
+    dialog.get_by_role("button", name="Change job").click()
+    expect(dialog).to_contain_text("less than or equal to 1000000")
+    assert tab.axe() == []
+    dialog.get_by_label("Priority").fill("5")
+    dialog.get_by_role("button", name="Change job").click()
+    tab.page.get_by_text("sweep-3 is changed.").wait_for()
+    tab.page.get_by_role("button", name="Hold").click()
+    expect(tab.page.locator("#job-live")).to_contain_text("On hold.")
+    tab.page.get_by_role("button", name="Release").click()
+    tab.page.get_by_text("sweep-3 is released.").wait_for()
+    tab.page.get_by_role("link", name="all jobs of its array").click()
+    tab.page.get_by_role("button", name="Cancel array").click()
+    assert tab.axe() == []
+    dialog.get_by_role("button", name="Cancel 3 jobs").click()
+    tab.page.get_by_text("that were not over are cancelled.").wait_for()
 
 
 def test_token_is_shown_once_and_revoked(new_tab):

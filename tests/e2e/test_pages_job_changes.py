@@ -116,9 +116,9 @@ def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
 # --- what the page tells --------------------------------------------------------------------------
 def test_the_page_tells_of_dependencies_limits_and_the_reservation(as_user):
     text = plain(as_user("erin").get(job_url("head")))
-    assert "Starts after the success of prepare Succeeded" in text
+    assert "After the success of prepare Succeeded" in text
     foreign = Job.objects.get(name="urgent")
-    assert f"Starts after the end of {foreign.pk} (not yours to see)" in text
+    assert f"After the end of {foreign.pk} (not yours to see)" in text
     assert "Run-time limit 2 h" in text
     assert "Not before in 59 min" in text
     assert re.search(r"expected to start in 24 min \d+ s on node-000, node-001", text)
