@@ -1,32 +1,17 @@
 """Files and names of a simulated run: traces, fleets, inventories; each error in one line."""
 
-import gzip
-import lzma
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
+from scheduling.text_files import InputError, lines_of
+
+__all__ = ["InputError", "fleet_of", "lines_of"]
 
 SHIPPED = ("demo", "paper", "large")
 FLEETS = Path(__file__).resolve().parent.parent / "scheduling" / "simcluster" / "fleets"
-
-
-class InputError(ValueError):
-    """A file or name that cannot be used; the message says what would do."""
-
-
-def lines_of(path: Path) -> Iterator[str]:
-    """The lines of a text file, plain, .gz or .xz; raises InputError."""
-    opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
-    try:
-        with opener(path, "rt", encoding="utf-8", newline="") as lines:
-            yield from lines
-    except (OSError, EOFError, UnicodeDecodeError, lzma.LZMAError) as error:
-        raise InputError(f"{path}: cannot be read as text ({error})") from None
 
 
 def fleet_of(text: str) -> Fleet:

@@ -1,23 +1,25 @@
 """Replay a recorded trace against a running Kant, over REST like any client."""
 
 import asyncio
-import csv
-import lzma
 import math
 import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import aiohttp
 import yaml
 
 from scheduling.engine.states import TERMINAL
+from scheduling.simulator import traces
+from scheduling.simulator.traces.jobs import TraceJob, pod_sets
+from scheduling.text_files import InputError, lines_of
 
-GPUS_PER_POD = 8  # a larger job becomes a gang of such pods
+GPUS_PER_NODE = 8  # a larger job becomes a gang of such pods
 CONNECTIONS = 32
 TRIES = 6
 POLL_S = 1.0
@@ -26,15 +28,6 @@ PAGE = 500
 
 class ReplayError(Exception):
     """One line: what is wrong, and what helps."""
-
-
-@dataclass(frozen=True, slots=True)
-class TraceJob:
-    """A recorded job: seconds since the first one, seconds it ran, GPUs."""
-
-    arrives_s: float
-    duration_s: float
-    gpus: int
 
 
 @dataclass(slots=True)
@@ -50,43 +43,38 @@ class Report:
     double_holdings: list[Any] | None = None
 
 
-def read_trace(path: Path, limit: int) -> list[TraceJob]:
-    """The first jobs of a trace with the columns submission_time, duration and num_gpu."""
-    opener: Callable[..., TextIO] = lzma.open if path.suffix == ".xz" else open
-    jobs: list[tuple[float, float, int]] = []
+def read_trace(path: Path, limit: int, format_name: str = "") -> list[TraceJob]:
+    """The first jobs of a trace of any known format (docs/traces.md), sorted by submission."""
     try:
-        with opener(path, "rt", newline="") as file:
-            for number, row in enumerate(csv.DictReader(file), start=2):
-                if len(jobs) == limit:
-                    break
-                try:
-                    at, ran = float(row["submission_time"]), float(row["duration"])
-                    gpus = int(row["num_gpu"])
-                except (KeyError, TypeError, ValueError) as error:
-                    raise ReplayError(f"{path}, line {number}: {error!r} cannot be read") from error
-                if not (math.isfinite(at) and ran >= 0 and math.isfinite(ran) and gpus > 0):
-                    raise ReplayError(f"{path}, line {number}: {row} is not a job")
-                jobs.append((at, ran, gpus))
-    except (OSError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise ReplayError(f"cannot read {path}: {error}") from error
+        jobs = list(islice(traces.jobs_of(lines_of(path), traces.BadRows(), format_name), limit))
+    except (InputError, traces.TraceFormatError) as error:
+        raise ReplayError(f"{path}: {error}") from error
     if not jobs:
-        raise ReplayError(f"{path} has no jobs")
-    jobs.sort(key=lambda job: job[0])
-    first = jobs[0][0]
-    return [TraceJob(at - first, ran, gpus) for at, ran, gpus in jobs]
+        raise ReplayError(f"{path} has no job that asks for a GPU")
+    return sorted(jobs, key=lambda job: job.submitted_at)
 
 
 def job_document(job: TraceJob, name: str, tenant: str, speed: float) -> dict[str, Any]:
     """The job as it is submitted; the embedded kubelet runs it for its compressed duration."""
-    pods = math.ceil(job.gpus / GPUS_PER_POD)
     seconds = job.duration_s / speed
+    run = {"sim.kant.io/run-seconds": f"{seconds:.3f}"}
     return {
         "name": name,
         "tenant": tenant,
         "declared_s": max(1, math.ceil(seconds)),
-        "count": pods,
-        "gpus": job.gpus if pods == 1 else GPUS_PER_POD,
-        "annotations": {"sim.kant.io/run-seconds": f"{seconds:.3f}"},
+        "pod_sets": [
+            {
+                "name": pods.name,
+                "count": pods.count,
+                "gpu_types": list(pods.gpu_models),
+                "gpus": pods.gpus,
+                "gpu_milli": pods.gpu_milli,
+                "cpu_milli": pods.cpu_milli,
+                "memory_mib": pods.memory_mib,
+                "annotations": run,
+            }
+            for pods in pod_sets(job, (), GPUS_PER_NODE)
+        ],
     }
 
 
@@ -156,7 +144,7 @@ class Replay:
     # --- jobs -------------------------------------------------------------------------------------
     async def _submit(self, index: int) -> None:
         job = self.jobs[index]
-        await asyncio.sleep(job.arrives_s / self.speed)
+        await asyncio.sleep((job.submitted_at - self.jobs[0].submitted_at) / self.speed)
         name = f"replay-{self.run_id}-{index:05}"
         tenant = self.tenants[index % len(self.tenants)]
         body = job_document(job, name, tenant, self.speed)

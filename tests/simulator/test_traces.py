@@ -15,6 +15,10 @@ HELIOS = "job_id,user,vc,jobname,gpu_num,cpu_num,node_num,state,submit_time,dura
 PHILLY = "jobid,vc,status,submitted_time,run_time,gpus\n"
 ACME = "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,duration\n"
 SWF = "; Version: 2\n1 0 5 100 4 -1 -1 8 3600 -1 1 3 2 -1 1 -1 -1 -1\n"
+OPENB = (
+    "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
+    "deletion_time,scheduled_time\n"
+)
 OWN = "id,submitted_at,duration_s,gpus,pods,tenant,kind,after\n"
 
 
@@ -38,6 +42,12 @@ def test_a_real_itp_trace():
 @pytest.mark.parametrize(
     ("text", "job"),
     [
+        (
+            OPENB + "p1,6000,12288,1,460,T4|P100,LS,Running,100,400,150\n",
+            TraceJob(
+                "p1", 100, 250, 0.46, gpu_models=("P100", "T4"), cpu_milli=6000, memory_mib=12288
+            ),
+        ),
         (
             HELIOS + "7,u1,vcA,x,16,32,2,FAILED,2020-04-01 00:01:40,60\n",
             TraceJob("7", 1585699300, 60, 16, tenant="vca", ends=JobState.FAILED),
@@ -63,7 +73,7 @@ def test_a_real_itp_trace():
             TraceJob("x", 0, 5, 0.5, pods=1, ends=JobState.FAILED, after=("a",)),
         ),
     ],
-    ids=["helios", "philly", "acme", "swf", "kant-csv", "kant-jsonl"],
+    ids=["openb", "helios", "philly", "acme", "swf", "kant-csv", "kant-jsonl"],
 )
 def test_each_format_is_recognised_and_read(text, job):
     assert read(text) == [job]
@@ -121,5 +131,5 @@ def test_jobs_without_gpus_are_left_out():
     ],
 )
 def test_pods_of_a_recorded_job(gpus, pods, sets):
-    made = pod_sets(TraceJob("x", 0, 1, gpus, pods=pods), "V100", 8)
+    made = pod_sets(TraceJob("x", 0, 1, gpus, pods=pods), ("V100",), 8)
     assert [(s.count, s.gpus, s.gpu_milli) for s in made] == sets

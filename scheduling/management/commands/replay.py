@@ -18,8 +18,9 @@ class Command(BaseCommand):
     help = "Submit the jobs of a trace over REST, wait for their end, print metrics and outcomes."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", type=Path, help="CSV (also .xz): submission_time, duration, …")
+        parser.add_argument("file", type=Path, help="job trace, see docs/traces.md")
         parser.add_argument("--speed", type=float, default=600.0, help="trace seconds per second")
+        parser.add_argument("--format", default="", help="trace format where it is not recognised")
         parser.add_argument("--limit", type=int, default=500, help="jobs taken from the trace")
         parser.add_argument("--tenants", type=int, default=15, help="who the jobs are dealt to")
         parser.add_argument("--url", default="http://127.0.0.1:8000", help="where Kant runs")
@@ -39,7 +40,7 @@ class Command(BaseCommand):
             bar.update(over - bar.n)
 
         try:
-            jobs = read_trace(given["file"], given["limit"])
+            jobs = read_trace(given["file"], given["limit"], given["format"])
             bar.total = len(jobs)
             replay = Replay(given["url"], token, jobs, given["tenants"], given["speed"])
             report = run(replay, progress)

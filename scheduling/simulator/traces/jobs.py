@@ -12,8 +12,9 @@ from scheduling.simulator.model import Arrival
 class TraceJob:
     """A recorded job. Times in seconds; `gpus` may be a fraction below one.
 
-    `pods` of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond. `after`:
-    ids of jobs it waits for.
+    `pods` of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond.
+    `gpu_models`: acceptable models, () = what the fleet has most of. `cpu_milli`, `memory_mib`: of
+    each pod. `after`: ids of jobs it waits for.
     """
 
     id: str
@@ -22,7 +23,9 @@ class TraceJob:
     gpus: float
     pods: int | None = None
     tenant: str = ""
-    gpu_model: str = ""
+    gpu_models: tuple[str, ...] = ()
+    cpu_milli: int = 0
+    memory_mib: int = 0
     declared_s: float | None = None
     priority: int = 0
     kind: JobKind = JobKind.TRAINING
@@ -30,25 +33,37 @@ class TraceJob:
     after: tuple[str, ...] = ()
 
 
-def pod_sets(job: TraceJob, gpu_model: str, per_node: int) -> tuple[PodSet, ...]:
-    """The pods of a recorded job on nodes of `per_node` GPUs.
+def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple[PodSet, ...]:
+    """The pods of a recorded job on nodes of `per_node` GPUs; it must ask for GPUs.
 
-    Jobs without GPUs have none: the caller leaves them out.
+    `gpu_models` are those a job accepts that names none. Raises ValueError for GPUs that do not
+    divide by the pods.
     """
-    models = (job.gpu_model or gpu_model,)
+
+    def made(name: str, count: int, gpus: int, milli: int = MILLI) -> PodSet:
+        return PodSet(
+            name,
+            count,
+            gpus,
+            job.gpu_models or gpu_models,
+            gpu_milli=milli,
+            cpu_milli=job.cpu_milli,
+            memory_mib=job.memory_mib,
+        )
+
     if job.gpus < 1:
-        return (PodSet("main", 1, 1, models, gpu_milli=max(1, round(job.gpus * MILLI))),)
+        return (made("main", 1, 1, max(1, round(job.gpus * MILLI))),)
     gpus = round(job.gpus)
     if job.pods is not None:
         each, rest = divmod(gpus, job.pods)
         if rest:
             raise ValueError(f"job {job.id}: {gpus} GPUs do not divide by {job.pods} pods")
-        return (PodSet("main", job.pods, each, models),)
+        return (made("main", job.pods, each),)
     if gpus <= per_node:
-        return (PodSet("main", 1, gpus, models),)
+        return (made("main", 1, gpus),)
     whole, rest = divmod(gpus, per_node)
-    sets = (PodSet("main", whole, per_node, models),)
-    return (*sets, PodSet("rest", 1, rest, models)) if rest else sets
+    sets = (made("main", whole, per_node),)
+    return (*sets, made("rest", 1, rest)) if rest else sets
 
 
 def arrivals(
@@ -63,7 +78,7 @@ def arrivals(
             id=job.id,
             tenant=job.tenant or f"tenant-{number % tenants + 1:02}",
             submitted_at=job.submitted_at - start,
-            pod_sets=pod_sets(job, gpu_model, per_node),
+            pod_sets=pod_sets(job, (gpu_model,), per_node),
             priority=job.priority,
             kind=job.kind,
             declared_s=job.declared_s,

@@ -1,13 +1,15 @@
 """The openb machines and pod lists (alibaba/clusterdata, cluster-trace-gpu-v2023)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.types import MILLI
+from scheduling.simulator.traces.jobs import TraceJob
 from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each, table
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+JOB_COLUMNS = (*POD_COLUMNS, "creation_time", "deletion_time", "scheduled_time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +60,52 @@ def machines(lines: Iterable[str]) -> list[Machine]:
     return [found[name] for name in sorted(found)]
 
 
+def _pod(row: Row) -> Pod:
+    row.text("name")
+    gpus, gpu_milli = row.whole("num_gpu"), row.whole("gpu_milli")
+    if gpu_milli > MILLI or (gpus and not gpu_milli) or (gpu_milli and not gpus):
+        expected = f"1 to {MILLI}" if gpus else "0, as num_gpu is 0"
+        raise row.wrong("gpu_milli", expected)
+    if gpus > 1 and gpu_milli < MILLI:
+        raise row.wrong("gpu_milli", f"{MILLI}: a share is of exactly one GPU")
+    spec = row.text("gpu_spec", default="")
+    return Pod(
+        cpu_milli=row.whole("cpu_milli"),
+        memory_mib=row.whole("memory_mib"),
+        gpus=gpus,
+        gpu_milli=gpu_milli,
+        gpu_models=tuple(sorted({m.strip() for m in spec.split("|")} - {""})),
+    )
+
+
 def pods(lines: Iterable[str]) -> list[Pod]:
     """A pod list in its order. Raises TraceFormatError."""
-
-    def read(row: Row) -> Pod:
-        row.text("name")
-        gpus, gpu_milli = row.whole("num_gpu"), row.whole("gpu_milli")
-        if gpu_milli > MILLI or (gpus and not gpu_milli) or (gpu_milli and not gpus):
-            expected = f"1 to {MILLI}" if gpus else "0, as num_gpu is 0"
-            raise row.wrong("gpu_milli", expected)
-        if gpus > 1 and gpu_milli < MILLI:
-            raise row.wrong("gpu_milli", f"{MILLI}: a share is of exactly one GPU")
-        spec = row.text("gpu_spec", default="")
-        return Pod(
-            cpu_milli=row.whole("cpu_milli"),
-            memory_mib=row.whole("memory_mib"),
-            gpus=gpus,
-            gpu_milli=gpu_milli,
-            gpu_models=tuple(sorted({m.strip() for m in spec.split("|")} - {""})),
-        )
-
-    found = list(each(table(lines, POD_COLUMNS), read, BadRows()))
+    found = list(each(table(lines, POD_COLUMNS), _pod, BadRows()))
     if not found:
         raise TraceFormatError("line 2: the list has no pods")
     return found
+
+
+def jobs(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
+    """The pods of a list as jobs of one pod each, from their creation to their deletion.
+
+    A pod that was never scheduled ran from its creation; one without GPUs is left out.
+    """
+
+    def read(row: Row) -> TraceJob | None:
+        pod = _pod(row)
+        if not pod.gpus:
+            return None
+        created, deleted = row.number("creation_time"), row.number("deletion_time")
+        started = row.number("scheduled_time", default=created)
+        return TraceJob(
+            row.text("name"),
+            created,
+            max(0.0, deleted - started),
+            pod.milli / MILLI,
+            gpu_models=pod.gpu_models,
+            cpu_milli=pod.cpu_milli,
+            memory_mib=pod.memory_mib,
+        )
+
+    return each(table(lines, JOB_COLUMNS), read, bad)

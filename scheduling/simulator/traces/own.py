@@ -72,7 +72,7 @@ def _read(row: Row) -> TraceJob:
         gpus=gpus * pods,
         pods=pods,
         tenant=row.text("tenant", ""),
-        gpu_model=row.text("gpu_model", ""),
+        gpu_models=tuple(filter(None, [row.text("gpu_model", "")])),
         declared_s=declared or None,
         priority=int(row.number("priority", least=-1000, default=0)),
         kind=row.choice("kind", KINDS) if row.values.get("kind") else JobKind.TRAINING,

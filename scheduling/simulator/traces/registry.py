@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
-from scheduling.simulator.traces import own, published
+from scheduling.simulator.traces import openb, own, published
 from scheduling.simulator.traces.jobs import TraceJob
 from scheduling.simulator.traces.table import BadRows, TraceFormatError
 
@@ -11,12 +11,14 @@ Reader = Callable[[Iterable[str], BadRows], Iterator[TraceJob]]
 
 FORMATS: dict[str, Reader] = {
     **{name: layout.jobs for name, layout in published.LAYOUTS.items()},
+    "openb": openb.jobs,
     "swf": published.swf,
     "kant-csv": own.own_csv,
     "kant-jsonl": own.own_jsonl,
 }
 _COLUMNS = {
     **{name: layout.required for name, layout in published.LAYOUTS.items()},
+    "openb": openb.JOB_COLUMNS,
     "kant-csv": own.REQUIRED,
 }
 
