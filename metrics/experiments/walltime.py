@@ -44,12 +44,7 @@ class _Reserved(Watching):
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
         super()._carry_out(result, now)
-        for reserved in result.reservations:
-            if reserved.start_at is None:
-                self.given_up += self._promised.pop(reserved.job_id, None) is not None
-                continue
-            first = self._promised.get(reserved.job_id, math.inf)
-            self._promised[reserved.job_id] = min(first, reserved.start_at)
+        # A reservation also ends when its job starts: starts are looked at before.
         for part in result.started:
             promised = self._promised.pop(part.job_id, None)
             if promised is not None:
@@ -57,6 +52,12 @@ class _Reserved(Watching):
                 late = now - promised
                 self.latest_s = max(self.latest_s, late)
                 self.broken += late > 1e-6
+        for reserved in result.reservations:
+            if reserved.start_at is None:
+                self.given_up += self._promised.pop(reserved.job_id, None) is not None
+                continue
+            first = self._promised.get(reserved.job_id, math.inf)
+            self._promised[reserved.job_id] = min(first, reserved.start_at)
 
     def figures(self) -> Figures:
         return {

@@ -73,7 +73,8 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(document, allow_nan=False))
         else:
-            self._print(document)
+            for line in lines(document):
+                self.stdout.write(line)
 
     def _run(self, options: dict[str, Any]) -> dict[str, Any]:
         for name in ("hours", "checkpoint"):
@@ -134,7 +135,7 @@ class Command(BaseCommand):
             self.stderr.write(f"skipped: {message}")
         if options["out"]:
             try:
-                write_results(options["out"], outcome, document)
+                write_results(options["out"], outcome, document, list(lines(document)))
             except OSError as error:
                 raise InputError(
                     f"--out {options['out']}: {error.strerror}; nothing is lost but the files"
@@ -211,46 +212,47 @@ class Command(BaseCommand):
                 self.stderr.write("Interrupted: these are partial results.")
                 return simulated.result(partial=True)
 
-    def _print(self, document: dict[str, Any]) -> None:
-        write = self.stdout.write
-        write(
-            f"{document['source']} on {document['fleet']} ({document['gpus']:,} GPUs), "
-            f"policy {document['policy']}, seed {document['seed']}"
-        )
-        if document["partial"]:
-            write("PARTIAL: the run was interrupted")
-        for model, pool in document["pools"].items():
-            cells = [
-                f"{name} {pool[key]:.1%}" if pool[key] is not None else f"{name} –"
-                for name, key in (
-                    ("GAR", "gar_mean"),
-                    ("SOR median", "sor_median"),
-                    ("GFR", "gfr_mean"),
-                )
-            ]
-            write(f"{model:24} " + "   ".join(cells))
-        write(
-            f"{'size':>6} {'jobs':>8} {'waiting':>8} {'mean s':>10} {'p50 s':>10} {'p90 s':>10} "
-            f"{'p99 s':>10} {'nodes':>6} {'groups':>6}"
-        )
-        for size, row in document["waits"].items():
-            quality = document["jtted"].get(size, {})
-            waits = "".join(
-                f" {row[k]:>10,.0f}" if row[k] is not None else f" {'–':>10}"
-                for k in ("mean_s", "p50_s", "p90_s", "p99_s")
+
+def lines(document: dict[str, Any]) -> Iterator[str]:
+    """The document as a table for people."""
+    yield (
+        f"{document['source']} on {document['fleet']} ({document['gpus']:,} GPUs), "
+        f"policy {document['policy']}, seed {document['seed']}"
+    )
+    if document["partial"]:
+        yield "PARTIAL: the run was interrupted"
+    for model, pool in document["pools"].items():
+        cells = [
+            f"{name} {pool[key]:.1%}" if pool[key] is not None else f"{name} –"
+            for name, key in (
+                ("GAR", "gar_mean"),
+                ("SOR median", "sor_median"),
+                ("GFR", "gfr_mean"),
             )
-            tail = "".join(f" {quality[k]:>6.2f}" for k in ("nodes", "groups") if k in quality)
-            write(f"{size:>6} {row['jobs']:>8,} {row['waiting']:>8,}{waits}{tail}")
-        write(
-            f"preempted jobs {document['preempted_jobs']}, requeues {document['requeues']}, "
-            f"lost GPU-hours {document['lost_gpu_hours']:,.1f}, never runnable "
-            f"{document['never_runnable']}"
+        ]
+        yield f"{model:24} " + "   ".join(cells)
+    yield (
+        f"{'size':>6} {'jobs':>8} {'waiting':>8} {'mean s':>10} {'p50 s':>10} {'p90 s':>10} "
+        f"{'p99 s':>10} {'nodes':>6} {'groups':>6}"
+    )
+    for size, row in document["waits"].items():
+        quality = document["jtted"].get(size, {})
+        waits = "".join(
+            f" {row[k]:>10,.0f}" if row[k] is not None else f" {'–':>10}"
+            for k in ("mean_s", "p50_s", "p90_s", "p99_s")
         )
-        published = workload.Shares.PUBLISHED
-        for name, value in document["workload"].items():
-            if name in published:
-                write(f"workload {name}: {value:.1%} (published {published[name][0]:.1%})")
-        write(
-            f"{document['events']:,} events in {document['seconds']:.1f} s, peak "
-            f"{document['peak_mb']:.0f} MB"
-        )
+        tail = "".join(f" {quality[k]:>6.2f}" for k in ("nodes", "groups") if k in quality)
+        yield f"{size:>6} {row['jobs']:>8,} {row['waiting']:>8,}{waits}{tail}"
+    yield (
+        f"preempted jobs {document['preempted_jobs']}, requeues {document['requeues']}, "
+        f"lost GPU-hours {document['lost_gpu_hours']:,.1f}, never runnable "
+        f"{document['never_runnable']}"
+    )
+    published = workload.Shares.PUBLISHED
+    for name, value in document["workload"].items():
+        if name in published:
+            yield f"workload {name}: {value:.1%} (published {published[name][0]:.1%})"
+    yield (
+        f"{document['events']:,} events in {document['seconds']:.1f} s, peak "
+        f"{document['peak_mb']:.0f} MB"
+    )

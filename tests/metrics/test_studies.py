@@ -1,0 +1,223 @@
+"""Studies that compare policies: intervals, pairing, bars, partial results, the report."""
+
+import json
+import re
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from scipy import stats
+
+from metrics.experiments import STUDIES, comparison, fairness, paper_inference, runs, walltime
+from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at_most, summarised
+from metrics.experiments.intervals import half_width, paired, t_quantile
+from metrics.experiments.runs import Task, policy
+from metrics.experiments.study import Study
+from metrics.report import Figure, Report, write_files
+from scheduling.simulator.workload import Variant
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 30, 99])
+def test_t_quantiles_agree_with_scipy(freedom):
+    assert t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), abs=1e-9)
+
+
+def test_paired_differences_agree_with_scipy():
+    variant, base = [5.0, 7.5, 6.0, 9.0], [4.0, 7.0, 4.5, 6.0]
+    found = paired(variant, base)
+    low, high = stats.ttest_rel(variant, base).confidence_interval()
+    assert (found["low"], found["high"]) == (pytest.approx(low), pytest.approx(high))
+    assert found["mean"] == pytest.approx(1.5)
+    assert found["ratio"] == pytest.approx(sum(variant) / sum(base))
+    assert half_width([3.0]) is None
+    alone = paired([2.0], [0.0])
+    assert (alone["low"], alone["ratio"], alone["pairs"]) == (None, None, 1)
+
+
+def test_a_size_that_one_seed_lacks_is_averaged_over_the_others():
+    found = summarised(
+        [
+            {"wait_mean_s": {"1": 2.0, "8": 5.0}, "gfr_mean": 0.1},
+            {"wait_mean_s": {"1": 4.0, "8": None}, "gfr_mean": None},
+        ]
+    )
+    assert found["wait_mean_s"] == {"1": 3.0, "8": 5.0}
+    assert (found["gfr_mean"], found["seeds"]) == (0.1, 2)
+    assert found["half"]["wait_mean_s"]["8"] is None
+
+
+def small(options):
+    return [
+        Task(
+            run=runs.training,
+            scenario="small",
+            name=name,
+            policy=policy("best-effort-fifo", strategy),
+            seed=0,
+            hours=options["hours"],
+            warm_up_h=options["warm_up_h"],
+            fleet="20x8",
+            variant=Variant(load=1.05),
+        )
+        for name, strategy in (("native", "native"), ("kant", "e-binpack"))
+    ]
+
+
+def small_bars(scenarios):
+    summary = scenarios["small"]["summary"]
+    return [
+        at_most("GFR", summary["kant"]["gfr_mean"], 1.0),
+        at_least("GAR", summary["kant"]["gar_mean"], 2.0),
+        at_least("nothing", None, 1.0),
+    ]
+
+
+@pytest.fixture
+def small_study(monkeypatch):
+    """A study that takes a second, in this process."""
+
+    def serial(run, tasks, progress):
+        for done, task in enumerate(tasks, start=1):
+            yield task, run(task)
+            progress(done, len(tasks))
+
+    monkeypatch.setattr(comparison, "in_parallel", serial)
+    study = Comparison("small", "small", small, small_bars, seeds="1-3", hours=24.0).study()
+    monkeypatch.setitem(STUDIES, "small", study)
+    return study
+
+
+def call(*args):
+    out, err = StringIO(), StringIO()
+    call_command("experiment", *args, stdout=out, stderr=err)
+    return out.getvalue(), err.getvalue()
+
+
+@pytest.mark.usefixtures("small_study")
+def test_document_has_the_summary_of_each_policy_and_paired_differences():
+    document = json.loads(call("small", "--json", "--seeds", "3,5")[0])
+    assert document["seeds"] == [3, 5]
+    assert document["summary"] == document["scenarios"]["small"]["summary"]
+    kant, native = document["summary"]["kant"], document["summary"]["native"]
+    for row in (kant, native):
+        assert row["seeds"] == 2
+        assert 0 < row["gar_mean"] <= 1
+        assert {"gar_median", "sor_median", "jobs", "preempted_jobs", "lost_gpu_hours"} <= set(row)
+        assert set(row["wait_mean_s"]) >= {"1", "8", "all"}
+        assert all(value >= 1 for value in row["jtted_nodes"].values())
+    difference = document["paired"]["kant"]["gfr_mean"]
+    assert difference["mean"] == pytest.approx(kant["gfr_mean"] - native["gfr_mean"])
+    assert difference["low"] <= difference["mean"] <= difference["high"]
+    assert kant["gfr_mean"] < native["gfr_mean"]
+    assert [b["holds"] for b in document["bars"]] == [True, False, None]
+
+
+@pytest.mark.usefixtures("small_study")
+def test_table_says_what_is_met_and_what_is_missed():
+    text = call("small", "--quick")[0]
+    assert re.search(r"met\s+GFR: ", text)
+    assert re.search(r"MISSED\s+GAR: ", text)
+    assert "kant - native, 95 %" in text
+    assert f"seeds {', '.join(str(s) for s in range(1, QUICK_SEEDS + 1))};" in text
+    assert "QUICK" in text
+
+
+@pytest.mark.usefixtures("small_study")
+def test_ctrl_c_gives_what_is_done_marked_partial(monkeypatch, tmp_path):
+    def interrupted(run, tasks, progress):
+        yield tasks[0], run(tasks[0])
+        yield tasks[1], run(tasks[1])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, "in_parallel", interrupted)
+    out, err = call("small", "--json", "--out", str(tmp_path / "found"))
+    document = json.loads(out)
+    assert document["partial"]
+    assert document["bars"] == []
+    assert document["summary"]["kant"]["seeds"] == 1
+    assert "partial" in err
+    assert "PARTIAL" in (tmp_path / "found" / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("small_study")
+def test_out_has_the_document_and_a_page_that_needs_nothing_else(tmp_path):
+    call("small", "--seeds", "1", "--out", str(tmp_path / "found"))
+    page = (tmp_path / "found" / "report.html").read_text()
+    assert "Plotly.newPlot" in page
+    assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=", page)
+    assert json.loads((tmp_path / "found" / "experiment.json").read_text())["experiment"] == "small"
+    assert not list((tmp_path / "found").glob("*.partial"))
+
+
+@pytest.mark.usefixtures("small_study")
+def test_a_folder_that_cannot_be_written_loses_no_figures(tmp_path):
+    (tmp_path / "file").write_text("")
+    out, err = call("small", "--seeds", "1", "--json", "--out", str(tmp_path / "file" / "below"))
+    assert json.loads(out)["summary"]
+    assert "--out" in err
+
+
+def test_report_escapes_what_it_shows():
+    page = Report(
+        title="<b>",
+        note="",
+        text=["a < b"],
+        figures=[Figure("<i>", [{"name": "</script><b>"}], {})],
+    ).html()
+    assert "<title>&lt;b&gt;</title>" in page
+    assert "a &lt; b" in page
+    assert "</script><b>" not in page
+
+
+def test_files_are_whole_or_not_there(tmp_path):
+    (tmp_path / "b").mkdir()
+    with pytest.raises(OSError, match="b"):
+        write_files(tmp_path, {"a": "1", "b": "2"})
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("small", "--hours", "0"), "--hours must be more than 0"),
+        (("small", "--seeds", "x"), "--seeds 'x'"),
+        (("walltime", "--data", "/nowhere"), "/nowhere: is no file and no folder"),
+        (("paper-incremental", "--repeats", "0"), "--repeats must be at least 1"),
+    ],
+)
+@pytest.mark.usefixtures("small_study")
+def test_wrong_options_are_named(args, words):
+    with pytest.raises(CommandError, match=re.escape(words)):
+        call(*args)
+
+
+def test_every_study_has_a_plan():
+    for study in STUDIES.values():
+        assert isinstance(study, Study)
+    plan = paper_inference.tasks({"hours": 4.0, "warm_up_h": 1.0})
+    assert {t.scenario for t in plan} == set(paper_inference.SCENARIOS)
+
+
+def test_a_lender_gets_its_half_back_only_with_reclamation():
+    without, with_it = (
+        runs.carry_out(task) for task in fairness.tasks({"hours": 12.0, "warm_up_h": 0.0})
+    )
+    assert with_it["returned_after_s"] <= fairness.T_S
+    assert without["returned_after_s"] > 10 * fairness.T_S
+    assert with_it["lender_gpu_hours"] > without["lender_gpu_hours"]
+
+
+def test_reservations_are_kept_and_counted(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "job_id,submission_time,duration,num_gpu\n"
+        + "".join(
+            f"j{i},{3000 * (i // 20)},{600 + 97 * i % 1800},{(1, 2, 8, 16)[i % 4]}\n"
+            for i in range(80)
+        )
+    )
+    plan = walltime.tasks({"hours": 100.0, "data": path})
+    found = {task.name: runs.carry_out(task) for task in plan}
+    assert found["backfill"]["reserved_jobs"] > 0
+    assert found["backfill"]["broken_reservations"] == 0
+    assert found["backfill"]["mean_wait_s"] <= found["strict-fifo"]["mean_wait_s"]
