@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.decisions import Reservation
+from scheduling.engine.decisions import CycleResult, Reservation
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
@@ -42,7 +42,7 @@ from scheduling.kube.seam import (
 )
 from scheduling.models import Cluster
 from scheduling.models.jobs import PlacementState
-from scheduling.session import load
+from scheduling.session import aside, load
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import OVER, LiveJob, Outbox, Transition, Writes
 from scheduling.session.pods import create_and_bind
@@ -86,7 +86,7 @@ class Session:
         self.connected = False
         self.trouble = ""
         self._event_id = 0
-        self._more_rows = False
+        self._more_rows = self._cycled = False
         self._signature: tuple[object, ...] = ()
         self._looked_at = self._counted_at = 0.0
 
@@ -141,7 +141,7 @@ class Session:
         self.life.overdue(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
         self._mark_nodes(deltas)
-        result = run_cycle(self.state, deltas, now)
+        result = self._cycle(deltas, now)
         self.life.lost(result.lost, now)
         for victim in result.preempted:
             self.life.preempted(victim, now)
@@ -161,6 +161,35 @@ class Session:
             self.life.waiting(waiting)
         self.life.out.writes.reservations += result.reservations
         return self._take_out()
+
+    def _cycle(self, deltas: list[Delta], now: float) -> CycleResult:
+        """One engine cycle. A waiting job that makes the first one raise is set aside.
+
+        Later the error goes up: the session is rebuilt, and its first cycle sees everything.
+        """
+        while True:
+            try:
+                result = run_cycle(self.state, deltas, now)
+            except Exception:
+                found = None if self._cycled else aside.culprit(deltas, now)
+                if found is None:
+                    raise
+                log.exception("job %s is set aside: the scheduling cycle fails with it", found)
+                self._set_aside(found)
+                deltas = aside.without(deltas, [found])
+                self.state = SchedulerState()
+            else:
+                self._cycled = True
+                return result
+
+    def _set_aside(self, job_id: str) -> None:
+        job = self.life.jobs.pop(job_id)
+        text = f"An internal error of the scheduler; its log has the details under job {job_id}."
+        failed = Transition(
+            job_id, Kind.FAILED, job.state, JobState.FAILED, job.version, "InternalError", text
+        )
+        self.life.out.writes.transitions.append(failed)
+        self.life.out.deltas.append(JobEnded(job_id, succeeded=False))  # for those that wait for it
 
     def finish(self, decided: Pass, stale: set[str], now: float) -> None:
         """After the commit: send the effects; a stale job (somebody was faster) is read again."""

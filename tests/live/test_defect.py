@@ -1,0 +1,60 @@
+"""A defect of the engine that one job provokes: the others go on."""
+
+import logging
+
+import pytest
+
+from scheduling.engine import cycle
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job
+from scheduling.services import cycle as service
+
+pytestmark = pytest.mark.live
+FATAL = 77  # the priority of a job that the engine is made to stumble over
+
+
+@pytest.fixture
+def stumbling(monkeypatch):
+    """The engine with a defect; rebuilt sessions are tried at once."""
+
+    def stumble(state, record, *rest):
+        if record.job.priority == FATAL:
+            raise ZeroDivisionError("a defect")
+        return try_to_start(state, record, *rest)
+
+    try_to_start = cycle.try_to_start
+    monkeypatch.setattr(cycle, "try_to_start", stumble)
+    monkeypatch.setattr(service, "RETRY_S", 0.0)
+
+
+@pytest.mark.usefixtures("stumbling")
+def test_jobs_that_the_engine_stumbles_over_are_set_aside_and_the_others_run(world, caplog):
+    caplog.set_level(logging.ERROR)
+    first = world.submit("first")
+    world.drive_to(first, S.RUNNING)
+    bad = [world.submit(f"bad-{i}", priority=FATAL) for i in range(2)]
+    good = [world.submit(f"good-{i}") for i in range(3)]
+    for job in good:
+        world.drive_to(job, S.RUNNING)
+    assert world.state(first) == S.RUNNING
+    for job in bad:
+        row = Job.objects.get(pk=job.pk)
+        assert (row.state, row.reason) == (S.FAILED, "InternalError")
+        assert str(job.pk) in row.message
+        (record,) = [r for r in caplog.records if f"job {job.pk} is set aside" in r.getMessage()]
+        assert record.exc_info[0] is ZeroDivisionError
+
+
+def test_an_error_that_no_single_job_provokes_is_not_blamed_on_one(world, monkeypatch):
+    monkeypatch.setattr(service, "RETRY_S", 0.0)
+    job = world.submit()
+
+    def broken(state, out):
+        raise ZeroDivisionError("a defect")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cycle, "admit_by_quota", broken)
+        for _ in range(3):
+            world.scheduler.run(world.cluster.pk, budget_s=0.2)
+        assert world.state(job) == S.PENDING
+    world.drive_to(job, S.RUNNING)
