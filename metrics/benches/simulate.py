@@ -1,0 +1,175 @@
+"""`manage.py bench simulate`: a month of a large cluster in the simulator, metrics recorded.
+
+The naive engine decides the same arrivals as schedulers do that keep no index: at each event it
+copies its cluster, takes the waiting jobs in order, and scans every node for every pod.
+"""
+
+import copy
+import gc
+import resource
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from itertools import islice
+
+from metrics import simulation
+from metrics.benches.naive import NaiveDevice, NaiveNode, give_back, naive_find, take
+from metrics.inputs import fleet_of
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.types import MILLI, JobRequest, Node, PodPlacement
+from scheduling.simulator import workload
+from scheduling.simulator.loop import Simulation
+from scheduling.simulator.model import Arrival, Settings
+from scheduling.simulator.nodes import engine_nodes
+
+HOURS, SEED = 720.0, 1
+NODES, LARGE = 1_000, 12_500
+NAIVE_JOBS = 20  # of the same month, for the naive engine
+
+
+def run() -> dict[str, float]:
+    """Figures named in the bars.
+
+    `seconds`: a month on 8,000 GPUs under policy kant, generation of the workload and summary
+    included; `cpu_seconds` the same in CPU time; `peak_mb` of the process until then.
+    `seconds_100k_gpus`: as many jobs on 100,000 GPUs. `naive_cpu_over_kant`: CPU time of the naive
+    engine over that of Kant's, both on the first arrivals of the month.
+    """
+    nodes = engine_nodes(fleet_of(f"{NODES}x8"))
+    wall, cpu, jobs, events = month(nodes, workload.Variant(), "kant")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    first = list(islice(arrivals_of(nodes, workload.Variant()), NAIVE_JOBS))
+    ratio = naive_seconds(nodes, first) / kant_seconds(nodes, first)
+    fixed = workload.Variant(jobs_a_day=workload.REFERENCE_JOBS_A_DAY)
+    large, large_cpu, *_ = month(engine_nodes(fleet_of(f"{LARGE}x8")), fixed, "kant")
+    return {
+        "seconds": wall,
+        "cpu_seconds": cpu,
+        "peak_mb": peak,
+        "naive_cpu_over_kant": ratio,
+        "seconds_100k_gpus": large,
+        "cpu_seconds_100k_gpus": large_cpu,
+        "jobs": jobs,
+        "events": events,
+        "events_per_second": events / wall,
+    }
+
+
+def arrivals_of(nodes: Sequence[Node], variant: workload.Variant) -> Iterator[Arrival]:
+    gpus, model = sum(len(n.devices) for n in nodes), nodes[0].gpu_model
+    return workload.generate(variant, gpus=gpus, gpu_model=model, seed=SEED, hours=HOURS)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """A run makes no cycles of references; looking for them costs a tenth of its time."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def month(
+    nodes: tuple[Node, ...], variant: workload.Variant, policy: str
+) -> tuple[float, float, int, int]:
+    """(wall seconds, CPU seconds, jobs, events) of a run with its summary."""
+    gpus = sum(len(n.devices) for n in nodes)
+    tenants, quotas = workload.tenants_of(gpus, nodes[0].gpu_model)
+    with no_collection():
+        wall, cpu = time.perf_counter(), time.process_time()
+        outcome = Simulation(
+            nodes,
+            arrivals_of(nodes, variant),
+            policy=simulation.policy_of(policy, list(STRATEGIES)),
+            tenants=tenants,
+            quotas=quotas,
+            settings=Settings(stop_s=HOURS * 3600),
+        ).run()
+        summary = simulation.summary(outcome, nodes)
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return wall, cpu, summary["jobs"], outcome.events
+
+
+def kant_seconds(nodes: tuple[Node, ...], arrivals: list[Arrival]) -> float:
+    """CPU seconds until the last arrival, the first look at all nodes included."""
+    gpus = sum(len(n.devices) for n in nodes)
+    tenants, quotas = workload.tenants_of(gpus, nodes[0].gpu_model)
+    simulated = Simulation(
+        nodes,
+        arrivals,
+        policy=simulation.policy_of("best-effort-fifo+binpack", list(STRATEGIES)),
+        tenants=tenants,
+        quotas=quotas,
+        settings=Settings(stop_s=arrivals[-1].submitted_at),
+    )
+    begin = time.process_time()
+    simulated.run()
+    return time.process_time() - begin
+
+
+def naive_seconds(nodes: Sequence[Node], arrivals: list[Arrival]) -> float:
+    """CPU seconds of the naive engine on the same arrivals, and on the ends of what it starts."""
+    live = {
+        n.name: NaiveNode(
+            n.name,
+            n,
+            [NaiveDevice(d.index) for d in n.devices],
+            n.cpu_milli,
+            n.memory_mib,
+            n.max_pods,
+            len(n.devices),
+        )
+        for n in nodes
+    }
+    waiting: list[Arrival] = []
+    ends: list[tuple[float, str, JobRequest, tuple[PodPlacement, ...]]] = []
+    begin = time.process_time()
+    for arrival in arrivals:
+        while ends and ends[0][0] <= arrival.submitted_at:
+            at, _, job, places = heappop(ends)
+            for p in places:
+                give_back(live[p.node], job)
+            naive_cycle(live, waiting, ends, at)
+        waiting.append(arrival)
+        naive_cycle(live, waiting, ends, arrival.submitted_at)
+    return time.process_time() - begin
+
+
+def naive_cycle(
+    live: dict[str, NaiveNode],
+    waiting: list[Arrival],
+    ends: list[tuple[float, str, JobRequest, tuple[PodPlacement, ...]]],
+    now: float,
+) -> None:
+    """Start what fits, highest priority and longest wait first, on a copy of the cluster."""
+    snapshot = list(copy.deepcopy(live).values())
+    waiting.sort(key=lambda a: (-a.job.priority, a.submitted_at))
+    for arrival in tuple(waiting):
+        job = arrival.job
+        places = naive_place(snapshot, job)
+        if places is None:
+            continue
+        waiting.remove(arrival)
+        for p in places:
+            take(live[p.node], job, p)
+        heappush(ends, (now + arrival.duration_s, job.id, job, places))
+
+
+def naive_place(snapshot: list[NaiveNode], job: JobRequest) -> tuple[PodPlacement, ...] | None:
+    """All pods of a job on the copy, or none."""
+    taken: list[tuple[NaiveNode, PodPlacement]] = []
+    for number, pod_set in enumerate(job.pod_sets):
+        for ordinal in range(pod_set.count):
+            node = naive_find(snapshot, pod_set)
+            if node is None:
+                for used, _ in reversed(taken):
+                    give_back(used, job)
+                return None
+            free = [d.index for d in node.devices if d.milli_free == MILLI][: pod_set.gpus]
+            p = PodPlacement(number, ordinal, node.name, tuple(free), MILLI)
+            take(node, job, p)
+            taken.append((node, p))
+    return tuple(p for _, p in taken)

@@ -1,0 +1,122 @@
+"""The forecast that follows the cluster says what a fresh what-if copy for every step would."""
+
+import random
+
+import pytest
+
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.deltas import (
+    JobEnded,
+    JobRequeued,
+    JobSubmitted,
+    NodeChanged,
+    TenantsChanged,
+)
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.queueing.admission import Candidate
+from scheduling.engine.queueing.reserve import expected_start
+from scheduling.engine.queueing.waiting import Expected
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import (
+    Device,
+    JobKind,
+    JobRequest,
+    Node,
+    PodSet,
+    Policy,
+    QueueingPolicy,
+    Quota,
+    Tenant,
+)
+
+NODES, GPUS = 12, 4
+
+
+def afresh(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
+    """The fewest jobs to end, tried one more at a time, each time on a copy of its own."""
+    models = {m for s in candidate.job.pod_sets for m in s.gpu_models}
+    ends = sorted(
+        (max(now, record.started_at + record.job.declared_s), job_id)
+        for job_id, record in state.jobs.items()
+        if record.started_at is not None
+        and record.job.declared_s is not None
+        and any(model in models for model, _ in record.pods.values())
+    )
+    copy = state.cluster.copy()
+    for at, job_id in ends:
+        copy.release_job(job_id)
+        statement = Statement(copy)
+        placed = place_job(
+            statement,
+            candidate.job,
+            strategy=state.strategy_of(candidate.job),
+            counts=candidate.counts,
+        )
+        statement.rollback()
+        if not isinstance(placed, PlacementFailure):
+            return Expected(at, frozenset(p.node for p in placed))
+    return None
+
+
+def node(number: int, schedulable: bool = True) -> Node:
+    return Node(
+        f"n{number:02}",
+        gpu_model="H100",
+        devices=tuple(Device(i) for i in range(GPUS)),
+        topology=(f"leaf-{number // 3}", f"spine-{number // 6}", "core"),
+        cpu_milli=32_000,
+        memory_mib=64_000,
+        schedulable=schedulable,
+    )
+
+
+def request(rng: random.Random, number: int, now: float) -> JobRequest:
+    gpus = rng.choice((1, 1, 2, 3, 4))
+    pod_set = PodSet(
+        "main",
+        rng.choice((1, 1, 2, 3, 6)),
+        gpus,
+        ("H100",),
+        gpu_milli=rng.choice((1000, 300)) if gpus == 1 else 1000,
+        cpu_milli=rng.choice((0, 0, 4_000)),
+        required_level=rng.choice(("", "", "", "leaf", "spine")),
+    )
+    declared = None if rng.random() < 0.02 else rng.choice((5.0, 20.0, 60.0, 200.0))
+    return JobRequest(f"j{number:04}", "t", now, (pod_set,), declared_s=declared)
+
+
+@pytest.mark.parametrize("strategy", ["e-binpack", "binpack", "spread", "fragmentation"])
+@pytest.mark.parametrize("seed", range(3))
+def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None:
+    rng = random.Random(seed)
+    policy = Policy(queueing=QueueingPolicy.BACKFILL, strategies=dict.fromkeys(JobKind, strategy))
+    state = SchedulerState(policy=policy)
+    quota = Quota("t", "H100", 1000 * NODES * GPUS)
+    run_cycle(
+        state,
+        [TenantsChanged((Tenant("t"),), (quota,)), *(NodeChanged(node(i)) for i in range(NODES))],
+        0.0,
+    )
+    asked = found = 0
+    for step in range(150):
+        now = 3.0 * step
+        running = sorted(state.running)
+        deltas = [JobSubmitted(request(rng, step, now))]
+        for name in running:
+            draw = rng.random()
+            if draw < 0.08:
+                deltas.append(JobEnded(name))
+            elif draw < 0.10:
+                deltas.append(JobRequeued(name, now))
+        if rng.random() < 0.05:
+            deltas.append(NodeChanged(node(rng.randrange(NODES), rng.random() < 0.7)))
+        run_cycle(state, deltas, now)
+        for lane in list(state.queue.lanes.values())[:3]:
+            job = state.jobs[lane.head].job
+            candidate = Candidate(job, tuple(s.count for s in job.pod_sets))
+            expected = afresh(state, candidate, now)
+            assert expected_start(state, candidate, now) == expected, (step, job)
+            asked += 1
+            found += expected is not None
+    assert asked > 100
+    assert found > 20
