@@ -1,0 +1,63 @@
+"""`manage.py replay`: recorded jobs through a running Kant, checked by the cluster's own record."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.conf import settings
+
+from tests.live.test_serve import ROOT, Serving
+from tests.requirements import missing
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def kant(tmp_path):
+    serving = Serving(tmp_path)
+    serving.folder = tmp_path
+    yield serving
+    serving.process.terminate()
+    serving.process.wait(30)
+    serving.process.stdout.close()
+
+
+def trace(*parts: str) -> Path:
+    path = settings.KANT_TRACES.joinpath(*parts)
+    if not path.exists():
+        missing(str(path), "fetch the public traces and set KANT_TRACES")
+    return path
+
+
+def replay(kant, *arguments):
+    return subprocess.run(
+        [sys.executable, "manage.py", "replay", *map(str, arguments), "--url", kant.url, "--json"],
+        cwd=ROOT,
+        env={**os.environ, "KANT_VAR_DIR": str(kant.folder)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+
+
+def test_every_job_of_a_real_trace_ends_and_no_device_is_held_twice(kant):
+    done = replay(kant, trace("itp", "cluster02.csv.xz"), "--limit", 60, "--speed", 20000)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["states"] == {"SUCCEEDED": 60}
+    assert report["double_holdings"] == []
+    assert len({job["id"] for job in report["jobs"]}) == 60
+    everyone = report["metrics"]["jwtd"][-1]
+    assert (everyone["size"], everyone["waiting"]) == ("all", 0)
+
+
+def test_a_file_that_is_no_trace_and_a_kant_that_is_not_there(kant, tmp_path):
+    path = tmp_path / "wrong.csv"
+    path.write_text("job_id,submission_time,duration,num_gpu\na,0,-1,1\n")
+    wrong = replay(kant, path)
+    assert wrong.returncode == 1
+    assert "line 2, column duration: is '-1'" in wrong.stderr
+    assert wrong.stdout == ""
