@@ -78,6 +78,7 @@ def job_page(
         "pod_sets": sets,
         "pod_count": sum(s.count for s in sets),
         "placements": shown,
+        "placed_count": len(placements),
         "more_placements": max(0, len(placements) - PODS_SHOWN),
         "node_count": len(used),
         "leaf_count": len(set(leaves)),

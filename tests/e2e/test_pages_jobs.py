@@ -109,6 +109,19 @@ def test_job_page_shows_pods_with_node_gpus_and_nics(as_user):
     assert "0, 1, 2, 3, 4, 5, 6, 7" in text
 
 
+def test_a_job_of_very_many_pods_shows_some_and_counts_all(as_user, monkeypatch):
+    monkeypatch.setattr("scheduling.job_views.PODS_SHOWN", 1)
+    job = Job.objects.filter(state="RUNNING", gpu_milli__gte=16000).first()
+    pods = job.placements.count()
+    client = as_user("operator")
+    text = client.get(reverse("job", args=[job.pk])).content.decode()
+    assert pods > 1
+    assert f">{pods} <small>of {pods}<" in text
+    assert f"{pods - 1} more pods" in text
+    assert f"GET /api/v1/jobs/{job.pk}/pods<" in text
+    assert len(client.get(f"/api/v1/jobs/{job.pk}/pods").json()["items"]) == pods
+
+
 def test_a_foreign_job_is_not_found(as_user):
     assert as_user("vik").get(job_url("wait-000")).status_code == 404
 
