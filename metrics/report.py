@@ -60,7 +60,7 @@ class Report:
     def html(self) -> str:
         """The whole page; raises OSError where the vendored plotly cannot be read."""
         drawn = [
-            {"data": list(f.data), "layout": {"colorway": COLOURS, **f.layout}}
+            {"data": list(f.data), "layout": {"colorway": list(COLOURS)} | dict(f.layout)}
             for f in self.figures
         ]
         return _PAGE.format(
