@@ -50,6 +50,16 @@ class Terms(NamedTuple):
     later: bool = False
 
 
+class Ahead(NamedTuple):
+    """The blocked heads of some pools, the seconds until the first can start, their nodes and
+    whether any has nodes reserved."""
+
+    heads: tuple[Head, ...]
+    window: float
+    nodes: frozenset[str]
+    later: bool
+
+
 class Blocking:
     """Pools, accounts and nodes that belong to blocked jobs for the rest of one cycle."""
 
@@ -60,6 +70,10 @@ class Blocking:
         self._pools: dict[str, str] = {}  # GPU model -> the job ahead
         self._accounts: dict[tuple[str, str], str] = {}
         self._heads: dict[str, Head] = {}
+        # What holds for all lanes alike until another job is found blocked.
+        self._ahead_of: dict[frozenset[str], Ahead] = {}
+        self._closed_to: dict[tuple[frozenset[str], bool], frozenset[str]] = {}
+        self._told: dict[str, Verdict] = {}
 
     def terms(self, lane: Lane) -> Terms:
         """What the blocked jobs ahead leave to this lane."""
@@ -67,13 +81,25 @@ class Blocking:
         if not (self._pools or self._accounts or self._heads):
             return Terms(first)
         models = pools_wanted(self._state, first)
-        heads = [self._heads[m] for m in sorted(models) if m in self._heads]
-        short = self._ends_before(lane, heads)
-        closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, short is None))
-        if short is not None or not heads:
+        ahead = self._ahead_of.get(models) or self._ahead(models)
+        short = None if lane.shortest > ahead.window else self._ends_within(lane, ahead.window)
+        closed = self._closed_to.get((models, short is None)) if not self._accounts else None
+        if closed is None:
+            closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, short is None))
+            self._closed_to[models, short is None] = closed
+        if short is not None or not ahead.heads:
             return Terms(short or first, closed)
+        return Terms(first, closed, ahead.nodes, ahead.later)
+
+    def _ahead(self, models: frozenset[str]) -> Ahead:
+        """The heads of these pools together."""
+        heads = [self._heads[m] for m in sorted(models) if m in self._heads]
+        starts = [head.expected.at if head.expected else -math.inf for head in heads]
         avoid = [head.expected.nodes for head in heads if head.expected is not None]
-        return Terms(first, closed, frozenset().union(*avoid), bool(avoid))
+        window = min(starts, default=-math.inf) - self._out.now
+        found = Ahead(tuple(heads), window, frozenset().union(*avoid), bool(avoid))
+        self._ahead_of[models] = found
+        return found
 
     def _is_closed(self, tenant: str, model: str, too_long: bool) -> bool:
         if model in self._pools:
@@ -84,12 +110,8 @@ class Blocking:
         chain = self._state.book.chain(tenant, model) if self._accounts else ()
         return any((a.tenant, a.gpu_model) in self._accounts for a in chain)
 
-    def _ends_before(self, lane: Lane, heads: list[Head]) -> JobRecord | None:
+    def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
         """The first job of the lane that, as declared, is over when the heads can start."""
-        starts = [head.expected.at if head.expected else -math.inf for head in heads]
-        window = min(starts, default=-math.inf) - self._out.now
-        if lane.shortest > window:
-            return None
         for key in lane.jobs:
             record = self._state.jobs[key[3]]
             if record.job.declared_s is not None and record.job.declared_s <= window:
@@ -124,7 +146,7 @@ class Blocking:
         if lane.refusal is not None:
             return quota_verdict(lane.refusal)
         if terms.avoid and would_start(self._state, self._state.jobs[lane.head], terms.closed):
-            return _reserved(self._heads[min(m for m in wanted if m in self._heads)])
+            return self._reserved(self._heads[min(m for m in wanted if m in self._heads)])
         if lane.failure is not None:
             return lane.failure
         if terms.closed:
@@ -135,6 +157,9 @@ class Blocking:
         """Apply the policy to the jobs behind; whether those of the same lane are among them."""
         if self._policy is QueueingPolicy.BEST_EFFORT_FIFO:
             return False
+        self._ahead_of.clear()
+        self._closed_to.clear()
+        self._told.clear()
         if self._policy is QueueingPolicy.STRICT_FIFO:
             if lane.refusal is None:
                 for model in sorted(wanted):
@@ -206,12 +231,18 @@ class Blocking:
     def _behind(self, lane: Lane, model: str) -> Verdict:
         head = self._heads.get(model)
         if head is not None and head.job_id != lane.head:
-            return _reserved(head)
+            return self._reserved(head)
         ahead = self._pools.get(model)
         if ahead is None:
             keys = [(a.tenant, a.gpu_model) for a in self._state.book.chain(lane.tenant, model)]
             ahead = next(self._accounts[key] for key in keys if key in self._accounts)
         return _behind(ahead, model)
+
+    def _reserved(self, head: Head) -> Verdict:
+        verdict = self._told.get(head.job_id)
+        if verdict is None:
+            verdict = self._told[head.job_id] = _reserved(head)
+        return verdict
 
 
 def _behind(ahead: str, model: str) -> Verdict:
