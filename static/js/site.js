@@ -73,7 +73,7 @@
       toggle.setAttribute("aria-expanded", String(open));
     }
     const opener = event.target.closest("[data-dialog]");
-    if (opener) document.getElementById(opener.dataset.dialog).showModal();
+    if (opener) show(document.getElementById(opener.dataset.dialog));
     const closer = event.target.closest("[data-close]");
     if (closer) closer.closest("dialog").close();
     const copier = event.target.closest("[data-copy]");
@@ -92,6 +92,14 @@
       menu.querySelector("summary").focus();
     }
   });
+
+  // A dialog names its effect as the live part of the page knows it now.
+  const show = (dialog) => {
+    for (const place of dialog.querySelectorAll("[data-text-of]")) {
+      place.textContent = document.getElementById(place.dataset.textOf).textContent;
+    }
+    dialog.showModal();
+  };
 
   const copy = async (button) => {
     const text = document.getElementById(button.dataset.copy).textContent;
