@@ -36,6 +36,13 @@ class Background:
         self._beat.start()
 
     def stop(self) -> None:
+        """Stop everything, within a bound: a signal may have interrupted this thread while it
+        held a lock that the others wait for. What is left ends with the process."""
+        ending = threading.Thread(target=self._stop, name="stop", daemon=True)
+        ending.start()
+        ending.join(STOP_WITHIN_S)
+
+    def _stop(self) -> None:
         if self._workers:
             self._beat.stop()
         for worker in self._workers:

@@ -46,6 +46,9 @@ class Command(BaseCommand):
         call_command("migrate", verbosity=0, interactive=False)
         cluster = ClusterProcess(fleet, settings.VAR_DIR / "clusters" / folder_name(fleet))
         background = Background(app, settings.VAR_DIR)
+        # A termination signal unwinds like Ctrl-C, from here on and again after uvicorn, which ends
+        # politely and then raises it once more.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             try:
                 cluster.start()
@@ -56,6 +59,8 @@ class Command(BaseCommand):
             stop_when_cluster_ends(cluster)
             self._welcome(listener.getsockname()[1])
             self._serve(listener)
+        except KeyboardInterrupt:
+            pass
         finally:
             self.stdout.write("Stopping.")
             background.stop()
@@ -70,15 +75,10 @@ class Command(BaseCommand):
         self.stdout.flush()
 
     def _serve(self, listener: socket.socket) -> None:
-        # uvicorn ends politely and then raises the signal again: let it unwind, not kill.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         config = uvicorn.Config(
             "kant.asgi:application", lifespan="off", log_level="warning", access_log=False
         )
-        try:
-            uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:
-            return
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def writable(folder: Path) -> None:
