@@ -155,7 +155,7 @@ def _gpus(
         total - len(bad), f"status.allocatable[{resource}], {UNHEALTHY_GPUS}"
     )
     facts["numa"] = Sourced(_sockets(total), "assumed from the number of GPUs")
-    return _devices(total, bad, memory, _gpu_ids(raw, total, problems))
+    return devices_of(total, bad, memory, _gpu_ids(raw, total, problems))
 
 
 def _replicas(labels: Mapping[str, str], problems: list[str]) -> int:
@@ -183,10 +183,13 @@ def _bad_gpus(raw: KubeNode, total: int, usable: int, problems: list[str]) -> tu
 
 
 @lru_cache(maxsize=4096)
-def _devices(
+def devices_of(
     total: int, bad: tuple[int, ...], memory: int, ids: tuple[str, ...]
 ) -> tuple[Device, ...]:
-    # Cached so that thousands of equal nodes share one tuple.
+    """`total` GPUs of `memory` MiB each, half of them at each socket.
+
+    Cached so that thousands of equal nodes share one tuple.
+    """
     return tuple(
         Device(
             index=i,
@@ -265,11 +268,13 @@ def _nics(
         return ()
     facts["nics"] = Sourced(total, source)
     bad = _indices(raw, UNHEALTHY_NICS, total, problems)
-    return _nic_tuple(total, tuple(sorted(bad)), _sockets(len(devices)))
+    return nics_of(total, tuple(sorted(bad)), len(devices))
 
 
 @lru_cache(maxsize=1024)
-def _nic_tuple(total: int, bad: tuple[int, ...], sockets: int) -> tuple[Nic, ...]:
+def nics_of(total: int, bad: tuple[int, ...], gpus: int) -> tuple[Nic, ...]:
+    """`total` NICs, half of them at each socket of a node with so many GPUs."""
+    sockets = _sockets(gpus)
     return tuple(Nic(i, numa=i * sockets // total, healthy=i not in bad) for i in range(total))
 
 

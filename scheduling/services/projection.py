@@ -23,6 +23,12 @@ COLUMNS = [
     "hyper_node",
     "zone",
     "schedulable",
+    "cpu_milli",
+    "memory_mib",
+    "max_pods",
+    "extended",
+    "labels",
+    "taints",
     "facts",
     "problems",
     "updated_at",
@@ -82,6 +88,12 @@ def _record(cluster_id: int, state: ClusterState, facts: NodeFacts, now: datetim
         hyper_node=node.hyper_node,
         zone=node.zone,
         schedulable=node.schedulable,
+        cpu_milli=node.cpu_milli,
+        memory_mib=node.memory_mib,
+        max_pods=node.max_pods,
+        extended=dict(node.extended),
+        labels=dict(node.labels),
+        taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints],
         facts=_facts(facts),
         problems=list(node.problems),
         updated_at=now,
@@ -89,11 +101,14 @@ def _record(cluster_id: int, state: ClusterState, facts: NodeFacts, now: datetim
 
 
 def _facts(seen: NodeFacts) -> dict[str, Any]:
-    """The facts with their sources, and which GPUs are bad, which only the devices tell."""
+    """The facts with their sources, and which GPUs and NICs are bad, which only they tell."""
     facts: dict[str, Any] = {
         name: {"value": f.value, "source": f.source} for name, f in seen.facts.items()
     }
-    bad = [device.index for device in seen.node.devices if not device.healthy]
-    if bad:
-        facts["unhealthy_gpus"] = {"value": bad, "source": seen.facts["healthy_gpus"].source}
+    for name, parts, told_by in (
+        ("unhealthy_gpus", seen.node.devices, "healthy_gpus"),
+        ("unhealthy_nics", seen.node.nics, "nics"),
+    ):
+        if bad := [part.index for part in parts if not part.healthy]:
+            facts[name] = {"value": bad, "source": seen.facts[told_by].source}
     return facts
