@@ -62,6 +62,15 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocked:
+    """Since when a job is blocked at the head; None = no longer. A state that begins anew is told
+    by `JobHistory`; else the job's waiting would begin anew too."""
+
+    job_id: str
+    since: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class RunLimit:
     """A running job nears its run-time limit (`exceeded` False, once) or has passed it."""
 
@@ -87,5 +96,6 @@ class CycleResult:
     considered: int = 0
     preempted: tuple[Preempted, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+    blocked: tuple[Blocked, ...] = ()
     run_limits: tuple[RunLimit, ...] = ()
     next_at: float | None = None

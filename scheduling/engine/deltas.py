@@ -86,10 +86,13 @@ class JobRestored:
 @dataclass(frozen=True, slots=True)
 class JobHistory:
     """What was decided about a job before this state began: `preempted_by` names, for each time
-    it was preempted, the job it made room for."""
+    it was preempted, the job it made room for; `blocked_since` when it was first blocked at the
+    head; `front` as `JobRequeued` said it."""
 
     job_id: str
-    preempted_by: tuple[str, ...]
+    preempted_by: tuple[str, ...] = ()
+    blocked_since: float | None = None
+    front: bool = False
 
 
 @dataclass(frozen=True, slots=True)

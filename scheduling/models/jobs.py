@@ -60,6 +60,10 @@ class Job(models.Model):
     # When and on which nodes a blocked head is expected to start, as declared run times promise.
     reserved_start = models.DateTimeField(null=True, blank=True)
     reserved_nodes = models.JSONField(default=list, blank=True)
+    # What the order and the backfill threshold depend on, kept for the next scheduler: since when
+    # it is blocked at the head, and whether a fault put it before all others of its priority.
+    blocked_since = models.DateTimeField(null=True, blank=True)
+    front = models.BooleanField(default=False)
 
     submitted_at = models.DateTimeField()
     admitted_at = models.DateTimeField(null=True, blank=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from django.db import connection, transaction
 
-from scheduling.engine.decisions import Reservation
+from scheduling.engine.decisions import Blocked, Reservation
 from scheduling.engine.states import WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
@@ -57,6 +57,7 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         events = [_event(t, now) for t in done]
         events += _write_reasons(writes, stale, now)
         _write_reservations(writes.reservations)
+        _write_blocked(writes.blocked)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         JobEvent.objects.bulk_create(events, batch_size=CHUNK)
     return stale
@@ -189,6 +190,13 @@ def _write_reservations(reservations: Iterable[Reservation]) -> None:
         Job.objects.filter(id=known.job_id).update(
             reserved_start=at, reserved_nodes=list(known.nodes)
         )
+
+
+def _write_blocked(changes: Iterable[Blocked]) -> None:
+    """Since when heads are blocked, for the scheduler that comes after this one."""
+    for job in changes:
+        at = None if job.since is None else datetime.fromtimestamp(job.since, UTC)
+        Job.objects.filter(id=job.job_id).update(blocked_since=at)
 
 
 # --- pods -----------------------------------------------------------------------------------------

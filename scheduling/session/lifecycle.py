@@ -123,7 +123,8 @@ class Lifecycle:
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
         why = _record_of(decision)
         if decision.whole:
-            self._step(job, Kind.PREEMPTED, PREEMPTED, text, why, **UNPLACED)
+            job.front = False
+            self._step(job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
             job.reason = PREEMPTED
             self._leave(job, JobRequeued(job.id, 0.0), now)
             return
@@ -260,7 +261,7 @@ class Lifecycle:
             done = job.state == JobState.SUCCEEDED
             self._leave(job, JobEnded(job.id, succeeded=done), now)
         else:
-            self._leave(job, JobRequeued(job.id, job.not_before), now)
+            self._leave(job, JobRequeued(job.id, job.not_before, front=job.front), now)
 
     def requeue(
         self, job: LiveJob, reason: str, message: str, blamed: tuple[str, ...], now: float
@@ -275,7 +276,7 @@ class Lifecycle:
             return
         wait = self.policy.backoff_base_s * 2 ** (job.failures - 1)
         job.not_before = now + min(wait, self.policy.backoff_cap_s)
-        was_running = job.state == JobState.RUNNING
+        job.front = job.state == JobState.RUNNING
         self._step(
             job,
             Kind.REQUEUED,
@@ -283,13 +284,14 @@ class Lifecycle:
             message,
             failures=job.failures,
             not_before=job.not_before,
+            front=job.front,
             **UNPLACED,
         )
         job.reason = reason
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid:
                 self._delete(job, pod, now)
-        self._leave(job, JobRequeued(job.id, job.not_before, blamed, front=was_running), now)
+        self._leave(job, JobRequeued(job.id, job.not_before, blamed, job.front), now)
 
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduling.engine.decisions import Reservation
+from scheduling.engine.decisions import Blocked, Reservation
 from scheduling.engine.deltas import Delta, JobEnded, JobRequeued
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.types import JobRequest, PodPlacement
@@ -67,7 +67,8 @@ class LiveJob:
     `leaving` is set from the moment its places are to be given back until every pod is gone; it
     is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
     that were preempted and are placed again, as another attempt, while the job goes on.
-    `saved_at`: when it last said that it saved its work.
+    `saved_at`: when it last said that it saved its work. `blocked_since` and `front` are what the
+    last scheduler left of them; `front` follows each requeueing.
     """
 
     request: JobRequest
@@ -85,6 +86,8 @@ class LiveJob:
     tally: Counter[P] = field(default_factory=Counter)
     replaced: set[PodKey] = field(default_factory=set)
     saved_at: float = 0.0
+    blocked_since: float | None = None
+    front: bool = False
     leaving: JobEnded | JobRequeued | None = None
     bound: bool = False
     complete: bool = True
@@ -170,6 +173,7 @@ class Writes:
     reasons: list[ReasonChange] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
+    blocked: list[Blocked] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

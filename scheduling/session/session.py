@@ -160,6 +160,7 @@ class Session:
         for waiting in result.waiting:
             self.life.waiting(waiting)
         self.life.out.writes.reservations += result.reservations
+        self.life.out.writes.blocked += result.blocked
         return self._take_out()
 
     def _cycle(self, deltas: list[Delta], now: float) -> CycleResult:
@@ -332,7 +333,7 @@ class Session:
         if not job.pods:
             self.life.admitted.pop(job_id, None)
             # Until the row is read again the job waits; a cancelled one is ended then.
-            self.life.out.deltas.append(JobRequeued(job_id, now))
+            self.life.out.deltas.append(JobRequeued(job_id, now, front=job.front))
 
     def _read_tenancy(self) -> None:
         self._signature = load.signature(self.cluster_id)
@@ -369,8 +370,12 @@ class Session:
                 self._enqueue(job)
             else:
                 self._take_up(job)
-        for job_id, by in load.preemptions(self.cluster_id).items():
-            self.life.out.deltas.append(JobHistory(job_id, by))
+        preempted_by = load.preemptions(self.cluster_id)
+        for job in rows:
+            by = preempted_by.get(job.id, ())
+            if by or job.front or job.blocked_since is not None:
+                history = JobHistory(job.id, by, job.blocked_since, job.front)
+                self.life.out.deltas.append(history)
         self._observe(rest, now)
         for job in list(self.life.jobs.values()):
             self._complete(job, alive, now)

@@ -1,12 +1,14 @@
 """Dependencies, limits, fairness, faults and spares, as tables (see scenario.py)."""
 
+import math
+
 import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.decisions import RunLimit
 from scheduling.engine.queueing.why import reasons
-from tests.engine.scenario import play
+from tests.engine.scenario import job, play
 
 SCENARIOS = {
     "a job starts after the end of others": """
@@ -147,3 +149,30 @@ def test_positions_and_reasons_of_all_waiting_jobs() -> None:
     result = run_cycle(world.state, [d.JobEnded("r1")], 1.0)
     assert [start.job_id for start in result.started] == ["whole"]
     assert list(reasons(world.state)) == ["big"]
+
+
+def test_a_state_that_begins_anew_is_told_since_when_its_head_is_blocked_and_who_was_in_front():
+    text = """
+        nodes  H100: 8
+        quota  a H100 64
+        policy backfill, backfill_after_s=60
+        at 0
+          + runs a 1x4 H100 -> starts
+        at 1
+          + head a 1x8 H100 -> InsufficientGpus
+    """
+    known = play(text)
+    blocked = known.state.jobs["head"].blocked_since
+    assert blocked == 1
+    for since, starts in ((blocked, ()), (None, ("late",))):
+        anew = play(text.replace("at 1\n", "at 50\n"))
+        anew.pending = [
+            d.JobHistory("head", ("x", "x"), since, front=True),
+            d.JobSubmitted(job("late", "a", "1x4 H100", at=2)),
+        ]
+        result = anew.cycle(61)
+        assert tuple(s.job_id for s in result.started) == starts
+        record = anew.state.jobs["head"]
+        assert (record.key[1], record.preemptions, record.preempted_by) == (-math.inf, 2, {"x"})
+    ended = run_cycle(known.state, [d.JobEnded("runs")], 70)
+    assert [(b.job_id, b.since) for b in ended.blocked] == [("head", None)]

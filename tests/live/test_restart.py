@@ -8,9 +8,11 @@ import time
 
 import pytest
 from django.db import connection
+from django.db.models import F
 
 from metrics.benches import stage
-from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import TERMINAL, WAITING
+from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
@@ -72,6 +74,43 @@ def test_how_often_and_for_whom_a_job_was_preempted_is_not_forgotten(world):
     again = world.submit("again", pods=2, priority=10)
     world.drive(lambda: Job.objects.get(pk=again.pk).reason == "InsufficientGpus")
     assert world.state(low) == S.RUNNING
+
+
+def test_a_head_that_waited_half_of_its_threshold_waits_only_the_other_half(world):
+    world.set_policy(queueing="backfill", backfill_after_s=600)
+    full = world.submit("full", pods=4)
+    world.drive_to(full, S.RUNNING)
+    head = world.submit("head", pods=4)
+    world.drive(lambda: Job.objects.get(pk=head.pk).blocked_since is not None)
+    since = Job.objects.get(pk=head.pk).blocked_since
+    world.restart_scheduler()
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    record = world.scheduler.led[world.cluster.pk].session.state.jobs[str(head.pk)]
+    assert record.blocked_since == since.timestamp()
+    assert Job.objects.get(pk=head.pk).blocked_since == since
+    world.cancel(full)
+    world.drive_to(head, S.RUNNING)
+    world.drive(lambda: Job.objects.get(pk=head.pk).blocked_since is None)
+
+
+def test_a_gang_that_a_fault_stopped_stays_in_front(world):
+    """Even though a larger, older job came to wait meanwhile."""
+    world.set_policy(queueing="strict-fifo", backoff_base_s=0.1)
+    older = world.submit("older", pods=4, held=True)
+    gang = world.submit("gang", pods=4)
+    world.drive_to(gang, S.RUNNING)
+    node = world.placements(gang)[0].node
+    world.fault("gpu-bad", node=node, gpu=0)
+    world.drive(lambda: Job.objects.get(pk=gang.pk).front)
+    Job.objects.filter(pk=older.pk).update(held=False, version=F("version") + 1)
+    world.event(older, K.RELEASED)
+    world.drive(lambda: Job.objects.get(pk=older.pk).reason not in ("", "OnHold"))
+    world.restart_scheduler()
+    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    world.fault("gpu-good", node=node, gpu=0)
+    world.drive_to(gang, S.RUNNING)
+    assert world.state(older) in WAITING
+    assert K.ADMITTED not in world.kinds(older)
 
 
 # --- kill -9 ------------------------------------------------------------------------------------

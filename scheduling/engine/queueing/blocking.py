@@ -186,7 +186,8 @@ class Blocking:
     def _overdue(self, record: JobRecord) -> bool:
         """Whether the job has been blocked for longer than the policy's threshold."""
         if record.blocked_since is None:
-            record.blocked_since = self._out.now
+            self._out.block(record, self._out.now)
+        assert record.blocked_since is not None
         due = record.blocked_since + self._state.policy.backfill_after_s
         if due > self._out.now:
             self._state.wake_at(due)

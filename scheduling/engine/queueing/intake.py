@@ -38,10 +38,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.enqueue(record, out.now)
         case d.JobRestored():
             _job_restored(state, delta, out.now)
-        case d.JobHistory(job_id, preempted_by):
-            if job_id in state.jobs:
-                state.jobs[job_id].preemptions = len(preempted_by)
-                state.jobs[job_id].preempted_by = set(preempted_by)
+        case d.JobHistory():
+            _job_history(state, delta, out.now)
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
         case d.JobEnded(job_id, succeeded):
@@ -50,7 +48,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             elif not succeeded:
                 state.failed.add(job_id)  # it ended before this state began
         case d.JobRequeued():
-            _job_requeued(state, delta, out.now)
+            _job_requeued(state, delta, out)
         case d.Checkpointed(job_id, at):
             if job_id in state.jobs:
                 state.jobs[job_id].checkpoint_at = at
@@ -87,6 +85,18 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
     state.enqueue(record, now)
 
 
+def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None:
+    record = state.jobs.get(delta.job_id)
+    if record is None:
+        return
+    record.preemptions = len(delta.preempted_by)
+    record.preempted_by = set(delta.preempted_by)
+    record.blocked_since = delta.blocked_since
+    state.queue.remove(record)
+    record.key = order_key(record.job, front=delta.front)
+    state.enqueue(record, now)
+
+
 def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
     record = state.jobs.get(delta.job_id)
     where = (delta.pod_set, delta.ordinal)
@@ -102,7 +112,7 @@ def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
         state.enqueue(record, now)  # it misses other pods than before
 
 
-def _job_requeued(state: SchedulerState, delta: d.JobRequeued, now: float) -> None:
+def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> None:
     record = state.jobs.get(delta.job_id)
     if record is None:
         return
@@ -111,9 +121,10 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, now: float) -> No
     state.gone(record)
     record.ended.clear()
     record.reserved = False
-    record.verdict = record.blocked_since = None
+    record.verdict = None
+    out.block(record, None)
     record.not_before = delta.not_before
     record.key = order_key(record.job, front=delta.front)
-    until = now + state.policy.blame_s
+    until = out.now + state.policy.blame_s
     record.blamed.update(dict.fromkeys(delta.blamed, until))
-    state.enqueue(record, now)
+    state.enqueue(record, out.now)

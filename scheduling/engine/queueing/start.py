@@ -189,7 +189,8 @@ def _report(
     record.verdict = None
     watch_run_limit(state, record)
     record.reserved = False
-    record.blocked_since = record.expected = None
+    out.block(record, None)
+    record.expected = None
     record.expected_at = -1
     out.started.append(Started(record.job.id, placed, borrowed, complete))
     state.enqueue(record, out.now)

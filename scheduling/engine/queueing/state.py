@@ -6,6 +6,7 @@ from heapq import heappop, heappush
 
 from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.decisions import (
+    Blocked,
     CycleResult,
     Preempted,
     Reservation,
@@ -252,9 +253,16 @@ class Outcome:
         self.lost: list[PodKey] = []
         self.preempted: list[Preempted] = []
         self.reservations: list[Reservation] = []
+        self.blocked: dict[str, Blocked] = {}
         self.run_limits: list[RunLimit] = []
         self.plans = 0
         self.considered = 0
+
+    def block(self, record: JobRecord, since: float | None) -> None:
+        """Note, and report, since when a job is blocked at the head; None = no longer."""
+        if record.blocked_since != since:
+            record.blocked_since = since
+            self.blocked[record.job.id] = Blocked(record.job.id, since)
 
     def result(self, next_at: float | None) -> CycleResult:
         return CycleResult(
@@ -266,6 +274,7 @@ class Outcome:
             considered=self.considered,
             preempted=tuple(self.preempted),
             reservations=tuple(self.reservations),
+            blocked=tuple(self.blocked.values()),
             run_limits=tuple(self.run_limits),
             next_at=next_at,
         )
