@@ -52,6 +52,7 @@ class _Run:
     arrival: Arrival
     row: int
     left_s: float
+    saved_s: float = 0.0
     epoch: int = 0
     since: float = 0.0
     attempts: int = 0
@@ -238,16 +239,20 @@ class Simulation:
         begin = now + self.settings.bind_delay_s
         if run.attempts > 1:
             begin += self.settings.restart_s
+        own = run.arrival.pod_s
         for p in part.placements:
             run.places[p.pod_set, p.ordinal] = p
             self.observer.took(p.node, p.milli * len(p.devices), now)
-            if not job.gang:
+            if own or not job.gang:
                 where = (p.pod_set, p.ordinal)
                 pod = (job.id, run.epoch, *where, run.gone.get(where, 0))
-                self._push(begin + run.left_s, END, pod)
+                left = run.left_s
+                if own and where in own:
+                    left = max(0.0, own[where] - run.saved_s)
+                self._push(begin + left, END, pod)
                 run.missing -= 1
         if job.gang:
-            if first:
+            if first and not own:
                 self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1, 0))
             run.missing = 0
         if run.missing <= 0:
@@ -274,7 +279,7 @@ class Simulation:
 
     def _finish(self, run: _Run, state: int) -> None:
         job = run.arrival.job
-        self._deltas.append(JobEnded(job.id))
+        self._deltas.append(JobEnded(job.id, succeeded=state == SUCCEEDED))
         self._leave(job.id, state)
         again = run.arrival.resubmit_after_s
         if state == FAILED and again is not None:
@@ -312,6 +317,7 @@ class Simulation:
         milli = sum(p.milli * len(p.devices) for p in (run.places or {}).values())
         self.observer.jobs.lost_milli_s[run.row] += milli * (now - run.since - saved)
         run.left_s -= saved
+        run.saved_s += saved
         job = run.arrival.job
         run.missing = sum(s.count for s in job.pod_sets)
         self._release(run)
@@ -338,7 +344,8 @@ class Simulation:
         if not arrival.duration_s >= 0:
             raise TraceError(f"job {arrival.job.id}: duration {arrival.duration_s} s is negative")
         self._last_arrival = arrival.submitted_at
-        self._push(arrival.submitted_at, ARRIVAL, (arrival,))
+        at = max(self.now, arrival.submitted_at + arrival.heard_after_s)
+        self._push(at, ARRIVAL, (arrival,))
 
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:
         if isinstance(payload, tuple):  # from the trace, not submitted again
@@ -350,9 +357,10 @@ class Simulation:
         run = _Run(arrival, self.observer.jobs.add(job), arrival.duration_s)
         run.missing = sum(s.count for s in job.pod_sets)
         self.jobs[job.id] = run
-        self._deltas.append(JobSubmitted(job))
+        self._deltas.append(JobSubmitted(job, arrival.not_before))
         if arrival.cancel_after_s is not None:
-            self._push(self.now + arrival.cancel_after_s, GIVE_UP, job.id)
+            at = max(self.now, job.submitted_at + arrival.cancel_after_s)
+            self._push(at, GIVE_UP, job.id)
 
     def _give_up(self, job_id: str) -> None:
         run = self.jobs.get(job_id)

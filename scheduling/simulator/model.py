@@ -1,5 +1,6 @@
 """The nouns of a simulated run: what arrives, what breaks, what changes, and the parameters."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scheduling.engine.deltas import Delta
@@ -13,7 +14,10 @@ class Arrival:
 
     `ends`: the state it ends in after `duration_s`. `resubmit_after_s`: a failed job that its
     owner submits again that much later; the second one succeeds. `cancel_after_s`: given up by
-    its owner that long after submission, waiting or running; None = never.
+    its owner that long after submission, waiting or running; None = never. `pod_s`: run times by
+    (pod set, ordinal) where pods differ, `duration_s` the longest; else a gang ends as one.
+    `heard_after_s`: from submission until the scheduler hears of it. `not_before`: no start
+    earlier, in seconds of the run.
     """
 
     job: JobRequest
@@ -21,6 +25,9 @@ class Arrival:
     ends: JobState = JobState.SUCCEEDED
     resubmit_after_s: float | None = None
     cancel_after_s: float | None = None
+    pod_s: Mapping[tuple[int, int], float] | None = None
+    heard_after_s: float = 0.0
+    not_before: float = 0.0
 
     @property
     def submitted_at(self) -> float:

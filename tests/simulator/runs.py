@@ -22,7 +22,9 @@ def machines(nodes=2, gpus=8, leaf_size=2):
 def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", **more):
     pod_sets = (PodSet("main", pods, gpus, ("H100",)),)
     wishes = {
-        k: more.pop(k) for k in ("priority", "declared_s", "preemptible", "after") if k in more
+        k: more.pop(k)
+        for k in ("priority", "declared_s", "preemptible", "after", "after_ok")
+        if k in more
     }
     return Arrival(JobRequest(name, tenant, at, pod_sets, gang=gang, **wishes), duration, **more)
 

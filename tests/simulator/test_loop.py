@@ -43,6 +43,56 @@ def test_pods_of_a_service_start_and_end_one_by_one():
     assert found["service"][1] == 50
 
 
+def test_pods_of_a_gang_end_when_each_of_them_did():
+    out = simulation(
+        [
+            arrival("gang", 0, 30, pods=2, pod_s={(0, 0): 10, (0, 1): 30}),
+            arrival("next", 1, 5),
+        ]
+    ).run()
+    assert rows(out) == {"gang": (0, 30, "SUCCEEDED"), "next": (10, 15, "SUCCEEDED")}
+    assert out.pools["H100"].milli_s == 8000 * (10 + 30 + 5)
+
+
+def test_a_pods_own_end_keeps_what_was_saved():
+    out = simulation(
+        [arrival("gang", 0, 100, pods=2, pod_s={(0, 0): 40, (0, 1): 100})],
+        faults=[Fault(at=70, node="n001", repair_s=10)],
+        settings=Settings(checkpoint_s=30.0),
+    ).run()
+    # The first pod had ended before the fault; placed again it has nothing left to do.
+    assert rows(out)["gang"] == (80, 120, "SUCCEEDED")
+
+
+def test_a_job_is_heard_of_later_than_it_was_submitted():
+    out = simulation(
+        [
+            arrival("late", 0, 5, heard_after_s=4),
+            arrival("after", 1, 5),
+            arrival("held", 2, 5, not_before=50),
+        ]
+    ).run()
+    # The scheduler hears of jobs one after the other.
+    assert rows(out) == {
+        "late": (4, 9, "SUCCEEDED"),
+        "after": (4, 9, "SUCCEEDED"),
+        "held": (50, 55, "SUCCEEDED"),
+    }
+
+
+def test_a_job_that_needs_the_success_of_a_failed_one_never_starts():
+    out = simulation(
+        [
+            arrival("x", 0, 10, ends=JobState.FAILED),
+            arrival("y", 1, 10, after_ok=("x",)),
+            arrival("z", 1, 10, after=("x",)),
+        ],
+        nodes=1,
+    ).run()
+    assert rows(out)["z"] == (10, 20, "SUCCEEDED")
+    assert "did not" in out.never["y"]
+
+
 def test_a_failed_big_job_is_submitted_again():
     out = simulation([arrival("x", 0, 10, ends=JobState.FAILED, resubmit_after_s=5)]).run()
     assert rows(out) == {"x": (0, 10, "FAILED"), "x+": (15, 25, "SUCCEEDED")}
