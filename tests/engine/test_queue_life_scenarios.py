@@ -8,6 +8,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.decisions import RunLimit
 from scheduling.engine.queueing.why import reasons
+from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, play
 
 SCENARIOS = {
@@ -176,3 +177,23 @@ def test_a_state_that_begins_anew_is_told_since_when_its_head_is_blocked_and_who
         assert (record.key[1], record.preemptions, record.preempted_by) == (-math.inf, 2, {"x"})
     ended = run_cycle(known.state, [d.JobEnded("runs")], 70)
     assert [(b.job_id, b.since) for b in ended.blocked] == [("head", None)]
+
+
+def test_what_was_found_out_about_jobs_that_are_gone_is_forgotten():
+    world = play("""
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + runs a 2x3 H100 max_per_node=1 -> starts
+    """)
+    sizes = []
+    for i in range(5):
+        name, now = f"job{i}", 100.0 * (i + 1)
+        # Another shape each time: enough GPUs are free, in too small pieces.
+        world.pending.append(d.JobSubmitted(job(name, "a", "1x6 H100", f"cpu_milli={i + 1}")))
+        world.cycle(now)
+        assert world.state.jobs[name].verdict.reason == Reason.FRAGMENTED_CAPACITY
+        world.pending.append(d.JobEnded(name))
+        sizes.append(len(world.state.explained))
+    assert sizes == [1] * 5

@@ -19,6 +19,7 @@ from scheduling.engine.queueing.counts import (
 )
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
 from scheduling.engine.queueing.report import REFRESH_S
+from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
@@ -212,10 +213,23 @@ def _explain(
         known = state.explained.get(key)
         if known is None or now >= known[1] + REFRESH_S:
             known = explain(state.cluster, candidate.job, failure), now
+            _forget_old(state, now)
+            state.explained.pop(key, None)  # it takes its place in the order of time
             state.explained[key] = known
         return known[0]
 
     lane.failure = why_failed(state, record, tried, closed, explained)
+
+
+def _forget_old(state: SchedulerState, now: float) -> None:
+    """Drop verdicts that would be worked out anew anyway; their jobs may be long gone."""
+    old: list[Key] = []
+    for key, (_, at) in state.explained.items():
+        if now < at + REFRESH_S:
+            break
+        old.append(key)
+    for key in old:
+        del state.explained[key]
 
 
 def why_failed(

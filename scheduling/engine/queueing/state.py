@@ -50,7 +50,8 @@ class SchedulerState:
         self.run_ends: list[tuple[float, float, str, bool]] = []
         self.failed: set[str] = set()  # jobs that ended without success
         self._dependents: dict[str, set[str]] = {}
-        self.explained: dict[Key, tuple[Verdict, float]] = {}  # of failed placements, by shape
+        # Of failed placements, by shape: the verdict and when it was found, in order of time.
+        self.explained: dict[Key, tuple[Verdict, float]] = {}
         # What shapes ask for, and which can run (with the strategy), as of these versions.
         self.asks: dict[object, Ask] = {}
         self.asks_at = -1
