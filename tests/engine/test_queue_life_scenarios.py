@@ -181,19 +181,19 @@ def test_a_state_that_begins_anew_is_told_since_when_its_head_is_blocked_and_who
 
 def test_what_was_found_out_about_jobs_that_are_gone_is_forgotten():
     world = play("""
-        nodes  H100: 8 8
+        nodes  H100: 8/4000
         quota  a H100 64
         policy best-effort-fifo
         at 0
-          + runs a 2x3 H100 max_per_node=1 -> starts
+          + runs a 1x3 H100 cpu_milli=3000 -> starts
     """)
     sizes = []
     for i in range(5):
         name, now = f"job{i}", 100.0 * (i + 1)
-        # Another shape each time: enough GPUs are free, in too small pieces.
-        world.pending.append(d.JobSubmitted(job(name, "a", "1x6 H100", f"cpu_milli={i + 1}")))
+        # Another shape each time: enough GPUs are free, not enough CPU.
+        world.pending.append(d.JobSubmitted(job(name, "a", "1x4 H100", f"cpu_milli={2000 + i}")))
         world.cycle(now)
-        assert world.state.jobs[name].verdict.reason == Reason.FRAGMENTED_CAPACITY
+        assert world.state.jobs[name].verdict.reason == Reason.INSUFFICIENT_CPU_OR_MEMORY
         world.pending.append(d.JobEnded(name))
         sizes.append(len(world.state.explained))
     assert sizes == [1] * 5
