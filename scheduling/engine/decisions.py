@@ -29,6 +29,17 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """Another choice of victims for a preemption: what it differs in ("other victims", "within
+    one spine", "anywhere in the pool", "on A100"), and what it would have cost all its victims
+    together. It costs less than the choice taken only where it is spread wider."""
+
+    choice: str
+    jobs: int
+    cost_gpu_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Preempted:
     """Pods that have to go so that the job `by` can start, and what that costs.
 
@@ -36,8 +47,9 @@ class Preempted:
     shell reports `JobRequeued` when all its pods are gone. Otherwise the job goes on with the
     rest, and the shell reports `PodEnded` for each pod that is gone. The preemptor's places are
     booked already; it comes as `Started` when the last victim is reported gone. `cost_gpu_s`:
-    GPU-seconds lost since the start or the last checkpoint. `alternative_gpu_s`: cost of the
-    cheapest other choice of victims that was looked at; None = there was none.
+    GPU-seconds lost since the start or the last checkpoint, `total_gpu_s` by all victims of the
+    preemption together. `alternatives`: other choices that would have made room as well, the
+    cheapest first, of `examined` that were tried.
     """
 
     job_id: str
@@ -46,7 +58,9 @@ class Preempted:
     by: str
     kind: PreemptionKind
     cost_gpu_s: float
-    alternative_gpu_s: float | None = None
+    total_gpu_s: float = 0.0
+    alternatives: tuple[Alternative, ...] = ()
+    examined: int = 0
 
 
 @dataclass(frozen=True, slots=True)

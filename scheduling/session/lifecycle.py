@@ -437,13 +437,22 @@ class Lifecycle:
 
 
 def _record_of(decision: Preempted) -> Evidence:
-    """For whom, why, what it cost, and what the next best choice of victims would have cost."""
+    """For whom, why, what it cost this job and all victims together, and what each other choice
+    of victims would have cost, the cheapest first."""
     record: dict[str, int | float | str] = {
         "by": decision.by,
         "kind": decision.kind.value,
         "pods": len(decision.pods),
         "cost_gpu_s": round(decision.cost_gpu_s, 1),
+        "total_gpu_s": round(decision.total_gpu_s, 1),
+        "alternatives": "none: by GPU count nobody else would have made room",
     }
-    if decision.alternative_gpu_s is not None:
-        record["alternative_gpu_s"] = round(decision.alternative_gpu_s, 1)
+    if decision.examined:
+        record["alternatives"] = f"none: {decision.examined} others tried did not make room"
+    if decision.alternatives:
+        record["alternative_gpu_s"] = round(decision.alternatives[0].cost_gpu_s, 1)
+        record["alternatives"] = "; ".join(
+            f"{a.choice}: {a.cost_gpu_s - decision.total_gpu_s:+.1f} GPU-s, {a.jobs} jobs"
+            for a in decision.alternatives
+        )
     return tuple(record.items())

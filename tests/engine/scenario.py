@@ -114,10 +114,11 @@ class World:
     pending: list[d.Delta] = field(default_factory=list)
     jobs: dict[str, JobRequest] = field(default_factory=dict)
     where: dict[str, set[str]] = field(default_factory=dict)
+    last: CycleResult = field(default_factory=CycleResult)
 
     def cycle(self, now: float) -> CycleResult:
         deltas, self.pending = self.pending, []
-        result = run_cycle(self.state, deltas, now)
+        result = self.last = run_cycle(self.state, deltas, now)
         for start in result.started:
             self.where.setdefault(start.job_id, set()).update(p.node for p in start.placements)
         return result

@@ -206,7 +206,8 @@ def test_a_job_of_higher_priority_preempts_and_the_victim_runs_again(world):
     assert record.reason == "Preempted"
     assert record.evidence["by"] == str(high.pk)
     assert (record.evidence["kind"], record.evidence["pods"]) == ("priority", 4)
-    assert record.evidence["cost_gpu_s"] >= 0
+    assert record.evidence["cost_gpu_s"] == record.evidence["total_gpu_s"] >= 0
+    assert record.evidence["alternatives"].startswith("none: by GPU count")
     gone = max(r.ended_at for r in world.placements(low, attempt=1))
     assert all(r.intended_at >= gone for r in world.placements(high))
     world.drive(lambda: Job.objects.get(pk=low.pk).attempt == 2)

@@ -6,18 +6,20 @@ to be needed is taken back, and each expensive victim is tried without. Only nod
 cheapest units could open are looked at, so the cost hardly grows with the cluster.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from scheduling.engine.queueing.victims import Unit
 
-# Nodes looked at, for each pod and at least; passes tried to exchange a victim for others, and
-# up to how many units each is also tried as a victim that the others are chosen around.
+# Nodes looked at, for each pod and at least; passes tried to exchange a victim for others, up to
+# how many units each is also tried as a victim that the others are chosen around, and how many
+# of the chosen are each tried to be done without.
 NODES_PER_POD = 4
 NODES_AT_LEAST = 96
 EXCHANGES = 64
 FEW_UNITS = 96
+DISPENSED_WITH = 8
 GROUPS_PER_LEVEL = 4
 
 
@@ -147,6 +149,21 @@ def cheapest(room: Room, already: frozenset[Unit] = frozenset()) -> list[Unit] |
                 best, better = other, True
                 break
     return best
+
+
+def others(
+    joint: Sequence[Room], chosen: Iterable[Unit], already: frozenset[Unit] = frozenset()
+) -> Iterator[list[Unit]]:
+    """For each of the dearest chosen units, a cheap choice that does without it, in all rooms."""
+    for unit in sorted(chosen, key=lambda u: u.order, reverse=True)[:DISPENSED_WITH]:
+        without, found = frozenset((unit,)), list[Unit]()
+        for room in joint:
+            more = _best_of(room, already.union(found), without)
+            if more is None:
+                break
+            found += more
+        else:
+            yield found
 
 
 _NONE: frozenset[Unit] = frozenset()

@@ -1,0 +1,276 @@
+"""Choices of victims for one way to start a job, tried on a statement (paper 3.2.3).
+
+The cheapest choice by GPU count is looked for at each topology level; the job is then really
+placed there, and whoever can keep his place beside it does. Other choices are tried likewise, so
+that the record of a preemption tells what they would have cost.
+"""
+
+from dataclasses import dataclass, replace
+
+from scheduling.engine.constraints import admits
+from scheduling.engine.decisions import Alternative
+from scheduling.engine.placement import PlacementFailure
+from scheduling.engine.placement.request import HYPER_NODE
+from scheduling.engine.queueing.admission import Candidate
+from scheduling.engine.queueing.choice import Room, Scan, cheapest, others
+from scheduling.engine.queueing.relief import relieve, trial
+from scheduling.engine.queueing.restore import can_return
+from scheduling.engine.queueing.start import place_on
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.victims import Unit
+from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
+
+# A narrower topology level may cost this much more than the cheapest choice.
+NARROW_AT = 1.25
+# Above this many eligible units no plan is made by evicting all of them first.
+TRY_ALL_UNITS = 1000
+# Other choices at the level of the plan that are tried, the cheapest by count first.
+OTHERS_TRIED = 2
+
+
+@dataclass(slots=True)
+class Plan:
+    """Victims, and the places the job then gets. `others`: choices not taken that would do too,
+    of `examined` that were tried."""
+
+    candidate: Candidate
+    placements: tuple[PodPlacement, ...]
+    units: list[Unit]
+    others: tuple[Alternative, ...] = ()
+    examined: int = 0
+
+    @property
+    def cost(self) -> float:
+        return _cost(self.units)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs lose pods."""
+        return len({unit.record.job.id for unit in self.units})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The cheapest victims found at one topology level; level "" is the whole pool.
+
+    `rooms`: for each group looked at, the room of each pod set, that of the victims first.
+    """
+
+    level: str
+    cost: float
+    units: list[Unit]
+    rooms: list[list[Room]]
+
+
+def plan_for(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    asked: dict[str, int],
+    units: list[Unit],
+) -> Plan | None:
+    """The plan that costs least, or up to a quarter more within a narrower level; the cluster is
+    as before. `asked`: GPU-milli by GPU model; `units`: who may be evicted."""
+    first = relieve(state.book, record.job.tenant, asked, units)
+    if first is None:
+        return None
+    scopes = _scopes(state, candidate, units, frozenset(first))
+    limit = min((scope.cost for scope in scopes), default=0.0) * NARROW_AT
+    narrow = [scope for scope in scopes if scope.cost <= limit]
+    dear = sorted((s for s in scopes if s.cost > limit), key=lambda s: s.cost)
+    failed = 0
+    for at, scope in enumerate(ordered := [*narrow, *dear]):
+        plan = _try(state, record, _at_level(candidate, scope.level), [*first, *scope.units])
+        if plan is not None:
+            choices = _other_choices(state, record, asked, units, first, scope)
+            choices += [(s.level, [*first, *s.units]) for s in ordered[at + 1 :]]
+            return _compared(state, record, candidate, plan, scope.level, choices, failed)
+        failed += 1
+    if len(units) > TRY_ALL_UNITS:
+        return None
+    plan = _try(state, record, candidate, units)
+    if plan is not None:
+        plan.examined = failed
+    return plan
+
+
+def _other_choices(
+    state: SchedulerState,
+    record: JobRecord,
+    asked: dict[str, int],
+    units: list[Unit],
+    first: list[Unit],
+    scope: Scope,
+) -> list[tuple[str, list[Unit]]]:
+    """Choices at the level of the plan: other groups, and without one or another victim."""
+    already = frozenset(first)
+    found: list[list[Unit]] = []
+    for joint in scope.rooms[1:]:
+        if (chosen := _of_rooms(joint, already)) is not None:
+            found.append([*first, *chosen])
+    found += [[*first, *chosen] for chosen in others(scope.rooms[0], scope.units, already)]
+    for unit in first[-1:]:
+        rest = relieve(state.book, record.job.tenant, asked, [u for u in units if u is not unit])
+        if rest is not None:
+            found.append(list(dict.fromkeys([*rest, *scope.units])))
+    found.sort(key=lambda chosen: (_cost(chosen), len(chosen)))
+    return [(scope.level, chosen) for chosen in found[:OTHERS_TRIED]]
+
+
+def _compared(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    plan: Plan,
+    level: str,
+    choices: list[tuple[str, list[Unit]]],
+    failed: int,
+) -> Plan:
+    """The plan with its alternatives; one at its own level that costs less is taken instead."""
+    done = {frozenset(plan.units): (level, plan)}
+    for at, units in choices:
+        if frozenset(units) in done:
+            continue
+        other = _try(state, record, _at_level(candidate, at), units)
+        if other is None:
+            failed += 1
+            continue
+        done.setdefault(frozenset(other.units), (at, other))
+        if at == level and other.cost < plan.cost:
+            plan = other
+    rest = [(at, other) for at, other in done.values() if not set(plan.units).issubset(other.units)]
+    plan.others = tuple(
+        Alternative(_words(at, at == level), other.jobs, other.cost) for at, other in rest
+    )
+    plan.examined = failed + len(rest)
+    return plan
+
+
+def _words(level: str, same: bool) -> str:
+    if same:
+        return "other victims"
+    return f"within one {level}" if level else "anywhere in the pool"
+
+
+def _at_level(candidate: Candidate, level: str) -> Candidate:
+    job = candidate.job
+    if not level or job.preferred_level or job.required_level:
+        return candidate
+    return Candidate(replace(job, preferred_level=level), candidate.counts)
+
+
+def _scopes(
+    state: SchedulerState, candidate: Candidate, units: list[Unit], first: frozenset[Unit]
+) -> list[Scope]:
+    """The cheapest choice at each level that could hold the job, the narrowest level first."""
+    job = candidate.job
+    sets = [(s, n) for s, n in zip(job.pod_sets, candidate.counts, strict=True) if s.gpus and n]
+    levels = _levels(state, job, *sets[0]) if len(sets) == 1 else ("",)
+    scans = [_scan(state, s, n, tuple(filter(None, levels)), units) for s, n in sets]
+    found = []
+    for level in levels:
+        if len(scans) == 1:
+            groups = [[room] for room in scans[0].rooms(level)]
+        else:
+            groups = [[scan.room for scan in scans]]
+        chosen = [(_of_rooms(joint, first), joint) for joint in groups]
+        possible = [(units, joint) for units, joint in chosen if units is not None]
+        if possible:
+            best = min(range(len(possible)), key=lambda i: _cost(possible[i][0]))
+            taken, joint = possible.pop(best)
+            rooms = [joint, *(other for _, other in possible)]
+            found.append(Scope(level, _cost(taken), taken, rooms))
+    return found
+
+
+def _of_rooms(joint: list[Room], first: frozenset[Unit]) -> list[Unit] | None:
+    """The cheapest victims that make room for every pod set."""
+    chosen: list[Unit] = []
+    for room in joint:
+        more = cheapest(room, first.union(chosen))
+        if more is None:
+            return None
+        chosen += more
+    return chosen
+
+
+def _cost(units: list[Unit]) -> float:
+    return sum(unit.cost for unit in units)
+
+
+def _levels(state: SchedulerState, job: JobRequest, s: PodSet, count: int) -> tuple[str, ...]:
+    """Levels worth a look, nearest first: those with a group large enough, then the whole pool."""
+    required = job.required_level or ("" if s.slice_size else s.required_level)
+    names = (*state.cluster.levels, HYPER_NODE)
+    ask = count * state.pools.milli_per_pod(s, s.gpu_models[0])
+    wide = {n for at, n in enumerate(names) if _holds(state, s.gpu_models[0], at) >= ask}
+    if required:
+        return (required,) if required in wide else ()
+    if count == 1:
+        return ("",)
+    preferred = {job.preferred_level, s.preferred_level}
+    return (*(n for n in names if n in wide and (n != HYPER_NODE or n in preferred)), "")
+
+
+def _holds(state: SchedulerState, model: str, at: int) -> int:
+    return state.pools.largest_group(model, at) * MILLI
+
+
+def _scan(
+    state: SchedulerState, s: PodSet, pods: int, levels: tuple[str, ...], units: list[Unit]
+) -> Scan:
+    cluster, model = state.cluster, s.gpu_models[0]
+    milli = state.pools.milli_per_pod(s, model)
+    names = (*cluster.levels, HYPER_NODE)
+    number = {name: at for at, name in enumerate(names)}
+    groups_of = state.pools.groups_of
+
+    def free_of(name: str) -> int | None:
+        slot = cluster.slot_of.get(name)
+        node = None if slot is None else cluster.facts[slot]
+        if slot is None or node is None or not cluster.usable[slot]:
+            return None
+        if node.gpu_model != model or not admits(node, s):
+            return None
+        return cluster.free[slot] * MILLI + (sum(cluster.partial[slot].values()) % MILLI)
+
+    wanted = -(-milli // MILLI)
+    idle = {}
+    for slot, free in enumerate(cluster.free):
+        if free >= wanted and (left := free_of(cluster.names[slot])) is not None:
+            idle[cluster.names[slot]] = left
+    scan = Scan(milli, pods, free_of, idle, levels, lambda at, n: groups_of[n][number[at]])
+    scan.read(units)
+    return scan
+
+
+def _try(
+    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
+) -> Plan | None:
+    """Evict, place, and let everybody return who still can; then all is taken back."""
+    statement = Statement(state.cluster)
+    returned: set[Unit] = set()
+    with trial(state.book, units) as books:
+        for unit in units:
+            for pod in unit.pods:
+                statement.evict((unit.record.job.id, *pod))
+        placed = place_on(statement, state, candidate, frozenset(record.blamed))
+        if isinstance(placed, PlacementFailure) or books.refuses(
+            record.job, state.pools, candidate
+        ):
+            statement.rollback()
+            return None
+        for unit in sorted(units, key=lambda u: u.order, reverse=True):
+            if not can_return(state.cluster, unit.record.job, unit.places):
+                continue
+            books.give_back(unit)
+            if books.refuses(record.job, state.pools, candidate):
+                books.take(unit)
+                continue
+            for p in unit.places:
+                statement.allocate(unit.record.job, p)
+            returned.add(unit)
+    statement.rollback()
+    return Plan(candidate, placed, [unit for unit in units if unit not in returned])
