@@ -28,6 +28,10 @@ __all__ = ["ClusterState", "PodKey"]
 # Placements after which the typical mix is learned anew at the latest.
 LEARN_EVERY = 1000
 
+_ANYWHERE = -1
+# Beyond so many places where something was given back, the list of them begins anew.
+MAX_GAINED = 4096
+
 
 class ClusterState(Columns):
     """Nodes, what is free on them, and every placement, changed by small deltas only."""
@@ -44,6 +48,9 @@ class ClusterState(Columns):
         # By GPU model, the mix of pods that the strategy `fragmentation` takes for typical.
         self.typical: dict[str, Any] = {}
         self._committed, self._learn_at = 0, 1
+        # Where something was given back, in order: slots, or _ANYWHERE; `_dropped` came before.
+        self._gained: list[int] = []
+        self._dropped = 0
         # Shapes found infeasible: the version at which they were, the pod set that did not fit.
         self.infeasible: dict[object, tuple[int, int]] = {}
 
@@ -63,7 +70,7 @@ class ClusterState(Columns):
         self._derive(slot, node)
         if self._index is not None:
             self._index.facts_changed(self, slot)
-        self.tick()
+        self._gain(_ANYWHERE)
         return self._newly_bad(node)
 
     def remove_node(self, name: str) -> tuple[PodKey, ...]:
@@ -73,7 +80,7 @@ class ClusterState(Columns):
             return ()
         self.facts_version += 1
         self._derive(slot, None)
-        self.tick()
+        self._gain(_ANYWHERE)
         lost = tuple(key for key in self._on_node.get(name, ()) if key not in self._bad)
         self._bad.update(lost)
         return lost
@@ -104,7 +111,7 @@ class ClusterState(Columns):
         else:
             del self._others_on[pod.node]
         self._derive_again(pod.node)
-        self.tick()
+        self._gain(_ANYWHERE)
 
     # --- placements -------------------------------------------------------------------------
     def book(self, job: JobRequest, p: PodPlacement) -> None:
@@ -160,7 +167,7 @@ class ClusterState(Columns):
         slot = self.slot_of.get(p.node)
         if slot is not None and self.facts[slot] is not None:
             self.give_back(slot, p, spec)
-        self.tick()
+        self._gain(_ANYWHERE if slot is None else slot)
 
     def note(self, job_id: str) -> None:
         """Tell the followers that what a job holds, or when it began, changed."""
@@ -229,10 +236,32 @@ class ClusterState(Columns):
             self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
             self.typical.clear()
 
-    def tick(self) -> None:
-        """More may be possible than before; versions are never used twice."""
+    def _gain(self, slot: int) -> None:
+        """More may be possible than before, there; versions are never used twice."""
         self._clock += 1
         self.version = self._clock
+        if len(self._gained) >= MAX_GAINED:
+            self._dropped += len(self._gained)
+            self._gained.clear()
+        self._gained.append(slot)
+
+    @property
+    def gains(self) -> int:
+        """How often something was given back or changed for the better; a mark for `gained`."""
+        return self._dropped + len(self._gained)
+
+    def gained(self, since: int) -> int | None:
+        """The most wholly free GPUs on a node where something was given back since then; None:
+        that cannot be told. A request that did not fit then and needs more on each node does not
+        fit now."""
+        if since < self._dropped:
+            return None
+        most = 0
+        for slot in self._gained[since - self._dropped :]:
+            if slot == _ANYWHERE:
+                return None
+            most = max(most, self.free[slot])
+        return most
 
     def copy(self) -> "ClusterState":
         """An independent what-if; facts and bookings are shared until one side changes them."""
@@ -247,6 +276,8 @@ class ClusterState(Columns):
         }
         self._own_jobs = set()
         twin._own_jobs = set()
+        twin._gained = []
+        twin._dropped = self.gains
         if self._index is not None:
             twin._index = self._index.copy()
         return twin

@@ -20,7 +20,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
 
     The state has changed as decided when this returns; nothing in it depends on hash order.
     """
-    out = Outcome(now)
+    out = Outcome(now, state.refresh_s)
     # 1. Apply what changed, and what the passing of time brings back.
     state.usage.pass_time(now, state.policy.usage_half_life_s)
     for delta in deltas:
@@ -35,8 +35,11 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     admit_by_quota(state, out)
     # 3. One global order over all tenants.
     order = state.queue.in_order(state.shares())
-    blocking = Blocking(state, out)
+    state.in_the_way = state.in_the_way.next_walk()
+    blocking = Blocking(state, state.in_the_way, out)
     while (lane := order.pop()) is not None:
+        if blocking.settled(lane):
+            continue
         terms = blocking.terms(lane)
         if terms.later and order.put_off(lane):
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.shapes import Wish, choices, pools_of, wish_of
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import MILLI, JobRequest
 
 Demand = Mapping[str, int]  # GPU-milli by GPU model
 
@@ -25,11 +25,16 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`wish` in pods, the `ways` to start with the preferred first, and the pools they need."""
+    """`wish` in pods, the `ways` to start with the preferred first, and the pools they need.
+
+    `gpus`: wholly free GPUs that a node must have to take any of the pods; 0 where some pods do
+    with less than one.
+    """
 
     wish: Wish
     ways: tuple[Way, ...]
     pools: frozenset[str]
+    gpus: int
 
 
 def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
@@ -37,17 +42,20 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
     known = pools.models()
     wish = wish_of(job, missing)
     starts = tuple(smallest_starts(job, missing))
-    whole = wish_of(job, tuple(s.count for s in job.pod_sets)).least
+    gang = wish_of(job, tuple(s.count for s in job.pod_sets)).least
     ways = tuple(
         Way(
             models,
             tuple(demand_of(job, models, start, pools) for start in starts),
             demand_of(job, models, wish.most, pools),
-            demand_of(job, models, whole, pools),
+            demand_of(job, models, gang, pools),
         )
         for models in choices(job, known)
     )
-    return Ask(wish, ways, pools_of(job, known))
+    asked = [s for s, n in zip(job.pod_sets, missing, strict=True) if n]
+    whole = all(s.gpu_milli == MILLI and not s.gpu_memory_mib for s in asked)
+    gpus = min((s.gpus for s in asked), default=0) if whole else 0
+    return Ask(wish, ways, pools_of(job, known), gpus)
 
 
 def smallest_starts(job: JobRequest, missing: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -8,8 +8,6 @@
 """
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from scheduling.engine.decisions import Reservation
 from scheduling.engine.queueing.admission import (
@@ -18,9 +16,11 @@ from scheduling.engine.queueing.admission import (
     pools_wanted,
     quota_verdict,
 )
+from scheduling.engine.queueing.ahead import Ahead, Head, InTheWay, Terms
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.report import tell_lane
 from scheduling.engine.queueing.reserve import expected_start
+from scheduling.engine.queueing.settled import settle, still_settled
 from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
@@ -28,65 +28,33 @@ from scheduling.engine.types import QueueingPolicy
 from scheduling.engine.verdict import Reason, Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
-    """The first blocked job of a pool under backfill."""
-
-    job_id: str
-    overdue: bool
-    expected: Expected | None
-
-
-class Terms(NamedTuple):
-    """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
-
-    Pools in `closed` and nodes in `avoid` are not to be used. `later`: jobs that end before the
-    heads ahead can start are tried first.
-    """
-
-    record: JobRecord
-    closed: frozenset[str] = frozenset()
-    avoid: frozenset[str] = frozenset()
-    later: bool = False
-
-
-class Ahead(NamedTuple):
-    """The blocked heads of some pools, the seconds until the first can start, their nodes and
-    whether any has nodes reserved."""
-
-    heads: tuple[Head, ...]
-    window: float
-    nodes: frozenset[str]
-    later: bool
-
-
 class Blocking:
     """Pools, accounts and nodes that belong to blocked jobs for the rest of one cycle."""
 
-    def __init__(self, state: SchedulerState, out: Outcome) -> None:
+    def __init__(self, state: SchedulerState, way: InTheWay, out: Outcome) -> None:
         self._state = state
+        self._way = way
         self._out = out
         self._policy = state.policy.queueing
-        self._pools: dict[str, str] = {}  # GPU model -> the job ahead
-        self._accounts: dict[tuple[str, str], str] = {}
-        self._heads: dict[str, Head] = {}
-        # What holds for all lanes alike until another job is found blocked.
-        self._ahead_of: dict[frozenset[str], Ahead] = {}
-        self._closed_to: dict[tuple[frozenset[str], bool], frozenset[str]] = {}
-        self._told: dict[str, Verdict] = {}
+        self._pools, self._accounts, self._heads = way.pools, way.accounts, way.heads
+
+    def settled(self, lane: Lane) -> bool:
+        """Whether the lane need not be asked: it would be told what it was told before."""
+        return still_settled(self._state, self._way, lane, self._out.now)
 
     def terms(self, lane: Lane) -> Terms:
         """What the blocked jobs ahead leave to this lane."""
         first = self._state.jobs[lane.head]
         if not (self._pools or self._accounts or self._heads):
             return Terms(first)
-        models = pools_wanted(self._state, first)
-        ahead = self._ahead_of.get(models) or self._ahead(models)
-        short = None if lane.shortest > ahead.window else self._ends_within(lane, ahead.window)
-        closed = self._closed_to.get((models, short is None)) if not self._accounts else None
+        models, way = pools_wanted(self._state, first), self._way
+        ahead = way.ahead_of.get(models) or self._ahead(models)
+        window = ahead.starts_at - self._out.now
+        short = None if lane.shortest > window else self._ends_within(lane, window)
+        closed = way.closed_to.get((models, short is None)) if not self._accounts else None
         if closed is None:
             closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, short is None))
-            self._closed_to[models, short is None] = closed
+            way.closed_to[models, short is None] = closed
         if short is not None or not ahead.heads:
             return Terms(short or first, closed)
         return Terms(first, closed, ahead.nodes, ahead.later)
@@ -96,9 +64,9 @@ class Blocking:
         heads = [self._heads[m] for m in sorted(models) if m in self._heads]
         starts = [head.expected.at if head.expected else -math.inf for head in heads]
         avoid = [head.expected.nodes for head in heads if head.expected is not None]
-        window = min(starts, default=-math.inf) - self._out.now
-        found = Ahead(tuple(heads), window, frozenset().union(*avoid), bool(avoid))
-        self._ahead_of[models] = found
+        starts_at = min(starts, default=-math.inf)
+        found = Ahead(tuple(heads), starts_at, frozenset().union(*avoid), bool(avoid))
+        self._way.ahead_of[models] = found
         return found
 
     def _is_closed(self, tenant: str, model: str, too_long: bool) -> bool:
@@ -120,24 +88,28 @@ class Blocking:
 
     def blocked(self, lane: Lane, terms: Terms) -> None:
         """Tell the lane why it waits, and close what the policy wants closed behind it."""
-        state, out = self._state, self._out
+        state, out, mark = self._state, self._out, self._way.mark
+        lane.settled = None
         assess(state, lane)
         if lane.never is not None:
             tell_lane(state, lane, lane.never, lane.never, out)
+            settle(state, self._way, lane, terms, True, out.now)
             return
         record = state.jobs[lane.head]
         wanted = pools_wanted(state, record)
         if terms.closed >= wanted:
             verdict = self._behind(lane, min(terms.closed))
             tell_lane(state, lane, verdict, verdict, out)
+            settle(state, self._way, lane, terms, True, out.now)
             return
         verdict = self._reason(lane, terms, wanted)
         rest = verdict
-        if "max_running" in verdict.evidence:
-            pass  # no GPU would help it: it is in nobody's way
-        elif not verdict.will_never_run and self._close(lane, record, wanted):
+        capped = "max_running" in verdict.evidence  # no GPU would help it: it is in nobody's way
+        if not capped and not verdict.will_never_run and self._close(lane, record, wanted):
             rest = _behind(lane.head, min(wanted))
         tell_lane(state, lane, verdict, rest, out)
+        if not capped and self._way.mark is mark:
+            settle(state, self._way, lane, terms, False, out.now)
 
     def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
         capped = over_job_limit(self._state, self._state.jobs[lane.head])
@@ -145,7 +117,7 @@ class Blocking:
             return capped
         if lane.refusal is not None:
             return quota_verdict(lane.refusal)
-        if terms.avoid and would_start(self._state, self._state.jobs[lane.head], terms.closed):
+        if terms.avoid and self._would_start(lane, terms):
             return self._reserved(self._heads[min(m for m in wanted if m in self._heads)])
         if lane.failure is not None:
             return lane.failure
@@ -153,25 +125,34 @@ class Blocking:
             return self._behind(lane, min(terms.closed))
         return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
+    def _would_start(self, lane: Lane, terms: Terms) -> bool:
+        """Whether only reserved nodes keep the lane waiting; as costly as a start, and no more
+        than a reason, so it is found out again only as often as numbers are told."""
+        known, now = lane.would_start, self._out.now
+        if known is None or known[0] is not self._way.mark or now >= known[1] + self._out.refresh_s:
+            would = would_start(self._state, self._state.jobs[lane.head], terms.closed)
+            known = lane.would_start = (self._way.mark, now, would)
+        return known[2]
+
     def _close(self, lane: Lane, record: JobRecord, wanted: frozenset[str]) -> bool:
         """Apply the policy to the jobs behind; whether those of the same lane are among them."""
         if self._policy is QueueingPolicy.BEST_EFFORT_FIFO:
             return False
-        self._ahead_of.clear()
-        self._closed_to.clear()
-        self._told.clear()
         if self._policy is QueueingPolicy.STRICT_FIFO:
             if lane.refusal is None:
-                for model in sorted(wanted):
-                    self._pools.setdefault(model, lane.head)
+                for model in sorted(wanted.difference(self._pools)):
+                    self._pools[model] = lane.head
+                    self._way.add((model, lane.head), record.key)
         elif lane.refusal is None:
             self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
             return False
         elif not self._overdue(record):
             return False
         if lane.refusal is not None:
-            account = lane.refusal.account
-            self._accounts.setdefault((account.tenant, account.gpu_model), lane.head)
+            account = (lane.refusal.account.tenant, lane.refusal.account.gpu_model)
+            if account not in self._accounts:
+                self._accounts[account] = lane.head
+                self._way.add((*account, lane.head), record.key)
         return True
 
     def overdue(self, record: JobRecord) -> bool:
@@ -198,6 +179,7 @@ class Blocking:
         if pools:
             head = Head(record.job.id, self._overdue(record), self._expected(record))
             self._heads.update(dict.fromkeys(pools, head))
+            self._way.add((*pools, head), record.key)
 
     def _expected(self, record: JobRecord) -> Expected | None:
         """The head's reservation; worked out again only when the cluster has changed."""
@@ -240,9 +222,9 @@ class Blocking:
         return _behind(ahead, model)
 
     def _reserved(self, head: Head) -> Verdict:
-        verdict = self._told.get(head.job_id)
+        verdict = self._way.told.get(head.job_id)
         if verdict is None:
-            verdict = self._told[head.job_id] = _reserved(head)
+            verdict = self._way.told[head.job_id] = _reserved(head)
         return verdict
 
 

@@ -5,21 +5,18 @@ from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
 from scheduling.engine.verdict import Verdict
 
-# Numbers move with every job that starts or ends. While the reason stays the same, a waiting
-# job is told new numbers at most this often, or 10,000 waiting jobs would mean 10,000 writes a
-# cycle.
-REFRESH_S = 60.0
 
-
-def worth_telling(old: Verdict | None, at: float, new: Verdict, now: float) -> bool:
+def worth_telling(old: Verdict | None, at: float, new: Verdict, out: Outcome) -> bool:
     if old is None or old.reason is not new.reason:
         return True
-    return now >= at + REFRESH_S and (old.evidence != new.evidence or old.summary != new.summary)
+    return out.now >= at + out.refresh_s and (
+        old.evidence != new.evidence or old.summary != new.summary
+    )
 
 
 def tell(record: JobRecord, verdict: Verdict, out: Outcome) -> None:
     """Report a job's reason if it is news to the job."""
-    if worth_telling(record.verdict, record.verdict_at, verdict, out.now):
+    if worth_telling(record.verdict, record.verdict_at, verdict, out):
         record.verdict, record.verdict_at = verdict, out.now
         out.waiting[record.job.id] = Waiting(record.job.id, verdict)
 
@@ -30,7 +27,7 @@ def tell_lane(
     """Report to the first job of a lane and to the others; costs nothing when it is no news."""
     tell(state.jobs[lane.head], first, out)
     lane.fresh.discard(lane.head)
-    if worth_telling(lane.rest, lane.rest_at, rest, out.now):
+    if worth_telling(lane.rest, lane.rest_at, rest, out):
         lane.rest, lane.rest_at = rest, out.now
         told = [key[3] for key in lane.jobs[1:]]
     else:

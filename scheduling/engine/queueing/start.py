@@ -18,7 +18,6 @@ from scheduling.engine.queueing.counts import (
     why_by_count,
 )
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
-from scheduling.engine.queueing.report import REFRESH_S
 from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
@@ -209,9 +208,10 @@ def _explain(
     assert lane is not None
 
     def explained(candidate: Candidate, failure: PlacementFailure) -> Verdict:
-        key = (*lane.key[1:], tuple(s.gpu_models for s in candidate.job.pod_sets))
+        models = tuple(s.gpu_models for s in candidate.job.pod_sets)
+        key = (*lane.key[1:], models, state.cluster.facts_version)
         known = state.explained.get(key)
-        if known is None or now >= known[1] + REFRESH_S:
+        if known is None or now >= known[1] + state.refresh_s:
             known = explain(state.cluster, candidate.job, failure), now
             _forget_old(state, now)
             state.explained.pop(key, None)  # it takes its place in the order of time
@@ -225,7 +225,7 @@ def _forget_old(state: SchedulerState, now: float) -> None:
     """Drop verdicts that would be worked out anew anyway; their jobs may be long gone."""
     old: list[Key] = []
     for key, (_, at) in state.explained.items():
-        if now < at + REFRESH_S:
+        if now < at + state.refresh_s:
             break
         old.append(key)
     for key in old:

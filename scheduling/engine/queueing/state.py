@@ -14,6 +14,7 @@ from scheduling.engine.decisions import (
     Started,
     Waiting,
 )
+from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.fairness import Usage
 from scheduling.engine.queueing.forecast import Forecast
@@ -24,6 +25,10 @@ from scheduling.engine.queueing.waiting import JobRecord, WaitQueue, order_key
 from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, PodPlacement, Policy
 from scheduling.engine.verdict import Verdict
 
+# Numbers move with every job that starts or ends: without a bound 10,000 waiting jobs would mean
+# 10,000 writes a cycle.
+REFRESH_S = 60.0
+
 
 class SchedulerState:
     """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
@@ -31,11 +36,18 @@ class SchedulerState:
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
     held jobs stand nowhere, backing-off jobs in `_due` by their time. `running` are those that
     have started, `promised` those whose places are held while their victims leave.
+    `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
+    stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
     """
 
     def __init__(
-        self, *, levels: tuple[str, ...] = DEFAULT_LEVELS, policy: Policy | None = None
+        self,
+        *,
+        levels: tuple[str, ...] = DEFAULT_LEVELS,
+        policy: Policy | None = None,
+        refresh_s: float = REFRESH_S,
     ) -> None:
+        self.refresh_s = refresh_s
         self.cluster = ClusterState(levels)
         self.policy = policy or Policy()
         self.pools = Pools()
@@ -45,6 +57,7 @@ class SchedulerState:
         self.promised: dict[str, JobRecord] = {}
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.queue = WaitQueue()
+        self.in_the_way = InTheWay()
         self.usage = Usage()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
@@ -245,8 +258,9 @@ class SchedulerState:
 class Outcome:
     """The decisions of one cycle while it is being made."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, refresh_s: float) -> None:
         self.now = now
+        self.refresh_s = refresh_s
         self.started: list[Started] = []
         self.reserved: dict[str, None] = {}  # in order
         self.quota_lost: list[str] = []

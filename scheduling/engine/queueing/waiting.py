@@ -10,12 +10,16 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING
 
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Refusal
 from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
+
+if TYPE_CHECKING:
+    from scheduling.engine.queueing.ahead import Settled
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +106,8 @@ class Lane:
     (`failed_with`). `failure` is its reason, explained at `explained_at`; no preemption was
     possible at `unplanned_at`, and will not be before `unplanned_until` by the passing of time.
     `rest` is the reason told to all but the first job; those in `fresh` have not been told. No job
-    of the lane declares less than `shortest` seconds.
+    of the lane declares less than `shortest` seconds. `settled`: what its last answer rested on.
+    `would_start`: behind these jobs, as found out then, only reserved nodes keep it waiting.
     """
 
     key: Key
@@ -125,6 +130,8 @@ class Lane:
     rest_at: float = 0.0
     fresh: set[str] = field(default_factory=set)
     shortest: float = math.inf
+    settled: "Settled | None" = None
+    would_start: tuple[object, float, bool] | None = None
 
     @property
     def head(self) -> str:
@@ -166,6 +173,7 @@ class WaitQueue:
             lane.explained_at = -math.inf
             lane.unplanned_at = (-1, -1, False)
             lane.quota_at = -1
+            lane.settled = None
 
     def in_order(self, shares: Mapping[str, float] | None = None) -> "Merge":
         """The global order; with `shares`, among equal priorities the smallest share first."""

@@ -1,0 +1,99 @@
+"""What blocked jobs have closed to the jobs behind them, as a walk over the queue finds it."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
+from scheduling.engine.verdict import Verdict
+
+Mark = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first blocked job of a pool under backfill."""
+
+    job_id: str
+    overdue: bool
+    expected: Expected | None
+
+
+class Terms(NamedTuple):
+    """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
+
+    Pools in `closed` and nodes in `avoid` are not to be used. `later`: jobs that end before the
+    heads ahead can start are tried first.
+    """
+
+    record: JobRecord
+    closed: frozenset[str] = frozenset()
+    avoid: frozenset[str] = frozenset()
+    later: bool = False
+
+
+class Ahead(NamedTuple):
+    """The blocked heads of some pools, when the first can start, their nodes and whether any has
+    nodes reserved."""
+
+    heads: tuple[Head, ...]
+    starts_at: float
+    nodes: frozenset[str]
+    later: bool
+
+
+@dataclass(slots=True)
+class InTheWay:
+    """Pools, accounts and nodes that belong to blocked jobs, as one walk over the queue has found.
+
+    `mark` names all of it at the present place of the walk; where the walk before found the same,
+    it is the same object. `last` is the last job in order that closed something.
+    """
+
+    pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
+    accounts: dict[tuple[str, str], str] = field(default_factory=dict)
+    heads: dict[str, Head] = field(default_factory=dict)
+    mark: Mark = ()
+    last: OrderKey | None = None
+    # What holds for all lanes alike until another job is found blocked.
+    ahead_of: dict[frozenset[str], Ahead] = field(default_factory=dict)
+    closed_to: dict[tuple[frozenset[str], bool], frozenset[str]] = field(default_factory=dict)
+    told: dict[str, Verdict] = field(default_factory=dict)
+    _marks: list[Mark] = field(default_factory=list)
+    _before: list[Mark] = field(default_factory=list)
+
+    def next_walk(self) -> "InTheWay":
+        """Nothing in the way yet, for a walk that begins anew."""
+        return InTheWay(_before=self._marks)
+
+    def add(self, what: object, by: OrderKey) -> None:
+        """Something more is closed to all that comes behind."""
+        self.ahead_of.clear()
+        self.closed_to.clear()
+        self.told.clear()
+        mark, depth = (*self.mark, what), len(self._marks)
+        if depth < len(self._before) and self._before[depth] == mark:
+            mark = self._before[depth]
+        self._marks.append(mark)
+        self.mark = mark
+        self.last = by if self.last is None else max(self.last, by)
+
+
+@dataclass(slots=True, eq=False)
+class Settled:
+    """Why a lane that could not start still cannot, and has been told so.
+
+    It holds `until` then, for the same first job behind the same `mark`, with the same answer
+    about quota; unless it is `closed` to the lane whatever is free, also while no node has
+    `gained` what one of its pods needs. `books`: versions that must be the same where more GPU
+    models than one may be tried; `plans`: where other jobs might be preempted for it.
+    """
+
+    first: OrderKey
+    mark: Mark
+    never: Verdict | None
+    refused: bool
+    closed: bool
+    gained: int
+    until: float
+    books: int | None
+    plans: tuple[int, int] | None

@@ -1,0 +1,70 @@
+"""Passing lanes by that would be told what they were told before.
+
+A walk over the queue asks every lane whether it can start. Most cannot, and what their answer
+rested on (`Settled`) has not changed since the last walk: asking them again would cost a cycle
+with a long queue nearly all its time.
+"""
+
+import math
+
+from scheduling.engine.queueing.ahead import InTheWay, Settled, Terms
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.waiting import Lane
+
+
+def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) -> bool:
+    """Whether a visit would find and tell what the last one did."""
+    known = lane.settled
+    if known is None or known.mark is not way.mark or lane.fresh or now >= known.until:
+        return False
+    if known.never is not lane.never or known.refused != (lane.refusal is not None):
+        return False
+    if known.first is not lane.jobs[0]:
+        return False
+    if known.closed or known.refused or known.never is not None:
+        return True
+    if known.books is not None and known.books != state.book.loosened:
+        return False
+    if known.plans is not None and known.plans != (state.cluster.version, state.book.version):
+        return False
+    gains = state.cluster.gains
+    if known.gained != gains:
+        assert lane.ask is not None
+        most = state.cluster.gained(known.gained)
+        if most is None or most >= lane.ask.gpus:
+            return False
+        known.gained = gains
+    return True
+
+
+def settle(
+    state: SchedulerState, way: InTheWay, lane: Lane, terms: Terms, closed: bool, now: float
+) -> None:
+    """Note what the blocked lane's answer rests on; nothing where it may change by itself."""
+    lane.settled = None
+    record = state.jobs[lane.head]
+    ask = lane.ask
+    if ask is None:
+        return
+    plans = None
+    tried = not (closed or lane.never or lane.refusal)
+    preempts = state.policy.preemption and record.job.preempts
+    if tried and preempts and not (terms.closed or terms.avoid):
+        plans = (state.cluster.version, state.book.version)
+        if lane.unplanned_at[:2] != plans:
+            return  # no plan was made for it: others had used up what a cycle may make
+    until = min(now + state.refresh_s, lane.unplanned_until)
+    if record.blocked_since is not None:
+        due = record.blocked_since + state.policy.backfill_after_s
+        until = min(until, due if due > now else math.inf)
+    lane.settled = Settled(
+        lane.jobs[0],
+        way.mark,
+        lane.never,
+        lane.refusal is not None,
+        closed,
+        state.cluster.gains,
+        until,
+        state.book.loosened if len(ask.ways) > 1 else None,
+        plans,
+    )
