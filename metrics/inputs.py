@@ -1,5 +1,7 @@
 """Files and names of a simulated run: traces, fleets, inventories; each error in one line."""
 
+import re
+from datetime import timedelta
 from pathlib import Path
 
 import yaml
@@ -8,10 +10,19 @@ from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
 from scheduling.text_files import InputError, lines_of
 
-__all__ = ["InputError", "fleet_of", "lines_of"]
+__all__ = ["InputError", "fleet_of", "length_of", "lines_of"]
 
 SHIPPED = ("demo", "paper", "large")
 FLEETS = Path(__file__).resolve().parent.parent / "scheduling" / "simcluster" / "fleets"
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MAX_LENGTH = timedelta(days=366)
+
+
+def length_of(text: str) -> timedelta | None:
+    """A length of time like 90s, 15m, 24h or 7d, at most 366 days; None for any other text."""
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
+    length = timedelta(seconds=int(match[1]) * UNITS[match[2]]) if match else None
+    return length if length is not None and length <= MAX_LENGTH else None
 
 
 def fleet_of(text: str) -> Fleet:

@@ -1,6 +1,5 @@
 """REST for the five metrics: a summary over a window, and the recorded samples."""
 
-import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,14 +9,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from metrics import definitions, selectors
+from metrics.inputs import length_of
 from metrics.selectors import Scope
 from scheduling.models import Cluster
 from tenants.api.base import View
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
-
-MAX_WINDOW = timedelta(days=366)
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 SCOPE = {
     "cluster": "Name of a cluster; all if absent.",
@@ -28,9 +25,8 @@ SCOPE = {
 
 def window_of(text: str) -> timedelta:
     """'90s', '15m', '24h', '7d' as a length; raises a Problem that names the parameter."""
-    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
-    length = timedelta(seconds=int(match[1]) * UNITS[match[2]]) if match else None
-    if length is None or length > MAX_WINDOW:
+    length = length_of(text)
+    if length is None:
         raise bad_query(
             "window", f"{text[:40]!r} is no window; write 90s, 15m, 24h or 7d, at most 366d."
         )

@@ -15,7 +15,7 @@ from metrics.experiments.comparison import Bar, Comparison
 from metrics.experiments.runs import Figures, Task, policy, simulate
 from metrics.inputs import fleet_of
 from scheduling.simulator import workload
-from scheduling.simulator.model import Fault, Settings
+from scheduling.simulator.model import Settings
 from scheduling.simulator.nodes import engine_nodes, faults_of
 
 RATES = {"good": 2.3, "base": 6.5, "stress": 22.0}
@@ -42,10 +42,9 @@ def faulty(task: Task) -> Figures:
         for a in made
     )
     tenants, quotas = workload.tenants_of(fleet.gpus, model)
-    drawn = faults_of(
-        fleet, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
+    faults = faults_of(
+        nodes, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
     )
-    faults = [Fault(at, node, repair) for at, node, repair in drawn]
     found = simulate(task, nodes, arrivals, tenants=tenants, quotas=quotas, faults=faults)
     return {**found, "faults": len(faults)}
 

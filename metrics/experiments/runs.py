@@ -10,7 +10,7 @@ from metrics.inputs import fleet_of
 from scheduling.engine.types import JobKind, Node, Policy, PreemptionKind, QueueingPolicy
 from scheduling.simulator import workload
 from scheduling.simulator.loop import Outcome, Simulation
-from scheduling.simulator.model import Arrival, Fault, Settings
+from scheduling.simulator.model import Arrival, Settings
 from scheduling.simulator.nodes import engine_nodes, faults_of
 from scheduling.simulator.workload import HOUR
 
@@ -76,12 +76,9 @@ def training(task: Task) -> Figures:
         gpus_per_node=per_node,
     )
     tenants, quotas = workload.tenants_of(fleet.gpus, model)
-    faults = [
-        Fault(at, node, repair)
-        for at, node, repair in faults_of(
-            fleet, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
-        )
-    ]
+    faults = faults_of(
+        nodes, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
+    )
     return simulate(task, nodes, arrivals, tenants=tenants, quotas=quotas, faults=faults)
 
 

@@ -99,7 +99,10 @@ def _declaring(arrival: Arrival, draw: float) -> Arrival:
 def _trace(path: Path) -> tuple[Arrival, ...]:
     """The jobs of a trace in order of time; raises StudyError."""
     try:
-        rows = list(traces.jobs_of(lines_of(path), traces.BadRows(skip=False), ""))
+        rows = sorted(
+            traces.jobs_of(lines_of(path), traces.BadRows(skip=False), ""),
+            key=lambda job: job.submitted_at,
+        )
         found = tuple(traces.arrivals(rows, gpu_model=MODEL, per_node=PER_NODE))
     except (traces.TraceFormatError, csv.Error, ValueError) as error:
         raise StudyError(f"--data {path}: {error}") from None

@@ -3,12 +3,14 @@
 import csv
 import io
 import re
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.random import PCG64, Generator
 
 from scheduling.engine.types import Device, Nic, Node, Taint
 from scheduling.simulator.fleet import Fleet, FleetError, FleetNode
+from scheduling.simulator.model import Fault
 
 GPU_MEMORY_MIB = 81_920
 MAX_SIZE = 100_000
@@ -129,19 +131,19 @@ def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fl
 
 
 def faults_of(
-    fleet: Fleet, *, per_1000_node_days: float, seed: int, days: float
-) -> list[tuple[float, str, float]]:
-    """(time s, node, repair s) of node faults, ascending (docs/workload.md, Faults).
+    nodes: Sequence[Node], *, per_1000_node_days: float, seed: int, days: float
+) -> list[Fault]:
+    """Faults of whole nodes, ascending (docs/workload.md, Faults).
 
     2 % of the nodes fail ten times as often; 4 % of the events hit several nodes of one leaf;
     repair is lognormal with median 4 h and p95 48 h.
     """
     rng = Generator(PCG64(seed))
-    names = [n.name for n in fleet.nodes]
+    names = [n.name for n in nodes]
     by_leaf: dict[str, list[str]] = {}
-    leaf_of = {n.name: n.leaf for n in fleet.nodes}
-    for n in fleet.nodes:
-        by_leaf.setdefault(n.leaf, []).append(n.name)
+    leaf_of = {n.name: n.topology[0] for n in nodes}
+    for n in nodes:
+        by_leaf.setdefault(n.topology[0], []).append(n.name)
     weights = np.where(rng.random(len(names)) < 0.02, 10.0, 1.0)
     weights /= weights.sum()
     events = int(rng.poisson(per_1000_node_days * len(names) / 1000 * days))
@@ -155,5 +157,5 @@ def faults_of(
             hit += [m for m in mates if m != hit[0]][: int(rng.integers(1, 4))]
         for name in hit:
             repair = 4 * 3600 * float(np.exp(sigma * rng.standard_normal()))
-            faults.append((float(at), name, repair))
+            faults.append(Fault(float(at), name, repair))
     return faults

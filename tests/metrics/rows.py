@@ -62,6 +62,8 @@ def job(
         state=state,
         gpu_milli=pods * gpus * 1000,
         submitted_at=at(submitted),
+        attempt=0 if bound is None else 1,
+        admitted_at=None if bound is None else at(bound),
         bound_at=None if bound is None else at(bound),
         ended_at=None if ended is None else at(ended),
     )

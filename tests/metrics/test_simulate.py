@@ -1,10 +1,16 @@
 """`manage.py simulate`: one JSON document, files, and one line for every wrong input."""
 
 import json
+import os
+import threading
 from io import StringIO
 
 import pytest
 from django.core.management import CommandError, call_command
+
+from metrics import sources
+from metrics.inputs import lines_of
+from scheduling.simulator.traces import TENANTS, BadRows
 
 HEADER = "id,submitted_at,duration_s,gpus,pods,tenant\n"
 
@@ -97,3 +103,36 @@ def test_pods_that_do_not_divide(tmp_path):
     path.write_text('{"id": "a", "submitted_at": 0, "duration_s": 5, "gpus": 0.5, "pods": 2}\n')
     with pytest.raises(CommandError, match=r"column gpus: is '0.5'"):
         simulate("--trace", str(path), "--fleet", "2x8")
+
+
+def test_an_unsorted_trace_is_sorted_and_a_pipe_is_read_once(trace, tmp_path):
+    lines = trace.read_text().splitlines(keepends=True)
+    found = simulate("--trace", str(trace), "--fleet", "2x8")
+    trace.write_text("".join([lines[0], *reversed(lines[1:])]))
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=("".join(lines),))
+    writer.start()
+    for path in (trace, pipe):
+        again = simulate("--trace", str(path), "--fleet", "2x8")
+        assert again["waits"] == found["waits"]
+        assert again["tenants"] == found["tenants"]
+    writer.join()
+
+
+def test_a_sorted_trace_is_read_while_it_is_simulated(trace, monkeypatch):
+    trace.write_text(HEADER + "".join(f"j{i},{i},1,1,1,\n" for i in range(100)))
+    read = []
+
+    def counted(path):
+        for line in lines_of(path):
+            read.append(line)
+            yield line
+
+    monkeypatch.setattr(sources, "lines_of", counted)
+    source = sources.traced(trace, sources.pools_of("2x8"), None, "", BadRows())
+    assert len(source.tenants) == TENANTS
+    read.clear()
+    assert next(source.arrivals).job.id == "j0"
+    assert len(read) == 1
+    assert sum(1 for _ in source.arrivals) == 99

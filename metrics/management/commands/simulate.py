@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
 from tqdm import tqdm
 
-from metrics import simulation
-from metrics.inputs import InputError, fleet_of, lines_of
+from metrics import simulation, sources
+from metrics.inputs import InputError
 from metrics.simulation_files import write_results
 from scheduling.engine.placement.strategies import STRATEGIES
-from scheduling.engine.types import Node, Quota, Tenant
 from scheduling.simulator import traces, workload
 from scheduling.simulator.loop import Simulation, TraceError
-from scheduling.simulator.model import Arrival, Fault, Settings
-from scheduling.simulator.nodes import engine_nodes, faults_of
+from scheduling.simulator.model import Settings
+from scheduling.simulator.nodes import faults_of
 
 FAULTS = {"none": 0.0, "good": 2.3, "base": 6.5, "stress": 22.0}
 
@@ -36,15 +36,24 @@ class Command(BaseCommand):
             default="calibrated",
             help=f"generated workload: {', '.join(workload.VARIANTS)} (default %(default)s)",
         )
+        source.add_argument(
+            "--from-history",
+            action="store_true",
+            help="what a cluster of this Kant really did, on its own nodes",
+        )
+        parser.add_argument(
+            "--since", metavar="TIME", help="of --from-history: 2026-11-20T08:00, or 24h, 7d ago"
+        )
+        parser.add_argument("--cluster", help="of --from-history, where there are several")
         parser.add_argument(
             "--fleet",
-            default="1000x8",
-            help="demo, paper, large, an inventory file, or NODESxGPUS (default %(default)s)",
+            help="demo, paper, large, an inventory file, or NODESxGPUS (default "
+            f"{sources.DEFAULT_FLEET}, of a history its own nodes)",
         )
         parser.add_argument(
             "--policy",
-            default="kant",
-            help=f"{', '.join(simulation.PRESETS)} or QUEUEING+STRATEGY (default %(default)s)",
+            help=f"{', '.join(simulation.PRESETS)} or QUEUEING+STRATEGY (default kant, of a "
+            "history the cluster's own)",
         )
         parser.add_argument("--seed", type=int, default=1, help="of workload and faults")
         parser.add_argument("--hours", type=float, help="length of the workload (default 720)")
@@ -83,48 +92,48 @@ class Command(BaseCommand):
         for name in ("cycle", "bind_delay", "restart_cost", "warm_up_hours"):
             if not options[name] >= 0:
                 raise InputError(f"--{name.replace('_', '-')} must not be negative")
-        fleet = fleet_of(options["fleet"])
-        nodes = engine_nodes(fleet)
-        policy = simulation.policy_of(options["policy"], list(STRATEGIES))
         shares, bad = workload.Shares(), traces.BadRows(skip=options["skip_bad"])
-        arrivals, tenants, quotas, hours = self._source(options, nodes, shares, bad)
+        source = _source(options, shares, bad)
+        nodes, hours = source.fleet.nodes, source.hours
+        policy = source.policy
+        if options["policy"] or policy is None:
+            policy = simulation.policy_of(options["policy"] or "kant", list(STRATEGIES))
         warm_up = options["warm_up_hours"] * 3600
         simulated = Simulation(
             nodes,
-            arrivals,
+            source.arrivals,
             policy=policy,
-            tenants=tenants,
-            quotas=quotas,
+            tenants=source.tenants,
+            quotas=source.quotas,
             settings=Settings(
                 cycle_s=options["cycle"],
                 bind_delay_s=options["bind_delay"],
                 checkpoint_s=options["checkpoint"],
                 restart_s=options["restart_cost"],
-                warm_up_s=warm_up,
+                warm_up_s=warm_up - source.start,
                 stop_s=hours * 3600 if hours else None,
             ),
-            faults=[
-                Fault(at, node, repair)
-                for at, node, repair in faults_of(
-                    fleet,
-                    per_1000_node_days=FAULTS[options["faults"]],
-                    seed=options["seed"],
-                    days=(hours or 720) / 24,
-                )
-            ],
+            faults=faults_of(
+                nodes,
+                per_1000_node_days=FAULTS[options["faults"]],
+                seed=options["seed"],
+                days=(hours or 720) / 24,
+            ),
+            start=source.start,
         )
+        gpus = sum(source.fleet.gpus.values())
         began, cpu = time.perf_counter(), time.process_time()
         outcome = self._watched(simulated, hours, quiet=options["json"])
         seconds = time.perf_counter() - began
         document = {
-            "policy": options["policy"],
-            "fleet": fleet.name,
-            "gpus": fleet.gpus,
+            "policy": options["policy"] or ("the cluster's own" if source.policy else "kant"),
+            "fleet": source.fleet.name,
+            "gpus": gpus,
             "seed": options["seed"],
-            "source": options["trace"] or options["workload"],
+            "source": source.name,
             "hours": hours,
             **simulation.summary(outcome, nodes, warm_up_until=warm_up),
-            "workload": shares.figures(fleet.gpus, hours) if hours else {},
+            "workload": shares.figures(gpus, hours) if hours else {},
             "skipped_rows": bad.count,
             "seconds": seconds,
             "cpu_seconds": time.process_time() - cpu,
@@ -141,55 +150,6 @@ class Command(BaseCommand):
                     f"--out {options['out']}: {error.strerror}; nothing is lost but the files"
                 ) from None
         return document
-
-    def _source(
-        self,
-        options: dict[str, Any],
-        nodes: tuple[Node, ...],
-        shares: workload.Shares,
-        bad: traces.BadRows,
-    ) -> tuple[Iterator[Arrival], tuple[Tenant, ...], tuple[Quota, ...], float | None]:
-        """Arrivals, tenants, quotas and the length of the run in hours (None = to rest)."""
-        by_model: dict[str, int] = {}
-        for node in nodes:
-            if node.devices:
-                by_model[node.gpu_model] = by_model.get(node.gpu_model, 0) + len(node.devices)
-        if not by_model:
-            raise InputError(f"--fleet {options['fleet']}: has no GPUs")
-        model = max(sorted(by_model), key=by_model.__getitem__)
-        per_node = max(len(n.devices) for n in nodes if n.gpu_model == model)
-        if options["trace"] is None:
-            variant = workload.VARIANTS.get(options["workload"])
-            if variant is None:
-                known = ", ".join(workload.VARIANTS)
-                raise InputError(
-                    f"--workload {options['workload']!r} is unknown; known are {known}"
-                )
-            hours = options["hours"] or 720.0
-            made = workload.generate(
-                variant,
-                gpus=by_model[model],
-                gpu_model=model,
-                seed=options["seed"],
-                hours=hours,
-                gpus_per_node=per_node,
-            )
-            tenants, quotas = workload.tenants_of(by_model[model], model)
-            return shares.watch(made), tenants, quotas, hours
-        rows = list(traces.jobs_of(lines_of(Path(options["trace"])), bad, options["format"]))
-        if not rows:
-            raise InputError(f"--trace {options['trace']}: has no job that asks for a GPU")
-        arrivals = list(traces.arrivals(rows, gpu_model=model, per_node=per_node))
-        if options["hours"]:
-            arrivals = [a for a in arrivals if a.submitted_at < options["hours"] * 3600]
-        names = sorted({a.job.tenant for a in arrivals})
-        # A recorded trace knows no quotas: every tenant may use what is there.
-        shared = tuple(
-            Quota(name, gpu_model, 1000 * gpus)
-            for name in names
-            for gpu_model, gpus in sorted(by_model.items())
-        )
-        return iter(arrivals), tuple(Tenant(n) for n in names), shared, options["hours"]
 
     def _watched(self, simulated: Simulation, hours: float | None, *, quiet: bool) -> Any:
         """Run with a progress bar on a terminal; Ctrl-C ends it with what there is."""
@@ -211,6 +171,28 @@ class Command(BaseCommand):
                 stopped = True
                 self.stderr.write("Interrupted: these are partial results.")
                 return simulated.result(partial=True)
+
+
+def _source(
+    options: dict[str, Any], shares: workload.Shares, bad: traces.BadRows
+) -> sources.Source:
+    """What the options name; raises InputError."""
+    hours, fleet = options["hours"], options["fleet"]
+    if options["from_history"]:
+        if options["since"] is None:
+            raise InputError("--from-history needs --since, a time or a length like 24h")
+        now = timezone.now()
+        since = sources.since_of(options["since"], now)
+        cluster = sources.cluster_of(options["cluster"])
+        given = sources.pools_of(fleet) if fleet else None
+        return sources.recorded(cluster, since, now, hours, given, bad)
+    for name in ("since", "cluster"):
+        if options[name] is not None:
+            raise InputError(f"--{name} is for --from-history only")
+    pools = sources.pools_of(fleet or sources.DEFAULT_FLEET)
+    if options["trace"] is not None:
+        return sources.traced(Path(options["trace"]), pools, hours, options["format"], bad)
+    return sources.generated(options["workload"], pools, options["seed"], hours, shares)
 
 
 def lines(document: dict[str, Any]) -> Iterator[str]:

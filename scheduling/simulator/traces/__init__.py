@@ -4,8 +4,8 @@ A wrong row is named by line and column. `jobs_of` chooses the reader by the hea
 makes jobs of the engine out of them. The format of Kant's own traces is in docs/traces.md.
 """
 
-from scheduling.simulator.traces.jobs import TraceJob, arrivals
+from scheduling.simulator.traces.jobs import TENANTS, TraceJob, arrivals
 from scheduling.simulator.traces.registry import FORMATS, jobs_of
 from scheduling.simulator.traces.table import BadRows, TraceFormatError
 
-__all__ = ["FORMATS", "BadRows", "TraceFormatError", "TraceJob", "arrivals", "jobs_of"]
+__all__ = ["FORMATS", "TENANTS", "BadRows", "TraceFormatError", "TraceJob", "arrivals", "jobs_of"]

@@ -7,6 +7,8 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import MILLI, JobKind, JobRequest, PodSet
 from scheduling.simulator.model import Arrival
 
+TENANTS = 15  # as many as the generated workload has
+
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
@@ -66,23 +68,30 @@ def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple
     return (*sets, made("rest", 1, rest)) if rest else sets
 
 
+def dealt_to(number: int, tenants: int) -> str:
+    """The tenant of the job of this number that names none."""
+    return f"tenant-{number % tenants + 1:02}"
+
+
 def arrivals(
-    jobs: Iterable[TraceJob], *, gpu_model: str, per_node: int, tenants: int = 15
+    jobs: Iterable[TraceJob], *, gpu_model: str, per_node: int, tenants: int = TENANTS
 ) -> Iterator[Arrival]:
-    """Arrivals sorted by time, starting at 0; jobs without a tenant are dealt out in turn."""
-    ordered = sorted(jobs, key=lambda j: j.submitted_at)
-    start = ordered[0].submitted_at if ordered else 0.0
-    known = {j.id for j in ordered if j.gpus > 0}
-    for number, job in enumerate(j for j in ordered if j.gpus > 0):
+    """Arrivals of jobs in order of submission, starting at 0, one at a time.
+
+    Jobs without a tenant are dealt out in turn; jobs that ask for no GPU are left out. A
+    predecessor that has not arrived before its successor counts as ended.
+    """
+    start: float | None = None
+    for number, job in enumerate(j for j in jobs if j.gpus > 0):
+        start = job.submitted_at if start is None else start
         request = JobRequest(
             id=job.id,
-            tenant=job.tenant or f"tenant-{number % tenants + 1:02}",
+            tenant=job.tenant or dealt_to(number, tenants),
             submitted_at=job.submitted_at - start,
             pod_sets=pod_sets(job, (gpu_model,), per_node),
             priority=job.priority,
             kind=job.kind,
             declared_s=job.declared_s,
-            # A predecessor that is not part of the trace has ended before it begins.
-            after=tuple(a for a in job.after if a in known),
+            after=job.after,
         )
         yield Arrival(request, job.duration_s, job.ends)

@@ -1,0 +1,234 @@
+"""What a cluster really did, from the database: its jobs as arrivals, its nodes as a fleet.
+
+Times are seconds from the start of the window, in whole steps of 2**-20 s: sums and differences
+of them are exact, so that what happened in one scheduling pass happens at one instant again.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Max, Min, Q, QuerySet
+
+from scheduling.engine.states import TERMINAL, JobState
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.types import Node, Taint
+from scheduling.kube.nodes import devices_of, nics_of
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
+from scheduling.session.load import live_job
+from scheduling.simulator.model import Arrival
+
+CHUNK = 500  # jobs read at once, and ids in one IN list
+STEPS = 1 << 20  # steps of time in a second
+# What already ran at the start of the window gets its places first, then what waited arrives,
+# each in its old order, before the window begins at 0.
+RUNNING_AT, WAITING_AT = -2.0, -1.0
+ALWAYS = -math.inf  # of a time before which nothing may start: there is none
+BY_PEOPLE = (Kind.SUBMITTED, Kind.HELD, Kind.RELEASED, Kind.CHANGED, Kind.CANCELLED)
+
+PodSpan = tuple[float, float]  # (decided, gone), seconds of the window; inf = not gone
+
+
+class HistoryError(ValueError):
+    """A row of the history that no job can be made of; names the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The history of a cluster from `since` to `until`."""
+
+    cluster: Cluster
+    since: datetime
+    until: datetime
+
+    @property
+    def seconds(self) -> float:
+        return exact(self.until - self.since)
+
+    def at(self, instant: datetime) -> float:
+        """Seconds of the window; negative before it."""
+        return exact(instant - self.since)
+
+
+def exact(length: timedelta) -> float:
+    """Seconds in whole steps."""
+    return round(length.total_seconds() * STEPS) / STEPS
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+def nodes_of(cluster: Cluster) -> Iterator[Node]:
+    """The nodes of a cluster as its scheduler last saw them, by name."""
+    rows = NodeRecord.objects.filter(cluster=cluster).order_by("name")
+    return (_node(row) for row in rows.iterator(chunk_size=CHUNK))
+
+
+def _node(row: NodeRecord) -> Node:
+    def told(name: str, default: Any) -> Any:
+        return row.facts[name]["value"] if name in row.facts else default
+
+    bad_gpus, bad_nics = told("unhealthy_gpus", ()), told("unhealthy_nics", ())
+    memory = int(told("gpu_memory_mib", 0))
+    return Node(
+        name=row.name,
+        gpu_model=row.gpu_model,
+        devices=devices_of(row.gpus, tuple(bad_gpus), memory, ()),
+        nics=nics_of(int(told("nics", 0)), tuple(bad_nics), row.gpus),
+        topology=(row.leaf, row.spine, row.superspine),
+        hyper_node=row.hyper_node,
+        labels=row.labels,
+        taints=tuple(Taint(**taint) for taint in row.taints),
+        cpu_milli=row.cpu_milli,
+        memory_mib=row.memory_mib,
+        max_pods=row.max_pods,
+        extended=row.extended,
+        schedulable=row.schedulable,
+        link_model=str(told("link_model", "")),
+        zone=row.zone,
+    )
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+def arrivals_of(window: Window) -> Iterator[Arrival | HistoryError]:
+    """All jobs that were open in the window, in order of their arrival, read as they are needed.
+
+    A job holds its places as long as it really did, from the decision until its last pod was
+    gone; what had not ended by the end of the window never ends. A job that ended without a
+    start is given up when it ended. Of a job that was placed several times the last time counts.
+    Rows that no job can be made of come as errors, in their places.
+    """
+    jobs = Job.objects.filter(cluster=window.cluster, submitted_at__lt=window.until)
+    before = jobs.filter(submitted_at__lt=window.since)
+    before = before.filter(Q(ended_at=None) | Q(ended_at__gt=window.since))
+    ran = Q(admitted_at__lte=window.since)
+    for rows in (
+        before.filter(ran),
+        before.exclude(ran),
+        jobs.filter(submitted_at__gte=window.since),
+    ):
+        for chunk in _chunks(rows):
+            yield from _arrivals(window, chunk)
+
+
+def _chunks(rows: QuerySet[Job]) -> Iterator[list[Job]]:
+    """In order of submission; each chunk a query of its own: no reader stays open for hours."""
+    rows = rows.select_related("tenant").prefetch_related("pod_sets")
+    rows = rows.order_by("submitted_at", "id")
+    chunk = list(rows[:CHUNK])
+    while chunk:
+        yield chunk
+        at, last = chunk[-1].submitted_at, chunk[-1].pk
+        after = Q(submitted_at__gt=at) | Q(submitted_at=at, id__gt=last)
+        chunk = list(rows.filter(after)[:CHUNK])
+
+
+def _arrivals(window: Window, jobs: list[Job]) -> Iterator[Arrival | HistoryError]:
+    ids = [job.pk for job in jobs]
+    told = _told(window, ids)
+    pods = _pods(window, jobs)
+    for job in jobs:
+        try:
+            yield _arrival(window, job, *told[job.pk], pods[job.pk])
+        except (KeyError, TypeError, ValueError) as error:
+            yield HistoryError(f"job {job.pk}: cannot be read ({error})")
+
+
+def _told(window: Window, ids: list[Any]) -> dict[Any, tuple[float | None, float]]:
+    """{job: (when the scheduler first heard of it, when it was last released from a hold)}."""
+    rows = (
+        JobEvent.objects.filter(job_id__in=ids)
+        .order_by()
+        .values_list("job_id")
+        .annotate(
+            heard=Min("at", filter=~Q(kind__in=BY_PEOPLE)),
+            released=Max("at", filter=Q(kind=Kind.RELEASED)),
+        )
+    )
+    found: dict[Any, tuple[float | None, float]] = dict.fromkeys(ids, (None, ALWAYS))
+    for job_id, heard, released in rows:
+        found[job_id] = (
+            window.at(heard) if heard else None,
+            window.at(released) if released else ALWAYS,
+        )
+    return found
+
+
+def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], PodSpan]]:
+    """{job: {(pod set, ordinal): when it was placed and when it was gone}}, of its last start."""
+    found: dict[Any, dict[tuple[int, int], PodSpan]] = {job.pk: {} for job in jobs}
+    starts = {job.pk: job.admitted_at for job in jobs if job.admitted_at is not None}
+    rows = Placement.objects.filter(job_id__in=starts).order_by("attempt")
+    for job_id, pod_set, ordinal, begun, ended in rows.values_list(
+        "job_id", "pod_set", "ordinal", "intended_at", "ended_at"
+    ).iterator(chunk_size=2000):
+        if begun >= starts[job_id]:  # else of an earlier start
+            gone = math.inf if ended is None or ended > window.until else window.at(ended)
+            found[job_id][pod_set, ordinal] = (window.at(begun), gone)
+    return found
+
+
+def _arrival(
+    window: Window,
+    job: Job,
+    heard: float | None,
+    released: float,
+    pods: dict[tuple[int, int], PodSpan],
+) -> Arrival:
+    request = live_job(job, job.tenant.name, list(job.pod_sets.all())).request
+    submitted = window.at(job.submitted_at)
+    ended = job.ended_at is not None and job.ended_at <= window.until
+    begun = min((begin for begin, _ in pods.values()), default=math.inf)
+    not_before = max(released, window.at(job.start_not_before) if job.start_not_before else ALWAYS)
+    arrival = Arrival(
+        replace(request, submitted_at=submitted),
+        duration_s=math.inf,
+        ends=JobState(job.state) if ended and job.state in TERMINAL else JobState.SUCCEEDED,
+        heard_after_s=max(0.0, heard - submitted) if heard is not None else 0.0,
+        not_before=math.inf if job.held else not_before,
+    )
+    if pods:
+        spans = {key: gone - begin for key, (begin, gone) in pods.items()}
+        longest = max(spans.values())
+        alike = len(set(spans.values())) == 1
+        arrival = replace(arrival, duration_s=longest, pod_s=None if alike else spans)
+    elif ended and job.ended_at is not None:
+        arrival = replace(arrival, cancel_after_s=window.at(job.ended_at) - submitted)
+    return arrival if submitted >= 0 else _carried_over(arrival, begun)
+
+
+def _carried_over(arrival: Arrival, begun: float) -> Arrival:
+    """A job from before the window: with what was left of it where it already ran."""
+    job, passed = arrival.job, max(0.0, RUNNING_AT - begun)
+    if begun > 0.0:
+        age = -job.submitted_at
+        # Ages of any length in order between two arrivals before the window.
+        at = WAITING_AT * age / (1 + age)
+        gave_up = arrival.cancel_after_s
+        if gave_up is not None:
+            gave_up = job.submitted_at + gave_up - at
+        return replace(
+            arrival,
+            job=replace(job, submitted_at=at),
+            heard_after_s=0.0,
+            cancel_after_s=gave_up,
+        )
+    pods = arrival.pod_s and {key: max(0.0, s - passed) for key, s in arrival.pod_s.items()}
+
+    def left(seconds: float | None) -> float | None:
+        return None if seconds is None else max(1.0, seconds - passed)
+
+    request = replace(
+        job,
+        submitted_at=RUNNING_AT,
+        declared_s=left(job.declared_s),
+        run_limit_s=left(job.run_limit_s),
+    )
+    return replace(
+        arrival,
+        job=request,
+        duration_s=max(0.0, arrival.duration_s - passed),
+        pod_s=pods,
+        heard_after_s=0.0,
+        not_before=ALWAYS,
+    )

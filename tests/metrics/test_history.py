@@ -1,0 +1,250 @@
+"""A cluster's own history as a trace: what is read of it, and what `simulate` makes of it."""
+
+import json
+import math
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from scheduling import history
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.states import JobEventKind, JobState
+from scheduling.kube.nodes import NodeTranslator
+from scheduling.kube.objects import NodeTaint
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord
+from scheduling.services.lease import take_or_renew
+from scheduling.services.projection import write_nodes
+from tenants.models import GpuType, Quota, Tenant
+from tests.kube.test_nodes import H100, kube_node
+from tests.metrics import rows
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def cluster(db):
+    found = rows.cluster(4, leaf_size=2)
+    tenant, _ = Tenant.objects.get_or_create(name="vision")
+    gpu_type = GpuType.objects.create(name="H100")
+    Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=64_000)
+    return found
+
+
+def window(cluster, since=0.0, until=1000.0):
+    return history.Window(cluster, rows.at(since), rows.at(until))
+
+
+def arrivals(cluster, **span):
+    found = list(history.arrivals_of(window(cluster, **span)))
+    names = dict(Job.objects.values_list("pk", "name"))
+    names = {str(pk): name for pk, name in names.items()}
+    return {names[a.job.id]: a for a in found}
+
+
+def test_jobs_come_in_order_with_what_was_seen_of_them(cluster):
+    rows.job(cluster, "gang", pods=2, submitted=10, bound=20, ended=120, nodes=("n000", "n001"))
+    rows.job(cluster, "running", submitted=30, bound=40, nodes=("n002",))
+    rows.job(cluster, "waiting", submitted=50)
+    gone = rows.job(cluster, "gone", submitted=60)
+    Job.objects.filter(pk=gone.pk).update(state=JobState.CANCELLED, ended_at=rows.at(75))
+    failed = rows.job(cluster, "failed", submitted=80, bound=80, ended=90, nodes=("n003",))
+    Job.objects.filter(pk=failed.pk).update(
+        state=JobState.FAILED, declared_s=500, priority=7, kind="inference", after=["x"]
+    )
+    found = arrivals(cluster)
+    assert list(found) == ["gang", "running", "waiting", "gone", "failed"]
+    gang = found["gang"]
+    assert (gang.submitted_at, gang.duration_s, gang.ends) == (10, 100, JobState.SUCCEEDED)
+    assert [(s.count, s.gpus, s.gpu_models) for s in gang.job.pod_sets] == [(2, 8, ("H100",))]
+    assert gang.job.tenant == "vision"
+    assert found["running"].duration_s == found["waiting"].duration_s == math.inf
+    assert (found["gone"].cancel_after_s, found["gone"].ends) == (15, JobState.CANCELLED)
+    job = found["failed"].job
+    assert (job.declared_s, job.priority, job.kind, job.after) == (500, 7, "inference", ("x",))
+    assert (found["failed"].duration_s, found["failed"].ends) == (10, JobState.FAILED)
+
+
+def test_pods_that_ended_apart_keep_their_own_ends(cluster):
+    job = rows.job(cluster, "gang", pods=2, submitted=0, bound=0, ended=50, nodes=("n000", "n001"))
+    job.placements.filter(ordinal=0).update(ended_at=rows.at(20))
+    found = arrivals(cluster)["gang"]
+    assert found.duration_s == 50
+    assert found.pod_s == {(0, 0): 20, (0, 1): 50}
+
+
+def test_of_a_job_that_started_twice_the_last_start_counts(cluster):
+    job = rows.job(cluster, "twice", submitted=0, bound=0, ended=10, nodes=("n000",))
+    job.placements.create(
+        attempt=2, pod_set=0, ordinal=0, pod_name="twice-b", node="n001", intended_at=rows.at(30),
+        ended_at=rows.at(70),
+    )  # fmt: skip
+    Job.objects.filter(pk=job.pk).update(admitted_at=rows.at(30), ended_at=rows.at(70), attempt=2)
+    assert arrivals(cluster)["twice"].duration_s == 40
+
+
+def test_what_was_there_before_the_window_comes_first(cluster):
+    rows.job(cluster, "new", submitted=500, bound=500, ended=600, nodes=("n003",))
+    rows.job(cluster, "second", submitted=390)
+    rows.job(cluster, "over", submitted=1, bound=2, ended=300, nodes=("n000",))
+    rows.job(cluster, "first", submitted=380)
+    old = rows.job(cluster, "old", submitted=100, bound=100, ended=700, nodes=("n001",))
+    Job.objects.filter(pk=old.pk).update(declared_s=900)
+    found = arrivals(cluster, since=400)
+    assert list(found) == ["old", "first", "second", "new"]
+    assert found["old"].submitted_at == history.RUNNING_AT
+    assert found["old"].submitted_at + found["old"].duration_s == 300, "it ends when it ended"
+    assert found["old"].job.declared_s == 900 - (400 + history.RUNNING_AT - 100)
+    assert history.WAITING_AT < found["first"].submitted_at < found["second"].submitted_at < 0
+    assert found["new"].submitted_at == 100
+
+
+def test_when_the_scheduler_heard_of_a_job_and_when_it_was_let_go(cluster):
+    heard, held = rows.job(cluster, "heard", submitted=10), rows.job(cluster, "held", submitted=10)
+    released = rows.job(cluster, "released", submitted=10)
+    for job, kind, at in (
+        (heard, JobEventKind.SUBMITTED, 10),
+        (heard, JobEventKind.QUOTA_RESERVED, 10.5),
+        (heard, JobEventKind.REASON, 11),
+        (released, JobEventKind.RELEASED, 42),
+    ):
+        JobEvent.objects.create(job=job, at=rows.at(at), kind=kind, to_state="PENDING")
+    Job.objects.filter(pk=held.pk).update(held=True)
+    found = arrivals(cluster)
+    assert [found[n].heard_after_s for n in ("heard", "held")] == [0.5, 0]
+    assert [found[n].not_before for n in ("heard", "held", "released")] == [
+        -math.inf,
+        math.inf,
+        42,
+    ]
+
+
+def test_jobs_are_read_as_they_are_needed(cluster, django_assert_num_queries, monkeypatch):
+    monkeypatch.setattr(history, "CHUNK", 3)
+    for i in range(10):
+        rows.job(cluster, f"job-{i}", submitted=i // 4)
+    reading = history.arrivals_of(window(cluster))
+    with django_assert_num_queries(2 + 2 + 1):  # nothing before; jobs, pod sets, events
+        first = next(reading)
+    found = [first, *reading]
+    assert len({a.job.id for a in found}) == 10
+    assert [a.submitted_at for a in found] == [i // 4 for i in range(10)]
+
+
+def test_a_row_that_makes_no_sense_is_named(cluster):
+    job = rows.job(cluster, "bad", submitted=1)
+    job.pod_sets.all().delete()
+    (found,) = history.arrivals_of(window(cluster))
+    assert isinstance(found, history.HistoryError)
+    assert str(found) == f"job {job.pk}: cannot be read (the job has no pod set)"
+
+
+def test_nodes_are_those_the_scheduler_decides_by(db):
+    labels = {**H100, "nvidia.com/gpu.memory": "81559", "network.topology.nvidia.com/leaf": "l1"}
+    notes = {"kant.io/unhealthy-gpus": "[2]", "kant.io/nics": "4", "kant.io/unhealthy-nics": "[1]"}
+    translator = NodeTranslator({})
+    node_facts = [
+        translator.translate(kube_node("a", labels, notes)),
+        translator.translate(
+            kube_node("b", unschedulable=True, taints=[NodeTaint("team", "x", "NoSchedule")])
+        ),
+        translator.translate(kube_node("c", {}, capacity={"cpu": "8", "memory": "16Gi"})),
+    ]
+    cluster = Cluster.objects.create(name="c")
+    lease = take_or_renew(cluster.pk, "a", now=rows.T0, seconds=15)
+    state = ClusterState()
+    for facts in node_facts:
+        state.upsert_node(facts.node)
+    write_nodes(lease, state, node_facts, set(), rows.T0)
+    for found, facts in zip(history.nodes_of(cluster), node_facts, strict=True):
+        node = facts.node
+        assert [(d.index, d.numa, d.healthy, d.memory_mib) for d in found.devices] == [
+            (d.index, d.numa, d.healthy, d.memory_mib) for d in node.devices
+        ]
+        for name in (
+            "name", "gpu_model", "nics", "topology", "hyper_node", "labels", "taints", "cpu_milli",
+            "memory_mib", "max_pods", "extended", "schedulable", "link_model", "zone",
+        ):  # fmt: skip
+            assert getattr(found, name) == getattr(node, name), name
+
+
+# --- the command ----------------------------------------------------------------------------------
+def simulate(*args):
+    out = StringIO()
+    call_command("simulate", "--from-history", *args, "--json", stdout=out, stderr=StringIO())
+    return json.loads(out.getvalue())
+
+
+def seconds(instant):
+    return (instant - rows.T0).total_seconds()
+
+
+@pytest.fixture
+def recent(cluster):
+    """Two hours ago and later: two jobs that fill the cluster one after the other."""
+    start = seconds(timezone.now()) - 2 * HOUR
+    nodes = tuple(f"n{i:03}" for i in range(4))
+    rows.job(cluster, "x", pods=4, submitted=start, bound=start, ended=start + 600, nodes=nodes)
+    rows.job(
+        cluster, "y", pods=4, submitted=start + 60, bound=start + 600, ended=start + 900,
+        nodes=nodes,
+    )  # fmt: skip
+    return rows.at(start)
+
+
+def test_the_history_is_simulated_on_the_clusters_own_nodes(recent):
+    rows.job(Cluster.objects.get(), "z", pods=1, submitted=seconds(recent) + 1700)
+    found = simulate("--since", recent.isoformat(), "--hours", "0.5")
+    assert (found["fleet"], found["gpus"], found["policy"]) == ("c1", 32, "the cluster's own")
+    assert found["states"] == {"WAITING": 1, "SUCCEEDED": 2, "FAILED": 0, "CANCELLED": 0}
+    assert found["waits"]["32"]["mean_s"] == pytest.approx((0 + 540) / 2, abs=1e-3)
+    assert found["pools"]["H100"]["sor"] == pytest.approx((900 + 100 / 4) / 1800, abs=1e-3)
+    assert found["jtted"]["32"] == {"jobs": 2, "nodes": 1.0, "groups": 1.0}
+
+
+def test_another_fleet_and_policy_may_be_asked_for(recent):
+    found = simulate("--since", "3h", "--fleet", "8x8", "--policy", "native")
+    assert found["gpus"] == 64
+    assert found["waits"]["32"]["mean_s"] == 0
+    assert found["hours"] == pytest.approx(3)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ([], "--from-history needs --since"),
+        (["--since", "yesterday"], "--since 'yesterday' is no time: write one like 2026-11-20T08"),
+        (["--since", "2999-01-01"], "--since '2999-01-01' lies in the future; it is"),
+        (["--since", "1m"], r"--since: no job waited or ran in cluster c1 from .*; the last one"),
+        (["--since", "1h", "--cluster", "no"], "--cluster 'no' is unknown; known are c1"),
+        (["--since", "1h", "--trace", "x"], "not allowed with argument"),
+    ],
+)
+@pytest.mark.usefixtures("recent")
+def test_wrong_input_is_one_line(args, message):
+    with pytest.raises(CommandError, match=message) as error:
+        simulate(*args)
+    assert "\n" not in str(error.value)
+
+
+def test_a_cluster_has_to_be_named_among_several_and_to_have_nodes(recent):
+    Cluster.objects.create(name="c2")
+    with pytest.raises(CommandError, match="--cluster: name one of c1, c2"):
+        simulate("--since", "3h")
+    NodeRecord.objects.all().delete()
+    with pytest.raises(CommandError, match="cluster c1: has no GPUs"):
+        simulate("--since", "3h", "--cluster", "c1")
+
+
+def test_since_is_for_a_history_only():
+    with pytest.raises(CommandError, match="--since is for --from-history only"):
+        call_command("simulate", "--since", "1h")
+
+
+def test_jobs_older_than_the_window_are_left_out_of_waits(recent):
+    found = simulate("--since", (recent + timedelta(seconds=30)).isoformat(), "--hours", "0.5")
+    assert found["jobs"] == 1, "the other one had been submitted before"
+    assert found["waits"]["32"]["mean_s"] == pytest.approx(540, abs=1e-3)
+    assert found["pools"]["H100"]["sor"] == pytest.approx(1.0), "until nothing is left to happen"
