@@ -108,6 +108,18 @@ class PodEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class PodRequeued:
+    """One pod of a started job that is no gang found no place after all: it is placed again, not
+    before `not_before`, and not on `blamed` nodes for the policy's `blame_s`."""
+
+    job_id: str
+    pod_set: int
+    ordinal: int
+    not_before: float
+    blamed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobEnded:
     """A job finished, failed or was cancelled; all it holds is released, it leaves the queue.
 
@@ -160,6 +172,7 @@ Delta = (
     | JobRestored
     | JobHistory
     | PodEnded
+    | PodRequeued
     | JobEnded
     | JobRequeued
     | Checkpointed

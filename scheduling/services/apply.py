@@ -58,6 +58,8 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         events += _write_reasons(writes, stale, now)
         _write_reservations(writes.reservations)
         _write_blocked(writes.blocked)
+        for job_id, failures in writes.failures.items():
+            Job.objects.filter(id=job_id).update(failures=failures)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         JobEvent.objects.bulk_create(events, batch_size=CHUNK)
     return stale

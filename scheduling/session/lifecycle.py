@@ -1,8 +1,7 @@
-"""From placement to the end: how jobs follow their pods, and give their places back.
+"""From placement to the end: how jobs follow their pods.
 
 Decisions of the engine, facts of the watch, results of effects and the passing of time come in;
-deltas, rows to write and effects go to the outbox. The places of a job that leaves are given back
-to the engine only when no pod of it holds a device any more: a device is never held twice.
+deltas, rows to write and effects go to the outbox.
 """
 
 import logging
@@ -16,14 +15,15 @@ from scheduling.engine.deltas import (
     JobEnded,
     JobRequeued,
     PodEnded,
+    PodRequeued,
 )
-from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState, after
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Policy
 from scheduling.kube.seam import Bind, CreateAndBind, DeletePod, Effect, Outcome, PodFacts, Result
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
-from scheduling.session.foreign import ForeignPods
+from scheduling.session.leaving import Leaving
 from scheduling.session.live import (
     OVER,
     PREEMPTED,
@@ -32,16 +32,12 @@ from scheduling.session.live import (
     LivePod,
     Note,
     Outbox,
-    PodStep,
     ReasonChange,
-    Transition,
 )
+from scheduling.session.steps import Evidence, advance, release, step
 
 log = logging.getLogger(__name__)
 
-# A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
-ASK_AGAIN_S = 20.0
-Evidence = tuple[tuple[str, int | float | str], ...]
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
 UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
 
@@ -54,10 +50,9 @@ class Lifecycle:
         self.policy = Policy()
         self.jobs: dict[str, LiveJob] = {}
         self.admitted: dict[str, LiveJob] = {}  # placed, not all of it running yet
-        self.leaving: dict[str, LiveJob] = {}
-        self.evicted: list[tuple[LiveJob, LivePod]] = []  # pods that go while their job goes on
-        self.foreign = ForeignPods()
         self.out = Outbox()
+        self.leave = Leaving(namespace, self.jobs, self.out)
+        self.foreign = self.leave.foreign
 
     # --- the engine decided ---------------------------------------------------------------------
     def started(self, decision: Started, gpu_models: dict[str, str], now: float) -> None:
@@ -73,7 +68,7 @@ class Lifecycle:
             job.attempt += 1
             job.admitted_at = now
             job.bound = False
-            self._step(job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
+            step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
             self.admitted[job.id] = job
         elif job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
             job.attempt += 1
@@ -88,7 +83,7 @@ class Lifecycle:
         job = self.jobs.get(job_id)
         wanted = JobState.PENDING if kind == Kind.QUOTA_RESERVED else JobState.QUOTA_RESERVED
         if job is not None and job.state == wanted:
-            self._step(job, kind)
+            step(self.out, job, kind)
 
     def waiting(self, decision: Waiting) -> None:
         """Keep the reason of a waiting job; an event only when the reason itself changed."""
@@ -103,17 +98,18 @@ class Lifecycle:
 
     def lost(self, keys: Iterable[tuple[str, int, int]], now: float) -> None:
         """The engine reports pods whose node or device is gone or bad."""
-        nodes: dict[str, list[str]] = {}
+        found: dict[str, list[LivePod]] = {}
         for job_id, pod_set, ordinal in keys:
             job = self.jobs.get(job_id)
             pod = job.pods.get((pod_set, ordinal)) if job else None
             if pod is not None and pod.state not in OVER:
                 pod.lost = True
-                nodes.setdefault(job_id, []).append(pod.place.node)
-        for job_id, names in nodes.items():
-            blamed = tuple(sorted(set(names)))
+                if pod.leaving is None:
+                    found.setdefault(job_id, []).append(pod)
+        for job_id, pods in found.items():
+            blamed = tuple(sorted({pod.place.node for pod in pods}))
             text = f"Node {', '.join(blamed)} or a GPU of it failed"
-            self.requeue(self.jobs[job_id], "NodeLost", text, blamed, now)
+            self._displaced(self.jobs[job_id], pods, "NodeLost", text, blamed, now)
 
     def preempted(self, decision: Preempted, now: float) -> None:
         """A job, or some of its pods, must make room for another job."""
@@ -124,18 +120,14 @@ class Lifecycle:
         why = _record_of(decision)
         if decision.whole:
             job.front = False
-            self._step(job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
+            step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
             job.reason = PREEMPTED
             self._leave(job, JobRequeued(job.id, 0.0), now)
             return
-        job.complete = False
         self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why))
-        for key in decision.pods:
-            pod = job.pods.get(key)
-            if pod is not None and pod.state not in OVER:
-                pod.preempted = text
-                self.evicted.append((job, pod))
-        self._evict(now)
+        pods = [job.pods[key] for key in decision.pods if key in job.pods]
+        leaves = [(p, PodEnded(job.id, *p.key)) for p in pods if p.state not in OVER]
+        self.leave.pods(job, leaves, text, now)
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
         """End a job that ran longer than it may; tell once that the limit comes near."""
@@ -164,16 +156,17 @@ class Lifecycle:
             self.out.deltas.append(Checkpointed(job.id, saved_at))
         if facts.node and facts.node != pod.place.node:
             where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
-            self.requeue(job, "BoundElsewhere", where, (), now)
+            self._displaced(job, [pod], "BoundElsewhere", where, (), now)
         elif facts.phase == "Running":
-            self._advance_pod(job, pod, P.RUNNING)
+            advance(self.out, job, pod, P.RUNNING)
+            self._forgive(job, pod)
         elif facts.phase == "Succeeded":
-            self._advance_pod(job, pod, P.SUCCEEDED)
+            advance(self.out, job, pod, P.SUCCEEDED)
         elif facts.phase == "Failed":
             self._pod_failed(job, pod, facts, now)
             return
         elif facts.node:
-            self._advance_pod(job, pod, P.BOUND)
+            advance(self.out, job, pod, P.BOUND)
         self.follow(job, now)
 
     def pod_gone(self, facts: PodFacts, now: float) -> None:
@@ -192,12 +185,14 @@ class Lifecycle:
 
     def vanished(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """The API has the pod no longer, and it had not finished."""
-        self._release(job, pod)
-        if pod.preempted:
-            return
         text = f"Pod {pod.name} disappeared from node {pod.place.node}"
-        self.requeue(job, "PodLost", text, (), now)
-        self._settle(job)
+        if pod.leaving is None and self._goes_on_without(job, [pod]):
+            self._displaced(job, [pod], "PodLost", text, (), now)
+        leaves_alone = pod.leaving is not None
+        release(self.out, job, pod)
+        if not leaves_alone:
+            self.requeue(job, "PodLost", text, (), now)
+        self.leave.settle(job)
 
     def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
         if not isinstance(effect, CreateAndBind | Bind | DeletePod):
@@ -209,28 +204,28 @@ class Lifecycle:
             return
         if isinstance(effect, DeletePod):
             if outcome.result == Result.GONE and pod.state not in OVER:
-                self._release(job, pod)
-                self._settle(job)
+                release(self.out, job, pod)
+                self.leave.settle(job)
             elif outcome.result not in (Result.DONE, Result.GONE):
                 log.warning("cannot delete pod %s: %s", pod.name, outcome.message)
             return
         pod.uid = pod.uid or outcome.uid
-        if outcome.result == Result.NOT_SENT and job.leaving is None:
+        if outcome.result == Result.NOT_SENT and job.leaving is None and pod.leaving is None:
             # The lease ran out on the way. If it is gone for good, the next write finds that.
             self.out.effects.append(effect)
             return
         pod.in_flight = False
         if outcome.result == Result.BOUND:
-            self._advance_pod(job, pod, P.BOUND)
+            advance(self.out, job, pod, P.BOUND)
             self.follow(job, now)
-        elif job.leaving is None:
+        elif job.leaving is None and pod.leaving is None:
             text = (
                 f"Pod {pod.name} could not be bound to {pod.place.node}: "
                 f"{outcome.message or outcome.result}"
             )
-            self.requeue(job, "BindingFailed", text, (pod.place.node,), now)
+            self._displaced(job, [pod], "BindingFailed", text, (pod.place.node,), now)
         if job.leaving is not None:
-            self._give_back(job, now)
+            self.leave.give_back(job, now)
 
     # --- time and people ------------------------------------------------------------------------
     def overdue(self, now: float) -> None:
@@ -246,9 +241,7 @@ class Lifecycle:
                     p.place.node for p in job.pods.values() if p.state in (P.INTENDED, P.BOUND)
                 }
                 self.requeue(job, "GangTimeout", text, tuple(sorted(blamed)), now)
-        for job in list(self.leaving.values()):
-            self._give_back(job, now)
-        self._evict(now)
+        self.leave.sweep(now)
 
     def cancelled(self, job: LiveJob, version: int, now: float) -> None:
         """The database says CANCELLED: give back whatever the job holds."""
@@ -269,15 +262,12 @@ class Lifecycle:
         """A placement failed: release everything and wait again, or fail after too many tries."""
         if job.leaving is not None or job.state not in HOLDING:
             return
-        job.failures += 1
-        if job.failures >= self.policy.max_attempts:
-            text = f"{message}. Placement {job.failures} of {self.policy.max_attempts} that failed"
-            self._end(job, Kind.FAILED, reason, text, now)
+        if self._failed_too_often(job, job.attempt, reason, message, now):
             return
-        wait = self.policy.backoff_base_s * 2 ** (job.failures - 1)
-        job.not_before = now + min(wait, self.policy.backoff_cap_s)
+        job.not_before = self._backed_off(job, now)
         job.front = job.state == JobState.RUNNING
-        self._step(
+        step(
+            self.out,
             job,
             Kind.REQUEUED,
             reason,
@@ -290,26 +280,88 @@ class Lifecycle:
         job.reason = reason
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid:
-                self._delete(job, pod, now)
+                self.leave.delete(job, pod, now)
         self._leave(job, JobRequeued(job.id, job.not_before, blamed, job.front), now)
+
+    def _displaced(
+        self,
+        job: LiveJob,
+        pods: list[LivePod],
+        reason: str,
+        message: str,
+        blamed: tuple[str, ...],
+        now: float,
+    ) -> None:
+        """These pods cannot be where they were placed. Of a job that is no gang only they are
+        placed again; of a gang, or when nothing else of the job is left, all of it is released."""
+        if not self._goes_on_without(job, pods):
+            self.requeue(job, reason, message, blamed, now)
+            return
+        attempt = max(pod.attempt for pod in pods)
+        if self._failed_too_often(job, attempt, reason, message, now):
+            return
+        self.out.writes.failures[job.id] = job.failures
+        note = Note(job.id, job.state, reason, message, (("pods", len(pods)),))
+        self.out.writes.notes.append(note)
+        at = self._backed_off(job, now)
+        leaves = [(p, PodRequeued(job.id, *p.key, at, blamed)) for p in pods if p.leaving is None]
+        self.leave.pods(job, leaves, message, now)
+
+    def _goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
+        """Whether it is no gang, and others of its pods have a place or have done their work."""
+        if job.request.gang or job.leaving is not None or job.state not in HOLDING:
+            return False
+        gone = {pod.key for pod in pods}
+        return any(
+            key not in gone and pod.leaving is None and pod.state not in (P.FAILED, P.RELEASED)
+            for key, pod in job.pods.items()
+        )
+
+    def _failed_too_often(
+        self, job: LiveJob, attempt: int, reason: str, message: str, now: float
+    ) -> bool:
+        """Count a failed placement, once for all pods of an attempt; end the job at the limit."""
+        if attempt > job.failed_attempt:
+            job.failed_attempt = attempt
+            job.failures += 1
+        if job.failures < self.policy.max_attempts:
+            return False
+        text = f"{message}. Placement {job.failures} of {self.policy.max_attempts} that failed"
+        self._end(job, Kind.FAILED, reason, text, now)
+        return True
+
+    def _backed_off(self, job: LiveJob, now: float) -> float:
+        wait = self.policy.backoff_base_s * 2 ** max(0, job.failures - 1)
+        return now + min(wait, self.policy.backoff_cap_s)
+
+    def _forgive(self, job: LiveJob, pod: LivePod) -> None:
+        """A pod runs that was placed after the last failure: failures no longer follow in a row."""
+        if not job.request.gang and job.failures and pod.attempt > job.failed_attempt:
+            job.failures = self.out.writes.failures[job.id] = 0
 
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
-        if job.leaving is not None or pod.preempted:
-            self._release(job, pod)  # it was killed by its deletion
-            self._settle(job)
+        if job.leaving is not None or pod.leaving is not None:
+            release(self.out, job, pod)  # it was killed by its deletion
+            self.leave.settle(job)
             return
         text = kant_pods.failure_text(facts)
-        self._advance_pod(job, pod, P.FAILED, text)
-        if kant_pods.was_rejected(facts):
-            self.requeue(job, facts.reason or "Rejected", text, (pod.place.node,), now)
-        elif job.state in HOLDING:
-            self._end(job, Kind.FAILED, "PodFailed", text, now)
+        reason, node = facts.reason or "Rejected", pod.place.node
+        if not kant_pods.was_rejected(facts):
+            advance(self.out, job, pod, P.FAILED, text)
+            if job.state in HOLDING:
+                self._end(job, Kind.FAILED, "PodFailed", text, now)
+        elif self._goes_on_without(job, [pod]):
+            self._displaced(job, [pod], reason, text, (node,), now)
+            advance(self.out, job, pod, P.FAILED, text)
+        else:
+            advance(self.out, job, pod, P.FAILED, text)
+            self.requeue(job, reason, text, (node,), now)
 
     def follow(self, job: LiveJob, now: float) -> None:
         """Lift the job to what its pods have reached together."""
         if job.leaving is not None:
-            self._settle(job)
+            self.leave.settle(job)
             return
         if job.state not in HOLDING:
             return
@@ -324,91 +376,19 @@ class Lifecycle:
         if whole and done == total:
             self._end(job, Kind.SUCCEEDED, "", "", now)
         elif job.state == JobState.ADMITTED and (up == total if gang else up):
-            self._step(job, Kind.RUNNING, failures=0)
+            step(self.out, job, Kind.RUNNING, failures=0)
             job.failures = 0
+            self.out.writes.failures.pop(job.id, None)  # what this pass noted before
             self.admitted.pop(job.id, None)
-
-    def _advance_pod(self, job: LiveJob, pod: LivePod, to: P, message: str = "") -> None:
-        """Move a pod forward; a late or repeated report changes nothing."""
-        order = (P.INTENDED, P.BOUND, P.RUNNING, P.SUCCEEDED, P.FAILED, P.RELEASED)
-        if pod.state in OVER or order.index(to) <= order.index(pod.state):
-            return
-        alone = not job.request.gang or job.bound
-        if alone and pod.state == P.INTENDED and to != P.RELEASED:
-            self.out.writes.held.append(pod)
-        self.out.writes.steps.append(PodStep(pod, pod.state, to, message))
-        job.tally[pod.state] -= 1
-        job.tally[to] += 1
-        pod.state = to
-        if to in OVER and job.leaving is None:
-            self.out.deltas.append(PodEnded(job.id, *pod.key))
-
-    def _release(self, job: LiveJob, pod: LivePod) -> None:
-        pod.in_flight = False
-        self._advance_pod(job, pod, P.RELEASED, pod.preempted)
-        if pod.preempted and job.leaving is None:
-            # It is placed again: a job whose pods are counted must not count it as ended.
-            job.replaced.add(pod.key)
-            job.forget(pod)
 
     # --- leaving --------------------------------------------------------------------------------
     def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
-        self._step(job, kind, reason, message, failures=job.failures)
+        step(self.out, job, kind, reason, message, failures=job.failures)
         self._leave(job, JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED), now)
 
     def _leave(self, job: LiveJob, last_word: JobEnded | JobRequeued, now: float) -> None:
-        job.leaving = last_word
         self.admitted.pop(job.id, None)
-        self.leaving[job.id] = job
-        self._give_back(job, now)
-
-    def _give_back(self, job: LiveJob, now: float) -> None:
-        """Delete what still holds devices; what never came to be is free at once."""
-        for pod in job.pods.values():
-            if pod.state in OVER or pod.in_flight:
-                continue
-            if pod.state == P.INTENDED and not pod.uid:
-                self._release(job, pod)
-            elif pod.delete_sent_at is None:
-                self._delete(job, pod, now)
-            elif now - pod.delete_sent_at > ASK_AGAIN_S:
-                self._delete(job, pod, now)
-                if pod.lost:
-                    # A dead node confirms nothing. The job may go on; the pod counts as a foreign
-                    # one until the API has forgotten it.
-                    self.foreign.adopt(pod, self.out)
-                    self._release(job, pod)
-        self._settle(job)
-
-    def _evict(self, now: float) -> None:
-        """Delete preempted pods of jobs that go on, until they are gone."""
-        self.evicted = [
-            (job, pod)
-            for job, pod in self.evicted
-            if pod.state not in OVER and job.leaving is None and job.id in self.jobs
-        ]
-        for job, pod in self.evicted:
-            asked = pod.delete_sent_at
-            if not pod.in_flight and (asked is None or now - asked > ASK_AGAIN_S):
-                self._delete(job, pod, now)
-
-    def _settle(self, job: LiveJob) -> None:
-        """Tell the engine once nothing is held any more."""
-        if job.leaving is None or not job.is_over():
-            return
-        self.out.deltas.append(job.leaving)
-        del self.leaving[job.id]
-        if job.state in TERMINAL:
-            del self.jobs[job.id]
-            return
-        job.leaving = None
-        job.pods = {}
-        job.replaced = set()
-        job.tally.clear()
-
-    def _delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
-        pod.delete_sent_at = now
-        self.out.effects.append(DeletePod(job.effect_key(pod), self.namespace, pod.name, pod.uid))
+        self.leave.job(job, last_word, now)
 
     def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
         """The job and pod that a pod of the API stands for, if a placement of now does."""
@@ -418,22 +398,6 @@ class Lifecycle:
         if not who or not job or not pod or pod.attempt != who[1]:
             return None
         return None if pod.lost and pod.state in OVER else (job, pod)
-
-    def _step(
-        self,
-        job: LiveJob,
-        kind: Kind,
-        reason: str = "",
-        message: str = "",
-        evidence: Evidence = (),
-        /,
-        **columns: object,
-    ) -> None:
-        to, more = after(job.state, kind), tuple(columns.items())
-        self.out.writes.transitions.append(
-            Transition(job.id, kind, job.state, to, job.version, reason, message, more, evidence)
-        )
-        job.state, job.version = to, job.version + 1
 
 
 def _record_of(decision: Preempted) -> Evidence:

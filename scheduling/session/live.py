@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduling.engine.decisions import Blocked, Reservation
-from scheduling.engine.deltas import Delta, JobEnded, JobRequeued
+from scheduling.engine.deltas import Delta, JobEnded, JobRequeued, PodEnded, PodRequeued
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
@@ -18,6 +18,7 @@ from scheduling.models.jobs import PlacementState as P
 
 PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
+PodLeaves = PodEnded | PodRequeued  # what the engine is told of a pod that leaves alone
 
 PREEMPTED = "Preempted"  # the reason of jobs and pods that made room for another job
 # A pod in one of these states holds no device any more.
@@ -40,7 +41,7 @@ class LivePod:
 
     `in_flight`: a create or bind is with the gateway, its end unknown. `delete_sent_at`: when its
     deletion was last asked for. `lost`: its node does not answer, nobody will confirm an end.
-    `preempted`: why this pod alone has to go while its job goes on, "" = it stays.
+    `leaving`: this pod alone has to go while its job goes on, for the reason `why`.
     """
 
     place: PodPlacement
@@ -53,7 +54,8 @@ class LivePod:
     in_flight: bool = False
     delete_sent_at: float | None = None
     lost: bool = False
-    preempted: str = ""
+    leaving: PodLeaves | None = None
+    why: str = ""
 
     @property
     def key(self) -> PodKey:
@@ -66,7 +68,8 @@ class LiveJob:
 
     `leaving` is set from the moment its places are to be given back until every pod is gone; it
     is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
-    that were preempted and are placed again, as another attempt, while the job goes on.
+    that left alone and are placed again, as another attempt, while the job goes on.
+    `failed_attempt`: the last attempt that was counted among `failures`.
     `saved_at`: when it last said that it saved its work. `blocked_since` and `front` are what the
     last scheduler left of them; `front` follows each requeueing.
     """
@@ -78,6 +81,7 @@ class LiveJob:
     version: int
     attempt: int
     failures: int
+    failed_attempt: int = 0
     not_before: float = 0.0
     held: bool = False
     admitted_at: float = 0.0
@@ -174,6 +178,7 @@ class Writes:
     notes: list[Note] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

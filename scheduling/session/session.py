@@ -41,10 +41,10 @@ from scheduling.kube.seam import (
     PodSeen,
 )
 from scheduling.models import Cluster
-from scheduling.models.jobs import PlacementState
+from scheduling.models.jobs import PlacementState as P
 from scheduling.session import aside, load
 from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import OVER, LiveJob, Outbox, Transition, Writes
+from scheduling.session.live import OVER, LiveJob, Transition, Writes
 from scheduling.session.pods import create_and_bind
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Session:
         """Effects are on their way whose ends will come soon."""
         return any(
             pod.in_flight
-            for job in (*self.life.admitted.values(), *self.life.leaving.values())
+            for job in (*self.life.admitted.values(), *self.life.leave.jobs.values())
             for pod in job.pods.values()
         )
 
@@ -203,8 +203,9 @@ class Session:
     def _take_out(self) -> Pass:
         out = self.life.out
         # Deltas that the decisions themselves caused wait for the next cycle.
-        self.life.out = Outbox(deltas=out.deltas)
-        return split(out.writes, out.effects, AT_ONCE)
+        writes, out.writes = out.writes, Writes()
+        effects, out.effects = out.effects, []
+        return split(writes, effects, AT_ONCE)
 
     def _mark_nodes(self, deltas: Iterable[Delta]) -> None:
         """Nodes whose allocation these deltas change."""
@@ -384,6 +385,11 @@ class Session:
     def _take_up(self, job: LiveJob) -> None:
         """A job that holds places, or held them when the last scheduler stopped."""
         self.life.jobs[job.id] = job
+        if job.state in HOLDING:
+            # They left alone, and were to be placed again.
+            for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
+                job.replaced.add(pod.key)
+                job.forget(pod)
         places = tuple(p.place for p in job.pods.values() if p.state not in OVER)
         ended = tuple(pod.key for pod in job.pods.values() if pod.state in OVER)
         self.life.out.deltas.append(JobRestored(job.request, places, job.admitted_at, ended))
@@ -398,7 +404,7 @@ class Session:
                 self.life.resume_leaving(job, now)
             return
         for pod in list(job.pods.values()):
-            if pod.state == PlacementState.INTENDED:
+            if pod.state == P.INTENDED:
                 # Creating or binding once more is harmless: the door finds what is there.
                 pod.in_flight = True
                 self.life.out.effects.append(create_and_bind(job, pod, self.life.namespace))

@@ -197,3 +197,22 @@ def test_what_was_found_out_about_jobs_that_are_gone_is_forgotten():
         world.pending.append(d.JobEnded(name))
         sizes.append(len(world.state.explained))
     assert sizes == [1] * 5
+
+
+def test_a_pod_that_found_no_place_after_all_is_placed_again_later_and_elsewhere():
+    world = play("""
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo, blame_s=100
+        at 0
+          + serves a 2x4 H100 pods -> starts on n0
+    """)
+    world.pending = [d.PodRequeued("serves", 0, 1, not_before=5, blamed=("n0",))]
+    assert world.cycle(1).started == ()
+    assert world.state.book.account("a", "H100").used == 4000
+    (again,) = world.cycle(5).started
+    assert [(p.ordinal, p.node) for p in again.placements] == [(1, "n1")]
+    assert again.complete
+    # What is unknown, or was given back already, changes nothing.
+    world.pending = [d.PodRequeued("nobody", 0, 0, 9), d.PodRequeued("serves", 0, 7, 9)]
+    assert world.cycle(6).started == ()

@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.models import Job, JobEvent
+from scheduling.models import Job, JobEvent, PodSet
 from scheduling.models.jobs import PlacementState as P
 
 pytestmark = pytest.mark.live
@@ -94,3 +94,65 @@ def test_one_gang_whole_whatever_happens_to_its_requests(world, watches):
     held = holdings_now(world, job)
     assert held == Counter({(r.node, device): 1 for r in rows for device in r.devices})
     assert len(held) == NODES * 8
+
+
+def running(world, job):
+    return world.placements(job, state=P.RUNNING)
+
+
+def test_a_rejected_pod_of_a_service_is_placed_elsewhere_while_the_others_go_on(world):
+    """Its node is full by a pod past every scheduler, of which nobody hears before the bind."""
+    world.fault("slow-replies", verb="create", resource="pods", count=3, delay_ms=3000)
+    service = world.submit(pods=3, gang=False)
+    world.drive(lambda: len(world.placements(service)) == 3)
+    world.drive(lambda: world.call("GET", "/sim/faults")["faults"] == [])
+    rejected = world.placements(service)[0]
+    bind_by_hand(world, "foreign", rejected.node, gpus=8)
+    world.drive(lambda: len(running(world, service)) == 3)
+
+    assert world.state(service) == S.RUNNING
+    assert K.REQUEUED not in world.kinds(service)
+    rows = {(r.ordinal, r.attempt): r for r in world.placements(service)}
+    ordinal = rejected.ordinal
+    assert sorted(rows) == sorted([(0, 1), (1, 1), (2, 1), (ordinal, 2)])
+    assert rows[ordinal, 1].state == P.FAILED
+    assert rows[ordinal, 2].node != rejected.node
+    event = JobEvent.objects.get(job=service, evidence={"pods": 1})
+    assert event.reason in ("OutOfnvidia.com/gpu", "UnexpectedAdmissionError")
+    assert rejected.node in event.message
+    names = {r.pod_name for r in running(world, service)} | {"foreign"}
+    world.drive(lambda: set(world.pods()) == names)
+    assert Job.objects.get(pk=service.pk).failures == 0
+
+
+def test_a_service_that_lost_a_node_keeps_its_other_pods_over_a_restart(world):
+    world.set_policy(backoff_base_s=2.0)
+    service = world.submit(pods=3, gang=False)
+    world.drive(lambda: len(running(world, service)) == 3)
+    lost = running(world, service)[1]
+    world.fault("gpu-bad", node=lost.node, gpu=0)
+    world.drive(lambda: len(running(world, service)) == 2 and len(world.pods()) == 2)
+    assert Job.objects.get(pk=service.pk).failures == 1
+    world.restart_scheduler()
+    world.drive(lambda: len(running(world, service)) == 3)
+    assert {r.attempt for r in running(world, service)} == {1, 2}
+    assert all(r.node != lost.node for r in running(world, service))
+    world.drive(lambda: Job.objects.get(pk=service.pk).failures == 0)
+
+
+def test_a_service_of_which_one_pod_is_rejected_everywhere_fails_with_its_history(world):
+    world.set_policy(max_attempts=3, backoff_base_s=0.05, blame_s=0)
+    service = world.submit(pods=1, gang=False)
+    good = PodSet.objects.get(job=service)
+    wrong = {"sim.kant.io/run-seconds": "-1"}
+    fields = {"count": 1, "gpus": 8, "gpu_models": good.gpu_models, "annotations": wrong}
+    PodSet.objects.create(job=service, index=1, name="wrong", **fields)
+    world.drive_to(service, S.FAILED)
+    row = Job.objects.get(pk=service.pk)
+    assert (row.reason, row.failures) == ("UnexpectedAdmissionError", 3)
+    assert "Placement 3 of 3 that failed" in row.message
+    # The first pod ran all the while; the other had a new attempt each time.
+    assert [r.attempt for r in world.placements(service, pod_set=0)] == [1]
+    attempts = [r.attempt for r in world.placements(service, pod_set=1)]
+    assert attempts in ([1, 2, 3], [1, 2, 3, 4])  # its first may fail before the other one runs
+    world.drive(lambda: world.free_gpus() == ALL)

@@ -31,17 +31,22 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.policy = policy
             state.queue.forget_verdicts()
         case d.JobSubmitted():
+            known = delta.job.id in state.jobs
             record = state.record(delta.job)
             record.held, record.not_before = delta.held, delta.not_before
             if record.held and record.promise is not None:
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
+            if not known:
+                return
         case d.JobRestored():
             _job_restored(state, delta, out.now)
         case d.JobHistory():
             _job_history(state, delta, out.now)
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
+        case d.PodRequeued():
+            _pod_requeued(state, delta, out.now)
         case d.JobEnded(job_id, succeeded):
             if job_id in state.jobs:
                 state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
@@ -110,6 +115,22 @@ def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
     record.ended.add(where)
     if record.lane is not None:
         state.enqueue(record, now)  # it misses other pods than before
+
+
+def _pod_requeued(state: SchedulerState, delta: d.PodRequeued, now: float) -> None:
+    record = state.jobs.get(delta.job_id)
+    where = (delta.pod_set, delta.ordinal)
+    if record is None:
+        return
+    if where in record.leaving:
+        state.gone(record, where)
+    elif where in record.pods:
+        state.give_back(record, *where)
+    else:
+        return
+    record.not_before = max(record.not_before, delta.not_before)
+    record.blamed.update(dict.fromkeys(delta.blamed, now + state.policy.blame_s))
+    state.enqueue(record, now)
 
 
 def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> None:

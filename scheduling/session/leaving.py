@@ -1,0 +1,100 @@
+"""Giving places back: of jobs that leave, and of pods that leave while their job goes on.
+
+Pods are deleted, again and again until the API confirms it. The engine is told when nothing is
+held any more, not before: a device is never held twice.
+"""
+
+from collections.abc import Iterable
+
+from scheduling.engine.deltas import JobEnded, JobRequeued
+from scheduling.engine.states import TERMINAL
+from scheduling.kube.seam import DeletePod
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session.foreign import ForeignPods
+from scheduling.session.live import OVER, LiveJob, LivePod, Outbox, PodLeaves
+from scheduling.session.steps import release
+
+# A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
+ASK_AGAIN_S = 20.0
+
+
+class Leaving:
+    """`known` are all jobs of the cluster, those of them that leave are in `jobs`."""
+
+    def __init__(self, namespace: str, known: dict[str, LiveJob], out: Outbox) -> None:
+        self.jobs: dict[str, LiveJob] = {}
+        self.foreign = ForeignPods()
+        self._namespace = namespace
+        self._known = known
+        self._out = out
+        self._pods: list[tuple[LiveJob, LivePod]] = []
+
+    def job(self, job: LiveJob, last_word: JobEnded | JobRequeued, now: float) -> None:
+        """All of the job goes; `last_word` is what the engine is told then."""
+        job.leaving = last_word
+        self.jobs[job.id] = job
+        self.give_back(job, now)
+
+    def pods(
+        self, job: LiveJob, leaves: Iterable[tuple[LivePod, PodLeaves]], why: str, now: float
+    ) -> None:
+        """These pods go, the job goes on and they are placed again; with each, what the engine is
+        told then."""
+        job.complete = False
+        for pod, last_word in leaves:
+            pod.leaving, pod.why = last_word, why
+            self._pods.append((job, pod))
+            self._remove(job, pod, now)
+
+    def sweep(self, now: float) -> None:
+        """Go on with all that leave."""
+        for job in list(self.jobs.values()):
+            self.give_back(job, now)
+        self._pods = [
+            (job, pod)
+            for job, pod in self._pods
+            if pod.state not in OVER and job.leaving is None and job.id in self._known
+        ]
+        for job, pod in self._pods:
+            self._remove(job, pod, now)
+
+    def give_back(self, job: LiveJob, now: float) -> None:
+        """Delete what still holds devices."""
+        for pod in job.pods.values():
+            self._remove(job, pod, now)
+        self.settle(job)
+
+    def settle(self, job: LiveJob) -> None:
+        """Tell the engine once nothing is held any more."""
+        if job.leaving is None or not job.is_over():
+            return
+        self._out.deltas.append(job.leaving)
+        del self.jobs[job.id]
+        if job.state in TERMINAL:
+            del self._known[job.id]
+            return
+        job.leaving = None
+        job.pods = {}
+        job.replaced = set()
+        job.tally.clear()
+
+    def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        pod.delete_sent_at = now
+        effect = DeletePod(job.effect_key(pod), self._namespace, pod.name, pod.uid)
+        self._out.effects.append(effect)
+
+    def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        """Have a pod deleted that still holds devices; what never came to be is free at once."""
+        if pod.state in OVER or pod.in_flight:
+            return
+        if pod.state == P.INTENDED and not pod.uid:
+            release(self._out, job, pod)
+        elif pod.delete_sent_at is None:
+            self.delete(job, pod, now)
+        elif now - pod.delete_sent_at > ASK_AGAIN_S:
+            self.delete(job, pod, now)
+            if pod.lost:
+                # A dead node confirms nothing. The job may go on; the pod counts as a foreign
+                # one until the API has forgotten it.
+                self.foreign.adopt(pod, self._out)
+                release(self._out, job, pod)
