@@ -4,18 +4,21 @@ Everything is read off the types of `engine.types.Policy`; a field added there n
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
 from scheduling.engine.placement.strategies import STRATEGIES
-from scheduling.engine.types import Policy
+from scheduling.engine.shards import declaration_problems
+from scheduling.engine.types import Policy, Shard
 from tenants.errors import FieldError, Path
 
 MAX_SECONDS = 366 * 86400
 MAX_COUNT = 1_000_000
 MAX_ENTRIES = 1000
+_SHARD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NAMES = tuple(f.name for f in fields(Policy))
 _TYPES: dict[str, Any] = get_type_hints(Policy)
 
@@ -47,12 +50,18 @@ def faults(document: Mapping[str, Any]) -> list[FieldError]:
             found.append(FieldError((name,), f"Unknown field. Known here: {', '.join(_NAMES)}."))
         else:
             found += _faults_of(_TYPES[name], value, (name,))
+    if "shards" in document and not found:
+        problems = declaration_problems(to_policy(document).shards)
+        found += [FieldError(("shards", at, name), text) for at, name, text in problems]
     return found
 
 
 def _read(kind: Any, value: Any, default: Any) -> Any:
     if get_origin(kind) is tuple:
-        return tuple(get_args(kind)[0](item) for item in value)
+        return tuple(_read(get_args(kind)[0], item, None) for item in value)
+    if isinstance(kind, type) and is_dataclass(kind):
+        types = get_type_hints(kind)
+        return kind(**{name: _read(types[name], item, None) for name, item in value.items()})
     if get_origin(kind) is Mapping:
         key = get_args(kind)[0]
         return {**default, **{key(name): item for name, item in value.items()}}
@@ -61,11 +70,13 @@ def _read(kind: Any, value: Any, default: Any) -> Any:
 
 def _faults_of(kind: Any, value: Any, at: Path) -> Iterator[FieldError]:
     if get_origin(kind) is tuple:
-        if not isinstance(value, list):
-            yield FieldError(at, "Must be a list.")
+        if not isinstance(value, list) or len(value) > MAX_ENTRIES:
+            yield FieldError(at, f"Must be a list of at most {MAX_ENTRIES} entries.")
             return
-        for index, item in enumerate(value[:MAX_ENTRIES]):
+        for index, item in enumerate(value):
             yield from _faults_of(get_args(kind)[0], item, (*at, index))
+    elif is_dataclass(kind):
+        yield from _faults_of_object(kind, value, at)
     elif get_origin(kind) is Mapping:
         if not isinstance(value, dict) or len(value) > MAX_ENTRIES:
             yield FieldError(at, f"Must be an object of at most {MAX_ENTRIES} names.")
@@ -78,6 +89,25 @@ def _faults_of(kind: Any, value: Any, at: Path) -> Iterator[FieldError]:
                 yield FieldError((*at, name), f"Choose one of {', '.join(STRATEGIES)}.")
     elif detail := _fault_of(kind, value):
         yield FieldError(at, detail)
+
+
+def _faults_of_object(kind: Any, value: Any, at: Path) -> Iterator[FieldError]:
+    types = get_type_hints(kind)
+    if not isinstance(value, dict):
+        yield FieldError(at, f"Must be an object of {', '.join(types)}.")
+        return
+    for name, item in value.items():
+        if name not in types:
+            yield FieldError((*at, name), f"Unknown field. Known here: {', '.join(types)}.")
+        else:
+            yield from _faults_of(types[name], item, (*at, name))
+    for field in fields(kind):
+        if field.name not in value and field.default is MISSING:
+            yield FieldError((*at, field.name), "Is missing.")
+    name = value.get("name")
+    if kind is Shard and isinstance(name, str) and not _SHARD_NAME.fullmatch(name):
+        detail = "Must be 1 to 63 lower-case letters, digits and inner hyphens."
+        yield FieldError((*at, "name"), detail)
 
 
 def _fault_of(kind: type, value: Any) -> str:

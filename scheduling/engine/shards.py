@@ -7,134 +7,123 @@ a guarded write under the lease of the scope that gives them up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.constraints import admits
-from scheduling.engine.placement.topology import fewest
-from scheduling.engine.types import MILLI, JobRequest, Node
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.queueing.shapes import choices, narrowed
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import JobRequest, Node, Shard
 
 WIDE = "wide"
+WHOLE = ""  # the only scope of a cluster that is not divided
+
+# What the jobs of a shard that are not over ask for: (acceptable GPU models, GPU-milli).
+Demand = tuple[tuple[str, ...], int]
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """A part of a cluster: nodes whose GPU model is in `gpu_models` and that lie in one of
-    `groups`, groups of any topology level by name; an empty tuple does not restrict."""
-
-    name: str
-    gpu_models: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-
-    def holds(self, node: Node) -> bool:
-        if self.gpu_models and node.gpu_model not in self.gpu_models:
-            return False
-        return not self.groups or any(group in self.groups for group in node.topology)
+def scopes_of(shards: Sequence[Shard]) -> tuple[str, ...]:
+    """The scopes of a cluster, in order of declaration."""
+    return (*(shard.name for shard in shards), WIDE) if shards else (WHOLE,)
 
 
-def declaration_problem(shards: Sequence[Shard]) -> str:
-    """What is wrong with a declaration; "" when nothing is."""
+def declaration_problems(shards: Sequence[Shard]) -> list[tuple[int, str, str]]:
+    """What is wrong with a declaration: (number of the shard, its field, why and what helps)."""
+    found: list[tuple[int, str, str]] = []
     names = [shard.name for shard in shards]
-    if not names:
-        return "no shard is declared; declare at least one"
-    for name in names:
-        if not name or name == WIDE:
-            return f"shard name {name!r} is not allowed; use another"
-        if names.count(name) > 1:
-            return f"shard {name!r} is declared twice; names are unique"
-    if shards[-1].gpu_models or shards[-1].groups:
-        return f"the last shard, {names[-1]!r}, has to take all other nodes; leave it unrestricted"
-    return ""
+    last = len(shards) - 1
+    for at, shard in enumerate(shards):
+        restricted = bool(shard.gpu_models or shard.groups)
+        if shard.name == WIDE:
+            found.append((at, "name", f"“{WIDE}” is the scope above the shards. Use another name."))
+        elif shard.name in names[:at]:
+            found.append((at, "name", f"“{shard.name}” is declared twice. Names are unique."))
+        if at == last and restricted:
+            field = "gpu_models" if shard.gpu_models else "groups"
+            text = "The last shard takes all other nodes. Leave gpu_models and groups empty here."
+            found.append((at, field, text))
+        elif at < last and not restricted:
+            text = "Only the last shard takes all other nodes. Name gpu_models or groups here."
+            found.append((at, "gpu_models", text))
+    return found
 
 
 def home_of(node: Node, shards: Sequence[Shard]) -> str:
     """The first declared shard that holds the node; the last one takes what no other does."""
+    if not shards:
+        return WHOLE
     return next((shard.name for shard in shards if shard.holds(node)), shards[-1].name)
 
 
-def route(job: JobRequest, scopes: Mapping[str, ClusterState]) -> str:
+def route(
+    job: JobRequest,
+    shards: Mapping[str, ClusterState],
+    asked: Mapping[str, Sequence[Demand]],
+    strategy: str,
+) -> str:
     """The scope whose scheduler decides about the job: the shard that could hold all of it when
-    empty and has most GPUs free now, the first declared of equals; `WIDE` when none could.
+    empty and has most room, the first declared of equals; `WIDE` when none could.
 
-    `scopes`: what is known of every shard, in order of declaration; a summary may be stale, then
-    the job only waits in a fuller shard. A job that wishes one group for all pod sets, or a
-    level wider than any shard, stays whole in this way too.
+    `shards`: the nodes of every shard that are at home there, without any pod, in order of
+    declaration. `asked`: what the open jobs of each shard ask for. `strategy`: the policy's for
+    the kind of job. A job that could never run anywhere stays in the first shard, which says why.
     """
-    able = [name for name, state in scopes.items() if name != WIDE and _could_hold(job, state)]
+    able = []
+    for name, state in shards.items():
+        holds = _holds_all(state, job, strategy)
+        if holds is None:
+            return name
+        if holds:
+            able.append(name)
     if not able:
         return WIDE
-    return max(able, key=lambda name: (_free_for(job, scopes[name]), -able.index(name)))
+    return max(able, key=lambda n: (room(job, shards[n], asked.get(n, ())), -able.index(n)))
 
 
-def nodes_to_lend(state: ClusterState, job: JobRequest, missing: int) -> tuple[str, ...]:
-    """Idle nodes that a shard hands to the wide scope for a job, in topology order: at most
-    `missing`, from the fewest leaf groups. Only nodes without a single pod change their scope.
+def room(job: JobRequest, state: ClusterState, asked: Iterable[Demand]) -> int:
+    """GPU-milli of the models that the job accepts which nobody asks for; below 0 = jobs wait."""
+    wanted = {model for s in job.pod_sets for model in s.gpu_models}
+    installed = state.gpu_models()
+    here = [model for model in installed if not wanted or model in wanted]
+    claimed = sum(milli for models, milli in asked if not models or set(models).intersection(here))
+    return sum(state.available_milli(model) for model in here) - claimed
+
+
+def _holds_all(state: ClusterState, job: JobRequest, strategy: str) -> bool | None:
+    """Whether all of the job fits on the empty shard; None when it fits nowhere as written."""
+    known = state.gpu_models()
+    for models in choices(job, known):
+        statement = Statement(state)
+        found = place_job(statement, narrowed(job, models), strategy=strategy)
+        statement.rollback()
+        if isinstance(found, PlacementFailure):
+            if found.misconfigured:
+                return None
+        elif job.gang or len(found) == sum(s.count for s in job.pod_sets):
+            return True
+    return False
+
+
+def regrouped(
+    scope: str, homes: Mapping[str, str], jobs: Mapping[str, Iterable[str]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What leaves `scope` when a declaration changes: {node: its new scope}, {job: its new scope}.
+
+    `homes`: the home of each node of the scope by the new declaration. `jobs`: the nodes of each
+    job that holds places here. Nodes that share a job go together: home when that is one and the
+    same, else to `WIDE`, and the job with them.
     """
-    lent: list[str] = []
-    for model, pool in state.index.pools.items():
-        if not any(not s.gpu_models or model in s.gpu_models for s in job.pod_sets):
-            continue
-        idle = [
-            number
-            for number, slot in enumerate(pool.layout.slots)
-            if _idle(state, slot) and _wanted(state.facts[slot], job)
-        ]
-        groups = pool.layout.levels[0]
-        per_leaf = np.bincount(groups.of[np.array(idle, np.int64)], minlength=len(groups.keys))
-        for leaf, nodes in fewest(per_leaf, min(missing - len(lent), len(idle))):
-            here = [number for number in idle if groups.of[number] == leaf]
-            lent += [state.names[pool.layout.slots[number]] for number in here[:nodes]]
-    return tuple(lent)
-
-
-def to_return(state: ClusterState, homes: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Nodes of the wide scope that hold no pod any more, by the home shard they go back to."""
-    back: dict[str, list[str]] = {}
-    for slot, node in enumerate(state.facts):
-        if node is not None and _empty(state, slot):
-            back.setdefault(homes[node.name], []).append(node.name)
-    return {home: tuple(sorted(names)) for home, names in sorted(back.items())}
-
-
-def _could_hold(job: JobRequest, state: ClusterState) -> bool:
-    """Whether the installed GPUs of the nodes that admit each pod set would hold all of it."""
-    for pod_set in job.pod_sets:
-        pods = 0
-        for slot, node in enumerate(state.facts):
-            if node is None or (pod_set.gpu_models and node.gpu_model not in pod_set.gpu_models):
-                continue
-            if admits(node, pod_set):
-                pods += _pods_when_empty(state.total[slot], pod_set.gpus, pod_set.gpu_milli)
-        least = pod_set.count if pod_set.min_count is None else pod_set.min_count
-        if pods < least:
-            return False
-    return True
-
-
-def _pods_when_empty(gpus: int, per_pod: int, milli: int) -> int:
-    if not per_pod:
-        return 1 << 30
-    return gpus * (MILLI // milli) if milli < MILLI else gpus // per_pod
-
-
-def _free_for(job: JobRequest, state: ClusterState) -> int:
-    models: Iterable[str] = {m for s in job.pod_sets for m in s.gpu_models} or state.gpu_models()
-    return sum(state.free_milli(model) for model in models)
-
-
-def _empty(state: ClusterState, slot: int) -> bool:
-    name = state.names[slot]
-    return not state.pods_on(name) and not state.others_on(name)
-
-
-def _idle(state: ClusterState, slot: int) -> bool:
-    return state.usable[slot] and state.free[slot] > 0 and _empty(state, slot)
-
-
-def _wanted(node: Node | None, job: JobRequest) -> bool:
-    return node is not None and any(
-        admits(node, s) and (not s.gpu_models or node.gpu_model in s.gpu_models)
-        for s in job.pod_sets
-    )
+    parts: dict[str, set[str]] = {name: {name} for name in homes}
+    for names in jobs.values():
+        joined = set().union(*(parts[name] for name in names if name in parts))
+        parts.update(dict.fromkeys(joined, joined))
+    target = {}
+    for name, part in parts.items():
+        wanted = {homes[other] for other in part}
+        target[name] = wanted.pop() if len(wanted) == 1 else WIDE
+    moved = {name: to for name, to in target.items() if to != scope}
+    with_them = {}
+    for job, names in jobs.items():
+        to = next((target[name] for name in names if name in target), scope)
+        if to != scope:
+            with_them[job] = to
+    return moved, with_them

@@ -238,6 +238,24 @@ class Quota:
 
 # --- policy -----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
+class Shard:
+    """A part of a cluster that a scheduler decides about by itself (docs/decisions/0003).
+
+    It holds the nodes whose GPU model is in `gpu_models` and that lie in one of `groups`, groups
+    of any topology level by name; an empty tuple does not restrict.
+    """
+
+    name: str
+    gpu_models: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+    def holds(self, node: Node) -> bool:
+        if self.gpu_models and node.gpu_model not in self.gpu_models:
+            return False
+        return not self.groups or any(group in self.groups for group in node.topology)
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """How one cluster is scheduled; switchable while running.
 
@@ -254,6 +272,7 @@ class Policy:
     goes first, its past use counted with half-life `usage_half_life_s` (0 = only what it holds).
     `spare_nodes`: nodes of each GPU model kept free for jobs that use spares.
     `warn_before_s`: how long before its run-time limit a job is warned.
+    `shards`: into which parts the cluster is divided between schedulers, in order; () = not.
     """
 
     queueing: QueueingPolicy = QueueingPolicy.BEST_EFFORT_FIFO
@@ -273,3 +292,4 @@ class Policy:
     usage_half_life_s: float = 0.0
     spare_nodes: Mapping[str, int] = field(default_factory=dict, hash=False)
     warn_before_s: float = 300.0
+    shards: tuple[Shard, ...] = ()

@@ -1,53 +1,163 @@
 """Shards: every node in exactly one scope, and no device given twice while nodes change hands."""
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from scheduling.engine.cluster import ClusterState
+from scheduling.engine.deltas import JobRestored, JobSubmitted, TenantsChanged
+from scheduling.engine.lending import nodes_to_empty, what_if
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.shards import (
+    WHOLE,
     WIDE,
-    Shard,
-    declaration_problem,
+    declaration_problems,
     home_of,
-    nodes_to_lend,
+    regrouped,
+    room,
     route,
-    to_return,
+    scopes_of,
 )
-from tests.engine.fleet import gpu_node, job_of, place, pods
+from scheduling.engine.types import PodPlacement, Quota, Shard, Tenant
+from scheduling.engine.verdict import Reason
+from tests.engine.fleet import cluster_of, gpu_node, job_of, place, pods
 
 SHARDS = (Shard("north", ("H800",), ("s0",)), Shard("l40", ("L40",)), Shard("rest"))
+TENANCY = TenantsChanged((Tenant("tenant"),), (Quota("tenant", "H800", 1_000_000),))
+MISTAKES = {
+    "the name of the scope above": ((Shard(WIDE),), (0, "name")),
+    "one name twice": ((Shard("a", ("H800",)), Shard("a")), (1, "name")),
+    "nodes of no shard": ((Shard("a", ("H800",)),), (0, "gpu_models")),
+    "groups of no shard": ((Shard("a", (), ("s0",)),), (0, "groups")),
+    "nothing is left for the last": ((Shard("a"), Shard("b")), (0, "gpu_models")),
+}
 
 
-def test_declarations_are_checked():
-    assert declaration_problem(SHARDS) == ""
-    assert "declare at least one" in declaration_problem(())
-    assert "twice" in declaration_problem((Shard("a"), Shard("a")))
-    assert "not allowed" in declaration_problem((Shard(WIDE),))
-    assert "take all other nodes" in declaration_problem((Shard("a", ("H800",)),))
+def test_a_good_declaration():
+    assert declaration_problems(SHARDS) == []
+    assert declaration_problems(()) == []
+    assert scopes_of(SHARDS) == ("north", "l40", "rest", WIDE)
+    assert scopes_of(()) == (WHOLE,)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_wrong_declaration(mistake):
+    shards, where = MISTAKES[mistake]
+    ((*found, why),) = declaration_problems(shards)
+    assert tuple(found) == where
+    assert why.endswith(".")
 
 
 def test_homes():
     assert home_of(gpu_node("a", leaf="l0", spine="s0"), SHARDS) == "north"
     assert home_of(gpu_node("b", leaf="l0", spine="s0", model="L40"), SHARDS) == "l40"
     assert home_of(gpu_node("c"), SHARDS) == "rest"
+    assert home_of(gpu_node("c"), ()) == WHOLE
 
 
+def nodes(count, **facts):
+    return {
+        f"n{i}": gpu_node(f"n{i}", leaf=f"l{i // 2}", spine=f"s{i // 4}", **facts)
+        for i in range(count)
+    }
+
+
+# --- routing --------------------------------------------------------------------------------------
+def routed(job, shards, asked=None):
+    return route(job, shards, asked or {}, "e-binpack")
+
+
+def test_a_job_goes_where_most_room_is():
+    shards = {
+        "a": cluster_of(*nodes(4).values()),
+        "b": cluster_of(*nodes(2).values()),
+    }
+    small = job_of("j", pods(1, 8, gpu_models=("H800",)))
+    assert routed(small, shards) == "a"
+    assert routed(small, shards, {"a": [(("H800",), 24_000)]}) == "b"
+    assert routed(small, shards, {"a": [(("L40",), 24_000)]}) == "a"
+    assert room(small, shards["b"], [((), 24_000)]) == -8_000
+
+
+def test_only_a_shard_that_could_hold_all_of_it_gets_a_job():
+    shards = {
+        "big": cluster_of(*nodes(4).values()),
+        "small": cluster_of(*nodes(2).values()),
+    }
+    full = {"big": [((), 32_000)]}
+    assert routed(job_of("j", pods(3, 8)), shards, full) == "big"
+    assert routed(job_of("j", pods(5, 8)), shards) == WIDE
+    assert routed(job_of("j", pods(5, 8, min_count=2)), shards) == "big"
+    assert routed(job_of("j", pods(5, 8), gang=False), shards) == WIDE
+    assert routed(job_of("j", pods(4, 8, required_level="leaf")), shards) == WIDE
+    assert routed(job_of("j", pods(1, 8, gpu_models=("L40",))), shards) == WIDE
+    # Nothing can hold what no shard understands: it stays where it is told so.
+    assert routed(job_of("j", pods(1, 8, required_level="continent")), shards) == "big"
+
+
+# --- a changed declaration ------------------------------------------------------------------------
+def test_nodes_go_home_with_their_jobs_or_wide_together():
+    homes = {"n0": "a", "n1": "a", "n2": "b", "n3": "b", "n4": "c"}
+    jobs = {"inside": ("n0", "n1"), "across": ("n2", "n4"), "beside": ("n3",)}
+    moved, with_them = regrouped("c", homes, jobs)
+    assert moved == {"n0": "a", "n1": "a", "n2": WIDE, "n3": "b", "n4": WIDE}
+    assert with_them == {"inside": "a", "across": WIDE, "beside": "b"}
+
+
+def test_jobs_join_nodes_over_several_steps():
+    homes = {"n0": "a", "n1": "a", "n2": "a", "n3": "b"}
+    jobs = {"x": ("n0", "n1"), "y": ("n2", "n3"), "z": ("n1", "n2", "unknown")}
+    assert regrouped("a", homes, jobs) == (dict.fromkeys(homes, WIDE), dict.fromkeys(jobs, WIDE))
+
+
+def test_nothing_moves_when_all_is_at_home():
+    assert regrouped("a", {"n0": "a"}, {"x": ("n0",)}) == ({}, {})
+
+
+# --- lending --------------------------------------------------------------------------------------
+def test_what_would_start_on_idle_nodes():
+    job = job_of("j", pods(3, 8))
+    known = [TENANCY, JobSubmitted(job)]
+    result = what_if(known, nodes(4), {"n1"}, 0.0)
+    assert {p.node for p in result.started[0].placements} == {"n0", "n2", "n3"}
+    result = what_if(known, nodes(4), {"n1", "n2"}, 0.0)
+    assert result.started == ()
+    # Told of the whole cluster, not of what was lent so far.
+    assert result.waiting[0].verdict.reason is Reason.INSUFFICIENT_GPUS
+
+
+def test_the_least_loaded_nodes_are_emptied():
+    taken = {f"n{i}": 1000 * (i % 8 + 1) for i in range(40)}
+    job = job_of("j", pods(6, 8))
+    wanted = nodes_to_empty([TENANCY], job, nodes(42), taken, 0.0)
+    assert len(wanted) == 6
+    assert sum(taken.get(name, 0) for name in wanted) <= 8 * 2000
+    assert nodes_to_empty([TENANCY], job_of("j", pods(43, 8)), nodes(42), taken, 0.0) == frozenset()
+
+
+def test_what_the_wide_scope_runs_is_not_asked_for_again():
+    running = job_of("r", pods(1, 8))
+    place_of = PodPlacement(0, 0, "n0", tuple(range(8)), 1000)
+    known = [TENANCY, JobRestored(running, (place_of,), 0.0)]
+    job = job_of("j", pods(2, 8))
+    assert nodes_to_empty(known, job, nodes(3), {"n1": 4000, "n2": 8000}, 0.0) == {"n1", "n2"}
+
+
+# --- hand over ------------------------------------------------------------------------------------
 class Handover(RuleBasedStateMachine):
     """Two shards and the wide scope; nodes move by the rules of docs/decisions/0003-shards.md."""
 
     def __init__(self):
         super().__init__()
-        self.nodes = {
-            f"n{i}": gpu_node(f"n{i}", leaf=f"l{i // 2}", spine=f"s{i // 4}") for i in range(8)
-        }
+        self.nodes = nodes(8)
         shards = (Shard("north", (), ("s0",)), Shard("rest"))
         self.homes = {name: home_of(node, shards) for name, node in self.nodes.items()}
-        self.scopes = {name: ClusterState() for name in ("north", "rest", WIDE)}
+        self.scopes = {name: cluster_of() for name in scopes_of(shards)}
+        self.empty = {name: cluster_of() for name in ("north", "rest")}
         self.row = dict(self.homes)  # the scope column of the node rows
         for name, scope in self.homes.items():
             self.scopes[scope].upsert_node(self.nodes[name])
+            self.empty[scope].upsert_node(self.nodes[name])
         self.running = {}
         self.serial = 0
 
@@ -55,17 +165,18 @@ class Handover(RuleBasedStateMachine):
     def submit(self, count, gpus):
         self.serial += 1
         job = job_of(f"j{self.serial}", pods(count, gpus))
-        scope = route(job, self.scopes)
+        scope = route(job, self.empty, {}, "e-binpack")
         if scope == WIDE:
-            self.lend(job, count)
+            self.lend(job)
         if not isinstance(place(self.scopes[scope], job), PlacementFailure):
             self.running[job.id] = scope
 
-    def lend(self, job, count):
-        for scope in ("north", "rest"):
-            missing = count - self.scopes[WIDE].capacity_milli("H800") // 8000
-            for name in nodes_to_lend(self.scopes[scope], job, max(missing, 0)):
-                self.move(name, scope, WIDE)
+    def lend(self, job):
+        taken = [n for n in self.nodes if any(s.pods_on(n) for s in self.scopes.values())]
+        for start in what_if([TENANCY, JobSubmitted(job)], self.nodes, taken, 0.0).started:
+            for name in {p.node for p in start.placements}:
+                if self.row[name] != WIDE:
+                    self.move(name, self.row[name], WIDE)
 
     def move(self, name, source, target):
         assert self.scopes[source].remove_node(name) == ()
@@ -81,9 +192,9 @@ class Handover(RuleBasedStateMachine):
 
     @rule()
     def give_back(self):
-        for home, names in to_return(self.scopes[WIDE], self.homes).items():
-            for name in names:
-                self.move(name, WIDE, home)
+        for name, scope in self.row.items():
+            if scope == WIDE and not self.scopes[WIDE].pods_on(name):
+                self.move(name, WIDE, self.homes[name])
 
     @invariant()
     def one_scope_a_node_and_no_device_twice(self):

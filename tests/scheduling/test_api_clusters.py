@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.engine.types import Policy, PreemptionKind
+from scheduling.engine.types import Policy, PreemptionKind, Shard
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
 from scheduling.policies import effective, to_policy
 from scheduling.session.load import policy
@@ -119,12 +119,14 @@ def test_a_document_means_the_policy_it_came_from():
         "spare_nodes": {"H100": 2},
         "fair_share": True,
         "blame_s": 1.5,
+        "shards": [{"name": "a", "gpu_models": ["H100"], "groups": ["s0"]}, {"name": "b"}],
         "from_the_future": 1,
     }
     assert to_policy({}) == Policy()
     assert effective(effective(changed)) == effective(changed)
     assert hash(to_policy(changed))
     assert to_policy(changed).preemption == (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
+    assert to_policy(changed).shards == (Shard("a", ("H100",), ("s0",)), Shard("b"))
 
 
 @pytest.mark.parametrize(
@@ -145,6 +147,17 @@ def test_a_document_means_the_policy_it_came_from():
         ({"preemption": ["priority", {}]}, "/preemption/1"),
         ({"spare_nodes": {"H100": -1}}, "/spare_nodes/H100"),
         ({"fair_share": 1}, "/fair_share"),
+        ({"shards": {"name": "a"}}, "/shards"),
+        ({"shards": ["a"]}, "/shards/0"),
+        ({"shards": [{}]}, "/shards/0/name"),
+        ({"shards": [{"name": 1}]}, "/shards/0/name"),
+        ({"shards": [{"name": "A b"}]}, "/shards/0/name"),
+        ({"shards": [{"name": "wide"}]}, "/shards/0/name"),
+        ({"shards": [{"name": "a", "leaf": "l0"}]}, "/shards/0/leaf"),
+        ({"shards": [{"name": "a", "groups": "s0"}, {"name": "b"}]}, "/shards/0/groups"),
+        ({"shards": [{"name": "a", "gpu_models": [1]}, {"name": "b"}]}, "/shards/0/gpu_models/0"),
+        ({"shards": [{"name": "a", "groups": ["s0"]}]}, "/shards/0/groups"),
+        ({"shards": [{"name": "a", "groups": ["s0"]}, {"name": "a"}]}, "/shards/1/name"),
     ],
 )
 def test_wrong_policies(ops, document, pointer):
