@@ -30,6 +30,7 @@ class JobEventKind(StrEnum):
     HELD = "HELD"
     RELEASED = "RELEASED"
     CHANGED = "CHANGED"  # what it asks for, while it waits
+    ROUTED = "ROUTED"  # to the scheduler of another scope, while it waits
 
 
 S, K = JobState, JobEventKind

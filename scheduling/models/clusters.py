@@ -42,20 +42,39 @@ class ClusterPolicy(models.Model):
 
 
 class SchedulerLease(models.Model):
-    """Which scheduler may act on a cluster. `token` grows with every change of holder and is
-    checked by every write of that scheduler (fencing)."""
+    """Which scheduler may act on a scope of a cluster (docs/decisions/0003); "" = all of it.
 
-    cluster = models.OneToOneField(Cluster, on_delete=models.CASCADE, related_name="lease")
+    `token` grows with every change of holder and is checked by every write of that scheduler
+    (fencing). `asked_by`: a scheduler that leads fewer scopes and would take this one over.
+    `wanted`: the nodes that the wide scope asks its shards for, {"nodes": names, "empty": whether
+    they are to be kept free until they are idle}.
+    """
+
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="leases")
+    scope = models.CharField(max_length=63, blank=True, default="")
     holder = models.CharField(max_length=200, blank=True)
     token = models.PositiveBigIntegerField(default=0)
     expires_at = models.DateTimeField(null=True, blank=True)
+    asked_by = models.CharField(max_length=200, blank=True, default="")
+    wanted = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ["cluster", "scope"]
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "scope"], name="one_lease_a_scope")
+        ]
 
 
 class NodeRecord(models.Model):
-    """A projection of a node for pages and REST; the Kubernetes API owns the facts."""
+    """A projection of a node for pages and REST; the Kubernetes API owns the facts.
+
+    Only `scope` is Kant's own: the leader of this scope, and nobody else, places pods here. It
+    is changed by that leader alone.
+    """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="nodes")
     name = models.CharField(max_length=253)
+    scope = models.CharField(max_length=63, blank=True, default="")
     gpu_model = models.CharField(max_length=63, blank=True)
     gpus = models.PositiveIntegerField(default=0)
     healthy_gpus = models.PositiveIntegerField(default=0)
@@ -82,3 +101,4 @@ class NodeRecord(models.Model):
     class Meta:
         ordering = ["name"]
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="one_row_a_node")]
+        indexes = [models.Index(fields=["cluster", "scope"])]

@@ -45,6 +45,8 @@ class Job(models.Model):
     array_id = models.UUIDField(null=True, blank=True, editable=False)
     array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)
+    # Which scheduler of a divided cluster decides about it; "" = the only one, or not routed yet.
+    scope = models.CharField(max_length=63, blank=True, default="")
 
     state = models.CharField(max_length=16, choices=STATES, default=JobState.PENDING.value)
     version = models.PositiveBigIntegerField(default=1)
