@@ -28,14 +28,12 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     state.wake(now)
     start_promised(state, out)
     report_run_limits(state, out)
-    if not state.dirty:
+    if not (state.dirty or state.queue.touched or state.parked):
         return out.result(state.next_wake())
-    state.dirty = False
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
     # 3. One global order over all tenants.
-    order = state.queue.in_order(state.shares())
-    state.in_the_way = state.in_the_way.next_walk()
+    order = state.next_walk()
     blocking = Blocking(state, state.in_the_way, out)
     while (lane := order.pop()) is not None:
         if blocking.settled(lane):
@@ -58,4 +56,5 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     blocking.give_up()
     # 7. Decisions, quota seen against what runs now.
     admit_by_quota(state, out)
+    state.queue.touched.clear()
     return out.result(state.next_wake())

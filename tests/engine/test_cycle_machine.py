@@ -17,6 +17,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
 from scheduling.engine.queueing.admission import pools_wanted
+from scheduling.engine.queueing.waiting import Merge
 from scheduling.engine.types import (
     MILLI,
     JobRequest,
@@ -49,12 +50,23 @@ QUOTAS = st.fixed_dictionaries(
 ).map(lambda rows: tuple(rows.values()))
 
 
+class AsksEverybody(SchedulerState):
+    """Each walk over the queue asks every lane, whatever was found out before."""
+
+    def next_walk(self) -> Merge:
+        self.dirty = True
+        for lane in self.queue.lanes.values():
+            lane.settled = None
+        return super().next_walk()
+
+
 class Cycles(RuleBasedStateMachine):
     policies = tuple(QueueingPolicy)
 
     def __init__(self) -> None:
         super().__init__()
         self.state = SchedulerState()
+        self.anew = AsksEverybody()
         self.now = 0.0
         self.count = 0
         self.alive: dict[str, JobRequest] = {}
@@ -118,6 +130,8 @@ class Cycles(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99))
     def pod_ends(self, pick: int) -> None:
         name = self._some(pick)
+        if name and name in self.state.promised:
+            return  # its pods do not run yet
         if name and (places := self.state.cluster.placements_of(name)):
             self.pending.append(d.PodEnded(name, places[0].pod_set, places[0].ordinal))
 
@@ -158,6 +172,7 @@ class Cycles(RuleBasedStateMachine):
         edited = any(isinstance(delta, d.TenantsChanged) for delta in self.pending)
         before = {} if edited else {a.tenant + a.gpu_model: a.used for a in self._isolated()}
         result = run_cycle(self.state, self.pending, self.now)
+        self._asking_everybody_decides_the_same(result)
         self.pending = []
         for start in result.started:
             record = self.state.jobs[start.job_id]
@@ -174,9 +189,18 @@ class Cycles(RuleBasedStateMachine):
         if self.state.dirty:  # victims have left more room than was needed: decided next time
             return
         again = run_cycle(self.state, (), self.now)
+        run_cycle(self.anew, (), self.now)
         assert not again.started
         assert not again.waiting
         assert again.considered == 0
+
+    def _asking_everybody_decides_the_same(self, result) -> None:
+        again = run_cycle(self.anew, self.pending, self.now)
+        assert result.started == again.started
+        assert result.preempted == again.preempted
+        assert result.reservations == again.reservations
+        assert result.quota_reserved == again.quota_reserved
+        assert result.quota_lost == again.quota_lost
 
     def _behind_its_tenants_quota(self, name: str) -> bool:
         verdict = self.state.jobs[name].verdict

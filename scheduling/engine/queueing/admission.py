@@ -9,7 +9,7 @@ from scheduling.engine.queueing.eligibility import demand_of, never, wrong_times
 from scheduling.engine.queueing.quota import Refusal
 from scheduling.engine.queueing.shapes import Wish, narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord, Lane
+from scheduling.engine.queueing.waiting import UNASKED, JobRecord, Lane
 from scheduling.engine.types import MILLI, JobRequest
 from scheduling.engine.verdict import Reason, Verdict, gpus
 
@@ -35,10 +35,13 @@ def assess(state: SchedulerState, lane: Lane) -> None:
     if lane.never_at != facts:
         lane.never_at = facts
         lane.never = _never(state, lane)
-        lane.quota_at = -1
-    if lane.quota_at != book.version:
-        lane.quota_at = book.version
-        lane.refusal = None if lane.never else _refused(state, state.jobs[lane.head])
+        lane.refusal, lane.quota_at = None, UNASKED
+    at = (book.loosened, book.tightened)
+    if lane.quota_at != at:
+        loosened, tightened = lane.quota_at
+        lane.quota_at = at
+        if loosened != at[0] if lane.refusal is not None else tightened != at[1]:
+            lane.refusal = None if lane.never else _refused(state, state.jobs[lane.head])
 
 
 def _never(state: SchedulerState, lane: Lane) -> Verdict | None:

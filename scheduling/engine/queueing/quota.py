@@ -108,12 +108,14 @@ class QuotaBook:
     """All accounts and bookings of one cluster.
 
     `version` grows with every change, `loosened` with those that may allow more than before,
-    `structure` when tenants or quotas were replaced.
+    `tightened` with those that may allow less, `structure` when tenants or quotas were replaced.
+    Giving back never refuses what was allowed, and booking never allows what was refused.
     """
 
     def __init__(self) -> None:
         self.version = 0
         self.loosened = 0
+        self.tightened = 0
         self.structure = 0
         self.tenants: dict[str, Tenant] = {}
         self.limits_jobs = False  # whether any tenant may run only so many jobs at once
@@ -151,6 +153,7 @@ class QuotaBook:
                 self._add(booking.tenant, model, milli)
         self.version += 1
         self.loosened += 1
+        self.tightened += 1
         self.structure += 1
 
     def _join_groups(self) -> None:
@@ -297,6 +300,7 @@ class QuotaBook:
         booking = self.bookings.setdefault(job_id, Booking(tenant, since))
         booking.held[model] = booking.held.get(model, 0) + milli
         self.version += 1
+        self.tightened += 1
         return self._add(booking.tenant, model, milli)
 
     def unbook(self, job_id: str, model: str, milli: int) -> None:

@@ -40,7 +40,7 @@ class Trial:
 @contextmanager
 def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
     """Take units out of the book for a while; afterwards the book is what it was."""
-    at = (book.version, book.loosened)
+    at = (book.version, book.loosened, book.tightened)
     books = Trial(book)
     try:
         for unit in units:
@@ -49,7 +49,7 @@ def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
     finally:
         for unit in list(books.out):
             books.give_back(unit)
-        book.version, book.loosened = at
+        book.version, book.loosened, book.tightened = at
 
 
 def relieve(

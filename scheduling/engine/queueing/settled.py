@@ -21,11 +21,13 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
         return False
     if known.first is not lane.jobs[0]:
         return False
-    if known.closed or known.refused or known.never is not None:
+    if known.plans is not None and known.plans != (state.cluster.version, state.book.version):
+        return False
+    if known.refused:
+        return lane.quota_at[0] == state.book.loosened
+    if known.closed or known.never is not None:
         return True
     if known.books is not None and known.books != state.book.loosened:
-        return False
-    if known.plans is not None and known.plans != (state.cluster.version, state.book.version):
         return False
     gains = state.cluster.gains
     if known.gained != gains:
@@ -47,9 +49,8 @@ def settle(
     if ask is None:
         return
     plans = None
-    tried = not (closed or lane.never or lane.refusal)
-    preempts = state.policy.preemption and record.job.preempts
-    if tried and preempts and not (terms.closed or terms.avoid):
+    preempts = state.policy.preemption and record.job.preempts and lane.never is None
+    if preempts and not (terms.closed or terms.avoid):
         plans = (state.cluster.version, state.book.version)
         if lane.unplanned_at[:2] != plans:
             return  # no plan was made for it: others had used up what a cycle may make

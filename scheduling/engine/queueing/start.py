@@ -57,7 +57,7 @@ def try_to_start(
         return False
     out.considered += 1
     tried: list[Failed] = []
-    by_quota = lane.refusal is None or lane.quota_at != state.book.version
+    by_quota = lane.refusal is None or lane.quota_at[0] != state.book.loosened
     for candidate in candidates(state, record, closed) if by_quota else ():
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):

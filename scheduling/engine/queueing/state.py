@@ -21,7 +21,7 @@ from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
-from scheduling.engine.queueing.waiting import JobRecord, WaitQueue, order_key
+from scheduling.engine.queueing.waiting import JobRecord, Merge, WaitQueue, order_key
 from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, PodPlacement, Policy
 from scheduling.engine.verdict import Verdict
 
@@ -70,7 +70,8 @@ class SchedulerState:
         self.asks_at = -1
         self.possible: set[tuple[Key, str]] = set()
         self.possible_at = (-1, -1)
-        self.dirty = True
+        self.admitted_at = (-1, -1, -1, -1)  # when all lanes were last assessed
+        self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
         self._timers: list[float] = []
@@ -95,7 +96,6 @@ class SchedulerState:
             self.parked.append(record.job.id)
             return
         self.queue.add(record, self._lane_key(record, now))
-        self.dirty = True
 
     def waits_for(self, record: JobRecord) -> list[str]:
         """Jobs that have to end, or would have had to succeed, before this one may start."""
@@ -131,6 +131,18 @@ class SchedulerState:
         """Decide anew at that time even if nothing is reported."""
         if at not in self._timers:
             heappush(self._timers, at)
+
+    def next_walk(self) -> Merge:
+        """The lanes to ask now in the global order: all of them; or, where nothing happened but
+        that jobs came, and all of them behind what is in the way, the lanes of those jobs. Not so
+        where the order is not that of the jobs, or what has started might be preempted."""
+        came, last = self.queue.touched, self.in_the_way.last
+        ahead = last is not None and any(lane.jobs and lane.jobs[0] <= last for lane in came)
+        if not (self.dirty or ahead or self.policy.fair_share or self.policy.preemption):
+            return Merge(came, {})
+        self.dirty = False
+        self.in_the_way = self.in_the_way.next_walk()
+        return Merge(self.queue.lanes.values(), self.shares())
 
     def shares(self) -> dict[str, float]:
         """Dominant share by tenant where the policy orders by fairness, else nothing."""

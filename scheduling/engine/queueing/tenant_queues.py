@@ -16,11 +16,17 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
         if (record := state.jobs.get(job_id)) is not None and record.lane is None:
             _park(state, record, out)
     state.parked.clear()
-    for lane in state.queue.lanes.values():
+    at = (state.pools.version, state.book.structure, state.book.loosened, state.book.tightened)
+    lanes = state.queue.touched if state.admitted_at == at else state.queue.lanes.values()
+    state.admitted_at = at
+    for lane in lanes:
+        if not lane.jobs:
+            continue
         assess(state, lane)
         passes = lane.never is None and lane.refusal is None
         if passes != lane.reserved:
             lane.reserved = passes
+            state.dirty = True  # it may be in the way of others now, or no longer
             for key in lane.jobs:
                 _mark(state.jobs[key[3]], passes, out)
         elif lane.fresh:

@@ -95,18 +95,22 @@ class JobRecord:
         return tuple(max(0, n) for n in counts)
 
 
+UNASKED = (-1, -1)
+
+
 @dataclass(slots=True, eq=False)
 class Lane:
     """Waiting jobs of one tenant and shape, in order, and what was found out about them.
 
     Each finding stands with the versions it was made at: `never` with those of node sizes and
-    quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with that of
-    the book (`quota_at`), the failed placement (`failed_at`) with those of the cluster and of the
-    book, and with the pools that were closed and the nodes that were reserved then
-    (`failed_with`). `failure` is its reason, explained at `explained_at`; no preemption was
-    possible at `unplanned_at`, and will not be before `unplanned_until` by the passing of time.
-    `rest` is the reason told to all but the first job; those in `fresh` have not been told. No job
-    of the lane declares less than `shortest` seconds. `settled`: what its last answer rested on.
+    quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
+    the book (`quota_at`: loosened, tightened), the failed placement (`failed_at`) with those of
+    the cluster and of the book, and with the pools that were closed and the nodes that were
+    reserved then (`failed_with`). `failure` is its reason, explained at `explained_at`; no
+    preemption was possible at `unplanned_at`, and will not be before `unplanned_until` by the
+    passing of time. `rest` is the reason told to all but the first job; those in `fresh` have not
+    been told. No job of the lane declares less than `shortest` seconds. `settled`: what its last
+    answer rested on.
     `would_start`: behind these jobs, as found out then, only reserved nodes keep it waiting.
     """
 
@@ -116,7 +120,7 @@ class Lane:
     never: Verdict | None = None
     never_at: tuple[int, int] = (-1, -1)
     refusal: Refusal | None = None
-    quota_at: int = -1
+    quota_at: tuple[int, int] = UNASKED
     ask: Ask | None = None
     ask_at: int = -1
     reserved: bool = False
@@ -143,6 +147,7 @@ class WaitQueue:
 
     def __init__(self) -> None:
         self.lanes: dict[Key, Lane] = {}
+        self.touched: dict[Lane, None] = {}  # those that got jobs since the last walk
 
     def add(self, record: JobRecord, key: Key) -> None:
         """Put a job into the lane of its shape; it stays where its order key says."""
@@ -151,6 +156,7 @@ class WaitQueue:
             lane = self.lanes[key] = Lane(key, record.job.tenant)
         elif lane.jobs and record.key < lane.jobs[0]:
             lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
+        self.touched[lane] = None
         insort(lane.jobs, record.key)
         lane.shortest = min(lane.shortest, record.job.declared_s or math.inf)
         lane.fresh.add(record.job.id)
@@ -172,23 +178,20 @@ class WaitQueue:
             lane.never_at = lane.failed_at = (-1, -1)
             lane.explained_at = -math.inf
             lane.unplanned_at = (-1, -1, False)
-            lane.quota_at = -1
+            lane.quota_at = UNASKED
             lane.settled = None
-
-    def in_order(self, shares: Mapping[str, float] | None = None) -> "Merge":
-        """The global order; with `shares`, among equal priorities the smallest share first."""
-        return Merge(self.lanes.values(), shares or {})
 
 
 _MergeKey = tuple[float, float, OrderKey]  # priority, the tenant's share, order
 
 
 class Merge:
-    """Lanes in the global order of their first jobs; a lane comes again while it is put back."""
+    """Lanes in the global order of their first jobs; a lane comes again while it is put back.
+    With `shares`, among equal priorities the smallest share first."""
 
     def __init__(self, lanes: Iterable[Lane], shares: Mapping[str, float]) -> None:
         self._shares = shares
-        self._heap = [(self._key(lane), lane) for lane in lanes]
+        self._heap = [(self._key(lane), lane) for lane in lanes if lane.jobs]
         self._later: list[tuple[_MergeKey, Lane]] = []
         self._second = False
         heapify(self._heap)
