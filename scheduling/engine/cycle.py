@@ -46,7 +46,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         if try_to_start(state, record, terms.closed, terms.avoid, out):
             order.push(lane)
             order.push(record.lane)
-        elif not (terms.closed or terms.avoid) and try_to_preempt(
+        elif terms.may_preempt and try_to_preempt(
             state, lane, record, blocking.overdue(record), out
         ):
             order.push(lane)

@@ -4,12 +4,13 @@ The simulator plays the shell: jobs arrive, start, end, lose their nodes and are
 engine decides.
 """
 
+import math
 import random
 
 import pytest
 
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.queueing.waiting import order_key
+from scheduling.engine.queueing.waiting import OrderKey, order_key
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Fault
@@ -34,35 +35,70 @@ def history(rng, jobs, *, every, longest=200.0, declare=lambda _, duration: dura
 
 
 class Watched(Simulation):
-    """A run that notes what each head was told: job -> the times of its reservations, in order."""
+    """A run that holds the engine to what it tells heads: until more of a job starts, its
+    reservation is only ever moved forward, and then kept.
+
+    Jobs in front of a head, which waited for their quota or came back, may start before it.
+    """
+
+    told: dict[str, float]
+    kept = overtaken = 0
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
+        for start in result.started:
+            at = self.told.pop(start.job_id, None)
+            assert at is None or now <= at + 1e-6, (start.job_id, at, now)
+            self.kept += at is not None
+            key = self.state.jobs[start.job_id].key
+            self.overtaken += any(self._key(other) < key for other in self.told)
+            self.told = {j: at for j, at in self.told.items() if self._key(j) < key}
         for told in result.reservations:
-            self.told.setdefault(told.job_id, []).append(told.start_at)
+            if told.start_at is None:
+                self.told.pop(told.job_id, None)
+            else:
+                assert told.start_at <= self.told.get(told.job_id, math.inf) + 1e-6, (told, now)
+                self.told[told.job_id] = told.start_at
+        assert all(at >= now - 1e-6 for at in self.told.values()), (self.told, now)
         super()._carry_out(result, now)
 
+    def _key(self, job_id: str) -> OrderKey:
+        return self.state.jobs[job_id].key
 
-@pytest.mark.parametrize("seed", range(8))
-def test_the_head_starts_no_later_than_it_was_ever_told(seed: int) -> None:
+
+def watched(*args, **more) -> Watched:
+    run = simulation(*args, **more)
+    run.__class__, run.told = Watched, {}
+    assert {state for _, _, state in rows(run.run()).values()} == {"SUCCEEDED"}
+    return run
+
+
+@pytest.mark.parametrize("gangs", [1.0, 0.5, 0.0], ids=["gangs", "both", "services"])
+@pytest.mark.parametrize("seed", range(6))
+def test_the_head_starts_no_later_than_it_was_ever_told(seed: int, gangs: float) -> None:
     """Declared times hold and all jobs are of one priority: each reservation is kept."""
     rng = random.Random(seed)
     policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=rng.choice((0, 50, 10_000)))
-    run = simulation(history(rng, 120, every=12), nodes=NODES, policy=policy)
-    run.__class__, run.told = Watched, {}
-    outcome = rows(run.run())
-    assert all(state == "SUCCEEDED" for _, _, state in outcome.values())
-    heads = overtakers = 0
-    for job_id, times in run.told.items():
-        known = [at for at in times if at is not None]
-        heads += len(known) > 0
-        started = outcome[job_id][0]
-        assert all(started <= at + 1e-6 for at in known), (job_id, known, started)
-        assert known == sorted(known, reverse=True), (job_id, known)
-        overtakers += sum(
-            other > job_id and start < started for other, (start, _, _) in outcome.items()
-        )
-    assert heads > 5
-    assert overtakers > 5, "nothing was backfilled: the history proves nothing"
+    stream = history(rng, 120, every=12, gang=lambda r: r.random() < gangs)
+    run = watched(stream, nodes=NODES, policy=policy)
+    assert run.kept > 5
+    assert run.overtaken > 5, "nothing was backfilled: the history proves nothing"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_nor_does_preemption_behind_a_head_delay_it(seed: int) -> None:
+    """Owners take back what they lent and heads what was backfilled past them."""
+    rng = random.Random(seed)
+    policy = Policy(
+        QueueingPolicy.BACKFILL,
+        backfill_after_s=rng.choice((0, 50)),
+        preemption=tuple(PreemptionKind),
+        min_runtime_s=5,
+        max_preemptions=3,
+    )
+    stream = history(rng, 120, every=12, gang=lambda r: r.random() < 0.6)
+    run = watched(stream, nodes=NODES, policy=policy, quota=rng.choice((24_000, 40_000)))
+    assert sum(run.observer.jobs.preemptions) > 0
+    assert run.kept > 0
 
 
 def liar(rng: random.Random, duration: float) -> float | None:

@@ -91,6 +91,41 @@ SCENARIOS = {
           + head  a 1x8 H100       -> InsufficientGpus
           + mid   b 1x1 H100 s=15  -> starts on n1
     """,
+    "who goes past a head because he ends in time does not preempt: his victims may be slow": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy backfill, preemption=priority, min_runtime_s=0
+        at 0
+          + r1    a 1x8 H100 s=100 -> starts on n0
+          + r2    a 1x8 H100 s=100 -> starts on n1
+        at 10
+          + head  a 2x8 H100 p9 s=9 preempts=no -> InsufficientGpus
+          + short a 1x1 H100 p5 s=9 -> InsufficientGpus
+          + other a 1x1 H100 p5     -> InsufficientGpus
+        at 100
+          ends r1 r2
+          head  -> starts
+          short -> InsufficientGpus
+    """,
+    "a head is promised nothing in a pool whose first right another head has": """
+        nodes  H100: 8 8 | L4: 4
+        quota  a H100 64 | a L4 64
+        policy backfill
+        at 0
+          + r1    a 1x8 H100 s=100 -> starts on n0
+          + r2    a 1x8 H100 s=50  -> starts on n1
+          + r3    a 1x4 L4   s=70  -> starts on n2
+          + first a 1x8 H100       -> InsufficientGpus
+          + both  a 1x4 H100|L4    -> InsufficientGpus
+          + joint a 1x8+1x4 H100+L4 -> InsufficientGpus
+          + late  a 1x1 H100 -> InsufficientGpus
+        at 50
+          ends r2
+          first -> starts on n1
+        at 70
+          ends r3
+          both  -> starts on n2
+    """,
     "a stuck head of one pool leaves other pools alone": """
         nodes  H100: 8 | L4: 4
         quota  a H100 16 | b L4 4
@@ -143,6 +178,28 @@ def test_the_reservation_is_visible_and_given_up_when_the_head_leaves() -> None:
     world.pending.append(d.JobEnded("head", succeeded=False))
     assert world.cycle(2.0).reservations == ()
     assert world.state.reserving == set()
+
+
+def test_a_reservation_lies_in_the_pools_that_the_head_leads() -> None:
+    world = play("""
+        nodes  H100: 8 8 | L4: 4
+        quota  a H100 64 | a L4 64
+        policy backfill
+        at 0
+          + r1    a 1x8 H100 s=100 -> starts
+          + r2    a 1x8 H100 s=50  -> starts
+          + r3    a 1x4 L4   s=70  -> starts
+          + first a 1x8 H100       -> InsufficientGpus
+          + both  a 1x4 H100|L4    -> InsufficientGpus
+          + joint a 1x8+1x4 H100+L4 -> InsufficientGpus
+    """)
+    assert set(world.last.reservations) == {
+        Reservation("first", 50.0, ("n1",)),
+        Reservation("both", 70.0, ("n2",)),
+    }
+    world.pending.append(d.JobEnded("first", succeeded=False))
+    told = world.cycle(1.0).reservations
+    assert told == (Reservation("both", 50.0, ("n1",)),)
 
 
 def test_a_reservation_is_told_and_told_to_be_gone_when_another_job_becomes_the_head() -> None:

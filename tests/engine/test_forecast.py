@@ -10,6 +10,7 @@ from scheduling.engine.deltas import (
     JobRequeued,
     JobSubmitted,
     NodeChanged,
+    PodEnded,
     TenantsChanged,
 )
 from scheduling.engine.placement import PlacementFailure, place_job
@@ -33,18 +34,22 @@ NODES, GPUS = 12, 4
 
 
 def afresh(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
-    """The fewest jobs to end, tried one more at a time, each time on a copy of its own."""
+    """The fewest pods to end, tried one end more at a time, each time on a copy of its own."""
     models = {m for s in candidate.job.pod_sets for m in s.gpu_models}
-    ends = sorted(
-        (max(now, record.started_at + record.job.declared_s), job_id)
-        for job_id, record in state.jobs.items()
-        if record.started_at is not None
-        and record.job.declared_s is not None
-        and any(model in models for model, _ in record.pods.values())
-    )
+    ends: dict[tuple[float, str, float], list[tuple[int, int]]] = {}
+    for job_id, record in state.jobs.items():
+        if record.started_at is None or record.job.declared_s is None:
+            continue
+        if not any(model in models for model, _ in record.pods.values()):
+            continue
+        for pod in record.pods:
+            since = record.started_at if record.job.gang else record.placed_at[pod]
+            due = since + record.job.declared_s
+            ends.setdefault((max(now, due), job_id, due), []).append(pod)
     copy = state.cluster.copy()
-    for at, job_id in ends:
-        copy.release_job(job_id)
+    for (at, job_id, _), pods in sorted(ends.items()):
+        for pod in pods:
+            copy.release(job_id, *pod)
         statement = Statement(copy)
         placed = place_job(
             statement,
@@ -82,7 +87,8 @@ def request(rng: random.Random, number: int, now: float) -> JobRequest:
         required_level=rng.choice(("", "", "", "leaf", "spine")),
     )
     declared = None if rng.random() < 0.02 else rng.choice((5.0, 20.0, 60.0, 200.0))
-    return JobRequest(f"j{number:04}", "t", now, (pod_set,), declared_s=declared)
+    gang = rng.random() < 0.7
+    return JobRequest(f"j{number:04}", "t", now, (pod_set,), gang=gang, declared_s=declared)
 
 
 @pytest.mark.parametrize("strategy", ["e-binpack", "binpack", "spread", "fragmentation"])
@@ -108,6 +114,8 @@ def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None
                 deltas.append(JobEnded(name))
             elif draw < 0.10:
                 deltas.append(JobRequeued(name, now))
+            elif draw < 0.15 and not state.jobs[name].job.gang and state.jobs[name].pods:
+                deltas.append(PodEnded(name, *rng.choice(sorted(state.jobs[name].pods))))
         if rng.random() < 0.05:
             deltas.append(NodeChanged(node(rng.randrange(NODES), rng.random() < 0.7)))
         run_cycle(state, deltas, now)

@@ -99,7 +99,49 @@ SCENARIOS = {
           web    -> starts 2 pods
         at 30
           + two  a 1x8 H100 p9   -> WaitingForPreemption
-          gang   -> preempted for two
+          web    -> preempted 8 pods
+        at 31
+          + three a 1x8 H100 p9  -> WaitingForPreemption
+          gang   -> preempted for three
+    """,
+    "a pod of a service counts from when it got its own place": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=20
+        at 0
+          + other a 1x4 H100      -> starts
+          + web   a 8x1 H100 pods -> starts 4 pods
+        at 100
+          ends other
+          web   -> starts 4 pods
+        at 110
+          + one   a 1x2 H100 p9   -> WaitingForPreemption
+          web     -> preempted 2 pods
+        at 111
+          pod-ends web 3
+          pod-ends web 2
+          one     -> starts
+        at 120
+          ends one
+          web     -> starts 2 pods
+        at 130
+          + two   a 1x2 H100 p9   -> WaitingForPreemption
+          web     -> preempted 2 pods
+        at 131
+          pod-ends web 7
+          pod-ends web 6
+          two     -> starts
+    """,
+    "nobody loses in the cycle in which he starts": """
+        nodes  H100: 8
+        quota  a H100 4 | b H100 4
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + lent  a 1x8 H100 -> starts
+          + owner b 1x4 H100 -> InsufficientGpus
+        at 1
+          lent  -> preempted for owner
+          owner -> WaitingForPreemption
     """,
     "an elastic gang first gives up what exceeds its minimum": """
         nodes  H100: 8

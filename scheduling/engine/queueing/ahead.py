@@ -22,13 +22,20 @@ class Terms(NamedTuple):
     """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
 
     Pools in `closed` and nodes in `avoid` are not to be used. `later`: jobs that end before the
-    heads ahead can start are tried first.
+    heads ahead can start are tried first. `behind`: the job is one of those.
     """
 
     record: JobRecord
     closed: frozenset[str] = frozenset()
     avoid: frozenset[str] = frozenset()
     later: bool = False
+    behind: bool = False
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether the job may take places from others: not past a head, which nobody knows the
+        victims to leave in time for."""
+        return not (self.closed or self.avoid or self.behind)
 
 
 class Ahead(NamedTuple):

@@ -56,7 +56,7 @@ class Blocking:
             closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, short is None))
             way.closed_to[models, short is None] = closed
         if short is not None or not ahead.heads:
-            return Terms(short or first, closed)
+            return Terms(short or first, closed, behind=short is not None)
         return Terms(first, closed, ahead.nodes, ahead.later)
 
     def _ahead(self, models: frozenset[str]) -> Ahead:
@@ -177,17 +177,20 @@ class Blocking:
     def _lead(self, record: JobRecord, pools: list[str]) -> None:
         """Make the job the head of the pools that have none yet."""
         if pools:
-            head = Head(record.job.id, self._overdue(record), self._expected(record))
+            expected = self._expected(record, frozenset(pools))
+            head = Head(record.job.id, self._overdue(record), expected)
             self._heads.update(dict.fromkeys(pools, head))
             self._way.add((*pools, head), record.key)
 
-    def _expected(self, record: JobRecord) -> Expected | None:
-        """The head's reservation; worked out again only when the cluster has changed."""
+    def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
+        """The head's reservation, in pools that no other head has the first right to; worked out
+        again only when the cluster has changed."""
         state = self._state
-        if record.expected_at != state.cluster.version:
-            record.expected_at = state.cluster.version
+        at_stake = (state.cluster.version, led)
+        if record.expected_at != at_stake:
+            record.expected_at = at_stake
             expected = None
-            for candidate in candidates(state, record, frozenset()):
+            for candidate in candidates(state, record, pools_wanted(state, record) - led):
                 expected = expected_start(state, candidate, self._out.now)
                 if expected is not None:
                     break
@@ -207,7 +210,7 @@ class Blocking:
         for job_id in sorted(self._state.reserving - heads):
             record = self._state.jobs.get(job_id)
             if record is not None:
-                record.expected, record.expected_at = None, -1
+                record.expected = record.expected_at = None
                 self._out.reservations.append(Reservation(job_id, None))
         self._state.reserving &= heads
 

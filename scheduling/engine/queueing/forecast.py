@@ -2,9 +2,11 @@
 
 One what-if copy of the cluster in which the first jobs to end have ended already. It follows the
 bookings of the real one by the jobs that changed, and moves along the row of ends to where a
-blocked job just fits: from one event to the next that is a step or none.
+blocked job just fits: from one event to the next that is a step or none. A gang ends as one; the
+pods of any other job end each at its own time, as they began.
 """
 
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 
@@ -22,13 +24,15 @@ MAX_UNREAD = 5000
 MAX_SEEN = 64
 
 Nodes = frozenset[str] | None
+Due = dict[tuple[int, int], float]  # by pod
 Request = tuple[JobRequest, tuple[int, ...], str]  # the job, pods of each set, the strategy
+End = tuple[float, str]  # when, and the job whose pods that are due then end
 _LAST = "\U0010ffff"  # after every job id
 
 
 class Forecast:
-    """`ends`: (due, job) of the jobs with a declared time that hold GPUs of the models, in order;
-    the first `gone` of them have ended in the copy."""
+    """`ends`: those of the jobs with a declared time that hold GPUs of the models, in order; the
+    first `gone` of them have come to pass in the copy. `due`: when the pods of each job end."""
 
     def __init__(
         self, cluster: ClusterState, jobs: Mapping[str, JobRecord], models: frozenset[str]
@@ -41,10 +45,12 @@ class Forecast:
         self._gone = 0
         self._changed: set[str] = set()
         cluster.followers.append(self._changed)
-        self._due: dict[str, float] = {
-            name: due for name, record in jobs.items() if (due := self._due_of(record)) is not None
+        self._due: dict[str, Due] = {
+            name: due for name, record in jobs.items() if (due := self._due_of(record))
         }
-        self._ends = sorted((due, name) for name, due in self._due.items())
+        self._ends: list[End] = sorted(
+            {(at, name) for name, due in self._due.items() for at in due.values()}
+        )
         # Answers by what they depend on, where that is little; and all of the last question.
         self._seen: dict[object, Nodes] = {}
         self._last: tuple[object, Expected] | None = None
@@ -91,48 +97,69 @@ class Forecast:
         return start
 
     # --- following ----------------------------------------------------------------------------
-    def _due_of(self, record: JobRecord | None) -> float | None:
+    def _due_of(self, record: JobRecord | None) -> Due:
         if record is None or record.started_at is None or record.job.declared_s is None:
-            return None
+            return {}
         if not any(model in self._models for model, _ in record.pods.values()):
-            return None
-        return record.started_at + record.job.declared_s
+            return {}
+        declared, first = record.job.declared_s, record.started_at
+        if record.job.gang:
+            return dict.fromkeys(record.pods, first + declared)
+        return {pod: record.placed_at.get(pod, first) + declared for pod in record.pods}
 
     def _follow(self) -> None:
-        copy, ends = self._copy, self._ends
         for name in sorted(self._changed):
-            before = self._due.pop(name, None)
-            if before is not None:
-                at = bisect_left(ends, (before, name))
-                del ends[at]
-                self._gone -= at < self._gone
-            copy.release_job(name)
+            for at in set(self._due.pop(name, {}).values()):
+                self._forget(at, name)
+            self._copy.release_job(name)
             due = self._due_of(self._jobs.get(name))
-            if due is not None:
+            if due:
                 self._due[name] = due
-                at = bisect_left(ends, (due, name))
-                ends.insert(at, (due, name))
-                if at < self._gone:
-                    self._gone += 1
-                    continue
+            for at in set(due.values()):
+                self._note(at, name)
             self._book(name)
         self._changed.clear()
-        copy.typical = self._real.typical.copy()
-        for pool in copy.index.pools.values():
+        self._copy.typical = self._real.typical.copy()
+        for pool in self._copy.index.pools.values():
             pool.gradient = None
 
+    def _forget(self, at: float, name: str) -> None:
+        place = bisect_left(self._ends, (at, name))
+        del self._ends[place]
+        self._gone -= place < self._gone
+
+    def _note(self, at: float, name: str) -> None:
+        place = bisect_left(self._ends, (at, name))
+        self._ends.insert(place, (at, name))
+        self._gone += place < self._gone
+
     def _book(self, name: str) -> None:
-        for placement, pod_set in self._real.held_by(name).values():
-            self._copy.restore(name, placement, pod_set)
+        """Give a job the places that it holds and that have not ended in the copy."""
+        due = self._due.get(name, {})
+        last = self._ends[self._gone - 1] if self._gone else (-math.inf, "")
+        for pod, (placement, pod_set) in self._real.held_by(name).items():
+            if pod not in due or (due[pod], name) > last:
+                self._copy.restore(name, placement, pod_set)
 
     def _move(self, count: int) -> None:
-        """Let the first `count` jobs have ended, no others."""
+        """Let the first `count` ends have come to pass, no others."""
         while self._gone < count:
-            self._copy.release_job(self._ends[self._gone][1])
+            at, name = self._ends[self._gone]
+            for pod in self._ending(at, name):
+                self._copy.release(name, *pod)
             self._gone += 1
         while self._gone > count:
             self._gone -= 1
-            self._book(self._ends[self._gone][1])
+            self._again(*self._ends[self._gone])
+
+    def _ending(self, at: float, name: str) -> list[tuple[int, int]]:
+        return [pod for pod, due in self._due[name].items() if due == at]
+
+    def _again(self, at: float, name: str) -> None:
+        """The pods that end then run again."""
+        held = self._real.held_by(name)
+        for pod in self._ending(at, name):
+            self._copy.restore(name, *held[pod])
 
     # --- asking -------------------------------------------------------------------------------
     def _first_fit(self, request: Request, low: int) -> Nodes:
@@ -165,15 +192,16 @@ class Forecast:
         self, request: Request, overdue: int, found: frozenset[str], now: float
     ) -> Expected:
         """Jobs past their declared ends may end now, in the order of their ids."""
-        names = sorted(name for _, name in self._ends[:overdue])
+        late = sorted(self._ends[:overdue], key=lambda end: end[::-1])
         low, high = 0, overdue
         while high - low > 1:
             middle = (low + high) // 2
-            for name in names[middle:]:
-                self._book(name)
+            for end in late[middle:]:
+                self._again(*end)
             nodes = self._place(request)
-            for name in names[middle:]:
-                self._copy.release_job(name)
+            for at, name in late[middle:]:
+                for pod in self._ending(at, name):
+                    self._copy.release(name, *pod)
             if nodes is None:
                 low = middle
             else:

@@ -94,7 +94,8 @@ def _plan_for(
     models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
     asked = demand_of(job, models, candidate.counts, state.pools)
     borrows = any(state.book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
-    victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now)
+    begun = frozenset(start.job_id for start in out.started)
+    victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now, begun)
     for surplus_only in (True, False):
         units = victims.units(surplus_only=surplus_only)
         if _could_suffice(state, asked, units):

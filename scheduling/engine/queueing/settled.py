@@ -50,7 +50,7 @@ def settle(
         return
     plans = None
     preempts = state.policy.preemption and record.job.preempts and lane.never is None
-    if preempts and not (terms.closed or terms.avoid):
+    if preempts and terms.may_preempt:
         plans = (state.cluster.version, state.book.version)
         if lane.unplanned_at[:2] != plans:
             return  # no plan was made for it: others had used up what a cycle may make

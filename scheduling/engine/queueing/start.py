@@ -190,8 +190,7 @@ def _report(
     watch_run_limit(state, record)
     record.reserved = False
     out.block(record, None)
-    record.expected = None
-    record.expected_at = -1
+    record.expected = record.expected_at = None
     out.started.append(Started(record.job.id, placed, borrowed, complete))
     state.enqueue(record, out.now)
 

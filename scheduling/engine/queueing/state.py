@@ -170,6 +170,8 @@ class SchedulerState:
             model = self.pools.model_of.get(p.node, "")
             milli = p.milli * len(p.devices)
             record.pods[p.pod_set, p.ordinal] = (model, milli)
+            if not job.gang:
+                record.placed_at[p.pod_set, p.ordinal] = at
             if milli:
                 self.usage.change(job.tenant, model, milli)
                 more = self.book.book(job.id, job.tenant, model, milli, at)
@@ -188,6 +190,7 @@ class SchedulerState:
     def give_back(self, record: JobRecord, pod_set: int, ordinal: int) -> None:
         """Free the place of one pod, in the cluster and in the quota book."""
         model, milli = record.pods.pop((pod_set, ordinal))
+        record.placed_at.pop((pod_set, ordinal), None)
         if milli:
             self.usage.change(record.job.tenant, model, -milli)
             self.book.unbook(record.job.id, model, milli)

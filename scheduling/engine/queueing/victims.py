@@ -39,50 +39,63 @@ class Preemptor:
 
 
 class Victims:
-    """Eligible units for one preemptor. `protected_until`: when more of them may become so."""
+    """Eligible units for one preemptor. `protected_until`: when more of them may become so.
 
-    def __init__(self, state: SchedulerState, preemptor: Preemptor, now: float) -> None:
+    `begun`: jobs of which something starts in this very cycle; that is nobody's to take before
+    whoever carries decisions out has been told of it.
+    """
+
+    def __init__(
+        self, state: SchedulerState, preemptor: Preemptor, now: float, begun: frozenset[str]
+    ) -> None:
         self._state = state
         self._preemptor = preemptor
         self._now = now
+        self._begun = begun
         self.protected_until: float | None = None
 
     def units(self, *, surplus_only: bool) -> list[Unit]:
         """All eligible units; with `surplus_only`, elastic gangs offer only what exceeds `min`."""
         found: list[Unit] = []
         for record in self._state.running.values():
-            kind = self._kind(record)
-            if kind is not None and self._long_enough(record):
-                found += self._units_of(record, kind, surplus_only)
+            if not self._may_lose(record):
+                continue
+            if record.job.gang:
+                found += self._units_of_gang(record, surplus_only)
+            else:
+                found += self._single_pods(record)
         return found
 
-    def _kind(self, record: JobRecord) -> PreemptionKind | None:
-        """The first kind of preemption that lets the preemptor take this job's place."""
-        by, allowed = self._preemptor.record, self._state.policy.preemption
-        if (
-            record.started_at is None
-            or record is by
-            or not record.job.preemptible
-            or record.preemptions >= self._state.policy.max_preemptions
-            or record.job.id in by.preempted_by
-            or not any(model in self._preemptor.asked for model, _ in record.pods.values())
-        ):
-            return None
-        if PreemptionKind.BACKFILL in allowed and self._was_backfilled(record):
-            return PreemptionKind.BACKFILL
-        if PreemptionKind.PRIORITY in allowed and self._outranked(record):
-            return PreemptionKind.PRIORITY
-        if PreemptionKind.RECLAIM in allowed and self._owes(record):
-            return PreemptionKind.RECLAIM
-        return None
+    def _may_lose(self, record: JobRecord) -> bool:
+        by = self._preemptor.record
+        return (
+            record.started_at is not None
+            and record is not by
+            and record.job.preemptible
+            and record.preemptions < self._state.policy.max_preemptions
+            and record.job.id not in by.preempted_by
+            and any(model in self._preemptor.asked for model, _ in record.pods.values())
+        )
 
-    def _was_backfilled(self, record: JobRecord) -> bool:
+    def _kind(self, record: JobRecord, since: float) -> PreemptionKind | None:
+        """The first kind of preemption that lets the preemptor take a place held since then."""
+        allowed = self._state.policy.preemption
+        if PreemptionKind.BACKFILL in allowed and self._was_backfilled(record, since):
+            kind = PreemptionKind.BACKFILL
+        elif PreemptionKind.PRIORITY in allowed and self._outranked(record):
+            kind = PreemptionKind.PRIORITY
+        elif PreemptionKind.RECLAIM in allowed and self._owes(record):
+            kind = PreemptionKind.RECLAIM
+        else:
+            return None
+        return kind if self._long_enough(record, since) else None
+
+    def _was_backfilled(self, record: JobRecord, since: float) -> bool:
         by = self._preemptor.record
         return (
             self._preemptor.overdue
             and by.blocked_since is not None
-            and record.started_at is not None
-            and record.started_at >= by.blocked_since
+            and since >= by.blocked_since
             and record.key > by.key
         )
 
@@ -112,44 +125,62 @@ class Victims:
             for account in book.chain(record.job.tenant, model)
         )
 
-    def _long_enough(self, record: JobRecord) -> bool:
-        assert record.started_at is not None
-        until = record.started_at + self._state.policy.min_runtime_s
-        if until <= self._now:
+    def _long_enough(self, record: JobRecord, since: float) -> bool:
+        until = since + self._state.policy.min_runtime_s
+        if until <= self._now and not (since >= self._now and record.job.id in self._begun):
             return True
+        until = max(until, self._now)
         self.protected_until = min(until, self.protected_until or until)
         return False
 
-    def _units_of(
-        self, record: JobRecord, kind: PreemptionKind, surplus_only: bool
-    ) -> Iterator[Unit]:
-        pods = sorted(record.pods)
-        allowed = len(pods) if record.disruptions is None else record.disruptions
-        if not record.job.gang:
-            for pod in pods[max(0, len(pods) - allowed) :]:
-                yield self._unit(record, (pod,), False, kind)
+    def _single_pods(self, record: JobRecord) -> Iterator[Unit]:
+        """Pods of a job that is no gang, each held since its own time; a job's last pods first."""
+        assert record.started_at is not None
+        offered = []
+        for pod in sorted(record.pods):
+            since = record.placed_at.get(pod, record.started_at)
+            if (kind := self._kind(record, since)) is not None:
+                offered.append((pod, kind, since))
+        for pod, kind, since in offered[_beyond(len(offered), record) :]:
+            yield self._unit(record, (pod,), False, kind, since)
+
+    def _units_of_gang(self, record: JobRecord, surplus_only: bool) -> Iterator[Unit]:
+        assert record.started_at is not None
+        since = record.started_at
+        kind = self._kind(record, since)
+        if kind is None:
             return
+        pods = sorted(record.pods)
         surplus = _surplus(record, pods)
         if surplus and surplus_only:
-            for pod in surplus[max(0, len(surplus) - allowed) :]:
-                yield self._unit(record, (pod,), False, kind)
-        elif len(pods) <= allowed:
-            yield self._unit(record, tuple(pods), True, kind)
+            for pod in surplus[_beyond(len(surplus), record) :]:
+                yield self._unit(record, (pod,), False, kind, since)
+        elif _beyond(len(pods), record) == 0:
+            yield self._unit(record, tuple(pods), True, kind, since)
 
     def _unit(
-        self, record: JobRecord, pods: tuple[PodAt, ...], whole: bool, kind: PreemptionKind
+        self,
+        record: JobRecord,
+        pods: tuple[PodAt, ...],
+        whole: bool,
+        kind: PreemptionKind,
+        since: float,
     ) -> Unit:
         held = self._state.cluster.held_by(record.job.id)
         on: dict[str, int] = {}
         places = tuple(held[pod].placement for pod in pods)
         for p in places:
             on[p.node] = on.get(p.node, 0) + p.milli * len(p.devices)
-        assert record.started_at is not None
-        since = max(record.started_at, record.checkpoint_at)
-        cost = sum(on.values()) / MILLI * max(0.0, self._now - since)
+        lost = max(0.0, self._now - max(since, record.checkpoint_at))
+        cost = sum(on.values()) / MILLI * lost
         last_first = tuple((-pod_set, -ordinal) for pod_set, ordinal in pods)
         order = (cost, record.job.id, last_first)
         return Unit(record, pods, whole, kind, cost, on, places, order)
+
+
+def _beyond(pods: int, record: JobRecord) -> int:
+    """How many of so many pods the job's disruption budget protects."""
+    return 0 if record.disruptions is None else max(0, pods - record.disruptions)
 
 
 def _surplus(record: JobRecord, pods: list[PodAt]) -> list[PodAt]:

@@ -54,10 +54,11 @@ def order_key(job: JobRequest, *, front: bool = False) -> OrderKey:
 class JobRecord:
     """What the engine knows of one job, waiting or started.
 
-    `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds. `ended`: pods that
-    are done and not to be placed again. `blamed`: node -> until when it is avoided.
-    `blocked_since`: when it was first blocked at the head; `expected` is its reservation as of
-    cluster version `expected_at`. `disruptions`: how many of its pods may be evicted now, by its
+    `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
+    when, of a job that is no gang. `ended`: pods that are done and not to be placed again.
+    `blamed`: node -> until when it is avoided. `blocked_since`: when it was first blocked at the
+    head; `expected` is its reservation as of `expected_at`: the version of the cluster, and the
+    pools it was the head of. `disruptions`: how many of its pods may be evicted now, by its
     disruption budget. `leaving`: evicted pods that are not gone yet; `left`: all of it was
     evicted. `promise`: places held for it while its victims leave.
     """
@@ -71,12 +72,13 @@ class JobRecord:
     verdict: Verdict | None = None
     verdict_at: float = 0.0
     pods: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
+    placed_at: dict[tuple[int, int], float] = field(default_factory=dict)
     ended: set[tuple[int, int]] = field(default_factory=set)
     started_at: float | None = None
     blamed: dict[str, float] = field(default_factory=dict)
     blocked_since: float | None = None
     expected: Expected | None = None
-    expected_at: int = -1
+    expected_at: tuple[int, frozenset[str]] | None = None
     preemptions: int = 0
     preempted_by: set[str] = field(default_factory=set)
     disruptions: int | None = None
