@@ -42,6 +42,7 @@ def level(help_text: str) -> Text:
 
 
 RUN_LIMIT = "Longest run time in seconds; then the job is ended, after a warning."
+NOTICE = "How many seconds before its deletion a pod is told to save its work; null = not told."
 NOT_BEFORE = "The job is not started earlier; null = at once."
 AFTER = "Ids of jobs that must have ended before this one starts."
 AFTER_OK = "Ids of jobs that must have succeeded before this one starts."
@@ -150,6 +151,7 @@ class JobInput(PodNeedsInput):
     uses_spares = Boolean(required=False, help_text="Whether it may start on hot-spare nodes.")
     declared_s = amount("declared_s", "Expected run time in seconds; helps it start sooner.")
     run_limit_s = amount("run_limit_s", RUN_LIMIT)
+    checkpoint_notice_s = amount("checkpoint_notice_s", NOTICE)
     not_before = serializers.DateTimeField(required=False, allow_null=True, help_text=NOT_BEFORE)
     held = Boolean(required=False, help_text="Wait until it is released.")
     after = job_ids(AFTER)
@@ -225,6 +227,7 @@ class JobOutput(serializers.Serializer[Job]):
     uses_spares = serializers.BooleanField()
     declared_s = serializers.IntegerField(allow_null=True)
     run_limit_s = serializers.IntegerField(allow_null=True)
+    checkpoint_notice_s = serializers.IntegerField(allow_null=True)
     not_before = serializers.DateTimeField(source="start_not_before", allow_null=True)
     held = serializers.BooleanField()
     after = serializers.ListField(child=serializers.UUIDField())

@@ -9,6 +9,7 @@ from scheduling.kube.client import Client
 from scheduling.kube.events import EventRecorder
 from scheduling.kube.requests import PodRequests
 from scheduling.kube.seam import (
+    Annotate,
     Bind,
     CreateAndBind,
     DeletePod,
@@ -111,6 +112,8 @@ class Executor:
                 return await self.settler.settled(pods.delete(effect))
             case EvictPod():
                 return await self.settler.settled(pods.evict(effect))
+            case Annotate():
+                return await self.settler.settled(pods.annotate(effect))
             case PatchCondition():
                 return await self.settler.settled(pods.condition(effect))
             case EmitEvent():

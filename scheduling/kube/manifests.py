@@ -21,6 +21,9 @@ DEVICES = "kant.io/devices"
 DEVICE_MILLI = "kant.io/milli"
 NICS = "kant.io/nics"
 
+# A pod that is to be told before it is deleted finds its annotations there, one a line.
+TOLD_AT = "/etc/kant"
+
 # Pod names may be longer, but a host name is made of them.
 NAME_LIMIT = 63
 _ILLEGAL = re.compile(r"[^a-z0-9-]+")
@@ -30,7 +33,8 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     """What the pods of one pod set of one attempt have in common.
 
     `gpus`, `cpu_milli`, `memory_mib`, `extended`: per pod. `gpu_resource`: the resource that the
-    nodes advertise whole GPUs as. `pod_set` is the index, `pod_set_name` its name.
+    nodes advertise whole GPUs as. `pod_set` is the index, `pod_set_name` its name. `is_told`: its
+    annotations can be read inside, in the file `annotations` of TOLD_AT.
     """
 
     namespace: str
@@ -53,6 +57,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     tolerations: Iterable[Toleration] = ()
     gpu_resource: str = "nvidia.com/gpu"
     scheduler_name: str = SCHEDULER_NAME
+    is_told: bool = False
 
 
 def pod_name(job_name: str, job_id: str, attempt: int, pod_set_name: str, ordinal: int) -> str:
@@ -88,6 +93,10 @@ def pod_manifest(template: PodTemplate, ordinal: int, milli: int = MILLI) -> dic
     }
     if template.node_selector:
         spec["nodeSelector"] = dict(template.node_selector)
+    if template.is_told:
+        field = {"path": "annotations", "fieldRef": {"fieldPath": "metadata.annotations"}}
+        spec["volumes"] = [{"name": "kant", "downwardAPI": {"items": [field]}}]
+        container["volumeMounts"] = [{"name": "kant", "mountPath": TOLD_AT, "readOnly": True}]
     return {
         "apiVersion": "v1",
         "kind": "Pod",

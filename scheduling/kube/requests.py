@@ -15,6 +15,7 @@ from msgspec import Struct
 from scheduling.kube.client import JSON, STRATEGIC_PATCH, Client, NoReply, Reply
 from scheduling.kube.objects import KubePod, encode
 from scheduling.kube.seam import (
+    Annotate,
     Bind,
     CreateAndBind,
     DeletePod,
@@ -177,10 +178,27 @@ class PodRequests:
             self._look(effect.namespace, effect.name, _deletion_judge(effect)),
         )
 
-    # --- conditions -----------------------------------------------------------------------------
+    # --- annotations and conditions -------------------------------------------------------------
+    def annotate(self, effect: Annotate) -> Request:
+        """DONE when the annotations are set."""
+        return self._patch(effect, "", {"metadata": {"annotations": effect.annotations}})
+
     def condition(self, effect: PatchCondition) -> Request:
-        """DONE when the condition is set. Repeating it does no harm, so looking only asks
-        whether that incarnation still exists."""
+        """DONE when the condition is set."""
+        condition = {
+            "type": effect.type,
+            "status": effect.status,
+            "reason": effect.reason,
+            "message": effect.message,
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        return self._patch(effect, "/status", {"status": {"conditions": [condition]}})
+
+    def _patch(
+        self, effect: Annotate | PatchCondition, subresource: str, patch: dict[str, Any]
+    ) -> Request:
+        """A patch of that incarnation. Repeating it does no harm, so looking only asks whether
+        that incarnation still exists."""
 
         def settle(reply: Reply) -> Outcome | None:
             if reply.code == 200:
@@ -192,18 +210,11 @@ class PodRequests:
         def judge(pod: KubePod | None) -> Outcome | None:
             return _other_incarnation(pod, effect.uid)
 
-        condition = {
-            "type": effect.type,
-            "status": effect.status,
-            "reason": effect.reason,
-            "message": effect.message,
-            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        }
-        patch = {"metadata": {"uid": effect.uid}, "status": {"conditions": [condition]}}
+        meta = {**patch.get("metadata", {}), "uid": effect.uid}
         return Request(
             "PATCH",
-            f"{_path(effect.namespace, effect.name)}/status",
-            encode(patch),
+            f"{_path(effect.namespace, effect.name)}{subresource}",
+            encode({**patch, "metadata": meta}),
             settle,
             self._look(effect.namespace, effect.name, judge),
             STRATEGIC_PATCH,

@@ -143,6 +143,16 @@ class PatchCondition(Struct, frozen=True, gc=False):
     type: str = "PodScheduled"
 
 
+class Annotate(Struct, frozen=True, gc=False):
+    """Set annotations of that incarnation of the pod, leaving its others."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str]
+
+
 class EmitEvent(Struct, frozen=True, gc=False):
     """An Event on a pod. Best effort: equal ones are counted together, a flood is cut."""
 
@@ -156,14 +166,14 @@ class EmitEvent(Struct, frozen=True, gc=False):
     type: str = "Normal"
 
 
-Effect = CreateAndBind | Bind | DeletePod | EvictPod | PatchCondition | EmitEvent
+Effect = CreateAndBind | Bind | DeletePod | EvictPod | Annotate | PatchCondition | EmitEvent
 
 
 class Result(StrEnum):
     """How an effect ended. The door has already looked where a reply was ambiguous."""
 
     BOUND = "BOUND"  # on the wanted node with the wanted annotations
-    DONE = "DONE"  # a delete, eviction, condition or event was accepted
+    DONE = "DONE"  # a delete, eviction, annotation, condition or event was accepted
     GONE = "GONE"  # there is no such pod (any more); for a delete or eviction that is success
     TAKEN = "TAKEN"  # bound, but elsewhere or with another device choice: see `node`
     GATED = "GATED"  # has scheduling gates; try again when they are removed

@@ -36,6 +36,8 @@ class Job(models.Model):
     preferred_level = models.CharField(max_length=32, blank=True)
     preempts = models.BooleanField(default=True)
     uses_spares = models.BooleanField(default=False)
+    # How long before its deletion a pod is told to save its work; None = not told, seconds.
+    checkpoint_notice_s = models.PositiveIntegerField(null=True, blank=True)
     # Ids of jobs of the same cluster that must have ended, or succeeded, before this one starts.
     after = models.JSONField(default=list, blank=True)
     after_ok = models.JSONField(default=list, blank=True)

@@ -15,6 +15,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "priority": (-1_000_000, 1_000_000),
     "declared_s": (1, 10 * 366 * 86400),
     "run_limit_s": (1, 10 * 366 * 86400),
+    "checkpoint_notice_s": (1, 3600),
     "count": (1, MAX_PODS),
     "min_count": (1, MAX_PODS),
     "gpus": (0, 1024),

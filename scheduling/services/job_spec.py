@@ -55,6 +55,7 @@ class JobSpec:
     uses_spares: bool
     declared_s: int | None
     run_limit_s: int | None
+    checkpoint_notice_s: int | None
     start_not_before: datetime | None
     held: bool
     after: tuple[str, ...]
@@ -126,6 +127,7 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
         uses_spares=given.get("uses_spares", False),
         declared_s=given.get("declared_s"),
         run_limit_s=given.get("run_limit_s"),
+        checkpoint_notice_s=given.get("checkpoint_notice_s"),
         start_not_before=given.get("not_before"),
         held=given.get("held", False),
         after=tuple(map(str, given.get("after", ()))),

@@ -145,6 +145,7 @@ def _rows(actor: User, order: _Order, at: datetime) -> tuple[Job, list[PodSet]]:
         uses_spares=spec.uses_spares,
         declared_s=spec.declared_s,
         run_limit_s=spec.run_limit_s,
+        checkpoint_notice_s=spec.checkpoint_notice_s,
         start_not_before=spec.start_not_before,
         held=spec.held,
         after=list(spec.after),

@@ -18,7 +18,7 @@ from tenants.errors import Path
 
 MAX_EXTENDED = 10**9
 IMAGE = "busybox:stable"
-JOB_AMOUNTS = ("priority", "declared_s", "run_limit_s")
+JOB_AMOUNTS = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s")
 POD_SET_AMOUNTS = tuple(name for name in LIMITS if name not in JOB_AMOUNTS)
 # These stand in a pod set, and in a job that has pod sets for all of them together.
 GROUP_LEVELS = ("required_level", "preferred_level")

@@ -4,14 +4,17 @@ Pods are deleted, again and again until the API confirms it. The engine is told 
 held any more, not before: a device is never held twice.
 """
 
+import math
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from scheduling.engine.deltas import JobEnded, JobRequeued
 from scheduling.engine.states import TERMINAL
-from scheduling.kube.seam import DeletePod
+from scheduling.kube.seam import Annotate, DeletePod
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.foreign import ForeignPods
-from scheduling.session.live import OVER, LiveJob, LivePod, Outbox, PodLeaves
+from scheduling.session.live import OVER, LiveJob, LivePod, Note, Notice, Outbox, PodLeaves
+from scheduling.session.pods import CHECKPOINT_BY
 from scheduling.session.steps import release
 
 # A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
@@ -33,7 +36,36 @@ class Leaving:
         """All of the job goes; `last_word` is what the engine is told then."""
         job.leaving = last_word
         self.jobs[job.id] = job
+        if isinstance(last_word, JobEnded):
+            for pod in job.pods.values():
+                pod.notice = None  # nothing has to be saved any more
         self.give_back(job, now)
+
+    def tell(self, job: LiveJob, pods: Iterable[LivePod], now: float) -> None:
+        """Tell pods that run to save their work, where the job asks for it; those that are to go
+        stay until they say so, or until its time is up."""
+        told = [p for p in pods if p.state == P.RUNNING and p.leaving is None and p.notice is None]
+        if not job.notice_s or not told:
+            return
+        by = float(math.ceil(now + job.notice_s))
+        notice = Notice(now, by)
+        until = f"{datetime.fromtimestamp(by, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        for pod in told:
+            pod.notice = notice if job.request.gang else Notice(now, by)
+            note = {CHECKPOINT_BY: until}
+            key = job.effect_key(pod)
+            self._out.effects.append(Annotate(key, self._namespace, pod.name, pod.uid, note))
+        text = f"{len(told)} pods were told to save their work by {until}"
+        more = (("pods", len(told)), ("checkpoint_by", until))
+        self._out.writes.notes.append(Note(job.id, job.state, "CheckpointNotice", text, more))
+
+    def was_told(self, job: LiveJob, pod: LivePod, by: float, now: float) -> None:
+        """The last scheduler told this pod to save its work (or a person did: not for longer)."""
+        if pod.notice is None and job.notice_s:
+            by = min(by, now + job.notice_s + 1)
+            shared = (p.notice for p in job.pods.values() if p.notice and job.request.gang)
+            # The end was rounded up to a second.
+            pod.notice = next(shared, None) or Notice(by - job.notice_s - 1, by)
 
     def pods(
         self, job: LiveJob, leaves: Iterable[tuple[LivePod, PodLeaves]], why: str, now: float
@@ -85,7 +117,7 @@ class Leaving:
 
     def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """Have a pod deleted that still holds devices; what never came to be is free at once."""
-        if pod.state in OVER or pod.in_flight:
+        if pod.state in OVER or pod.in_flight or self._saves(job, pod, now):
             return
         if pod.state == P.INTENDED and not pod.uid:
             release(self._out, job, pod)
@@ -98,3 +130,22 @@ class Leaving:
                 # one until the API has forgotten it.
                 self.foreign.adopt(pod, self._out)
                 release(self._out, job, pod)
+
+    def _saves(self, job: LiveJob, pod: LivePod, now: float) -> bool:
+        """Whether the pod still has time to save its work. In a gang one pod speaks for all."""
+        notice = pod.notice
+        if notice is None or notice.closed:
+            return False
+        saved_at = job.saved_at if job.request.gang else pod.saved_at
+        if saved_at < notice.at and now < notice.by:
+            return True
+        notice.closed = True
+        who = "The job" if job.request.gang else f"Pod {pod.name}"
+        if saved_at >= notice.at:
+            text = f"{who} saved its work {saved_at - notice.at:.1f} s after it was told"
+            note = Note(job.id, job.state, "Checkpointed", text)
+        else:
+            text = f"{who} did not say within {notice.by - notice.at:.0f} s that it saved its work"
+            note = Note(job.id, job.state, "CheckpointMissed", text)
+        self._out.writes.notes.append(note)
+        return False

@@ -5,7 +5,7 @@ deltas, rows to write and effects go to the outbox.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import cast
 
@@ -15,15 +15,12 @@ from scheduling.engine.deltas import (
     JobEnded,
     JobRequeued,
     PodEnded,
-    PodRequeued,
 )
-from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import Policy
 from scheduling.kube.seam import Bind, CreateAndBind, DeletePod, Effect, Outcome, PodFacts, Result
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
-from scheduling.session.leaving import Leaving
 from scheduling.session.live import (
     OVER,
     PREEMPTED,
@@ -31,28 +28,16 @@ from scheduling.session.live import (
     LiveJob,
     LivePod,
     Note,
-    Outbox,
     ReasonChange,
 )
+from scheduling.session.requeueing import UNPLACED, Requeueing
 from scheduling.session.steps import Evidence, advance, release, step
 
 log = logging.getLogger(__name__)
 
-# Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
-UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
 
-
-class Lifecycle:
+class Lifecycle(Requeueing):
     """All jobs of a cluster that wait, hold devices or have pods that do."""
-
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
-        self.policy = Policy()
-        self.jobs: dict[str, LiveJob] = {}
-        self.admitted: dict[str, LiveJob] = {}  # placed, not all of it running yet
-        self.out = Outbox()
-        self.leave = Leaving(namespace, self.jobs, self.out)
-        self.foreign = self.leave.foreign
 
     # --- the engine decided ---------------------------------------------------------------------
     def started(self, decision: Started, gpu_models: dict[str, str], now: float) -> None:
@@ -96,8 +81,13 @@ class Lifecycle:
         )
         job.reason = verdict.reason
 
-    def lost(self, keys: Iterable[tuple[str, int, int]], now: float) -> None:
-        """The engine reports pods whose node or device is gone or bad."""
+    def lost(
+        self, keys: Iterable[tuple[str, int, int]], is_dead: Callable[[str], bool], now: float
+    ) -> None:
+        """The engine reports pods whose node or device is gone or bad; who still runs may be told.
+
+        `is_dead`: whether nothing that runs on a node can be told anything.
+        """
         found: dict[str, list[LivePod]] = {}
         for job_id, pod_set, ordinal in keys:
             job = self.jobs.get(job_id)
@@ -109,6 +99,8 @@ class Lifecycle:
         for job_id, pods in found.items():
             blamed = tuple(sorted({pod.place.node for pod in pods}))
             text = f"Node {', '.join(blamed)} or a GPU of it failed"
+            if not any(map(is_dead, blamed)):
+                self._tell(self.jobs[job_id], pods, now)
             self._displaced(self.jobs[job_id], pods, "NodeLost", text, blamed, now)
 
     def preempted(self, decision: Preempted, now: float) -> None:
@@ -122,11 +114,13 @@ class Lifecycle:
             job.front = False
             step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
             job.reason = PREEMPTED
+            self.leave.tell(job, job.pods.values(), now)
             self._leave(job, JobRequeued(job.id, 0.0), now)
             return
         self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why))
         pods = [job.pods[key] for key in decision.pods if key in job.pods]
         leaves = [(p, PodEnded(job.id, *p.key)) for p in pods if p.state not in OVER]
+        self.leave.tell(job, pods, now)
         self.leave.pods(job, leaves, text, now)
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
@@ -151,12 +145,21 @@ class Lifecycle:
         job, pod = found
         pod.uid = facts.uid
         saved_at = kant_pods.checkpointed_at(facts, now)
+        told_by = kant_pods.told_by(facts)
+        if told_by is not None:
+            self.leave.was_told(job, pod, told_by, now)
         if saved_at is not None and saved_at > job.saved_at:
             job.saved_at = saved_at
+            pod.saved_at = saved_at
             self.out.deltas.append(Checkpointed(job.id, saved_at))
         if facts.node and facts.node != pod.place.node:
             where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
             self._displaced(job, [pod], "BoundElsewhere", where, (), now)
+        elif facts.phase == "Running" and facts.deleting and self._is_news(job, pod):
+            advance(self.out, job, pod, P.RUNNING)
+            text = f"Pod {pod.name} on node {pod.place.node} is being deleted, not by Kant"
+            self._tell(job, [pod], now)
+            self._displaced(job, [pod], "PodEvicted", text, (pod.place.node,), now)
         elif facts.phase == "Running":
             advance(self.out, job, pod, P.RUNNING)
             self._forgive(job, pod)
@@ -248,97 +251,6 @@ class Lifecycle:
         job.state, job.version = JobState.CANCELLED, version
         self._leave(job, JobEnded(job.id, succeeded=False), now)
 
-    def resume_leaving(self, job: LiveJob, now: float) -> None:
-        """A job found at start whose pods were being deleted when the last scheduler stopped."""
-        if job.state in TERMINAL:
-            done = job.state == JobState.SUCCEEDED
-            self._leave(job, JobEnded(job.id, succeeded=done), now)
-        else:
-            self._leave(job, JobRequeued(job.id, job.not_before, front=job.front), now)
-
-    def requeue(
-        self, job: LiveJob, reason: str, message: str, blamed: tuple[str, ...], now: float
-    ) -> None:
-        """A placement failed: release everything and wait again, or fail after too many tries."""
-        if job.leaving is not None or job.state not in HOLDING:
-            return
-        if self._failed_too_often(job, job.attempt, reason, message, now):
-            return
-        job.not_before = self._backed_off(job, now)
-        job.front = job.state == JobState.RUNNING
-        step(
-            self.out,
-            job,
-            Kind.REQUEUED,
-            reason,
-            message,
-            failures=job.failures,
-            not_before=job.not_before,
-            front=job.front,
-            **UNPLACED,
-        )
-        job.reason = reason
-        for pod in job.pods.values():
-            if pod.state in OVER and pod.uid:
-                self.leave.delete(job, pod, now)
-        self._leave(job, JobRequeued(job.id, job.not_before, blamed, job.front), now)
-
-    def _displaced(
-        self,
-        job: LiveJob,
-        pods: list[LivePod],
-        reason: str,
-        message: str,
-        blamed: tuple[str, ...],
-        now: float,
-    ) -> None:
-        """These pods cannot be where they were placed. Of a job that is no gang only they are
-        placed again; of a gang, or when nothing else of the job is left, all of it is released."""
-        if not self._goes_on_without(job, pods):
-            self.requeue(job, reason, message, blamed, now)
-            return
-        attempt = max(pod.attempt for pod in pods)
-        if self._failed_too_often(job, attempt, reason, message, now):
-            return
-        self.out.writes.failures[job.id] = job.failures
-        note = Note(job.id, job.state, reason, message, (("pods", len(pods)),))
-        self.out.writes.notes.append(note)
-        at = self._backed_off(job, now)
-        leaves = [(p, PodRequeued(job.id, *p.key, at, blamed)) for p in pods if p.leaving is None]
-        self.leave.pods(job, leaves, message, now)
-
-    def _goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
-        """Whether it is no gang, and others of its pods have a place or have done their work."""
-        if job.request.gang or job.leaving is not None or job.state not in HOLDING:
-            return False
-        gone = {pod.key for pod in pods}
-        return any(
-            key not in gone and pod.leaving is None and pod.state not in (P.FAILED, P.RELEASED)
-            for key, pod in job.pods.items()
-        )
-
-    def _failed_too_often(
-        self, job: LiveJob, attempt: int, reason: str, message: str, now: float
-    ) -> bool:
-        """Count a failed placement, once for all pods of an attempt; end the job at the limit."""
-        if attempt > job.failed_attempt:
-            job.failed_attempt = attempt
-            job.failures += 1
-        if job.failures < self.policy.max_attempts:
-            return False
-        text = f"{message}. Placement {job.failures} of {self.policy.max_attempts} that failed"
-        self._end(job, Kind.FAILED, reason, text, now)
-        return True
-
-    def _backed_off(self, job: LiveJob, now: float) -> float:
-        wait = self.policy.backoff_base_s * 2 ** max(0, job.failures - 1)
-        return now + min(wait, self.policy.backoff_cap_s)
-
-    def _forgive(self, job: LiveJob, pod: LivePod) -> None:
-        """A pod runs that was placed after the last failure: failures no longer follow in a row."""
-        if not job.request.gang and job.failures and pod.attempt > job.failed_attempt:
-            job.failures = self.out.writes.failures[job.id] = 0
-
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
         if job.leaving is not None or pod.leaving is not None:
@@ -380,15 +292,6 @@ class Lifecycle:
             job.failures = 0
             self.out.writes.failures.pop(job.id, None)  # what this pass noted before
             self.admitted.pop(job.id, None)
-
-    # --- leaving --------------------------------------------------------------------------------
-    def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
-        step(self.out, job, kind, reason, message, failures=job.failures)
-        self._leave(job, JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED), now)
-
-    def _leave(self, job: LiveJob, last_word: JobEnded | JobRequeued, now: float) -> None:
-        self.admitted.pop(job.id, None)
-        self.leave.job(job, last_word, now)
 
     def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
         """The job and pod that a pod of the API stands for, if a placement of now does."""

@@ -35,13 +35,23 @@ class PodContent:
     annotations: Mapping[str, str]
 
 
+@dataclass(slots=True, eq=False)
+class Notice:
+    """Pods were told at `at` to save their work before `by`. `closed`: how that ended is noted."""
+
+    at: float
+    by: float
+    closed: bool = False
+
+
 @dataclass(slots=True)
 class LivePod:
     """One pod that the job holds now. `row` is its Placement, 0 until written.
 
     `in_flight`: a create or bind is with the gateway, its end unknown. `delete_sent_at`: when its
     deletion was last asked for. `lost`: its node does not answer, nobody will confirm an end.
-    `leaving`: this pod alone has to go while its job goes on, for the reason `why`.
+    `leaving`: this pod alone has to go while its job goes on, for the reason `why`. `saved_at`:
+    when it last said that its work was saved.
     """
 
     place: PodPlacement
@@ -56,6 +66,8 @@ class LivePod:
     lost: bool = False
     leaving: PodLeaves | None = None
     why: str = ""
+    notice: Notice | None = None
+    saved_at: float = 0.0
 
     @property
     def key(self) -> PodKey:
@@ -70,8 +82,9 @@ class LiveJob:
     is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
     that left alone and are placed again, as another attempt, while the job goes on.
     `failed_attempt`: the last attempt that was counted among `failures`.
-    `saved_at`: when it last said that it saved its work. `blocked_since` and `front` are what the
-    last scheduler left of them; `front` follows each requeueing.
+    `saved_at`: when one of its pods last said that the work was saved; `notice_s`: how long before
+    its pods are deleted it wants to be told, 0 = not at all. `blocked_since` and `front` are what
+    the last scheduler left of them; `front` follows each requeueing.
     """
 
     request: JobRequest
@@ -90,6 +103,7 @@ class LiveJob:
     tally: Counter[P] = field(default_factory=Counter)
     replaced: set[PodKey] = field(default_factory=set)
     saved_at: float = 0.0
+    notice_s: float = 0.0
     blocked_since: float | None = None
     front: bool = False
     leaving: JobEnded | JobRequeued | None = None

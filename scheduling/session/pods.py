@@ -3,12 +3,14 @@
 import math
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 from scheduling.engine.types import PodPlacement
 from scheduling.kube import manifests
 from scheduling.kube.seam import CreateAndBind, PodFacts
 from scheduling.session.live import LiveJob, LivePod, PodKey
 
+CHECKPOINT_BY = "kant.io/checkpoint-by"
 CHECKPOINTED_AT = "kant.io/checkpointed-at"
 
 # Reasons with which a pod ends as Failed although its own program is not to blame: the kubelet
@@ -50,6 +52,7 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
         annotations=content.annotations,
         node_selector=pod_set.node_selector,
         tolerations=pod_set.tolerations,
+        is_told=job.notice_s > 0,
     )
     return CreateAndBind(
         key=job.effect_key(pod),
@@ -78,6 +81,15 @@ def checkpointed_at(pod: PodFacts, now: float) -> float | None:
     except ValueError:
         return None
     return min(at, now) if math.isfinite(at) else None
+
+
+def told_by(pod: PodFacts) -> float | None:
+    """Until when the pod was told to save its work (`kant.io/checkpoint-by`, RFC 3339); None when
+    it was not."""
+    try:
+        return datetime.fromisoformat(pod.annotations.get(CHECKPOINT_BY, "")).timestamp()
+    except ValueError:
+        return None
 
 
 def was_rejected(pod: PodFacts) -> bool:

@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 SYNC_TIMEOUT_S = 60.0
 LOOK_S = 0.2  # how often tenants, quotas and policy are compared with what is known
+# The node controller's taints of a node whose kubelet does not answer.
+DEAD = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 AT_ONCE = 500  # jobs in one transaction
 COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
 
@@ -142,7 +144,7 @@ class Session:
         deltas, self.life.out.deltas = self.life.out.deltas, []
         self._mark_nodes(deltas)
         result = self._cycle(deltas, now)
-        self.life.lost(result.lost, now)
+        self.life.lost(result.lost, self._is_dead, now)
         for victim in result.preempted:
             self.life.preempted(victim, now)
         started = {decision.job_id for decision in result.started}
@@ -246,6 +248,11 @@ class Session:
         self.gone_nodes.discard(node.name)
         self.dirty_nodes.add(node.name)
         self.life.out.deltas.append(NodeChanged(node))
+
+    def _is_dead(self, node: str) -> bool:
+        """Whether nothing that runs on the node can hear us."""
+        facts = self.nodes.get(node)
+        return facts is None or any(taint.key in DEAD for taint in facts.node.taints)
 
     def _gpu_model(self, node: str) -> str:
         facts = self.nodes.get(node)

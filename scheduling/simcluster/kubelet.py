@@ -4,6 +4,7 @@ One heap of timers serves all pods. What a kubelet decides it writes to the stor
 other client; it learns of pods and nodes from the store's changes.
 """
 
+import logging
 from dataclasses import dataclass
 
 from . import lifecycle, predicates
@@ -15,6 +16,8 @@ from .quantities import Requests, amounts, pod_requests
 from .registry import DeleteOptions, Registry
 from .store import Change, Obj, Stored
 from .timers import Timers
+
+log = logging.getLogger(__name__)
 
 # How long pods stay whose node is not there before they are collected (pod garbage collector).
 ORPHAN_S = 40.0
@@ -34,7 +37,10 @@ class Delays:
 class PodRun:
     """A bound pod on its node. `admitted`: it holds resources there."""
 
-    __slots__ = ("admitted", "key", "node", "ports", "requests", "stopping", "uid")
+    __slots__ = (
+        *("admitted", "key", "node", "ports", "requests", "save_s", "stop_s", "stopping"),
+        *("told", "uid"),
+    )
 
     def __init__(self, uid: str, key: str, node: str) -> None:
         self.uid = uid
@@ -42,6 +48,9 @@ class PodRun:
         self.node = node
         self.admitted = False
         self.stopping = False
+        self.told = False
+        self.stop_s: float | None = None
+        self.save_s: float | None = None
         self.requests: Requests = {}
         self.ports: set[tuple[str, int]] = set()
 
@@ -116,6 +125,11 @@ class Kubelets:
     def _resume(self, pod: Stored) -> None:
         run = self._new_run(pod)
         obj = pod.decode()
+        try:
+            run.stop_s, run.save_s = lifecycle.habits(obj)
+        except ValueError as error:
+            # Somebody changed the annotation of a pod that had been admitted.
+            log.warning("pod %s: %s; it stops as all do", run.key, error)
         if obj["metadata"].get("deletionTimestamp"):
             self._begin_stop(run, obj)
         if pod.fields[_PHASE] == "Running":
@@ -130,6 +144,7 @@ class Kubelets:
             # A pod whose status somebody else wrote may have no start time.
             started = obj["status"].get("startTime")
             self._plan_end(run, obj, seconds(started) if started else self._registry.clock())
+            self._hear(run, obj)
         else:
             self._timers.after(self._delays.start_s, self._start, run)
 
@@ -181,12 +196,32 @@ class Kubelets:
             self._timers.after(self._delays.start_s, self._start, run)
         if obj["metadata"].get("deletionTimestamp"):
             self._begin_stop(run, obj)
+        elif run.admitted:
+            self._hear(run, obj)
+
+    def _hear(self, run: PodRun, obj: Obj) -> None:
+        """The containers read that they are to save their work, and do it where they know how."""
+        annotations = obj["metadata"].get("annotations") or {}
+        if run.told or lifecycle.CHECKPOINT_BY not in annotations:
+            return
+        run.told = True
+        if run.save_s is not None and lifecycle.CHECKPOINTED_AT not in annotations:
+            self._timers.after(run.save_s, self._saved, run)
+
+    def _saved(self, run: PodRun) -> None:
+        current = self._current(run)
+        if current is not None and not run.stopping:
+            _, pod = current
+            at = f"{self._registry.clock():.3f}"
+            pod["metadata"]["annotations"][lifecycle.CHECKPOINTED_AT] = at
+            self._registry.set(PODS, run.key, pod)
 
     def _begin_stop(self, run: PodRun, obj: Obj) -> None:
         if not run.stopping:
             run.stopping = True
             grace = obj["metadata"].get("deletionGracePeriodSeconds", 0)
-            self._timers.after(min(grace, self._delays.stop_s), self._stop, run)
+            stop_s = self._delays.stop_s if run.stop_s is None else run.stop_s
+            self._timers.after(min(grace, stop_s), self._stop, run)
 
     # --- what a kubelet does ------------------------------------------------------------------
     def _current(self, run: PodRun) -> tuple[NodeAgent, Obj] | None:
@@ -216,6 +251,7 @@ class Kubelets:
     def _admit(self, agent: NodeAgent, run: PodRun, pod: Obj) -> Rejection | None:
         try:
             lifecycle.run_time(pod)
+            run.stop_s, run.save_s = lifecycle.habits(pod)
         except ValueError as error:
             return refused(str(error))
         run.requests = predicates.known_requests(pod_requests(pod["spec"]), agent.view.allocatable)

@@ -7,6 +7,11 @@ from .store import Obj
 
 RUN_SECONDS = "sim.kant.io/run-seconds"
 EXIT_CODE = "sim.kant.io/exit-code"
+STOP_SECONDS = "sim.kant.io/stop-seconds"
+CHECKPOINT_SECONDS = "sim.kant.io/checkpoint-seconds"
+# What a job is told by its scheduler, and what it answers.
+CHECKPOINT_BY = "kant.io/checkpoint-by"
+CHECKPOINTED_AT = "kant.io/checkpointed-at"
 
 
 def _condition(kind: str, good: bool, at: str, reason: str = "") -> Obj:
@@ -107,12 +112,28 @@ def run_time(pod: Obj) -> tuple[float | None, int]:
         ValueError: an annotation is not a usable number.
     """
     annotations = pod["metadata"].get("annotations") or {}
-    run_s: float | None = None
-    if RUN_SECONDS in annotations:
-        run_s = float(annotations[RUN_SECONDS])
-        if not 0 <= run_s < 1e9:
-            raise ValueError(f"{RUN_SECONDS} {annotations[RUN_SECONDS]} is not in 0 to 1e9")
+    run_s = _seconds(pod, RUN_SECONDS)
     exit_code = int(annotations.get(EXIT_CODE, 0))
     if not 0 <= exit_code <= 255:
         raise ValueError(f"{EXIT_CODE} {exit_code} is not in 0 to 255")
     return run_s, exit_code
+
+
+def habits(pod: Obj) -> tuple[float | None, float | None]:
+    """Seconds in which the containers stop (None = as long as all do), and in which they save
+    their work when they are told to (None = they do not).
+
+    Raises:
+        ValueError: an annotation is not a usable number.
+    """
+    return _seconds(pod, STOP_SECONDS), _seconds(pod, CHECKPOINT_SECONDS)
+
+
+def _seconds(pod: Obj, annotation: str) -> float | None:
+    text = (pod["metadata"].get("annotations") or {}).get(annotation)
+    if text is None:
+        return None
+    value = float(text)
+    if not 0 <= value < 1e9:
+        raise ValueError(f"{annotation} {text} is not in 0 to 1e9")
+    return value

@@ -4,7 +4,9 @@ import time
 
 import pytest
 
+from scheduling.kube.manifests import PodTemplate, pod_manifest
 from scheduling.kube.seam import (
+    Annotate,
     Bind,
     CreateAndBind,
     DeletePod,
@@ -289,6 +291,53 @@ def test_a_condition_tells_why_a_pod_waits(place, door):
     place.api.ok("DELETE", f"{place.pods}/worker")
     [gone] = door.carry_out(told("x", 4))
     assert gone.result is Result.GONE
+
+
+def test_annotations_are_set_beside_those_there_are(place, door):
+    door.carry_out(create(place))
+    uid = place.get("worker")["metadata"]["uid"]
+
+    def told(until, key, uid=uid):
+        notes = {"kant.io/checkpoint-by": until}
+        return Annotate(key, place.namespace, "worker", uid, notes)
+
+    for key, until in enumerate(("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z")):
+        [outcome] = door.carry_out(told(until, key))
+        assert (outcome.result, outcome.uid) == (Result.DONE, uid)
+        notes = place.get("worker")["metadata"]["annotations"]
+        assert notes.items() >= {**DEVICES, "kant.io/checkpoint-by": until}.items()
+    [wrong] = door.carry_out(told("never", 3, uid="another"))
+    assert (wrong.result, wrong.uid) == (Result.NEW_INCARNATION, uid)
+    place.api.ok("DELETE", f"{place.pods}/worker")
+    eventually(lambda: place.api.call("GET", f"{place.pods}/worker")[0] == 404)
+    [gone] = door.carry_out(told("never", 4))
+    assert gone.result is Result.GONE
+
+
+def test_a_pod_that_is_to_be_told_finds_its_annotations_in_a_file(place, door):
+    template = PodTemplate(
+        namespace=place.namespace,
+        job_id="3f2b8c1e-0000-4000-8000-000000000001",
+        job_name="train",
+        tenant="team",
+        attempt=1,
+        pod_set=0,
+        pod_set_name="worker",
+        image="busybox",
+        cpu_milli=10,
+        scheduler_name=place.scheduler,
+        is_told=True,
+    )
+    manifest = pod_manifest(template, 0)
+    name = manifest["metadata"]["name"]
+    effect = CreateAndBind("told", place.namespace, name, manifest, place.node, DEVICES)
+    [outcome] = door.carry_out(effect)
+    assert outcome.result is Result.BOUND
+    spec = place.get(name)["spec"]
+    [volume] = spec["volumes"]
+    assert volume["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.annotations"
+    [mount] = spec["containers"][0]["volumeMounts"]
+    assert (mount["name"], mount["mountPath"]) == (volume["name"], "/etc/kant")
 
 
 def test_events_are_written_once_and_counted(place, door):

@@ -63,8 +63,20 @@ class World:
         self._token = config["users"][0]["user"].get("token", "")
 
     # --- jobs -----------------------------------------------------------------------------------
-    def submit(self, name="job", *, pods=1, gpus=8, run_s=600.0, exit_code=0, **fields):
-        """A job as `submit_job` writes it."""
+    def submit(
+        self,
+        name="job",
+        *,
+        pods=1,
+        gpus=8,
+        run_s=600.0,
+        exit_code=0,
+        saves_s=None,
+        stop_s=None,
+        **fields,
+    ):
+        """A job as `submit_job` writes it. Its pods save its work `saves_s` after they are told,
+        and end `stop_s` after they are deleted."""
         pod_fields = {n: fields.pop(n) for n in ("gpu_milli",) if n in fields}
         now = datetime.now(UTC)
         job = Job.objects.create(
@@ -77,6 +89,10 @@ class World:
             **fields,
         )
         notes = {"sim.kant.io/run-seconds": str(run_s), "sim.kant.io/exit-code": str(exit_code)}
+        if saves_s is not None:
+            notes["sim.kant.io/checkpoint-seconds"] = str(saves_s)
+        if stop_s is not None:
+            notes["sim.kant.io/stop-seconds"] = str(stop_s)
         PodSet.objects.create(
             job=job,
             index=0,

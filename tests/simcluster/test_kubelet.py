@@ -1,5 +1,7 @@
 """Binding, and what the kubelet checks again, runs and ends."""
 
+import time
+
 import pytest
 
 from .harness import NODES, PODS, pod
@@ -85,14 +87,46 @@ def test_a_pod_without_a_time_runs_until_it_is_deleted(sim):
     assert sim.call("GET", f"{PODS}/server")[0] == 404
 
 
-def test_a_nonsense_time_fails_the_pod(sim):
+@pytest.mark.parametrize(("grace", "runs_on"), [(30, True), (0, False)])
+def test_a_pod_takes_its_time_to_stop_within_its_grace_period(sim, grace, runs_on):
+    body = pod("slow")
+    body["metadata"]["annotations"]["sim.kant.io/stop-seconds"] = "20"
+    sim.post(PODS, body)
+    sim.bind("slow", "gpu-0000")
+    sim.wait_phase("slow", "Running")
+    sim.call("DELETE", f"{PODS}/slow", {"gracePeriodSeconds": grace})
+    time.sleep(0.5)
+    code, found = sim.call("GET", f"{PODS}/slow")
+    assert (code == 200 and found["status"]["phase"] == "Running") is runs_on
+
+
+@pytest.mark.parametrize("what", ["run", "stop", "checkpoint"])
+def test_a_nonsense_time_fails_the_pod(sim, what):
     body = pod("odd")
-    body["metadata"]["annotations"]["sim.kant.io/run-seconds"] = "soon"
+    body["metadata"]["annotations"][f"sim.kant.io/{what}-seconds"] = "soon"
     sim.post(PODS, body)
     sim.bind("odd", "gpu-0000")
     failed = sim.wait_phase("odd", "Failed")
     assert failed["status"]["reason"] == "UnexpectedAdmissionError"
     assert "soon" in failed["status"]["message"]
+
+
+def test_a_pod_that_is_told_to_save_its_work_says_when_it_did(sim):
+    body = pod("saver")
+    body["metadata"]["annotations"]["sim.kant.io/checkpoint-seconds"] = "0.1"
+    sim.post(PODS, body)
+    sim.bind("saver", "gpu-0000")
+    sim.wait_phase("saver", "Running")
+    before = time.time()
+    note = {"metadata": {"annotations": {"kant.io/checkpoint-by": "2099-01-01T00:00:00Z"}}}
+    assert sim.patch(f"{PODS}/saver", note, "merge-patch+json")[0] == 200
+    deadline = time.monotonic() + 10
+    while "kant.io/checkpointed-at" not in (
+        notes := sim.get(f"{PODS}/saver")["metadata"]["annotations"]
+    ):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert before <= float(notes["kant.io/checkpointed-at"]) <= time.time()
 
 
 def test_a_pod_waits_for_a_node_that_is_not_there_yet(sim):
