@@ -70,7 +70,7 @@ class SchedulerState:
         self.asks_at = -1
         self.possible: set[tuple[Key, str]] = set()
         self.possible_at = (-1, -1)
-        self.admitted_at = (-1, -1, -1, -1)  # when all lanes were last assessed
+        self.admitted_at = ((-1, -1), (-1, -1))  # when all lanes were last assessed
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
@@ -139,10 +139,10 @@ class SchedulerState:
         came, last = self.queue.touched, self.in_the_way.last
         ahead = last is not None and any(lane.jobs and lane.jobs[0] <= last for lane in came)
         if not (self.dirty or ahead or self.policy.fair_share or self.policy.preemption):
-            return Merge(came, {})
+            return Merge(sorted((lane.jobs[0], lane) for lane in came if lane.jobs))
         self.dirty = False
         self.in_the_way = self.in_the_way.next_walk()
-        return Merge(self.queue.lanes.values(), self.shares())
+        return Merge(self.queue.ordered, self.shares())
 
     def shares(self) -> dict[str, float]:
         """Dominant share by tenant where the policy orders by fairness, else nothing."""

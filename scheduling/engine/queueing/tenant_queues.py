@@ -16,13 +16,14 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
         if (record := state.jobs.get(job_id)) is not None and record.lane is None:
             _park(state, record, out)
     state.parked.clear()
-    at = (state.pools.version, state.book.structure, state.book.loosened, state.book.tightened)
-    lanes = state.queue.touched if state.admitted_at == at else state.queue.lanes.values()
-    state.admitted_at = at
+    facts = (state.pools.version, state.book.structure)
+    at = (state.book.loosened, state.book.tightened)
+    lanes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.lanes.values()
+    state.admitted_at = (facts, at)
     for lane in lanes:
-        if not lane.jobs:
-            continue
-        assess(state, lane)
+        may_differ = 1 if lane.refusal is None else 0
+        if lane.jobs and (lane.never_at != facts or lane.quota_at[may_differ] != at[may_differ]):
+            assess(state, lane)
         passes = lane.never is None and lane.refusal is None
         if passes != lane.reserved:
             lane.reserved = passes

@@ -9,7 +9,7 @@ import math
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from scheduling.engine.queueing.asks import Ask
@@ -149,6 +149,7 @@ class WaitQueue:
 
     def __init__(self) -> None:
         self.lanes: dict[Key, Lane] = {}
+        self.ordered: list[tuple[OrderKey, Lane]] = []  # by the lanes' first jobs
         self.touched: dict[Lane, None] = {}  # those that got jobs since the last walk
 
     def add(self, record: JobRecord, key: Key) -> None:
@@ -156,8 +157,11 @@ class WaitQueue:
         lane = self.lanes.get(key)
         if lane is None:
             lane = self.lanes[key] = Lane(key, record.job.tenant)
-        elif lane.jobs and record.key < lane.jobs[0]:
+            insort(self.ordered, (record.key, lane))
+        elif record.key < lane.jobs[0]:
             lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
+            self._out_of_order(lane)
+            insort(self.ordered, (record.key, lane))
         self.touched[lane] = None
         insort(lane.jobs, record.key)
         lane.shortest = min(lane.shortest, record.job.declared_s or math.inf)
@@ -168,11 +172,19 @@ class WaitQueue:
         lane = record.lane
         if lane is None:
             return
-        lane.jobs.pop(bisect_left(lane.jobs, record.key))
+        at = bisect_left(lane.jobs, record.key)
+        if not at:
+            self._out_of_order(lane)
+        lane.jobs.pop(at)
         lane.fresh.discard(record.job.id)
         if not lane.jobs:
             del self.lanes[lane.key]
+        elif not at:
+            insort(self.ordered, (lane.jobs[0], lane))
         record.lane = None
+
+    def _out_of_order(self, lane: Lane) -> None:
+        self.ordered.pop(bisect_left(self.ordered, (lane.jobs[0],)))
 
     def forget_verdicts(self) -> None:
         """Everything found out about the lanes may be wrong now."""
@@ -189,26 +201,42 @@ _MergeKey = tuple[float, float, OrderKey]  # priority, the tenant's share, order
 
 class Merge:
     """Lanes in the global order of their first jobs; a lane comes again while it is put back.
-    With `shares`, among equal priorities the smallest share first."""
 
-    def __init__(self, lanes: Iterable[Lane], shares: Mapping[str, float]) -> None:
-        self._shares = shares
-        self._heap = [(self._key(lane), lane) for lane in lanes if lane.jobs]
+    `ordered`: the lanes in the order of their first jobs. With `shares`, among equal priorities
+    the smallest share goes first.
+    """
+
+    def __init__(
+        self,
+        ordered: Iterable[tuple[OrderKey, Lane]],
+        shares: Mapping[str, float] | None = None,
+    ) -> None:
+        self._shares = shares or {}
+        entries = [(self._key(lane), lane) for _, lane in ordered]
+        if shares:
+            entries.sort()
+        self._rest = entries[::-1]  # the next at the end
+        self._put_back: list[tuple[_MergeKey, Lane]] = []
         self._later: list[tuple[_MergeKey, Lane]] = []
         self._second = False
-        heapify(self._heap)
 
     def pop(self) -> Lane | None:
         """The lane whose first job comes next; a victim of preemption may have left its lane."""
-        while self._heap or self._later:
-            if not self._heap:
-                self._heap, self._later, self._second = self._later, [], True
-                heapify(self._heap)
-            key, lane = heappop(self._heap)
+        while True:
+            rest, put_back = self._rest, self._put_back
+            if put_back and (not rest or put_back[0] < rest[-1]):
+                key, lane = heappop(put_back)
+            elif rest:
+                key, lane = rest.pop()
+            elif self._later:
+                self._rest = sorted(self._later, reverse=True)
+                self._later, self._second = [], True
+                continue
+            else:
+                return None
             if lane.jobs and self._key(lane) == key:
                 return lane
             self.push(lane)
-        return None
 
     def put_off(self, lane: Lane) -> bool:
         """Let all others go first, once; False when they have gone already."""
@@ -219,7 +247,7 @@ class Merge:
     def push(self, lane: Lane | None) -> None:
         """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""
         if lane is not None and lane.jobs:
-            heappush(self._heap, (self._key(lane), lane))
+            heappush(self._put_back, (self._key(lane), lane))
 
     def _key(self, lane: Lane) -> _MergeKey:
         first = lane.jobs[0]
