@@ -13,11 +13,19 @@ from typing import Any, TypeVar
 from django.db import connection, transaction
 
 from scheduling.engine.decisions import Blocked, Reservation
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.lease import Lease, fence
+from scheduling.services.territory import (
+    ask_for_nodes,
+    check_own,
+    claim,
+    hand_over_nodes,
+    route_jobs,
+)
 from scheduling.session.live import (
     OVER,
     LiveJob,
@@ -51,10 +59,14 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         done: list[Transition] = []
         for batch in _rounds(writes.transitions):
             done += _advance([t for t in batch if t.job_id not in stale], stale, now)
-        _write_intents([i for i in writes.intents if i[0].id not in stale], now)
+        intents = [i for i in writes.intents if i[0].id not in stale]
+        if lease.scope != WHOLE:
+            check_own(lease, (pod.place.node for _, pod in intents))
+        _write_intents(intents, now)
         _write_pod_steps(writes.steps, now)
         _write_held(writes, stale, now)
         events = [_event(t, now) for t in done]
+        events += _write_scopes(lease, writes, now)
         events += _write_reasons(writes, stale, now)
         _write_reservations(writes.reservations)
         _write_blocked(writes.blocked)
@@ -199,6 +211,17 @@ def _write_blocked(changes: Iterable[Blocked]) -> None:
     for job in changes:
         at = None if job.since is None else datetime.fromtimestamp(job.since, UTC)
         Job.objects.filter(id=job.job_id).update(blocked_since=at)
+
+
+def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]:
+    """What changes hands between scopes; after the pods, whose ends free the nodes."""
+    if writes.claims:
+        claim(lease, writes.claims, now)
+    for handover in writes.handovers:
+        hand_over_nodes(lease, handover)
+    if writes.wanted is not None:
+        ask_for_nodes(lease, writes.wanted)
+    return route_jobs(lease, writes.routes, now)
 
 
 # --- pods -----------------------------------------------------------------------------------------

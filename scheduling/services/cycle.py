@@ -1,4 +1,4 @@
-"""One scheduling cycle of a cluster, from the lease to the effects. Called by the task alone."""
+"""The scheduling cycles of a cluster, from the leases to the effects. Called by the task alone."""
 
 import logging
 import os
@@ -6,30 +6,46 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from django.conf import settings
 from django.utils import timezone
 
+from scheduling.engine.shards import WHOLE, scopes_of
 from scheduling.kube.seam import KubeError
 from scheduling.models import Cluster
 from scheduling.services import doorbell, projection
 from scheduling.services.apply import apply_decisions
-from scheduling.services.lease import Lease, LeaseLost, give_back, take_or_renew
-from scheduling.session import Pass, Session
+from scheduling.services.lease import (
+    Lease,
+    LeaseLost,
+    ask_for_share,
+    give_back,
+    hand_over,
+    take_or_renew,
+)
+from scheduling.services.territory import settle, take_nodes
+from scheduling.session import Pass, Reopen, Session
+from scheduling.session.divided import declared_shards, retired_scopes
 
 log = logging.getLogger(__name__)
 
 LINGER_S = 0.02  # while binds are on their way, wait this long for their ends before returning
 BUDGET_S = 1.0  # one call returns after this, so that other clusters get their turn
 PROJECT_S = 1.0  # how often node rows and the status line are written
+SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they are shared fairly
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
+
+
+Key = tuple[int, str]  # cluster and scope
 
 
 @dataclass(slots=True)
 class Led:
-    """A cluster that this process leads."""
+    """A scope of a cluster that this process leads."""
 
     session: Session
     lease: Lease
@@ -37,101 +53,165 @@ class Led:
 
 
 class Scheduler:
-    """The clusters that this process leads. One thread runs its cycles."""
+    """The scopes of clusters that this process leads. One thread runs their cycles."""
 
     def __init__(self, holder: str = "") -> None:
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        self.led: dict[int, Led] = {}
-        self._retry_at: dict[int, float] = {}
-        self._bells: dict[int, Bell] = {}
+        self.led: dict[Key, Led] = {}
+        self._scopes: dict[int, tuple[list[str], float]] = {}
+        self._retry_at: dict[Key, float] = {}
+        self._bells: dict[Key, Bell] = {}
 
     def run(self, cluster_id: int, *, budget_s: float = BUDGET_S) -> None:
-        """Run passes for the cluster until nothing is new, if this process may lead it."""
+        """Run passes for the scopes of the cluster that this process may lead, in turn, until
+        nothing is new."""
         doorbell.heard(cluster_id)
         deadline = time.monotonic() + budget_s
-        try:
-            led = self._lead(cluster_id)
-            while led is not None:
-                self._pass(led)
-                more = led.session.pending or (
-                    led.session.busy and led.session.wait_for_news(LINGER_S)
-                )
-                if not more and not led.session.news.is_set():
-                    break
-                if time.monotonic() > deadline:
-                    doorbell.ring(cluster_id)
-                    break
-            if led is not None:
-                self._project(led)
-        except LeaseLost as error:
-            log.warning("%s", error)
-            self._drop(cluster_id)
-        except Exception:
-            # What memory holds may no longer be what rows say: rebuild it from both truths.
-            log.exception("cycle of cluster %s failed; its session is rebuilt", cluster_id)
-            self._drop(cluster_id)
-            self._retry_at[cluster_id] = time.monotonic() + RETRY_S
+        keys = [(cluster_id, scope) for scope in self._scopes_to_lead(cluster_id)]
+        for key in keys:
+            with self._guarded(key):
+                self._lead(key)
+        active = [key for key in keys if key in self.led]
+        while active:
+            for key in active:
+                with self._guarded(key):
+                    self._pass(self.led[key])
+            active = [key for key in active if self._has_more(key)]
+            if active and time.monotonic() > deadline:
+                doorbell.ring(cluster_id)
+                break
+        for key in keys:
+            if key in self.led:
+                with self._guarded(key):
+                    self._project(self.led[key])
 
     def stop(self) -> None:
         """End all sessions and let standbys take over at once."""
-        for cluster_id, led in list(self.led.items()):
-            self._drop(cluster_id)
+        for key, led in list(self.led.items()):
+            self._drop(key)
             give_back(led.lease)
 
+    def _has_more(self, key: Key) -> bool:
+        if key not in self.led:
+            return False
+        session = self.led[key].session
+        more = session.pending or (session.busy and session.wait_for_news(LINGER_S))
+        return more or session.news.is_set()
+
+    @contextmanager
+    def _guarded(self, key: Key) -> Iterator[None]:
+        """What goes wrong in one scope ends its session, and nothing else."""
+        try:
+            yield
+        except LeaseLost as error:
+            log.warning("%s", error)
+            self._drop(key)
+        except Reopen as reason:
+            log.info("%s", reason)
+            self._drop(key)
+            self._scopes.pop(key[0], None)
+        except Exception:
+            # What memory holds may no longer be what rows say: rebuild it from both truths.
+            log.exception("cycle of %s failed; its session is rebuilt", _named(key))
+            self._drop(key)
+            self._retry_at[key] = time.monotonic() + RETRY_S
+
     # --- leading ----------------------------------------------------------------------------------
-    def _lead(self, cluster_id: int) -> Led | None:
-        """The led cluster, or None when another scheduler leads it or it cannot be reached."""
-        led = self.led.get(cluster_id)
+    def _scopes_to_lead(self, cluster_id: int) -> list[str]:
+        """The scopes of the cluster, and those it had and that still own something."""
+        known, until = self._scopes.get(cluster_id, ([], 0.0))
+        undivided = known == [WHOLE] and (cluster_id, WHOLE) in self.led
+        if undivided or time.monotonic() < until:
+            return known
+        try:
+            shards = declared_shards(cluster_id)
+        except (TypeError, ValueError) as error:
+            log.error("shards of cluster %s cannot be read: %s", cluster_id, error)
+            return known
+        known = list(scopes_of(shards))
+        if shards:
+            ask_for_share(cluster_id, self.holder, known, timezone.now())
+        known += retired_scopes(cluster_id, known)
+        self._scopes[cluster_id] = (known, time.monotonic() + SCOPES_S)
+        return known
+
+    def _lead(self, key: Key) -> None:
+        """Take or keep the lead of a scope, unless another scheduler has it or the cluster cannot
+        be reached."""
+        led = self.led.get(key)
         if led is not None:
             self._renew(led)
-            return led
-        if time.monotonic() < self._retry_at.get(cluster_id, 0.0):
-            return None
+            return
+        if time.monotonic() < self._retry_at.get(key, 0.0):
+            return
+        cluster_id, scope = key
         lease = take_or_renew(
-            cluster_id, self.holder, now=timezone.now(), seconds=settings.KANT_LEASE_SECONDS
+            cluster_id,
+            self.holder,
+            now=timezone.now(),
+            seconds=settings.KANT_LEASE_SECONDS,
+            scope=scope,
         )
-        return self._open(cluster_id, lease) if lease is not None else None
+        if lease is not None:
+            self._open(key, lease)
 
     def _renew(self, led: Led) -> None:
         """Renew the lease once a third of it has passed; raises LeaseLost."""
         now, seconds = timezone.now(), settings.KANT_LEASE_SECONDS
         if led.lease.expires_at - now > timedelta(seconds=seconds * 2 / 3):
             return
-        lease = take_or_renew(led.lease.cluster_id, self.holder, now=now, seconds=seconds)
-        if lease is None or lease.token != led.lease.token:
-            raise LeaseLost(f"another scheduler leads cluster {led.lease.cluster_id} now")
+        old = led.lease
+        lease = take_or_renew(
+            old.cluster_id, self.holder, now=now, seconds=seconds, scope=old.scope
+        )
+        if lease is None or lease.token != old.token:
+            raise LeaseLost(f"another scheduler leads {old} now")
         led.lease = lease
+        if lease.asked_by:
+            self._drop((lease.cluster_id, lease.scope))
+            hand_over(lease, now, seconds)
+            raise Reopen(f"{lease} is handed over to {lease.asked_by}, which leads less")
         # Past its lease this process must not bind: another one may lead by then.
         led.session.gateway.fence(time.monotonic() + seconds)
 
-    def _open(self, cluster_id: int, lease: Lease) -> Led | None:
+    def _open(self, key: Key, lease: Lease) -> None:
+        cluster_id, scope = key
         cluster = Cluster.objects.filter(id=cluster_id, is_active=True).first()
         if cluster is None:
-            return None
-        session: Session | None = None
-        bell = self._bells[cluster_id] = Bell(cluster_id)
+            return
+        bell = self._bells[key] = Bell(cluster_id)
+        # Read after the lease was taken: what is declared later makes the session end.
+        shards = declared_shards(cluster_id)
+        session = Session(cluster, bell.ring, scope, shards)
+        led = Led(session, lease)
         try:
-            session = Session(cluster, on_news=bell.ring)
             session.gateway.fence(time.monotonic() + settings.KANT_LEASE_SECONDS)
-            session.start(time.time())
+            session.connect(time.time())
+            facts = session.nodes.facts
+            settle(lease, shards, facts)
+            if scope in scopes_of(shards):
+                at_home = [facts[name] for name in sorted(session.nodes.unclaimed)]
+                session.restore(take_nodes(lease, at_home, timezone.now()), time.time())
+                self.led[key] = led
+                log.info("leading %s, “%s”, with token %d", lease, cluster.name, lease.token)
         except KubeError as error:
             log.error("cluster %s: %s", cluster.name, error)
             projection.write_status(
                 cluster_id, connected=False, message=str(error), now=timezone.now()
             )
-            self._retry_at[cluster_id] = time.monotonic() + RETRY_S
-            self._drop(cluster_id)
-            return None
-        led = self.led[cluster_id] = Led(session, lease)
-        session.gone_nodes |= projection.forget_unknown_nodes(lease, set(session.nodes))
-        log.info("leading cluster %s with token %d", cluster.name, lease.token)
-        return led
+            self._retry_at[key] = time.monotonic() + RETRY_S
+        finally:
+            if key not in self.led:
+                session.stop()
+                self._drop(key)
+        if scope not in scopes_of(shards):
+            give_back(lease)  # all it had belongs to others now
 
-    def _drop(self, cluster_id: int) -> None:
-        led = self.led.pop(cluster_id, None)
+    def _drop(self, key: Key) -> None:
+        led = self.led.pop(key, None)
         if led is not None:
             led.session.stop()
-        bell = self._bells.pop(cluster_id, None)
+        bell = self._bells.pop(key, None)
         if bell is not None:
             bell.stop()
 
@@ -160,6 +240,10 @@ class Scheduler:
         projection.write_status(
             session.cluster_id, connected=session.connected, message=session.trouble, now=now
         )
+
+
+def _named(key: Key) -> str:
+    return f"scope {key[1]} of cluster {key[0]}" if key[1] else f"cluster {key[0]}"
 
 
 class Bell:

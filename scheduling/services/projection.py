@@ -43,7 +43,7 @@ def write_nodes(
     now: datetime,
 ) -> None:
     """Insert or update the rows of changed nodes, drop those of nodes that are gone."""
-    rows = [_record(lease.cluster_id, state, facts, now) for facts in changed]
+    rows = [record(lease, facts, now, state) for facts in changed]
     with transaction.atomic():
         fence(lease)
         NodeRecord.objects.bulk_create(
@@ -53,14 +53,9 @@ def write_nodes(
             unique_fields=["cluster", "name"],
             update_fields=COLUMNS,
         )
+        mine = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
         for name in sorted(gone):
-            NodeRecord.objects.filter(cluster_id=lease.cluster_id, name=name).delete()
-
-
-def forget_unknown_nodes(lease: Lease, known: set[str]) -> set[str]:
-    """Names of rows whose nodes the API does not have: they went while nobody was watching."""
-    rows = NodeRecord.objects.filter(cluster_id=lease.cluster_id).values_list("name", flat=True)
-    return set(rows) - known
+            mine.filter(name=name).delete()
 
 
 def write_status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> None:
@@ -70,18 +65,22 @@ def write_status(cluster_id: int, *, connected: bool, message: str, now: datetim
     )
 
 
-def _record(cluster_id: int, state: ClusterState, facts: NodeFacts, now: datetime) -> NodeRecord:
+def record(
+    lease: Lease, facts: NodeFacts, now: datetime, state: ClusterState | None = None
+) -> NodeRecord:
+    """The row of a node of this scope; without a state nothing is allocated on it yet."""
     node = facts.node
-    slot = state.slot_of.get(node.name)
+    slot = None if state is None else state.slot_of.get(node.name)
     leaf, spine, superspine, *_ = (*node.topology, "", "", "")
     return NodeRecord(
-        cluster_id=cluster_id,
+        cluster_id=lease.cluster_id,
         name=node.name,
+        scope=lease.scope,
         gpu_model=node.gpu_model,
         gpus=len(node.devices),
         healthy_gpus=sum(device.healthy for device in node.devices),
-        allocated_milli=state.allocated[slot] if slot is not None else 0,
-        free_gpus=state.free[slot] if slot is not None else 0,
+        allocated_milli=state.allocated[slot] if state is not None and slot is not None else 0,
+        free_gpus=state.free[slot] if state is not None and slot is not None else 0,
         leaf=leaf,
         spine=spine,
         superspine=superspine,

@@ -13,7 +13,7 @@ from scheduling.engine.deltas import Delta, JobEnded, JobRequeued, PodEnded, Pod
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
-from scheduling.kube.seam import Effect
+from scheduling.kube.seam import Effect, NodeFacts
 from scheduling.models.jobs import PlacementState as P
 
 PodKey = tuple[int, int]  # (pod set, ordinal)
@@ -94,6 +94,7 @@ class LiveJob:
     version: int
     attempt: int
     failures: int
+    scope: str = ""
     failed_attempt: int = 0
     not_before: float = 0.0
     held: bool = False
@@ -179,6 +180,34 @@ class Note:
     evidence: tuple[tuple[str, int | float | str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class RouteStep:
+    """A waiting job goes to the scheduler of another scope, where its row is still as it was."""
+
+    job_id: str
+    state: JobState
+    version: int
+    from_scope: str
+    to_scope: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Nodes without a pod of Kant that the scope gives to another one."""
+
+    nodes: frozenset[str]
+    to_scope: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The nodes that the wide scope asks for; `empty`: they are to be kept free for it."""
+
+    nodes: frozenset[str]
+    empty: bool
+
+
 @dataclass(slots=True)
 class Writes:
     """Everything one pass wants in the database, in one transaction."""
@@ -193,6 +222,10 @@ class Writes:
     reservations: list[Reservation] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
+    claims: list[NodeFacts] = field(default_factory=list)
+    handovers: list[Handover] = field(default_factory=list)
+    routes: list[RouteStep] = field(default_factory=list)
+    wanted: Wanted | None = None
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

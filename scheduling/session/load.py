@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Max, Sum
+from django.db.models import Count, Max, Q, QuerySet, Sum
 
 from scheduling.engine.deltas import TenantsChanged
 from scheduling.engine.states import HOLDING, TERMINAL, JobState
@@ -30,15 +30,20 @@ from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
 CHUNK = 500  # ids in one IN list: within the variable limits of every database
-BY_PEOPLE = (Kind.SUBMITTED, Kind.CANCELLED, Kind.HELD, Kind.RELEASED, Kind.CHANGED)
+# What happens to a job that waits without its scheduler.
+NEWS = (
+    Kind.SUBMITTED, Kind.CANCELLED, Kind.HELD, Kind.RELEASED, Kind.CHANGED, Kind.ROUTED,
+)  # fmt: skip
 AT_ONCE = 1000  # news of jobs taken in by one pass
 
 
 # --- jobs -----------------------------------------------------------------------------------------
-def waiting_or_holding(cluster_id: int) -> list[str]:
+def waiting_or_holding(cluster_id: int, scope: str) -> list[str]:
     """Ids of all jobs that are not over, and of those that still have live placements."""
-    open_jobs = Job.objects.filter(cluster_id=cluster_id).exclude(state__in=list(TERMINAL))
-    leaving = Placement.objects.filter(job__cluster_id=cluster_id, state__in=LIVE_PLACEMENTS)
+    open_jobs = _open_jobs(cluster_id, scope)
+    leaving = Placement.objects.filter(
+        job__cluster_id=cluster_id, job__scope=scope, state__in=LIVE_PLACEMENTS
+    )
     ids = dict.fromkeys(open_jobs.order_by("submitted_at").values_list("id", flat=True))
     ids.update(dict.fromkeys(leaving.values_list("job_id", flat=True)))
     return [str(i) for i in ids]
@@ -73,9 +78,15 @@ def failed_among(ids: tuple[str, ...]) -> list[str]:
     return [str(i) for i in ended.order_by("id").values_list("id", flat=True)]
 
 
-def preemptions(cluster_id: int) -> dict[str, tuple[str, ...]]:
+def open_among(ids: Iterable[str]) -> list[str]:
+    """Those of these jobs that are not over."""
+    rows = Job.objects.filter(id__in=list(ids)).exclude(state__in=list(TERMINAL))
+    return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
+
+
+def preemptions(cluster_id: int, scope: str) -> dict[str, tuple[str, ...]]:
     """{job that is not over: for each time it was preempted, the job it made room for}."""
-    open_jobs = Job.objects.filter(cluster_id=cluster_id).exclude(state__in=list(TERMINAL))
+    open_jobs = _open_jobs(cluster_id, scope)
     rows = JobEvent.objects.filter(job__in=open_jobs, reason=PREEMPTED).order_by("id")
     found: dict[str, list[str]] = defaultdict(list)
     for job_id, evidence in rows.values_list("job_id", "evidence"):
@@ -83,9 +94,9 @@ def preemptions(cluster_id: int) -> dict[str, tuple[str, ...]]:
     return {job_id: tuple(by) for job_id, by in found.items()}
 
 
-def reserved(cluster_id: int) -> list[str]:
+def reserved(cluster_id: int, scope: str) -> list[str]:
     """Ids of jobs that show a reservation."""
-    rows = Job.objects.filter(cluster_id=cluster_id, reserved_start__isnull=False)
+    rows = Job.objects.filter(cluster_id=cluster_id, scope=scope, reserved_start__isnull=False)
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
 
 
@@ -119,6 +130,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         ),
         state=JobState(job.state),
         version=job.version,
+        scope=job.scope,
         attempt=job.attempt,
         failures=job.failures,
         not_before=max(_seconds(job.not_before), _seconds(job.start_not_before)),
@@ -156,9 +168,9 @@ def pod_set(row: PodSetRow) -> PodSet:
     )
 
 
-def add_placements(cluster_id: int, live: Mapping[str, LiveJob]) -> None:
+def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:
     """Give each job that holds places, or gives them back, its pods: of each the last attempt."""
-    rows = Placement.objects.filter(job__cluster_id=cluster_id)
+    rows = Placement.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
     leaving = rows.filter(state__in=LIVE_PLACEMENTS).values_list("job_id", flat=True)
     with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
     for chunk in _chunks(sorted(with_pods)):
@@ -195,8 +207,8 @@ def last_event_id() -> int:
     return newest or 0
 
 
-def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[str]]:
-    """(event read up to, ids of jobs that people submitted or changed after `event_id`).
+def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[tuple[str, str]]]:
+    """(event read up to, (id, scope) of the jobs that were submitted, changed or routed since).
 
     At most AT_ONCE events at a time: of a thousand new jobs the first are already being bound
     while the last are still being read.
@@ -209,18 +221,18 @@ def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[str]]:
             id__gt=event_id,
             id__lte=newest,
             job__cluster_id=cluster_id,
-            kind__in=BY_PEOPLE,
+            kind__in=NEWS,
         )
         .order_by("id")
-        .values_list("id", "job_id")[:AT_ONCE]
+        .values_list("id", "job_id", "job__scope")[:AT_ONCE]
     )
     read_to = rows[-1][0] if len(rows) == AT_ONCE else newest
-    return read_to, [str(job) for job in dict.fromkeys(job for _, job in rows)]
+    return read_to, list({str(job): (str(job), scope) for _, job, scope in rows}.values())
 
 
-def versions(cluster_id: int) -> dict[str, int]:
+def versions(cluster_id: int, scope: str) -> dict[str, int]:
     """Versions of all jobs that are not over: what a lost wake-up is found by."""
-    rows = Job.objects.filter(cluster_id=cluster_id).exclude(state__in=list(TERMINAL))
+    rows = _open_jobs(cluster_id, scope)
     return {str(i): version for i, version in rows.values_list("id", "version")}
 
 
@@ -232,7 +244,8 @@ def signature(cluster_id: int) -> tuple[Any, ...]:
     return (*tenants.values(), *quotas.values(), policy)
 
 
-def tenancy(cluster_id: int) -> TenantsChanged:
+def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
+    """Tenants and quotas, with what is used outside of the scope; None = of the whole cluster."""
     rows = TenantRow.objects.filter(is_active=True).select_related("parent").order_by("id")
     quotas = QuotaRow.objects.select_related("tenant", "gpu_type").order_by("id")
     return TenantsChanged(
@@ -251,15 +264,18 @@ def tenancy(cluster_id: int) -> TenantsChanged:
             )
             for q in quotas
         ),
-        used_elsewhere=used_elsewhere(cluster_id),
+        used_elsewhere=used_elsewhere(cluster_id, scope),
     )
 
 
-def used_elsewhere(cluster_id: int) -> tuple[tuple[str, str, int], ...]:
-    """(tenant, GPU model, milli-GPU) that jobs hold in other clusters: it counts against quota."""
+def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, int], ...]:
+    """(tenant, GPU model, milli-GPU) that jobs hold in other clusters and scopes: it counts
+    against quota."""
+    own = Q(job__cluster_id=cluster_id)
+    if scope is not None:
+        own &= Q(job__scope=scope)
     rows = (
-        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
-        .exclude(job__cluster_id=cluster_id)
+        Placement.objects.filter(~own, state__in=LIVE_PLACEMENTS)
         .values_list("job__tenant__name", "gpu_model")
         .annotate(held=Sum("held_milli"))
         .order_by("job__tenant__name", "gpu_model")
@@ -271,6 +287,11 @@ def policy(cluster_id: int) -> Policy:
     """The cluster's policy; fields its document does not name have the engine's defaults."""
     row = ClusterPolicy.objects.filter(cluster_id=cluster_id).first()
     return to_policy(row.document if row else {})
+
+
+def _open_jobs(cluster_id: int, scope: str) -> QuerySet[Job]:
+    rows = Job.objects.filter(cluster_id=cluster_id, scope=scope)
+    return rows.exclude(state__in=list(TERMINAL))
 
 
 def _seconds(at: datetime | None) -> float:

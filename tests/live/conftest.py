@@ -1,6 +1,10 @@
 """The live loop against a real embedded cluster: its own process, real HTTP, real watches."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 import urllib.request
 import uuid
@@ -8,9 +12,11 @@ from datetime import UTC, datetime
 
 import pytest
 import yaml
+from django.db import connection
 
 from metrics.benches import stage
 from scheduling.cluster_process import ClusterProcess
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import (
     Cluster,
@@ -37,7 +43,7 @@ def drive(scheduler, cluster, until, within=WITHIN_S, describe=lambda: "not reac
         if until():
             return
         assert time.monotonic() < deadline, describe()
-        led = scheduler.led.get(cluster.pk)
+        led = scheduler.led.get((cluster.pk, WHOLE))
         if led is not None:
             led.session.wait_for_news(0.05)
 
@@ -172,7 +178,35 @@ class World:
         return self.call("GET", "/sim/audit")
 
     def free_gpus(self):
-        return self.scheduler.led[self.cluster.pk].session.state.cluster.free_milli(stage.MODEL)
+        session = self.scheduler.led[self.cluster.pk, WHOLE].session
+        return session.state.cluster.free_milli(stage.MODEL)
+
+
+class SchedulerProcess:
+    """A scheduler process that can be killed."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "metrics.benches.scheduler_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "KANT_LEASE_SECONDS": "1"},
+            text=True,
+        )
+        assert self.process.stdout.readline().strip() == "LEADING"
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+def wait(condition, within=30.0):
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline, "not reached"
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -191,3 +225,16 @@ def world(db, cluster_process):
     yield world
     world.scheduler.stop()
     assert world.audit()["double_holdings"] == []
+
+
+@pytest.fixture
+def shared_world(transactional_db, cluster_process, tmp_path, monkeypatch):
+    """A world whose database other processes see: a file where tests use SQLite in memory."""
+    if connection.vendor == "sqlite":
+        with stage.own_database(tmp_path):
+            yield World(cluster_process)
+        return
+    settings = connection.settings_dict
+    url = "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**settings)
+    monkeypatch.setenv("DATABASE_URL", url)
+    yield World(cluster_process)

@@ -5,6 +5,7 @@ import time
 import pytest
 from django.db.models import F
 
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.explain import explain_job
@@ -66,7 +67,7 @@ def test_a_waiting_job_is_told_why_and_can_be_cancelled(world):
     assert JobEvent.objects.filter(job=second, kind=K.REASON).count() == reasons
     world.cancel(second)
     world.drive(
-        lambda: str(second.pk) not in world.scheduler.led[world.cluster.pk].session.life.jobs
+        lambda: str(second.pk) not in world.scheduler.led[world.cluster.pk, WHOLE].session.life.jobs
     )
     assert world.placements(second) == []
     assert world.state(second) == S.CANCELLED
@@ -175,18 +176,18 @@ def test_foreign_pods_are_counted_and_leftovers_of_kant_deleted(world):
 
 
 def test_a_standby_does_nothing_until_the_lease_is_free(world):
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     leader = world.scheduler
     world.scheduler = type(leader)()
     world.scheduler.run(world.cluster.pk)
     assert world.scheduler.led == {}
     leader.stop()
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     assert SchedulerLease.objects.get().token == 2
 
 
 def test_a_fenced_scheduler_writes_nothing_and_drops_its_session(world):
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     SchedulerLease.objects.update(holder="somebody-else", token=99)
     job = world.submit()
     world.scheduler.run(world.cluster.pk)
@@ -234,7 +235,7 @@ def test_a_job_that_saved_its_work_loses_less_and_goes_first(world):
     saver, young = world.submit("saver", pods=2), world.submit("young", pods=2)
     world.drive_to(young, S.RUNNING)
     world.drive_to(saver, S.RUNNING)
-    state = world.scheduler.led[world.cluster.pk].session.state
+    state = world.scheduler.led[world.cluster.pk, WHOLE].session.state
     name = world.placements(saver)[0].pod_name
     for said in ("soon", "inf", str(time.time() + 3600)):
         note = {"metadata": {"annotations": {"kant.io/checkpointed-at": said}}}
@@ -263,7 +264,7 @@ def test_the_reservation_of_a_head_is_shown_and_goes_when_it_starts_or_is_head_n
     assert abs((shown().starts_at - started).total_seconds() - 300) < 1
     assert len(shown().nodes) == 4
     world.restart_scheduler()
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     assert shown() is not None
     world.set_policy(queueing="best-effort-fifo")
     world.drive(lambda: shown() is None)

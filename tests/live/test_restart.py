@@ -1,22 +1,17 @@
 """A scheduler that dies anywhere: its successor finishes the gang or gives it back."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
-from django.db import connection
 from django.db.models import F
 
-from metrics.benches import stage
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from tests.live.conftest import NODES, World
+from tests.live.conftest import NODES, SchedulerProcess, wait
 
 pytestmark = pytest.mark.live
 
@@ -26,7 +21,7 @@ def test_a_running_job_is_taken_up_and_goes_on(world):
     world.drive_to(job, S.RUNNING)
     before = {p["metadata"]["uid"] for p in world.pods().values()}
     world.restart_scheduler()
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     assert {p["metadata"]["uid"] for p in world.pods().values()} == before
     assert world.free_gpus() == 0
     world.drive_to(waiting, S.SUCCEEDED)
@@ -68,8 +63,8 @@ def test_how_often_and_for_whom_a_job_was_preempted_is_not_forgotten(world):
     world.drive_to(high, S.SUCCEEDED)
     world.drive_to(low, S.RUNNING)
     world.restart_scheduler()
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
-    record = world.scheduler.led[world.cluster.pk].session.state.jobs[str(low.pk)]
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
+    record = world.scheduler.led[world.cluster.pk, WHOLE].session.state.jobs[str(low.pk)]
     assert (record.preemptions, record.preempted_by) == (1, {str(high.pk)})
     again = world.submit("again", pods=2, priority=10)
     world.drive(lambda: Job.objects.get(pk=again.pk).reason == "InsufficientGpus")
@@ -84,8 +79,8 @@ def test_a_head_that_waited_half_of_its_threshold_waits_only_the_other_half(worl
     world.drive(lambda: Job.objects.get(pk=head.pk).blocked_since is not None)
     since = Job.objects.get(pk=head.pk).blocked_since
     world.restart_scheduler()
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
-    record = world.scheduler.led[world.cluster.pk].session.state.jobs[str(head.pk)]
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
+    record = world.scheduler.led[world.cluster.pk, WHOLE].session.state.jobs[str(head.pk)]
     assert record.blocked_since == since.timestamp()
     assert Job.objects.get(pk=head.pk).blocked_since == since
     world.cancel(full)
@@ -106,7 +101,7 @@ def test_a_gang_that_a_fault_stopped_stays_in_front(world):
     world.event(older, K.RELEASED)
     world.drive(lambda: Job.objects.get(pk=older.pk).reason not in ("", "OnHold"))
     world.restart_scheduler()
-    world.drive(lambda: world.cluster.pk in world.scheduler.led)
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     world.fault("gpu-good", node=node, gpu=0)
     world.drive_to(gang, S.RUNNING)
     assert world.state(older) in WAITING
@@ -114,46 +109,6 @@ def test_a_gang_that_a_fault_stopped_stays_in_front(world):
 
 
 # --- kill -9 ------------------------------------------------------------------------------------
-@pytest.fixture
-def shared_world(transactional_db, cluster_process, tmp_path, monkeypatch):
-    """A world whose database other processes see: a file where tests use SQLite in memory."""
-    if connection.vendor == "sqlite":
-        with stage.own_database(tmp_path):
-            yield World(cluster_process)
-        return
-    settings = connection.settings_dict
-    url = "postgres://{USER}:{PASSWORD}@{HOST}:{PORT}/{NAME}".format(**settings)
-    monkeypatch.setenv("DATABASE_URL", url)
-    yield World(cluster_process)
-
-
-class Victim:
-    """A scheduler process that can be killed."""
-
-    def __init__(self):
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "metrics.benches.scheduler_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "KANT_LEASE_SECONDS": "1"},
-            text=True,
-        )
-        assert self.process.stdout.readline().strip() == "LEADING"
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
-def wait(condition, within=30.0):
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "not reached"
-        time.sleep(0.005)
-
-
 def bound_pods(world):
     return sum(1 for pod in world.pods().values() if pod["spec"].get("nodeName"))
 
@@ -187,7 +142,7 @@ def test_killed(shared_world, moment):
     """Gangs of one pod a node, so that a half-bound gang would block the next one for ever."""
     world = shared_world
     fault, reached = CRASHES[moment]
-    victim = Victim()
+    victim = SchedulerProcess()
     try:
         world.fault("slow-replies", **{"count": 0, **fault})
         jobs = [world.submit(f"gang-{i}", pods=NODES, run_s=0.5) for i in range(3)]

@@ -1,0 +1,168 @@
+"""What people and other schedulers changed in the database, taken over pass by pass."""
+
+import logging
+import time
+from collections.abc import Iterable, Sequence, Set
+
+from scheduling.engine.deltas import JobEnded, JobSubmitted, PolicyChanged, TenantsChanged
+from scheduling.engine.shards import WHOLE, WIDE
+from scheduling.engine.states import TERMINAL, WAITING, JobState
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.types import Shard
+from scheduling.session import load
+from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import LiveJob, Transition
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.2  # how often tenants, quotas and policy are compared with what is known
+USED_S = 1.0  # how often is read what the jobs of other scopes hold of the quotas
+COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
+
+
+class Reopen(Exception):
+    """What the session was made from has changed; who leads the scope makes a new one."""
+
+
+class Changes:
+    """`touched`, in the wide scope: jobs of the cluster that something happened to since it was
+    emptied. `looked`, `counted`: whether the last read did what is done only now and then."""
+
+    def __init__(
+        self, cluster_id: int, scope: str, shards: Sequence[Shard], life: Lifecycle
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.scope = scope
+        self.life = life
+        self.more = False
+        self.touched: set[str] = set()
+        self.looked = self.counted = False
+        self._event_id = 0
+        self._shards = tuple(shards)
+        self._signature: tuple[object, ...] = ()
+        self.tenancy = TenantsChanged((), ())
+        self._looked_at = self._counted_at = self._used_at = 0.0
+
+    def start(self) -> None:
+        """From here on everything that is new counts as a change."""
+        self._event_id = load.last_event_id()
+        self._read_tenancy()
+        self._counted_at = time.monotonic()
+
+    def read(self, now: float) -> None:
+        self._event_id, touched = load.touched_since(self.cluster_id, self._event_id)
+        self.more = len(touched) >= load.AT_ONCE
+        ids = {i for i, scope in touched if scope == self.scope or i in self.life.jobs}
+        if self.scope == WIDE:
+            self.touched.update(i for i, _ in touched)
+        clock = time.monotonic()
+        self.looked = clock - self._looked_at > LOOK_S
+        if self.looked:
+            self._looked_at = clock
+            self._look(clock)
+        self.counted = clock - self._counted_at > COUNT_S
+        if self.counted:
+            self._counted_at = clock
+            ids.update(self._differing())
+        self.refresh(ids, now)
+
+    def refresh(self, ids: Set[str], now: float) -> None:
+        """Read these jobs and take over what people did: submit, cancel, hold, release, change."""
+        if not ids:
+            return
+        rows, bad = load.jobs(sorted(ids))
+        for row in rows:
+            known = self.life.jobs.get(row.id)
+            if row.scope != self.scope:
+                if known is not None:
+                    self._routed_away(known)
+            elif known is None:
+                if row.state in WAITING:
+                    self.enqueue(row)
+            elif row.state in TERMINAL:
+                if known.state not in TERMINAL:
+                    self.life.cancelled(known, row.version, now)
+            elif known.version != row.version:
+                self._replace(known, row)
+        self.refuse(bad)
+
+    def refuse(self, bad: Iterable[tuple[str, int, object, str]]) -> None:
+        for job_id, version, state, why in bad:
+            if state not in WAITING:
+                log.error("job %s cannot be read: %s", job_id, why)
+                continue
+            self.life.out.writes.transitions.append(
+                Transition(
+                    job_id,
+                    Kind.FAILED,
+                    state,  # type: ignore[arg-type]
+                    # The only end that the table allows a job that never could be placed.
+                    to_state=JobState.FAILED,
+                    version=version,
+                    reason="Misconfigured",
+                    message=f"The job cannot be read: {why}",
+                )
+            )
+
+    def enqueue(self, job: LiveJob) -> None:
+        self.life.jobs[job.id] = job
+        for failed in load.failed_among(job.request.after_ok):
+            self.life.out.deltas.append(JobEnded(failed, succeeded=False))
+        self._submit(job)
+
+    def _submit(self, job: LiveJob) -> None:
+        held = job.held or self._waits_for_others(job)
+        self.life.out.deltas.append(JobSubmitted(job.request, job.not_before, held))
+
+    def _waits_for_others(self, job: LiveJob) -> bool:
+        """In a divided cluster those it waits for may be unknown here. Then it is routed anew."""
+        before = (*job.request.after, *job.request.after_ok)
+        return self.scope != WHOLE and bool(before) and bool(load.open_among(before))
+
+    def _replace(self, known: LiveJob, row: LiveJob) -> None:
+        """A person changed a job; what it asks for changes only while it waits."""
+        known.state, known.version = row.state, row.version
+        if row.state in WAITING:
+            known.request, known.contents, known.held = row.request, row.contents, row.held
+            self._submit(row)
+
+    def _routed_away(self, job: LiveJob) -> None:
+        """It waits in another scope from now on; of its pods none was left when it was routed."""
+        del self.life.jobs[job.id]
+        self.life.admitted.pop(job.id, None)
+        self.life.out.deltas.append(JobEnded(job.id))
+
+    def _differing(self) -> list[str]:
+        """Jobs whose row and memory differ: a wake-up was lost, or rows were changed by hand."""
+        rows = load.versions(self.cluster_id, self.scope)
+        known = {job.id: job.version for job in self.life.jobs.values()}
+        missing = [
+            i for i, job in self.life.jobs.items() if i not in rows and job.state not in TERMINAL
+        ]
+        return [i for i, version in rows.items() if known.get(i) != version] + missing
+
+    # --- tenants, quotas, policy --------------------------------------------------------------
+    def _look(self, clock: float) -> None:
+        if load.signature(self.cluster_id) != self._signature:
+            self._read_tenancy()
+        elif self.scope != WHOLE and clock - self._used_at > USED_S:
+            self._used_at = clock
+            if load.used_elsewhere(self.cluster_id, self.scope) != self.tenancy.used_elsewhere:
+                self._tell_tenancy()
+
+    def _read_tenancy(self) -> None:
+        self._signature = load.signature(self.cluster_id)
+        try:
+            policy = load.policy(self.cluster_id)
+        except (TypeError, ValueError) as error:
+            log.error("policy of cluster %s ignored: %s", self.cluster_id, error)
+        else:
+            if policy.shards != self._shards:
+                raise Reopen(f"the shards of cluster {self.cluster_id} are declared anew")
+            self.life.policy = policy
+            self.life.out.deltas.append(PolicyChanged(policy))
+        self._tell_tenancy()
+
+    def _tell_tenancy(self) -> None:
+        self.tenancy = load.tenancy(self.cluster_id, self.scope)
+        self.life.out.deltas.append(self.tenancy)

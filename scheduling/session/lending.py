@@ -1,0 +1,169 @@
+"""Nodes change hands: shards lend idle ones to the wide scope, which gives them back."""
+
+import time
+from collections.abc import Iterable
+
+from scheduling.engine.cycle import SchedulerState
+from scheduling.engine.decisions import Blocked, CycleResult, Waiting
+from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted, PolicyChanged
+from scheduling.engine.lending import nodes_to_empty, what_if
+from scheduling.engine.queueing.waiting import order_key
+from scheduling.engine.shards import WIDE
+from scheduling.engine.states import WAITING
+from scheduling.engine.types import Node
+from scheduling.engine.verdict import Reason, Verdict
+from scheduling.session import divided
+from scheduling.session.changes import Changes
+from scheduling.session.live import OVER, Handover, LiveJob, Wanted
+from scheduling.session.nodes import Nodes
+
+PLAN_S = 0.5  # how often the wide scope thinks about which nodes it needs
+AT_MOST = 0.1  # the part of its time that it spends on that
+LACKS_NODES = frozenset(
+    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
+)
+
+
+def give(nodes: Nodes, names: Iterable[str], to: str, changes: Changes) -> None:
+    """Drop the nodes from the engine's state first; the row is changed at the end of the pass."""
+    chosen = frozenset(names)
+    if chosen:
+        nodes.leave(chosen)
+        changes.life.out.writes.handovers.append(Handover(chosen, to))
+
+
+class Lender:
+    """A shard lends nodes without a pod of Kant, and sends those home that belong elsewhere."""
+
+    def __init__(self, changes: Changes, nodes: Nodes) -> None:
+        self._changes = changes
+        self._nodes = nodes
+
+    def run(self, state: SchedulerState, _: float) -> None:
+        if not self._changes.looked:
+            return
+        nodes = self._nodes
+        wanted, empty = divided.wanted(self._changes.cluster_id)
+        here = {name for name in wanted & nodes.mine if name in nodes.facts}
+        strange = {name for name in nodes.strange - here if name in nodes.facts}
+        idle = {name for name in here | strange if not state.cluster.pods_on(name)}
+        nodes.close((here if empty else set()) | strange)
+        give(nodes, here & idle, WIDE, self._changes)
+        by_home: dict[str, set[str]] = {}
+        for name in strange & idle:
+            by_home.setdefault(nodes.home(name), set()).add(name)
+        for home, names in sorted(by_home.items()):
+            give(nodes, names, home, self._changes)
+
+
+class Borrower:
+    """The wide scope asks for the nodes that its waiting jobs would start on.
+
+    Nodes that stand idle are asked for while they do. For a job that has been blocked longer than
+    the policy's `backfill_after_s` the shards keep nodes free until all of them are here.
+    """
+
+    def __init__(self, changes: Changes, nodes: Nodes) -> None:
+        self._changes = changes
+        self._nodes = nodes
+        self._wanted: Wanted | None = None  # as it was written last
+        self._needed: frozenset[str] = frozenset()
+        self._emptied_for = ""  # the job for which nodes are kept free
+        self._told: dict[str, Verdict] = {}
+        self._plan_at = 0.0
+
+    def run(self, state: SchedulerState, now: float) -> None:
+        clock = time.monotonic()
+        if clock < self._plan_at:
+            return
+        self._plan(state, now)
+        self._ask()
+        self._give_back(state)
+        self._plan_at = clock + max(PLAN_S, (time.monotonic() - clock) / AT_MOST)
+
+    def _plan(self, state: SchedulerState, now: float) -> None:
+        nodes, life = self._nodes, self._changes.life
+        waiting = {i: j for i, j in life.jobs.items() if j.state in WAITING and not j.pods}
+        self._told = {i: verdict for i, verdict in self._told.items() if i in waiting}
+        all_nodes = {name: facts.node for name, facts in nodes.facts.items()}
+        if self._emptied_for in waiting and self._still_good(all_nodes):
+            if not self._all_here(state):
+                return
+            self._emptied_for = ""  # all of them are opened together
+            return
+        self._emptied_for, self._needed = "", frozenset()
+        if not waiting:
+            return
+        busy = divided.busy_nodes(self._changes.cluster_id)
+        taken = {name: milli for name, milli in busy.items() if name not in nodes.mine}
+        known = [*self._known(), *(JobSubmitted(j.request, j.not_before, j.held)
+                                   for j in waiting.values())]  # fmt: skip
+        found = what_if(known, all_nodes, taken, now)
+        self._needed = frozenset(p.node for start in found.started for p in start.placements)
+        self._tell(found, waiting)
+        head = self._overdue(found, waiting, now)
+        if head is not None:
+            empty = nodes_to_empty(self._known(), head.request, all_nodes, taken, now)
+            if empty:
+                self._emptied_for, self._needed = head.id, empty
+
+    def _known(self) -> list[Delta]:
+        """Policy, tenants, what others hold, and what the wide scope runs."""
+        life = self._changes.life
+        known: list[Delta] = [PolicyChanged(life.policy), self._changes.tenancy]
+        known += life.foreign.not_of_kant()
+        for job in life.jobs.values():
+            places = tuple(p.place for p in job.pods.values() if p.state not in OVER)
+            if places:
+                ended = tuple(p.key for p in job.pods.values() if p.state in OVER)
+                known.append(JobRestored(job.request, places, job.admitted_at, ended))
+        return known
+
+    def _still_good(self, all_nodes: dict[str, Node]) -> bool:
+        return all(name in all_nodes and all_nodes[name].schedulable for name in self._needed)
+
+    def _all_here(self, state: SchedulerState) -> bool:
+        mine, pods_on = self._nodes.mine, state.cluster.pods_on
+        return all(name in mine and not pods_on(name) for name in self._needed)
+
+    def _overdue(
+        self, found: CycleResult, waiting: dict[str, LiveJob], now: float
+    ) -> LiveJob | None:
+        """The first job that waits for nodes alone, once it has done so for too long."""
+        reasons = {w.job_id: w.verdict.reason for w in found.waiting}
+        started = {s.job_id for s in found.started}
+        lacking = [
+            job
+            for job_id, job in waiting.items()
+            if reasons.get(job_id) in LACKS_NODES and job_id not in started
+        ]
+        head = min(lacking, key=lambda j: order_key(j.request, front=j.front), default=None)
+        if head is None:
+            return None
+        if head.blocked_since is None:
+            head.blocked_since = now
+            self._changes.life.out.writes.blocked.append(Blocked(head.id, now))
+        overdue = now - head.blocked_since >= self._changes.life.policy.backfill_after_s
+        return head if overdue else None
+
+    def _tell(self, found: CycleResult, waiting: dict[str, LiveJob]) -> None:
+        """The reasons that hold for the whole cluster, where they changed."""
+        for news in found.waiting:
+            if news.job_id in waiting and self._told.get(news.job_id) != news.verdict:
+                self._told[news.job_id] = news.verdict
+                self._changes.life.waiting(Waiting(news.job_id, news.verdict))
+
+    def _ask(self) -> None:
+        wanted = Wanted(self._needed - self._nodes.mine, bool(self._emptied_for))
+        if wanted != self._wanted:
+            self._wanted = self._changes.life.out.writes.wanted = wanted
+
+    def _give_back(self, state: SchedulerState) -> None:
+        nodes = self._nodes
+        nodes.close(self._needed if self._emptied_for else ())
+        by_home: dict[str, set[str]] = {}
+        for name in nodes.mine - self._needed:
+            if name in nodes.facts and not state.cluster.pods_on(name):
+                by_home.setdefault(nodes.home(name), set()).add(name)
+        for home, names in sorted(by_home.items()):
+            give(nodes, names, home, self._changes)

@@ -1,0 +1,104 @@
+"""The nodes of a cluster as one scheduler sees them: the facts of all, and which are its own."""
+
+from collections.abc import Iterable, Sequence
+
+from scheduling.engine.deltas import NodeChanged, NodeRemoved
+from scheduling.engine.lending import closed
+from scheduling.engine.shards import home_of
+from scheduling.engine.types import Shard
+from scheduling.kube.seam import NodeFacts
+from scheduling.session.live import Outbox
+
+
+class Nodes:
+    """`mine` are the nodes whose rows name this scope: the engine is told of these and no others.
+
+    `strange` are those of them that belong to another scope. `unclaimed` are at home here and
+    have no row that is known; `dirty` and `gone` are own nodes whose rows are to be written, or
+    deleted.
+    """
+
+    def __init__(self, scope: str, shards: Sequence[Shard], out: Outbox) -> None:
+        self.facts: dict[str, NodeFacts] = {}
+        self.mine: set[str] = set()
+        self.strange: set[str] = set()
+        self.unclaimed: set[str] = set()
+        self.dirty: set[str] = set()
+        self.gone: set[str] = set()
+        self._scope = scope
+        self._shards = shards
+        self._closed: frozenset[str] = frozenset()
+        self._out = out
+
+    # --- the cluster told ---------------------------------------------------------------------
+    def seen(self, facts: NodeFacts) -> None:
+        name = facts.node.name
+        self.facts[name] = facts
+        self.gone.discard(name)
+        if name in self.mine:
+            self._tell(name)
+        elif self.home(name) == self._scope:
+            self.unclaimed.add(name)
+
+    def vanished(self, name: str) -> None:
+        """The API has the node no longer. It stays here until no pod holds anything on it."""
+        self.facts.pop(name, None)
+        self.unclaimed.discard(name)
+        self.dirty.discard(name)
+        if name in self.mine:
+            self.gone.add(name)
+            self._out.deltas.append(NodeRemoved(name))
+
+    def home(self, name: str) -> str:
+        return home_of(self.facts[name].node, self._shards)
+
+    def gpu_model(self, name: str) -> str:
+        facts = self.facts.get(name)
+        return facts.node.gpu_model if facts else ""
+
+    # --- what is own ----------------------------------------------------------------------------
+    def arrived(self, names: Iterable[str]) -> None:
+        """Rows of these nodes name this scope now."""
+        for name in sorted(names):
+            self.mine.add(name)
+            self.unclaimed.discard(name)
+            if name in self.facts:
+                self._tell(name)
+            else:
+                self.gone.add(name)
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Forget nodes that are about to be given away; nothing is placed on them from here on."""
+        for name in sorted(names):
+            self.mine.discard(name)
+            self.strange.discard(name)
+            self.dirty.discard(name)
+            self._out.deltas.append(NodeRemoved(name))
+
+    def close(self, names: Iterable[str]) -> None:
+        """Let nothing more be placed on these own nodes, and on all others again."""
+        before, self._closed = self._closed, frozenset(names)
+        for name in sorted(before ^ self._closed):
+            if name in self.mine and name in self.facts:
+                self._tell(name)
+
+    def deleted(self, names: Iterable[str]) -> None:
+        """Their rows are deleted."""
+        self.mine.difference_update(names)
+        self.strange.difference_update(names)
+        self.gone.difference_update(names)
+
+    def look_for_unclaimed(self) -> None:
+        """Claim again what is at home here: whoever had it may have deleted its row meanwhile."""
+        self.unclaimed.update(
+            name for name in self.facts if name not in self.mine and self.home(name) == self._scope
+        )
+
+    def _tell(self, name: str) -> None:
+        node = self.facts[name].node
+        self.dirty.add(name)
+        if self.home(name) == self._scope:
+            self.strange.discard(name)
+        else:
+            self.strange.add(name)
+        self._out.deltas.append(NodeChanged(closed(node) if name in self._closed else node))

@@ -1,0 +1,75 @@
+"""At the start of a session: bring intents and the API's truth together."""
+
+from collections.abc import Sequence
+
+from scheduling.engine.decisions import Reservation
+from scheduling.engine.deltas import JobHistory, JobRestored
+from scheduling.engine.states import HOLDING, WAITING, JobState
+from scheduling.kube.seam import Observation, PodSeen
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session import load
+from scheduling.session.changes import Changes
+from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import OVER, LiveJob
+from scheduling.session.pods import create_and_bind
+
+
+def take_up_jobs(changes: Changes) -> None:
+    """Know the jobs and pods of the rows, before any pod of the API is looked at: each then finds
+    its intent, and a pod without one is known to be a leftover."""
+    life, cluster_id, scope = changes.life, changes.cluster_id, changes.scope
+    rows, bad = load.jobs(load.waiting_or_holding(cluster_id, scope))
+    changes.refuse(bad)
+    stored = (Reservation(job_id, None) for job_id in load.reserved(cluster_id, scope))
+    life.out.writes.reservations += stored  # those of the last scheduler
+    load.add_placements(cluster_id, scope, {job.id: job for job in rows})
+    for job in rows:
+        if not job.pods and job.state in WAITING:
+            changes.enqueue(job)
+        else:
+            _take_up(life, job)
+    preempted_by = load.preemptions(cluster_id, scope)
+    for job in rows:
+        by = preempted_by.get(job.id, ())
+        if by or job.front or job.blocked_since is not None:
+            life.out.deltas.append(JobHistory(job.id, by, job.blocked_since, job.front))
+
+
+def finish_what_was_begun(life: Lifecycle, seen: Sequence[Observation], now: float) -> None:
+    """Complete the gangs that the last scheduler began, or give them back. `seen` are the first
+    observations, which the jobs have taken in."""
+    alive = {news.pod.name for news in seen if isinstance(news, PodSeen)}
+    for job in list(life.jobs.values()):
+        _complete(life, job, alive, now)
+
+
+def _take_up(life: Lifecycle, job: LiveJob) -> None:
+    """A job that holds places, or held them when the last scheduler stopped."""
+    life.jobs[job.id] = job
+    if job.state in HOLDING:
+        # They left alone, and were to be placed again.
+        for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
+            job.replaced.add(pod.key)
+            job.forget(pod)
+    places = tuple(p.place for p in job.pods.values() if p.state not in OVER)
+    ended = tuple(pod.key for pod in job.pods.values() if pod.state in OVER)
+    life.out.deltas.append(JobRestored(job.request, places, job.admitted_at, ended))
+    wanted = sum(pod_set.count for pod_set in job.request.pod_sets)
+    job.complete = len(job.pods) == wanted
+    if job.state == JobState.ADMITTED:
+        life.admitted[job.id] = job
+
+
+def _complete(life: Lifecycle, job: LiveJob, alive: set[str], now: float) -> None:
+    if job.state not in HOLDING:
+        if job.leaving is None and job.pods:
+            life.resume_leaving(job, now)
+        return
+    for pod in list(job.pods.values()):
+        if pod.state == P.INTENDED:
+            # Creating or binding once more is harmless: the door finds what is there.
+            pod.in_flight = True
+            life.out.effects.append(create_and_bind(job, pod, life.namespace))
+        elif pod.state not in OVER and pod.name not in alive:
+            life.vanished(job, pod, now)
+    life.follow(job, now)

@@ -1,0 +1,126 @@
+"""The scheduler of the wide scope says which scope decides about each waiting job."""
+
+import logging
+import time
+from collections.abc import Sequence
+
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.shards import WHOLE, WIDE, Demand, home_of, room, route
+from scheduling.engine.states import WAITING
+from scheduling.engine.types import Node, Shard
+from scheduling.engine.verdict import Reason, Verdict
+from scheduling.session import divided, load
+from scheduling.session.changes import Changes
+from scheduling.session.live import LiveJob, ReasonChange, RouteStep
+
+log = logging.getLogger(__name__)
+
+ROUTE_S = 0.5  # how often is looked for jobs that are in no scope yet
+AT_ONCE = 500  # jobs routed in one pass
+OLDEST = 100  # waiting jobs of an overfull shard that are offered to others at once
+
+
+class Router:
+    """Keeps every shard as it would be without any pod, all nodes at home."""
+
+    def __init__(self, changes: Changes, shards: Sequence[Shard]) -> None:
+        self._changes = changes
+        self._shards = shards
+        self._empty = {shard.name: ClusterState() for shard in shards}
+        self._homes: dict[str, str] = {}
+        self._looked_at = 0.0
+
+    def node_seen(self, node: Node) -> None:
+        home = home_of(node, self._shards)
+        before = self._homes.get(node.name, home)
+        if before != home:
+            self._empty[before].remove_node(node.name)
+        self._homes[node.name] = home
+        self._empty[home].upsert_node(node)
+
+    def node_gone(self, name: str) -> None:
+        home = self._homes.pop(name, None)
+        if home is not None:
+            self._empty[home].remove_node(name)
+
+    def run(self) -> None:
+        """Route what is new or changed, and from time to time what waits where no room is."""
+        changes, cluster_id = self._changes, self._changes.cluster_id
+        ids, changes.touched = changes.touched, set()
+        clock = time.monotonic()
+        if clock - self._looked_at > ROUTE_S:
+            self._looked_at = clock
+            ids.update(divided.waiting_in(cluster_id, WHOLE, AT_ONCE))
+        if changes.counted:
+            ids.update(divided.waiting_in(cluster_id, WIDE, AT_ONCE))
+        if not ids and not changes.counted:
+            return
+        demand = divided.demand(cluster_id)
+        jobs, bad = load.jobs(sorted(ids))
+        changes.refuse(bad)
+        for job in jobs:
+            if job.state in WAITING:
+                self._route(job, demand)
+        if changes.counted:
+            self._even_out(demand)
+
+    def _route(self, job: LiveJob, demand: dict[str, list[Demand]]) -> None:
+        before = (*job.request.after, *job.request.after_ok)
+        waits_for = load.open_among(before) if before else []
+        if waits_for:
+            self._keep(job, len(waits_for), demand)
+        elif job.scope not in self._empty:
+            self._move(job, self._target(job, demand), demand)
+
+    def _keep(self, job: LiveJob, others: int, demand: dict[str, list[Demand]]) -> None:
+        """A job that waits for others is in no scope until they are over, wherever they run."""
+        text = f"The job waits for the end of {others} other jobs."
+        if job.scope != WHOLE:
+            self._move(job, WHOLE, demand)
+        elif job.reason != Reason.ON_HOLD:
+            verdict = Verdict(Reason.ON_HOLD, text, {"jobs": others}, ("wait for them",))
+            reasons = self._changes.life.out.writes.reasons
+            reasons.append(ReasonChange(job.id, job.state, verdict, is_new=True))
+
+    def _even_out(self, demand: dict[str, list[Demand]]) -> None:
+        """Offer jobs that wait in a shard where too much is asked for to shards with room."""
+        for here, state in self._empty.items():
+            capacity = sum(state.available_milli(model) for model in state.gpu_models())
+            if sum(milli for _, milli in demand.get(here, ())) <= capacity:
+                continue
+            oldest = divided.waiting_in(self._changes.cluster_id, here, OLDEST)
+            for job in load.jobs(oldest)[0]:
+                if room(job.request, state, demand.get(here, ())) >= 0:
+                    continue
+                there = self._target(job, demand)
+                if there in (here, WIDE):
+                    continue
+                asked = demand.get(there, ())
+                if room(job.request, self._empty[there], asked) >= job.request.gpu_milli:
+                    self._move(job, there, demand)
+
+    def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
+        strategy = self._changes.life.policy.strategies.get(job.request.kind, "binpack")
+        try:
+            return route(job.request, self._empty, demand, strategy)
+        except Exception:
+            # The scheduler of a shard sets a job aside that it stumbles over, and says so.
+            log.exception("job %s cannot be routed", job.id)
+            return next(iter(self._empty))
+
+    def _move(self, job: LiveJob, target: str, demand: dict[str, list[Demand]]) -> None:
+        if target == job.scope:
+            return
+        if target == WIDE:
+            text = "It fits into no shard alone; it waits for nodes that the shards lend."
+        elif target == WHOLE:
+            text = "It is routed again when the jobs it waits for are over."
+        else:
+            text = f"The scheduler of shard {target} decides about it."
+        self._changes.life.out.writes.routes.append(
+            RouteStep(job.id, job.state, job.version, job.scope, target, text)
+        )
+        for scope, sign in ((job.scope, -1), (target, 1)):
+            for s in job.request.pod_sets:
+                asked = (s.gpu_models, sign * s.count * s.milli_per_pod)
+                demand.setdefault(scope, []).append(asked)
