@@ -57,6 +57,7 @@ def scheduler() -> Iterator[dict[str, Any]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,  # Ctrl-C is for this process, which then ends the scheduler
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -85,7 +86,7 @@ def node_names(access: dict[str, str], namespace: str) -> list[str]:
         gateway.stop()
 
 
-def inventory(path: Path, nodes: int) -> Path:
+def inventory(path: Path, nodes: int, *, per_leaf: int = 8) -> Path:
     """An inventory file of equal nodes for the embedded cluster."""
     pool = {
         "name": "h100",
@@ -96,7 +97,7 @@ def inventory(path: Path, nodes: int) -> Path:
         "cpu_milli": 192_000,
         "memory_mib": 2_097_152,
         "link_model": "nvswitch-8",
-        "nodes_per_leaf": 8,
+        "nodes_per_leaf": per_leaf,
         "leaves_per_spine": 8,
     }
     document = {"name": "bench", "superspine": "superspine-1", "pools": [pool]}

@@ -3,6 +3,7 @@
 from metrics.experiments import (
     fairness,
     faults,
+    fidelity,
     openb_fgd,
     paper_backfill,
     paper_binpack,
@@ -25,5 +26,6 @@ STUDIES: dict[str, Study] = {
         scale.STUDY,
         faults.STUDY,
         fairness.STUDY,
+        fidelity.STUDY,
     )
 }

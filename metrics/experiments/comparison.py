@@ -121,7 +121,7 @@ def _scenarios(
         scenarios[scenario] = {
             "baseline": base,
             "summary": {name: summarised(list(r.values())) for name, r in runs.items()},
-            "paired": {name: _paired(runs[name], runs[base]) for name in policies[1:]},
+            "paired": {name: paired_by_seed(runs[name], runs[base]) for name in policies[1:]},
         }
     return scenarios
 
@@ -147,7 +147,8 @@ def _known(values: Sequence[float | None]) -> list[float]:
     return [v for v in values if v is not None]
 
 
-def _paired(variant: Mapping[int, Figures], base: Mapping[int, Figures]) -> dict[str, Any]:
+def paired_by_seed(variant: Mapping[int, Figures], base: Mapping[int, Figures]) -> dict[str, Any]:
+    """Every figure of a variant less that of the baseline, over the seeds both have."""
     seeds = [seed for seed in variant if seed in base]
 
     def compared(of: Callable[[Figures], float | None]) -> dict[str, Any] | None:

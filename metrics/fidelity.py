@@ -1,0 +1,364 @@
+"""A recorded run of a live cluster, and the same run replayed by the simulator, in the same terms.
+
+Both become a `Record`: every pod's hold of GPUs, from its decision to its end. The five metrics
+of both are then the same functions of it (`metrics.definitions`, docs/metrics.md).
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+
+from metrics import definitions
+from metrics.definitions import NodeUse, StepIntegral
+from scheduling import history
+from scheduling.engine.decisions import CycleResult
+from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded
+from scheduling.engine.states import JobEventKind
+from scheduling.engine.types import MILLI, Node
+from scheduling.models import Job, JobEvent, Placement
+from scheduling.session.load import policy, tenancy
+from scheduling.simulator.loop import Simulation
+from scheduling.simulator.model import Arrival, Settings
+
+SAMPLE_S = 1.0  # spacing of the series that medians are taken of
+
+Figures = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Hold:
+    """A pod's hold of whole GPUs, or of parts: decided, bound and gone at these seconds."""
+
+    job: str
+    pod: tuple[int, int]
+    node: str
+    devices: tuple[int, ...]
+    milli: int
+    decided: float
+    bound: float
+    gone: float = math.inf
+
+    @property
+    def held_milli(self) -> int:
+        return self.milli * len(self.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a job asked for, and when. `ended`: when it was over, inf = not within the record."""
+
+    submitted: float
+    gpu_milli: int
+    gang: bool
+    pods: int
+    ended: float
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A run of `seconds`: jobs by id, holds in the order they were decided in.
+
+    `preempted`: ids of jobs that made room for others.
+    """
+
+    seconds: float
+    jobs: Mapping[str, Asked]
+    holds: Sequence[Hold]
+    preempted: frozenset[str] = frozenset()
+
+    def order(self) -> list[tuple[str, tuple[int, int], str, tuple[int, ...]]]:
+        """Which pod was placed where, one after the other."""
+        return [(h.job, h.pod, h.node, h.devices) for h in self.holds]
+
+
+# --- the live run -------------------------------------------------------------------------------
+def recorded(window: history.Window) -> Record:
+    """What the database knows of the jobs that were submitted in the window."""
+    jobs: dict[str, Asked] = {}
+    rows = Job.objects.filter(
+        cluster=window.cluster, submitted_at__gte=window.since, submitted_at__lte=window.until
+    )
+    for job in rows.prefetch_related("pod_sets").order_by("submitted_at", "id"):
+        jobs[str(job.pk)] = Asked(
+            submitted=window.at(job.submitted_at),
+            gpu_milli=job.gpu_milli,
+            gang=job.gang,
+            pods=sum(s.count for s in job.pod_sets.all()),
+            ended=window.at(job.ended_at) if job.ended_at else math.inf,
+        )
+    placed = Placement.objects.filter(job__in=rows, intended_at__lte=window.until)
+    holds = [
+        Hold(
+            job=str(p.job_id),
+            pod=(p.pod_set, p.ordinal),
+            node=p.node,
+            devices=tuple(p.devices),
+            milli=p.milli,
+            decided=window.at(p.intended_at),
+            bound=window.at(p.held_from) if p.held_from else math.inf,
+            gone=window.at(p.ended_at) if p.ended_at else math.inf,
+        )
+        for p in placed.order_by("intended_at", "id")
+    ]
+    preempted = JobEvent.objects.filter(job__in=rows, kind=JobEventKind.PREEMPTED)
+    ids = frozenset(str(i) for i in preempted.values_list("job_id", flat=True))
+    return Record(window.seconds, jobs, holds, ids)
+
+
+def bind_delay(record: Record) -> float:
+    """Mean seconds from a decision to the end of the wait, in whole steps; 0 without any.
+
+    A gang counts once, other jobs pod by pod, as in JWTD.
+    """
+    ends = {
+        (h.job, h.decided, None if record.jobs[h.job].gang else h.pod): h.bound - h.decided
+        for h in record.holds
+        if h.bound < math.inf
+    }
+    delays = list(ends.values())
+    return round(fmean(delays) * history.STEPS) / history.STEPS if delays else 0.0
+
+
+def heard_after(window: history.Window) -> float:
+    """Mean seconds from a submission until the scheduler knew of it; 0 without jobs."""
+    found = history.arrivals_of(window)
+    delays = [a.heard_after_s for a in found if isinstance(a, Arrival)]
+    return fmean(delays) if delays else 0.0
+
+
+# --- the same run in the simulator ----------------------------------------------------------------
+class _Recording(Simulation):
+    """Keeps every hold. What the engine is told and what it decides is all that is looked at."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.holds: list[Hold] = []
+        self._open: dict[str, dict[tuple[int, int], Hold]] = defaultdict(dict)
+
+    def _decide(self, now: float) -> None:
+        for delta in self._deltas:
+            if isinstance(delta, PodEnded):
+                self._gone(delta.job_id, [(delta.pod_set, delta.ordinal)])
+            elif isinstance(delta, JobEnded | JobRequeued):
+                self._gone(delta.job_id, list(self._open[delta.job_id]))
+        super()._decide(now)
+
+    def _gone(self, job_id: str, pods: Iterable[tuple[int, int]]) -> None:
+        for pod in pods:
+            hold = self._open[job_id].pop(pod, None)
+            if hold is not None:
+                hold.gone = self.now
+
+    def _carry_out(self, result: CycleResult, now: float) -> None:
+        for part in result.started:
+            for p in part.placements:
+                pod, bound = (p.pod_set, p.ordinal), now + self.settings.bind_delay_s
+                hold = Hold(part.job_id, pod, p.node, p.devices, p.milli, now, bound)
+                self._open[part.job_id][pod] = hold
+                self.holds.append(hold)
+        super()._carry_out(result, now)
+
+
+def replayed(window: history.Window, bind_delay_s: float) -> Record:
+    """The window's jobs once more, decided by the simulator under the cluster's own policy.
+
+    Raises HistoryError for a job that cannot be read.
+    """
+    known = tenancy(window.cluster.pk)
+    asked: dict[str, Asked] = {}
+
+    def arrivals() -> Iterable[Arrival]:
+        for arrival in history.arrivals_of(window):
+            if isinstance(arrival, history.HistoryError):
+                raise arrival
+            job = arrival.job
+            pods = sum(s.count for s in job.pod_sets)
+            asked[job.id] = Asked(job.submitted_at, job.gpu_milli, job.gang, pods, math.inf)
+            yield _bound_later(arrival, bind_delay_s)
+
+    run = _Recording(
+        tuple(history.nodes_of(window.cluster)),
+        arrivals(),
+        policy=policy(window.cluster.pk),
+        tenants=known.tenants,
+        quotas=known.quotas,
+        settings=Settings(bind_delay_s=bind_delay_s, stop_s=window.seconds),
+        start=history.RUNNING_AT,
+    )
+    outcome = run.run()
+    columns = outcome.observer.jobs
+    jobs = {
+        job_id: replace(asked[job_id], ended=columns.ended[i])
+        for i, job_id in enumerate(columns.ids)
+        if not math.isnan(columns.ended[i])
+    }
+    preempted = frozenset(i for i, n in zip(columns.ids, columns.preemptions, strict=True) if n)
+    return Record(window.seconds, {**asked, **jobs}, run.holds, preempted)
+
+
+def _bound_later(arrival: Arrival, delay: float) -> Arrival:
+    """Binding is part of how long a job held its places: it is not to be counted twice."""
+    pods = arrival.pod_s and {key: max(0.0, s - delay) for key, s in arrival.pod_s.items()}
+    return replace(arrival, duration_s=max(0.0, arrival.duration_s - delay), pod_s=pods)
+
+
+# --- the five metrics of a record -----------------------------------------------------------------
+def figures(record: Record, nodes: Sequence[Node]) -> Figures:
+    """GAR, SOR, GFR over the whole record and all pools; JWTD and JTTED by size class, and "all".
+
+    GAR and GFR are states of the nodes from decision to end, integrated exactly; SOR counts from
+    the binding, of a gang of all its pods. Names as in every study.
+    """
+    uses = _Uses(nodes, record.seconds)
+    uses.play(record.holds)
+    held = definitions.held_milli_seconds(
+        np.array([h.held_milli for h in record.holds], dtype=np.int64),
+        np.array([h.bound for h in record.holds]),
+        np.array([h.gone for h in record.holds]),
+        (0.0, record.seconds),
+    )
+    waits = {size: curve.mean for size, curve in wait_curves(record).items()}
+    quality = jtted(record, nodes)
+    return {
+        "gar_mean": definitions.ratio(uses.allocated.area, uses.available.area),
+        "gar_median": median(uses.gar) if uses.gar else None,
+        "sor_mean": definitions.ratio(held, uses.available.area),
+        "sor_median": median(uses.sor) if uses.sor else None,
+        "gfr_mean": definitions.ratio(uses.fragmented.area, uses.nodes.area),
+        "wait_mean_s": waits,
+        "jtted_nodes": {size: fmean(n for n, _ in rows) for size, rows in quality.items()},
+        "jtted_groups": {size: fmean(g for _, g in rows) for size, rows in quality.items()},
+        "jobs": len(record.jobs),
+        "preempted_jobs": len(record.preempted),
+        "lost_gpu_hours": _lost(record) / MILLI / 3600,
+    }
+
+
+@dataclass(slots=True)
+class _Uses:
+    """The nodes over time: integrals of what `definitions.pool_use` says, and a sampled series."""
+
+    all_nodes: Sequence[Node]
+    seconds: float
+    allocated: StepIntegral = field(default_factory=lambda: StepIntegral(0.0))
+    available: StepIntegral = field(default_factory=lambda: StepIntegral(0.0))
+    fragmented: StepIntegral = field(default_factory=lambda: StepIntegral(0.0))
+    nodes: StepIntegral = field(default_factory=lambda: StepIntegral(0.0))
+    gar: list[float] = field(default_factory=list)
+    sor: list[float] = field(default_factory=list)
+
+    def play(self, holds: Iterable[Hold]) -> None:
+        changes: dict[float, list[tuple[int, Hold]]] = defaultdict(list)
+        for hold in holds:
+            changes[hold.decided].append((1, hold))
+            if hold.gone < math.inf:
+                changes[hold.gone].append((-1, hold))
+        on: dict[str, dict[int, int]] = {n.name: defaultdict(int) for n in self.all_nodes}
+        sample, before = SAMPLE_S, 0.0
+        self._change(0.0, on)
+        instants = sorted(at for at in changes if at < self.seconds)
+        for at in [*instants, self.seconds]:
+            while sample <= at and sample <= self.seconds:
+                before = self._sample(sample, before)
+                sample += SAMPLE_S
+            for sign, hold in changes[at] if at < self.seconds else ():
+                for device in hold.devices:
+                    on[hold.node][device] += sign * hold.milli
+            self._change(max(at, 0.0), on)
+
+    def _sample(self, at: float, before: float) -> float:
+        area = self.allocated.area + self.allocated.value * (at - self.allocated.at)
+        if self.available.value:
+            self.gar.append(self.allocated.value / self.available.value)
+            self.sor.append((area - before) / SAMPLE_S / self.available.value)
+        return area
+
+    def _change(self, at: float, on: Mapping[str, Mapping[int, int]]) -> None:
+        use = definitions.pool_use(_node_use(n, on[n.name]) for n in self.all_nodes if n.devices)
+        self.allocated.change(at, use.allocated_milli)
+        self.available.change(at, use.available_milli)
+        self.fragmented.change(at, use.fragmented)
+        self.nodes.change(at, use.nodes)
+
+
+def _node_use(node: Node, on: Mapping[int, int]) -> NodeUse:
+    return NodeUse(
+        gpu_model=node.gpu_model,
+        gpus=len(node.devices),
+        healthy=sum(d.healthy for d in node.devices),
+        free=sum(1 for d in node.devices if d.healthy and not on.get(d.index)),
+        allocated_milli=sum(on.values()),
+        schedulable=node.schedulable,
+        leaf=node.topology[0] or node.name,
+    )
+
+
+def wait_curves(record: Record) -> dict[str, definitions.WaitCurve]:
+    """JWTD: a gang counts once, until the last of its pods was bound; other jobs pod by pod."""
+    last: dict[str, dict[tuple[int, int], Hold]] = defaultdict(dict)
+    for hold in record.holds:  # of a pod that was placed twice, the last time
+        last[hold.job][hold.pod] = hold
+    waits: dict[str, list[float]] = defaultdict(list)
+    seen: dict[str, list[bool]] = defaultdict(list)
+    for job_id, job in record.jobs.items():
+        limit = min(job.ended, record.seconds)
+        ends = [hold.bound for hold in last[job_id].values()]
+        if job.gang:
+            gone = all(hold.gone < math.inf for hold in last[job_id].values())
+            ends = [max(ends)] if ends and not (gone and job.ended == math.inf) else []
+        missing = (1 if job.gang else job.pods) - len(ends)
+        for end in [*ends, *[math.inf] * missing]:
+            for size in (definitions.size_class(job.gpu_milli), "all"):
+                waits[size].append(max(0.0, min(end, limit) - job.submitted))
+                seen[size].append(end <= limit)
+    order = [*definitions.SIZE_LABELS, "all"]
+    return {s: definitions.wait_curve(waits[s], seen[s]) for s in order if s in waits}
+
+
+def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, float]]]:
+    """JTTED of gangs, by the size of what they hold, and "all": (node, group) deviations."""
+    known = {n.name: n for n in nodes}
+    per_node: dict[str, int] = defaultdict(int)
+    members: dict[tuple[str, str], int] = defaultdict(int)
+    for n in nodes:
+        per_node[n.gpu_model] = max(per_node[n.gpu_model], len(n.devices))
+        members[n.gpu_model, n.topology[0] or n.name] += 1
+    largest: dict[str, int] = defaultdict(int)
+    for (model, _), count in members.items():
+        largest[model] = max(largest[model], count)
+    starts: dict[tuple[str, float, str], list[Hold]] = defaultdict(list)
+    for hold in record.holds:
+        if record.jobs[hold.job].gang and hold.bound < math.inf:
+            starts[hold.job, hold.decided, known[hold.node].gpu_model].append(hold)
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (_, _, model), holds in starts.items():
+        milli = sum(h.held_milli for h in holds)
+        used = {h.node for h in holds}
+        groups = {known[name].topology[0] or name for name in used}
+        fewest = definitions.fewest_nodes(-(-milli // MILLI), per_node[model])
+        fewest_groups = definitions.fewest_groups(fewest, largest[model])
+        row = (
+            definitions.deviation(len(used), fewest),
+            definitions.deviation(len(groups), fewest_groups),
+        )
+        for size in (definitions.size_class(milli), "all"):
+            found[size].append(row)
+    order = [*definitions.SIZE_LABELS, "all"]
+    return {size: found[size] for size in order if size in found}
+
+
+def _lost(record: Record) -> float:
+    """GPU-milli-seconds of starts that another start of the same pod followed."""
+    last: dict[tuple[str, tuple[int, int]], Hold] = {}
+    lost = 0.0
+    for hold in record.holds:
+        earlier = last.get((hold.job, hold.pod))
+        if earlier is not None:
+            lost += earlier.held_milli * (earlier.gone - earlier.decided)
+        last[hold.job, hold.pod] = hold
+    return lost

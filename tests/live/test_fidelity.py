@@ -1,0 +1,82 @@
+"""A live run, recorded in the database: the simulator decides the same, and the live recorder
+says the same of it as the functions that both runs are compared by."""
+
+from statistics import fmean
+
+import pytest
+from django.utils import timezone
+
+from metrics import fidelity, selectors
+from metrics.services import record_sample
+from scheduling import history
+from scheduling.engine.states import TERMINAL
+from scheduling.models import Job
+from tests.live.conftest import NODES
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def window(world):
+    """A run of more jobs than fit at once: gangs, a service, a priority, a part of a GPU, one job
+    that follows another, and one that is cancelled while it runs."""
+    world.set_policy(queueing="backfill", strategies={"training": "e-binpack"})
+    world.drive(lambda: world.cluster.nodes.count() == NODES)
+    record_sample(world.cluster, since := timezone.now())
+    first = world.submit("wide", pods=3, run_s=1.5)
+    world.submit("small", gpus=1, run_s=1.0)
+    world.submit("half", gpus=1, gpu_milli=500, run_s=2.0)
+    doomed = world.submit("doomed", gpus=4, run_s=60.0)
+    world.drive_to(doomed, "RUNNING")
+    for i in range(4):
+        world.submit(f"one-{i}", gpus=(8, 2, 4, 8)[i], run_s=0.5 + 0.3 * i, declared_s=5)
+    world.submit("service", pods=3, gpus=2, gang=False, run_s=1.0, kind="inference")
+    world.submit("urgent", pods=4, run_s=0.5, priority=10)
+    world.submit("next", gpus=2, run_s=0.3, after=[str(first.pk)])
+    world.drive_to(first, "SUCCEEDED")
+    world.cancel(doomed)
+    over = Job.objects.filter(state__in=list(TERMINAL))
+    world.drive(lambda: over.count() == Job.objects.count())
+    record_sample(world.cluster, until := timezone.now())
+    return history.Window(world.cluster, since, until)
+
+
+def test_the_simulator_decides_what_was_decided_and_measures_what_was_measured(window):
+    live = fidelity.recorded(window)
+    delay = fidelity.bind_delay(live)
+    simulated = fidelity.replayed(window, delay)
+    assert len(live.holds) == 18
+    assert simulated.order() == live.order()
+
+    nodes = tuple(history.nodes_of(window.cluster))
+    ours, theirs = fidelity.figures(live, nodes), fidelity.figures(simulated, nodes)
+    for exact in ("gar_mean", "gar_median", "gfr_mean", "jtted_nodes", "jtted_groups", "jobs"):
+        assert theirs[exact] == pytest.approx(ours[exact], rel=1e-6), exact
+    assert 0 < ours["gfr_mean"] < ours["gar_mean"] < 1
+    assert theirs["wait_mean_s"]["all"] == pytest.approx(ours["wait_mean_s"]["all"], rel=1e-6)
+    # Pods are bound earlier or later than on the mean: by no more can waits and SOR differ.
+    spread = max(abs(h.bound - h.decided - delay) for h in live.holds)
+    for size, wait in ours["wait_mean_s"].items():
+        assert abs(theirs["wait_mean_s"][size] - wait) <= spread + 1e-6
+    held = sum(h.held_milli for h in live.holds) / (NODES * 8000 * window.seconds)
+    assert abs(theirs["sor_mean"] - ours["sor_mean"]) <= spread * held
+
+
+def test_the_live_recorder_says_the_same_of_the_run(window):
+    nodes = tuple(history.nodes_of(window.cluster))
+    ours = fidelity.figures(fidelity.recorded(window), nodes)
+    scope = selectors.Scope(window.cluster, "", window.since, window.until)
+    sor, span = selectors.sor(scope)
+    assert span.total_seconds() == pytest.approx(window.seconds, abs=1e-5)
+    assert sor == pytest.approx(ours["sor_mean"], rel=1e-5)
+    curves = selectors.wait_curves(scope)
+    assert {s: c.mean for s, c in curves.items()} == pytest.approx(ours["wait_mean_s"], abs=1e-5)
+    quality = {row.size: row for row in selectors.jtted(scope)}
+    for key, name in (("jtted_nodes", "node_deviation"), ("jtted_groups", "group_deviation")):
+        found = {size: getattr(row, name) for size, row in quality.items()}
+        assert found == pytest.approx({s: v for s, v in ours[key].items() if s != "all"})
+    counted = sum(row.jobs for row in quality.values())
+    assert ours["jtted_nodes"]["all"] == pytest.approx(
+        fmean([row.node_deviation for row in quality.values() for _ in range(row.jobs)])
+    )
+    assert counted == 10
