@@ -43,11 +43,11 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
             continue
         # 4. and 5. Dynamic admission, then placement: pool, group, node, devices.
         record = terms.record
-        if try_to_start(state, record, terms.closed, terms.avoid, out):
+        if try_to_start(state, record, terms.closed, terms.avoid, terms.kept, out):
             order.push(lane)
             order.push(record.lane)
         elif terms.may_preempt and try_to_preempt(
-            state, lane, record, blocking.overdue(record), out
+            state, lane, record, blocking.overdue(record), terms.kept, out
         ):
             order.push(lane)
         else:

@@ -11,7 +11,7 @@ import pytest
 
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.queueing.waiting import OrderKey, order_key
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Fault
 from tests.simulator.runs import arrival, machines, rows, simulation
@@ -126,6 +126,33 @@ def test_no_head_starves_under_a_stream_of_small_jobs(seed: int, declared: bool)
         head_at = max(head_at, started)
     assert max(waits) > after, "no head was ever blocked for long: the history proves nothing"
     assert max(waits) <= bound
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_borrower_starves_under_a_stream_of_small_borrowers(seed: int) -> None:
+    """While the owner leaves its quota idle, who borrows waits at most the threshold and a run
+    time from when all before it have started, whoever of the other tenants borrows less."""
+    rng = random.Random(seed)
+    longest, after = 60.0, 30.0
+    tenants = tuple(Tenant(name) for name in ("a", "b", "owner"))
+    quotas = (
+        Quota("a", "H100", 0),
+        Quota("b", "H100", 8_000, lend_limit=0),
+        Quota("owner", "H100", NODES * 8_000),
+    )
+    stream = history(rng, 250, every=4, longest=longest, declare=lambda *_: None)
+    policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=after)
+    nodes = machines(2 * NODES)  # GPUs are free: it is the quota that everybody waits for
+    run = Simulation(nodes, stream, policy=policy, tenants=tenants, quotas=quotas)
+    outcome = rows(run.run())
+    head_at, waits = 0.0, []
+    for job in sorted((a.job for a in stream), key=order_key):
+        started, _, state = outcome[job.id]
+        assert state == "SUCCEEDED"
+        waits.append(started - max(head_at, job.submitted_at))
+        head_at = max(head_at, started)
+    assert max(waits) > after, "nobody waited for long: the history proves nothing"
+    assert max(waits) <= after + longest
 
 
 @pytest.mark.parametrize("queueing", QueueingPolicy)

@@ -126,6 +126,83 @@ SCENARIOS = {
           ends r3
           both  -> starts on n2
     """,
+    "a large borrower is not starved by small borrowers of other tenants": """
+        nodes  H100: 8 8 8
+        quota  a H100 0 | b H100 0 | c H100 16 | d H100 8 lend=0
+        policy backfill, backfill_after_s=60
+        at 0
+          + s1  b 1x8 H100 -> starts borrowing 8
+          + s2  b 1x4 H100 -> starts borrowing 4
+          + big a 2x8 H100 -> WaitingForQuota
+          + s3  b 1x4 H100 -> starts borrowing 4
+        at 59
+          ends s1
+          + s4  b 1x4 H100 -> starts borrowing 4
+        at 60
+          + s5  b 1x4 H100 -> BehindInQueue ahead=big
+          + d1  d 1x4 H100 -> starts borrowing 0
+          + c1  c 1x4 H100 -> starts borrowing 0
+        at 70
+          ends s2 s3 s4
+          s5  -> BehindInQueue ahead=big
+        at 71
+          ends c1 d1
+          big -> starts borrowing 16
+          s5  -> WaitingForQuota
+    """,
+    "what a borrower waits for inside its department is kept there and nowhere else": """
+        nodes  H100: 8 8 8
+        quota  dept H100 8 isolated | t1 H100 0 | t2 H100 0 | t3 H100 8 | a H100 0 | c H100 8
+        tree   t1 < dept | t2 < dept | t3 < dept
+        policy backfill, backfill_after_s=60
+        at 0
+          + s1  t2 1x4 H100 -> starts borrowing 4
+          + big t1 1x8 H100 -> WaitingForQuota
+        at 60
+          + s2  t2 1x1 H100 -> BehindInQueue ahead=big
+          + own t3 1x1 H100 -> starts borrowing 0
+          + far a  1x1 H100 -> starts borrowing 1
+        at 70
+          ends s1 own
+          big -> starts borrowing 8
+    """,
+    "who has borrowed all it may keeps nothing from others": """
+        nodes  H100: 8 8
+        quota  a H100 0 borrow=4 | b H100 0 | c H100 16
+        policy backfill, backfill_after_s=0
+        at 0
+          + a1 a 1x2 H100 -> starts
+          + a2 a 1x4 H100 -> BorrowLimitReached
+          + a3 a 1x1 H100 -> BehindInQueue ahead=a2
+          + b1 b 1x1 H100 -> starts borrowing 1
+    """,
+    "part of a service within its own quota starts, the part that would borrow waits": """
+        nodes  H100: 8 8
+        quota  a H100 0 | b H100 4 lend=0 | c H100 8
+        policy backfill, backfill_after_s=0
+        at 0
+          + r   c 1x2 H100      -> starts
+          + big a 1x8 H100      -> WaitingForQuota
+          + web b 6x1 H100 pods -> starts 4 pods
+        at 1
+          web -> BehindInQueue ahead=big
+        at 2
+          ends r
+          big -> starts borrowing 8
+    """,
+    "nobody preempts past a waiting borrower for what it waits to borrow": """
+        nodes  H100: 8 8
+        quota  a H100 0 | b H100 0 | c H100 8
+        policy backfill, backfill_after_s=0, preemption=priority,reclaim, min_runtime_s=0
+        at 0
+          + s1   b 1x4 H100    -> starts borrowing 4
+          + s0   b 1x2 H100    -> starts borrowing 2
+        at 1
+          + big  a 1x8 H100 p5 preempts=no -> WaitingForQuota
+          + more b 1x4 H100 p1 -> WaitingForQuota
+        at 2
+          + own  c 1x8 H100    -> starts borrowing 0
+    """,
     "a stuck head of one pool leaves other pools alone": """
         nodes  H100: 8 | L4: 4
         quota  a H100 16 | b L4 4

@@ -202,12 +202,14 @@ class Cycles(RuleBasedStateMachine):
         assert result.quota_reserved == again.quota_reserved
         assert result.quota_lost == again.quota_lost
 
-    def _behind_its_tenants_quota(self, name: str) -> bool:
+    def _behind_for_quota(self, name: str) -> bool:
         verdict = self.state.jobs[name].verdict
         if verdict is None or verdict.reason is not Reason.BEHIND_IN_QUEUE:
             return False
         ahead = self.state.jobs.get(str(verdict.evidence["ahead"]))
-        return ahead is not None and ahead.lane is not None and ahead.lane.refusal is not None
+        if ahead is None or ahead.lane is None:
+            return False
+        return ahead.lane.refusal is not None or self._behind_for_quota(ahead.job.id)
 
     def _preemptions_are_sound(self, result) -> None:
         self.promised -= {start.job_id for start in result.started}
@@ -244,7 +246,7 @@ class Cycles(RuleBasedStateMachine):
                     continue
                 if lane.failure is not None and lane.failure.will_never_run:
                     continue
-                if self._behind_its_tenants_quota(lane.head):
+                if self._behind_for_quota(lane.head):
                     continue
                 for key in lane.jobs:
                     other = self.state.jobs[key[3]]

@@ -284,6 +284,39 @@ QUOTA = {
           + one a 1x2 H100|L4 -> starts on n0
           + two a 1x2 H100|L4 -> starts on n1
     """,
+    "no quota for the preferred model: the next one": """
+        nodes  H100: 8 | L4: 4
+        quota  a H100 2 isolated
+        policy best-effort-fifo
+        at 0
+          + one   a 1x2 L4|H100      -> starts on n0
+          + two   a 1x1 L4|H100      -> WaitingForQuota gpu_model=H100
+          + never a 1x1+1x1 H100+L4  -> ExceedsMaxQuota gpu_model=L4
+    """,
+    "strict FIFO: what the head would borrow is borrowed by nobody behind it": """
+        nodes  H100: 8 8
+        quota  a H100 4 | b H100 4 | c H100 8
+        policy strict-fifo
+        at 0
+          + c1  c 1x5 H100 -> starts
+          + bg  a 2x6 H100 -> WaitingForQuota
+          + b1  b 1x6 H100 -> BehindInQueue ahead=bg
+          + b2  b 1x4 H100 -> BehindInQueue ahead=b1
+          + c2  c 1x2 H100 -> starts
+        at 1
+          ends c1 c2
+          bg -> starts borrowing 8
+          b1 -> WaitingForQuota
+    """,
+    "best-effort FIFO: a large borrower can starve": """
+        nodes  H100: 8 8
+        quota  a H100 0 | b H100 0 | c H100 8
+        policy best-effort-fifo
+        at 0
+          + s1  b 1x4 H100 -> starts
+          + big a 1x8 H100 -> WaitingForQuota
+          + s2  b 1x4 H100 -> starts
+    """,
     "strict FIFO: a job that quota refuses holds back its own tenant only": """
         nodes  H100: 8 8
         quota  a H100 8 isolated | b H100 8 isolated

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from scheduling.engine.queueing.asks import Ask, Demand, Way, work_out
 from scheduling.engine.queueing.eligibility import demand_of, never, wrong_times
-from scheduling.engine.queueing.quota import Refusal
+from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.shapes import Wish, narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import UNASKED, JobRecord, Lane
@@ -41,7 +41,8 @@ def assess(state: SchedulerState, lane: Lane) -> None:
         loosened, tightened = lane.quota_at
         lane.quota_at = at
         if loosened != at[0] if lane.refusal is not None else tightened != at[1]:
-            lane.refusal = None if lane.never else _refused(state, state.jobs[lane.head])
+            no = None if lane.never else refused(state, state.jobs[lane.head])
+            lane.refusal = None if no is None else no[0]
 
 
 def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
@@ -60,15 +61,21 @@ def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
     return verdict
 
 
-def _refused(state: SchedulerState, record: JobRecord) -> Refusal | None:
-    """Why quota lets no part of the job start in any of its GPU models; None when it does."""
-    first: Refusal | None = None
+def refused(
+    state: SchedulerState, record: JobRecord, kept: Kept = frozenset()
+) -> tuple[Refusal, Demand] | None:
+    """Why quota lets no part of the job start in any of its GPU models, and the least that the
+    preferred of those asks for that quota could ever allow; None when it lets some start."""
+    book, tenant = state.book, record.job.tenant
+    first: tuple[Refusal, Demand] | None = None
+    possible = False
     for way in ask_of(state, record).ways:
         for demand in way.starts:
-            no = state.book.refusal_of(record.job.tenant, demand)
+            no = book.refusal_of(tenant, demand, kept)
             if no is None:
                 return None
-            first = first or no
+            if first is None or (not possible and book.could_ever(tenant, demand)):
+                first, possible = (no, demand), book.could_ever(tenant, demand)
     return first
 
 
@@ -96,37 +103,40 @@ def _ask_of_lane(state: SchedulerState, lane: Lane, record: JobRecord) -> Ask:
 
 
 def candidates(
-    state: SchedulerState, record: JobRecord, closed: frozenset[str]
+    state: SchedulerState,
+    record: JobRecord,
+    closed: frozenset[str],
+    kept: Kept = frozenset(),
 ) -> Iterator[Candidate]:
     """Ways to start the job that quota allows now, the preferred GPU models first.
 
-    Pools in `closed` belong to a job ahead and are not used.
+    Pools in `closed` belong to a job ahead and are not used, nor is borrowed what is `kept`.
     """
     job = record.job
     ask = ask_of(state, record)
     for way in ask.ways:
         if closed and closed.intersection(way.models):
             continue
-        counts = _most_by_quota(state, job, way, ask.wish)
+        counts = _most_by_quota(state, job, way, ask.wish, kept)
         if counts is not None:
             yield Candidate(narrowed(job, way.models), counts, way.gang)
 
 
 def _most_by_quota(
-    state: SchedulerState, job: JobRequest, way: Way, wish: Wish
+    state: SchedulerState, job: JobRequest, way: Way, wish: Wish, kept: Kept
 ) -> tuple[int, ...] | None:
     """The most pods per pod set that quota allows, not fewer than the least; None = none.
 
     The pod sets of a job that is no gang do not wait for each other.
     """
-    if state.book.refusal_of(job.tenant, way.most) is None:
+    if state.book.refusal_of(job.tenant, way.most, kept) is None:
         return wish.most
     if wish.least == wish.most:
         return None
 
     def allowed(counts: tuple[int, ...]) -> bool:
         asked = demand_of(job, way.models, counts, state.pools)
-        return state.book.refusal_of(job.tenant, asked) is None
+        return state.book.refusal_of(job.tenant, asked, kept) is None
 
     if not allowed(wish.least):
         return None

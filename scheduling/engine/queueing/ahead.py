@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scheduling.engine.queueing.quota import Account, Group, Kept
 from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
 from scheduling.engine.verdict import Verdict
 
@@ -21,13 +22,15 @@ class Head:
 class Terms(NamedTuple):
     """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
 
-    Pools in `closed` and nodes in `avoid` are not to be used. `later`: jobs that end before the
+    Pools in `closed` and nodes in `avoid` are not to be used, and nothing borrowed of what is
+    `kept`. `later`: jobs that end before the
     heads ahead can start are tried first. `behind`: the job is one of those.
     """
 
     record: JobRecord
     closed: frozenset[str] = frozenset()
     avoid: frozenset[str] = frozenset()
+    kept: Kept = frozenset()
     later: bool = False
     behind: bool = False
 
@@ -50,7 +53,8 @@ class Ahead(NamedTuple):
 
 @dataclass(slots=True)
 class InTheWay:
-    """Pools, accounts and nodes that belong to blocked jobs, as one walk over the queue has found.
+    """Pools, accounts, quota to borrow and nodes that belong to blocked jobs, as one walk over the
+    queue has found.
 
     `mark` names all of it at the present place of the walk; where the walk before found the same,
     it is the same object. `last` is the last job in order that closed something.
@@ -58,6 +62,7 @@ class InTheWay:
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
     accounts: dict[tuple[str, str], str] = field(default_factory=dict)
+    kept: dict[Account | Group, str] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
     mark: Mark = ()
     last: OrderKey | None = None

@@ -2,7 +2,7 @@
 
 | policy | a blocked job closes to the jobs behind it |
 |---|---|
-| strict FIFO | the pools it competes for; the account that refused it |
+| strict FIFO | the pools it competes for; if quota refuses it: its tenant's, what it would borrow |
 | best-effort FIFO | nothing |
 | backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
 """
@@ -11,13 +11,17 @@ import math
 
 from scheduling.engine.decisions import Reservation
 from scheduling.engine.queueing.admission import (
+    ask_of,
     assess,
     candidates,
     pools_wanted,
     quota_verdict,
+    refused,
 )
 from scheduling.engine.queueing.ahead import Ahead, Head, InTheWay, Terms
+from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.limits import over_job_limit
+from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell_lane
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.settled import settle, still_settled
@@ -55,9 +59,12 @@ class Blocking:
         if closed is None:
             closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, short is None))
             way.closed_to[models, short is None] = closed
+        kept = frozenset(way.kept)
+        if kept:
+            closed |= self._kept_from(first, models, kept)
         if short is not None or not ahead.heads:
-            return Terms(short or first, closed, behind=short is not None)
-        return Terms(first, closed, ahead.nodes, ahead.later)
+            return Terms(short or first, closed, kept=kept, behind=short is not None)
+        return Terms(first, closed, ahead.nodes, kept, ahead.later)
 
     def _ahead(self, models: frozenset[str]) -> Ahead:
         """The heads of these pools together."""
@@ -76,7 +83,24 @@ class Blocking:
         if head is not None and head.overdue and head.expected is None and too_long:
             return True
         chain = self._state.book.chain(tenant, model) if self._accounts else ()
-        return any((a.tenant, a.gpu_model) in self._accounts for a in chain)
+        return bool(chain) and (chain[0].tenant, model) in self._accounts
+
+    def _kept_from(self, record: JobRecord, models: frozenset[str], kept: Kept) -> frozenset[str]:
+        """GPU models of which no part of the job can start without borrowing what is kept."""
+        tenant = record.job.tenant
+        free: set[str] = set()
+        for way in ask_of(self._state, record).ways:
+            for demand in way.starts:
+                if not self._borrows(tenant, demand, kept):
+                    free.update(demand)
+        return models - free
+
+    def _borrows(self, tenant: str, demand: Demand, kept: Kept) -> bool:
+        """Whether it is only what is kept that forbids it."""
+        book = self._state.book
+        return book.refusal_of(tenant, demand) is None and bool(
+            book.refusal_of(tenant, demand, kept)
+        )
 
     def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
         """The first job of the lane that, as declared, is over when the heads can start."""
@@ -100,7 +124,10 @@ class Blocking:
         if terms.closed >= wanted:
             verdict = self._behind(lane, min(terms.closed))
             tell_lane(state, lane, verdict, verdict, out)
-            settle(state, self._way, lane, terms, True, out.now)
+            if not terms.kept:
+                settle(state, self._way, lane, terms, True, out.now)
+            elif self._policy is QueueingPolicy.STRICT_FIFO:
+                self._close_quota(lane, record, terms.kept)
             return
         verdict = self._reason(lane, terms, wanted)
         rest = verdict
@@ -149,11 +176,28 @@ class Blocking:
         elif not self._overdue(record):
             return False
         if lane.refusal is not None:
-            account = (lane.refusal.account.tenant, lane.refusal.account.gpu_model)
-            if account not in self._accounts:
-                self._accounts[account] = lane.head
-                self._way.add((*account, lane.head), record.key)
+            self._close_quota(lane, record)
         return True
+
+    def _close_quota(self, lane: Lane, record: JobRecord, kept: Kept = frozenset()) -> None:
+        """Close what a job that quota refuses waits for: its tenant's quota, and to others what
+        it would borrow. What others are guaranteed is theirs."""
+        state, way = self._state, self._way
+        found = refused(state, record, kept)
+        if found is None:
+            return
+        no, demand = found
+        chain = state.book.chain(lane.tenant, no.account.gpu_model)
+        account = (chain[0].tenant if chain else lane.tenant, no.account.gpu_model)
+        more: Kept = (
+            frozenset()
+            if kept
+            else state.book.awaited(lane.tenant, demand, no).difference(way.kept)
+        )
+        if more or account not in self._accounts:
+            self._accounts.setdefault(account, lane.head)
+            way.kept.update(dict.fromkeys(more, lane.head))
+            way.add((*account, lane.head), record.key)
 
     def overdue(self, record: JobRecord) -> bool:
         """Whether backfilled jobs may be preempted for this one."""
@@ -215,14 +259,27 @@ class Blocking:
         self._state.reserving &= heads
 
     def _behind(self, lane: Lane, model: str) -> Verdict:
+        lender = self._lender(lane, model)
+        if lender is not None:
+            return _to_borrow(lender, model)
         head = self._heads.get(model)
         if head is not None and head.job_id != lane.head:
             return self._reserved(head)
         ahead = self._pools.get(model)
         if ahead is None:
-            keys = [(a.tenant, a.gpu_model) for a in self._state.book.chain(lane.tenant, model)]
-            ahead = next(self._accounts[key] for key in keys if key in self._accounts)
+            ahead = self._accounts[self._state.book.chain(lane.tenant, model)[0].tenant, model]
         return _behind(ahead, model)
+
+    def _lender(self, lane: Lane, model: str) -> str | None:
+        """The job ahead for which is kept what the lane would borrow to start on this model."""
+        kept, book = self._way.kept, self._state.book
+        for way in ask_of(self._state, self._state.jobs[lane.head]).ways if kept else ():
+            for demand in way.starts:
+                if model in demand and self._borrows(lane.tenant, demand, frozenset(kept)):
+                    no = book.refusal_of(lane.tenant, demand, frozenset(kept))
+                    assert no is not None
+                    return kept.get(no.account) or kept.get(no.account.group)
+        return None
 
     def _reserved(self, head: Head) -> Verdict:
         verdict = self._way.told.get(head.job_id)
@@ -237,6 +294,15 @@ def _behind(ahead: str, model: str) -> Verdict:
         f"A job ahead waits for {model} GPUs, and jobs behind it may not overtake it.",
         {"ahead": ahead, "gpu_model": model},
         ("wait for the job ahead", "choose another GPU model"),
+    )
+
+
+def _to_borrow(ahead: str, model: str) -> Verdict:
+    return Verdict(
+        Reason.BEHIND_IN_QUEUE,
+        f"A job ahead waits to borrow {model} GPUs, and jobs behind it may not borrow them first.",
+        {"ahead": ahead, "gpu_model": model},
+        ("wait for the job ahead", "ask for no more than the tenant's own quota has left"),
     )
 
 

@@ -49,7 +49,7 @@ def refused_pool(state: SchedulerState, record: JobRecord) -> Refusal | None:
             continue
         for demand in way.starts:
             refusal = state.book.refusal_of(job.tenant, demand)
-            if refusal and all(n <= state.book.ceiling(job.tenant, m) for m, n in demand.items()):
+            if refusal and state.book.could_ever(job.tenant, demand):
                 return refusal
     return None
 

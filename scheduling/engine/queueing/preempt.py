@@ -14,6 +14,7 @@ from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.plans import Plan, plan_for
+from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import choices, narrowed
 from scheduling.engine.queueing.state import Outcome, SchedulerState
@@ -30,9 +31,15 @@ ALTERNATIVES_TOLD = 4
 
 
 def try_to_preempt(
-    state: SchedulerState, lane: Lane, record: JobRecord, overdue: bool, out: Outcome
+    state: SchedulerState,
+    lane: Lane,
+    record: JobRecord,
+    overdue: bool,
+    kept: Kept,
+    out: Outcome,
 ) -> bool:
-    """Take places from others for a blocked job; True when they are promised to it now."""
+    """Take places from others for a blocked job; True when they are promised to it now. `kept`:
+    quota that a job ahead waits to borrow."""
     if not state.policy.preemption or not record.job.preempts or out.plans >= PLANS_PER_CYCLE:
         return False
     assess(state, lane)
@@ -43,11 +50,12 @@ def try_to_preempt(
         return False
     lane.unplanned_until = math.inf
     for counts in _wanted(record):
-        plan = _cheapest(state, record, counts, overdue, out)
+        plan = _cheapest(state, record, counts, overdue, kept, out)
         if plan is not None:
             _carry_out(state, record, plan, out)
             return True
-    lane.unplanned_at = (state.cluster.version, state.book.version, overdue)
+    if not kept:
+        lane.unplanned_at = (state.cluster.version, state.book.version, overdue)
     return False
 
 
@@ -60,7 +68,12 @@ def _wanted(record: JobRecord) -> Iterator[tuple[int, ...]]:
 
 
 def _cheapest(
-    state: SchedulerState, record: JobRecord, counts: tuple[int, ...], overdue: bool, out: Outcome
+    state: SchedulerState,
+    record: JobRecord,
+    counts: tuple[int, ...],
+    overdue: bool,
+    kept: Kept,
+    out: Outcome,
 ) -> Plan | None:
     """The plan that costs least: over the first choices of GPU models, else of the first that
     has one."""
@@ -69,7 +82,7 @@ def _cheapest(
         if plans and at >= MODELS_COMPARED:
             break
         candidate = Candidate(narrowed(record.job, models), counts)
-        plan = _plan_for(state, record, candidate, overdue, out)
+        plan = _plan_for(state, record, candidate, overdue, kept, out)
         if plan is not None:
             plans.append(plan)
     if not plans:
@@ -88,12 +101,19 @@ def _models(plan: Plan) -> str:
 
 
 def _plan_for(
-    state: SchedulerState, record: JobRecord, candidate: Candidate, overdue: bool, out: Outcome
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    overdue: bool,
+    kept: Kept,
+    out: Outcome,
 ) -> Plan | None:
     job = candidate.job
     models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
     asked = demand_of(job, models, candidate.counts, state.pools)
     borrows = any(state.book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
+    if kept and state.book.wants(job.tenant, asked, kept):
+        return None
     begun = frozenset(start.job_id for start in out.started)
     victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now, begun)
     for surplus_only in (True, False):

@@ -58,6 +58,10 @@ class Account:
         return 0, min(self.lend_limit, idle if lack is None else min(idle, -lack))
 
 
+# What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
+Kept = frozenset[Account | Group]
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Why quota refuses a request: the account that says no and its numbers (milli-GPU)."""
@@ -236,9 +240,16 @@ class QuotaBook:
             lack -= lendable
             yield _Step(account, used, over, lendable, lack, borrows)
 
-    def refusal(self, tenant: str, model: str, milli: int) -> Refusal | None:
-        """Why the tenant may not hold `milli` more of the model now; None when it may."""
-        for account in self.chain(tenant, model):
+    def refusal(
+        self, tenant: str, model: str, milli: int, kept: Kept = frozenset()
+    ) -> Refusal | None:
+        """Why the tenant may not hold `milli` more of the model now; None when it may. Nothing is
+        borrowed of what is `kept` for a job ahead."""
+        chain = self.chain(tenant, model)
+        if not chain:
+            nothing = Account(tenant, model, 0, False, 0, 0, Group())
+            return Refusal(Reason.WAITING_FOR_QUOTA, nothing, milli, 0)
+        for account in chain:
             if account.used + milli > account.guaranteed:
                 break
         else:
@@ -247,7 +258,7 @@ class QuotaBook:
             if not step.borrows:
                 continue
             account, more = step.account, step.over - step.account.over
-            if not account.shared:
+            if not account.shared or account in kept or account.group in kept:
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, milli - more))
             beyond = step.over - max(account.borrow_limit, account.over)
             if beyond > 0:
@@ -270,12 +281,41 @@ class QuotaBook:
             for step in self._steps(tenant, model, milli)
         )
 
-    def refusal_of(self, tenant: str, asked: Mapping[str, int]) -> Refusal | None:
+    def refusal_of(
+        self, tenant: str, asked: Mapping[str, int], kept: Kept = frozenset()
+    ) -> Refusal | None:
         """The first refusal of a joint request {gpu model: milli}: all models or none."""
         for model in sorted(asked) if len(asked) > 1 else asked:
-            if (no := self.refusal(tenant, model, asked[model])) is not None:
+            if (no := self.refusal(tenant, model, asked[model], kept)) is not None:
                 return no
         return None
+
+    def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Kept:
+        """What a refused request waits for: all it would borrow from, up to the account that
+        refuses it for a limit of its own."""
+        found: set[Account | Group] = set()
+        for model, milli in asked.items():
+            for step in self._steps(tenant, model, milli):
+                account = step.account
+                lent_out = account.shared and no.reason is Reason.WAITING_FOR_QUOTA
+                if account is no.account and not lent_out:
+                    found.add(account)
+                    break
+                if step.borrows:
+                    found.add(account.group)
+        return frozenset(found)
+
+    def wants(self, tenant: str, asked: Mapping[str, int], kept: Kept) -> bool:
+        """Whether a request would borrow of what is kept, be that there or not."""
+        return any(
+            step.borrows and (step.account in kept or step.account.group in kept)
+            for model, milli in asked.items()
+            for step in self._steps(tenant, model, milli)
+        )
+
+    def could_ever(self, tenant: str, asked: Mapping[str, int]) -> bool:
+        """Whether a joint request is within all that the tenant could ever hold."""
+        return all(milli <= self.ceiling(tenant, model) for model, milli in asked.items())
 
     def ceiling(self, tenant: str, model: str) -> int:
         """The most the tenant could ever hold of the model: guaranteed and borrowable."""

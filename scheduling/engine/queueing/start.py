@@ -18,6 +18,7 @@ from scheduling.engine.queueing.counts import (
     why_by_count,
 )
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
+from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
@@ -37,11 +38,13 @@ def try_to_start(
     record: JobRecord,
     closed: frozenset[str],
     reserved: frozenset[str],
+    kept: Kept,
     out: Outcome,
 ) -> bool:
     """Start a waiting job, or more of it, now; False when nothing of it can start.
 
-    `closed`: GPU models and `reserved`: nodes that belong to jobs ahead. What failed is not tried
+    `closed`: GPU models, `reserved`: nodes and `kept`: quota to borrow that belong to jobs ahead.
+    What failed is not tried
     again for any job of the lane before the cluster or the quota books give more, or the jobs
     ahead leave more.
     """
@@ -50,15 +53,15 @@ def try_to_start(
     if lane.never is not None:
         return False
     now_at = (state.cluster.version, state.book.loosened)
-    were_closed, were_reserved = lane.failed_with
-    if lane.failed_at == now_at and were_closed <= closed and were_reserved <= reserved:
+    ahead = (closed, reserved, kept)
+    if lane.failed_at == now_at and all(map(frozenset.issubset, lane.failed_with, ahead)):
         return False
     if over_job_limit(state, record) is not None:
         return False
     out.considered += 1
     tried: list[Failed] = []
     by_quota = lane.refusal is None or lane.quota_at[0] != state.book.loosened
-    for candidate in candidates(state, record, closed) if by_quota else ():
+    for candidate in candidates(state, record, closed, kept) if by_quota else ():
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):
             placed = place(state, candidate, reserved.union(record.blamed))
@@ -67,7 +70,7 @@ def try_to_start(
                 return True
             failure = placed
         tried.append((candidate, failure))
-    lane.failed_at, lane.failed_with = now_at, (closed, reserved)
+    lane.failed_at, lane.failed_with = now_at, ahead
     _explain(state, record, tried, closed, out.now)
     return False
 

@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from scheduling.engine.queueing.asks import Ask
-from scheduling.engine.queueing.quota import Refusal
+from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
@@ -106,14 +106,14 @@ class Lane:
 
     Each finding stands with the versions it was made at: `never` with those of node sizes and
     quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
-    the book (`quota_at`: loosened, tightened), the failed placement (`failed_at`) with those of
-    the cluster and of the book, and with the pools that were closed and the nodes that were
-    reserved then (`failed_with`). `failure` is its reason, explained at `explained_at`; no
-    preemption was possible at `unplanned_at`, and will not be before `unplanned_until` by the
-    passing of time. `rest` is the reason told to all but the first job; those in `fresh` have not
-    been told. No job of the lane declares less than `shortest` seconds. `settled`: what its last
-    answer rested on.
-    `would_start`: behind these jobs, as found out then, only reserved nodes keep it waiting.
+    the book (`quota_at`: loosened, tightened), the failed placement (`failed_at`) with those of the
+    cluster and of the book, and with the pools that were closed and the nodes and the quota to
+    borrow that were reserved then (`failed_with`). `failure` is its reason, explained at
+    `explained_at`; no preemption was possible at `unplanned_at`, and will not be before
+    `unplanned_until` by the passing of time. `rest` is the reason told to all but the first job;
+    those in `fresh` have not been told. No job of the lane declares less than `shortest` seconds.
+    `settled`: what its last answer rested on. `would_start`: behind these jobs, as found out then,
+    only reserved nodes keep it waiting.
     """
 
     key: Key
@@ -130,7 +130,7 @@ class Lane:
     unplanned_until: float = math.inf
     failure: Verdict | None = None
     failed_at: tuple[int, int] = (-1, -1)
-    failed_with: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
+    failed_with: tuple[frozenset[str], frozenset[str], Kept] = (frozenset(),) * 3
     explained_at: float = 0.0
     rest: Verdict | None = None
     rest_at: float = 0.0
