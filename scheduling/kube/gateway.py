@@ -15,11 +15,15 @@ from typing import Any
 import uvloop
 
 from scheduling.kube.client import Client, NoReply
+from scheduling.kube.disruption import budget_facts
 from scheduling.kube.effects import Executor
 from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import KubeNode, KubePod, encode
+from scheduling.kube.objects import KubeBudget, KubeNode, KubePod, encode
 from scheduling.kube.pods import pod_translator
 from scheduling.kube.seam import (
+    BudgetFacts,
+    BudgetGone,
+    BudgetSeen,
     Connected,
     Disconnected,
     Effect,
@@ -194,8 +198,14 @@ class Gateway:
             Kind("own pods", "/api/v1/pods", owned, KubePod),
             Kind("other pods", "/api/v1/pods", others, KubePod),
         ]
-        self._health = {kind.plural: _NOT_YET for kind in kinds}
-        return [self._node_reflector(kinds[0]), *map(self._pod_reflector, kinds[1:])]
+        path = f"/apis/policy/v1/namespaces/{self._namespace}/poddisruptionbudgets"
+        budgets = Kind("disruption budgets", path, "", KubeBudget)
+        self._health = {kind.plural: _NOT_YET for kind in (*kinds, budgets)}
+        return [
+            self._node_reflector(kinds[0]),
+            *map(self._pod_reflector, kinds[1:]),
+            self._budget_reflector(budgets),
+        ]
 
     def _node_reflector(self, kind: Kind) -> Reflector[NodeFacts]:
         def gone(facts: NodeFacts) -> None:
@@ -221,6 +231,18 @@ class Gateway:
             identity=lambda pod: pod.uid,
             seen=lambda pod: self._put(("pod", pod.uid), PodSeen(pod)),
             gone=lambda pod: self._put(("pod", pod.uid), PodGone(pod)),
+            health=lambda error: self._report(kind.plural, error),
+            times=self._times,
+        )
+
+    def _budget_reflector(self, kind: Kind) -> Reflector[BudgetFacts]:
+        return Reflector(
+            self._client,
+            kind,
+            translate=budget_facts,
+            identity=lambda budget: budget.uid,
+            seen=lambda budget: self._put(("budget", budget.uid), BudgetSeen(budget)),
+            gone=lambda budget: self._put(("budget", budget.uid), BudgetGone(budget)),
             health=lambda error: self._report(kind.plural, error),
             times=self._times,
         )

@@ -105,15 +105,26 @@ def pod_manifest(template: PodTemplate, ordinal: int, milli: int = MILLI) -> dic
             "namespace": template.namespace,
             "labels": {
                 **template.labels,
-                JOB: template.job_id,
-                TENANT: template.tenant,
-                ATTEMPT: str(template.attempt),
-                POD_SET: str(template.pod_set),
-                ORDINAL: str(ordinal),
+                **own_labels(
+                    template.job_id, template.tenant, template.attempt, template.pod_set, ordinal
+                ),
             },
             "annotations": dict(template.annotations),
         },
         "spec": spec,
+    }
+
+
+def own_labels(
+    job_id: str, tenant: str, attempt: int, pod_set: int, ordinal: int
+) -> dict[str, str]:
+    """The labels that say which pod of which attempt of which job it is."""
+    return {
+        JOB: job_id,
+        TENANT: tenant,
+        ATTEMPT: str(attempt),
+        POD_SET: str(pod_set),
+        ORDINAL: str(ordinal),
     }
 
 

@@ -5,7 +5,7 @@ meta/v1 API references. Structs keep out of the garbage collector (`gc=False`): 
 cluster would otherwise be up to six times slower.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -111,6 +111,33 @@ class KubePod(Struct, gc=False, rename="camel"):
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
     status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+
+# --- disruption budgets ---------------------------------------------------------------------------
+class LabelRequirement(Struct, gc=False, rename="camel"):
+    key: str
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: list[str] = []
+
+
+class LabelSelector(Struct, gc=False, rename="camel"):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[LabelRequirement] = []
+
+
+class BudgetSpec(Struct, gc=False, rename="camel"):
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Struct, gc=False, rename="camel"):
+    disruptions_allowed: int = 0
+    observed_generation: int = 0
+
+
+class KubeBudget(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: BudgetSpec = msgspec.field(default_factory=BudgetSpec)
+    status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
 
 
 # --- lists, watches, errors -----------------------------------------------------------------------

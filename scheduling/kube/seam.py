@@ -86,6 +86,25 @@ class PodFacts(Struct, frozen=True, gc=False):
         return self.phase in ("Succeeded", "Failed")
 
 
+class Requirement(NamedTuple):
+    """One requirement of a label selector; `operator` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+
+class BudgetFacts(Struct, frozen=True, gc=False):
+    """A PodDisruptionBudget: whose pods it protects (all requirements; None = nobody's), and how
+    many of them may be disrupted now."""
+
+    namespace: str
+    name: str
+    uid: str
+    selector: tuple[Requirement, ...] | None
+    allowed: int
+
+
 # --- effects ------------------------------------------------------------------------------------
 # `key` is the caller's own name for the effect and comes back untouched with its outcome.
 class CreateAndBind(Struct, frozen=True, gc=False):
@@ -216,6 +235,14 @@ class PodGone(Struct, frozen=True, gc=False):
     pod: PodFacts
 
 
+class BudgetSeen(Struct, frozen=True, gc=False):
+    budget: BudgetFacts
+
+
+class BudgetGone(Struct, frozen=True, gc=False):
+    budget: BudgetFacts
+
+
 class Connected(Struct, frozen=True, gc=False):
     """All lists are complete and all watches run."""
 
@@ -231,4 +258,14 @@ class EffectDone(Struct, frozen=True, gc=False):
     outcome: Outcome
 
 
-Observation = NodeSeen | NodeGone | PodSeen | PodGone | Connected | Disconnected | EffectDone
+Observation = (
+    NodeSeen
+    | NodeGone
+    | PodSeen
+    | PodGone
+    | BudgetSeen
+    | BudgetGone
+    | Connected
+    | Disconnected
+    | EffectDone
+)

@@ -8,17 +8,28 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from scheduling.engine.deltas import JobEnded, JobRequeued
+from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded
 from scheduling.engine.states import TERMINAL
-from scheduling.kube.seam import Annotate, DeletePod
+from scheduling.kube.seam import Annotate, DeletePod, EvictPod
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.foreign import ForeignPods
-from scheduling.session.live import OVER, LiveJob, LivePod, Note, Notice, Outbox, PodLeaves
+from scheduling.session.live import (
+    OVER,
+    PREEMPTED,
+    LiveJob,
+    LivePod,
+    Note,
+    Notice,
+    Outbox,
+    PodLeaves,
+)
 from scheduling.session.pods import CHECKPOINT_BY
 from scheduling.session.steps import release
 
 # A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
 ASK_AGAIN_S = 20.0
+
+EVICT_AGAIN_S = 2.0
 
 
 class Leaving:
@@ -112,8 +123,12 @@ class Leaving:
 
     def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
         pod.delete_sent_at = now
-        effect = DeletePod(job.effect_key(pod), self._namespace, pod.name, pod.uid)
-        self._out.effects.append(effect)
+        effect = EvictPod if job.protected and _is_preempted(job, pod) else DeletePod
+        self._out.effects.append(effect(job.effect_key(pod), self._namespace, pod.name, pod.uid))
+
+    def blocked(self, pod: LivePod, retry_after: float, now: float) -> None:
+        """A disruption budget forbids the eviction; it is asked again when it may not any more."""
+        pod.delete_sent_at = now - ASK_AGAIN_S + max(retry_after, EVICT_AGAIN_S)
 
     def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """Have a pod deleted that still holds devices; what never came to be is free at once."""
@@ -149,3 +164,9 @@ class Leaving:
             note = Note(job.id, job.state, "CheckpointMissed", text)
         self._out.writes.notes.append(note)
         return False
+
+
+def _is_preempted(job: LiveJob, pod: LivePod) -> bool:
+    """Whether it goes by our own choice, not because it ended, failed or was cancelled."""
+    whole = isinstance(job.leaving, JobRequeued) and job.reason == PREEMPTED
+    return whole or isinstance(pod.leaving, PodEnded)

@@ -18,7 +18,16 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.kube.seam import Bind, CreateAndBind, DeletePod, Effect, Outcome, PodFacts, Result
+from scheduling.kube.seam import (
+    Bind,
+    CreateAndBind,
+    DeletePod,
+    Effect,
+    EvictPod,
+    Outcome,
+    PodFacts,
+    Result,
+)
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
@@ -198,17 +207,19 @@ class Lifecycle(Requeueing):
         self.leave.settle(job)
 
     def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
-        if not isinstance(effect, CreateAndBind | Bind | DeletePod):
+        if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
             return
         job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)
         job = self.jobs.get(job_id)
         pod = job.pods.get((pod_set, ordinal)) if job else None
         if not job or not pod or pod.attempt != attempt:
             return
-        if isinstance(effect, DeletePod):
+        if isinstance(effect, DeletePod | EvictPod):
             if outcome.result == Result.GONE and pod.state not in OVER:
                 release(self.out, job, pod)
                 self.leave.settle(job)
+            elif outcome.result == Result.BLOCKED:
+                self.leave.blocked(pod, outcome.retry_after, now)
             elif outcome.result not in (Result.DONE, Result.GONE):
                 log.warning("cannot delete pod %s: %s", pod.name, outcome.message)
             return

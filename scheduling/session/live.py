@@ -80,7 +80,8 @@ class LiveJob:
 
     `leaving` is set from the moment its places are to be given back until every pod is gone; it
     is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
-    that left alone and are placed again, as another attempt, while the job goes on.
+    that left alone and are placed again, as another attempt, while the job goes on. `labels` are
+    those of its pods beside Kant's own; `protected`: a disruption budget selects some of them.
     `failed_attempt`: the last attempt that was counted among `failures`.
     `saved_at`: when one of its pods last said that the work was saved; `notice_s`: how long before
     its pods are deleted it wants to be told, 0 = not at all. `blocked_since` and `front` are what
@@ -105,6 +106,8 @@ class LiveJob:
     replaced: set[PodKey] = field(default_factory=set)
     saved_at: float = 0.0
     notice_s: float = 0.0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    protected: bool = False
     blocked_since: float | None = None
     front: bool = False
     leaving: JobEnded | JobRequeued | None = None

@@ -138,6 +138,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         admitted_at=_seconds(job.admitted_at),
         reason=job.reason,
         notice_s=job.checkpoint_notice_s or 0,
+        labels=dict(job.labels),
         blocked_since=job.blocked_since.timestamp() if job.blocked_since else None,
         front=job.front,
         bound=job.bound_at is not None,

@@ -49,6 +49,7 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
         cpu_milli=pod_set.cpu_milli,
         memory_mib=pod_set.memory_mib,
         extended=pod_set.extended,
+        labels=job.labels,
         annotations=content.annotations,
         node_selector=pod_set.node_selector,
         tolerations=pod_set.tolerations,
@@ -62,6 +63,12 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
         node=place.node,
         annotations=manifests.binding_annotations(place.devices, place.milli, place.nics),
     )
+
+
+def labels_of(job: LiveJob, pod: LivePod) -> dict[str, str]:
+    """The labels of a pod of the job."""
+    own = manifests.own_labels(job.id, job.request.tenant, pod.attempt, *pod.key)
+    return {**job.labels, **own}
 
 
 def identity(labels: Mapping[str, str]) -> tuple[str, int, PodKey] | None:

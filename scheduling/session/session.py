@@ -27,6 +27,8 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import Shard
 from scheduling.kube.gateway import Gateway
 from scheduling.kube.seam import (
+    BudgetGone,
+    BudgetSeen,
     Connected,
     Disconnected,
     Effect,
@@ -40,6 +42,7 @@ from scheduling.kube.seam import (
 )
 from scheduling.models import Cluster
 from scheduling.session import aside, divided, restore
+from scheduling.session.budgets import Budgets
 from scheduling.session.changes import Changes, Reopen
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.lifecycle import Lifecycle
@@ -88,6 +91,7 @@ class Session:
         self.on_news = on_news
         self.state = SchedulerState()
         self.life = Lifecycle(cluster.namespace)
+        self.budgets = Budgets()
         self.nodes = Nodes(scope, shards, self.life.out)
         self.changes = Changes(self.cluster_id, scope, shards, self.life)
         self.router = Router(self.changes, shards) if scope == WIDE else None
@@ -161,6 +165,7 @@ class Session:
         self._look_for_nodes()
         self._observe(self.gateway.drain(), now)
         self.life.overdue(now)
+        self.life.out.deltas += self.budgets.changed(self.life.jobs)
         self._divide(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
         self._mark_nodes(deltas)
@@ -260,6 +265,10 @@ class Session:
                     self.nodes.vanished(name)
                     if self.router is not None:
                         self.router.node_gone(name)
+                case BudgetSeen(budget=budget):
+                    self.budgets.seen(budget)
+                case BudgetGone(budget=budget):
+                    self.budgets.gone(budget)
                 case Connected():
                     self.connected, self.trouble = True, ""
                 case Disconnected(reason=reason):

@@ -60,7 +60,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             return
         case d.DisruptionBudget(job_id, allowed):
             if job_id in state.jobs:
-                state.jobs[job_id].disruptions = allowed
+                before, state.jobs[job_id].disruptions = state.jobs[job_id].disruptions, allowed
+                if before is not None and (allowed is None or allowed > before):
+                    cluster.tick()  # preemptions that were not possible may be now
         case _:
             assert_never(delta)
     state.dirty = True

@@ -179,8 +179,11 @@ class Victims:
 
 
 def _beyond(pods: int, record: JobRecord) -> int:
-    """How many of so many pods the job's disruption budget protects."""
-    return 0 if record.disruptions is None else max(0, pods - record.disruptions)
+    """How many of so many pods the job's disruption budget protects; those that leave already may
+    not show in it yet."""
+    if record.disruptions is None:
+        return 0
+    return max(0, pods - max(0, record.disruptions - len(record.leaving)))
 
 
 def _surplus(record: JobRecord, pods: list[PodAt]) -> list[PodAt]:
