@@ -216,3 +216,40 @@ def test_a_pod_that_found_no_place_after_all_is_placed_again_later_and_elsewhere
     # What is unknown, or was given back already, changes nothing.
     world.pending = [d.PodRequeued("nobody", 0, 0, 9), d.PodRequeued("serves", 0, 7, 9)]
     assert world.cycle(6).started == ()
+
+
+def test_a_victim_that_its_disruption_budget_releases_is_found_at_once() -> None:
+    world = play("""
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100    -> starts
+    """)
+    world.pending = [
+        d.DisruptionBudget("low", 0),
+        d.JobSubmitted(job("high", "a", "1x8 H100", "p5")),
+    ]
+    assert world.cycle(1).preempted == ()
+    world.pending = [d.DisruptionBudget("low", 0)]
+    assert world.cycle(2).preempted == ()
+    world.pending = [d.DisruptionBudget("low", None)]
+    assert [p.job_id for p in world.cycle(3).preempted] == ["low"]
+
+
+def test_pods_that_leave_already_count_against_a_disruption_budget() -> None:
+    world = play("""
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 4x2 H100 pods -> starts
+    """)
+    world.pending = [
+        d.DisruptionBudget("low", 1),
+        d.JobSubmitted(job("one", "a", "1x2 H100", "p5")),
+        d.JobSubmitted(job("two", "a", "1x2 H100", "p5", at=1)),
+    ]
+    first = world.cycle(1).preempted
+    assert [(p.job_id, p.by, len(p.pods)) for p in first] == [("low", "one", 1)]
+    assert world.cycle(2).preempted == ()

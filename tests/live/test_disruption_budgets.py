@@ -3,6 +3,7 @@
 import pytest
 
 from scheduling.engine.deltas import DisruptionBudget
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
@@ -42,7 +43,7 @@ def test_a_protected_gang_is_no_victim_until_its_budget_is_gone(world):
         world.call("PATCH", path, note, kind="merge-patch+json")
     protect(world, "web", {"app": "web"}, minAvailable=1)
     world.drive(lambda: allowed(world, "web") == 1)
-    state = world.scheduler.led[world.cluster.pk].session.state
+    state = world.scheduler.led[world.cluster.pk, WHOLE].session.state
     world.drive(lambda: state.jobs[str(kept.pk)].disruptions == 0)  # a gang goes whole or not
     high = world.submit("high", pods=2, priority=10)
     world.drive_to(high, S.RUNNING)
@@ -63,7 +64,7 @@ def test_of_a_service_as_many_pods_are_preempted_as_its_budget_allows(world):
     world.drive(lambda: running(world, service) == 4)
     protect(world, "web", {"app": "web"}, minAvailable=3)
     world.drive(lambda: allowed(world, "web") == 1)
-    state = world.scheduler.led[world.cluster.pk].session.state
+    state = world.scheduler.led[world.cluster.pk, WHOLE].session.state
     world.drive(lambda: state.jobs[str(service.pk)].disruptions == 1)
     both = [world.submit(f"high-{i}", pods=1, priority=10) for i in range(2)]
     world.drive(lambda: S.RUNNING in {world.state(j) for j in both})

@@ -60,9 +60,10 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             return
         case d.DisruptionBudget(job_id, allowed):
             if job_id in state.jobs:
-                before, state.jobs[job_id].disruptions = state.jobs[job_id].disruptions, allowed
-                if before is not None and (allowed is None or allowed > before):
-                    cluster.tick()  # preemptions that were not possible may be now
+                record = state.jobs[job_id]
+                until_now, record.disruptions = record.disruptions, allowed
+                if until_now is not None and (allowed is None or allowed > until_now):
+                    state.queue.plan_anew()
         case _:
             assert_never(delta)
     state.dirty = True

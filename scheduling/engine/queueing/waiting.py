@@ -186,6 +186,12 @@ class WaitQueue:
     def _out_of_order(self, lane: Lane) -> None:
         self.ordered.pop(bisect_left(self.ordered, (lane.jobs[0],)))
 
+    def plan_anew(self) -> None:
+        """Preemptions that were not possible may be now."""
+        for lane in self.lanes.values():
+            lane.unplanned_at = (-1, -1, False)
+            lane.settled = None
+
     def forget_verdicts(self) -> None:
         """Everything found out about the lanes may be wrong now."""
         for lane in self.lanes.values():
