@@ -241,8 +241,8 @@ class Quota:
 class Shard:
     """A part of a cluster that a scheduler decides about by itself (docs/decisions/0003).
 
-    It holds the nodes whose GPU model is in `gpu_models` and that lie in one of `groups`, groups
-    of any topology level by name; an empty tuple does not restrict.
+    It holds the nodes whose GPU model is in `gpu_models` and that lie in one of `groups`, keys of
+    groups of any topology level (`Node.topology`); an empty tuple does not restrict.
     """
 
     name: str

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 import yaml
-from django.db import connection
+from django.db import connection, transaction
 
 from metrics.benches import stage
 from scheduling.cluster_process import ClusterProcess
@@ -69,6 +69,7 @@ class World:
         self._token = config["users"][0]["user"].get("token", "")
 
     # --- jobs -----------------------------------------------------------------------------------
+    @transaction.atomic
     def submit(
         self,
         name="job",
