@@ -28,7 +28,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     state.wake(now)
     start_promised(state, out)
     report_run_limits(state, out)
-    if not (state.dirty or state.queue.touched or state.parked):
+    if state.at_rest():
         return out.result(state.next_wake())
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)

@@ -122,7 +122,7 @@ class Blocking:
         record = state.jobs[lane.head]
         wanted = pools_wanted(state, record)
         if terms.closed >= wanted:
-            verdict = self._behind(lane, min(terms.closed))
+            verdict = self._behind(lane, terms.closed)
             tell_lane(state, lane, verdict, verdict, out)
             if not terms.kept:
                 settle(state, self._way, lane, terms, True, out.now)
@@ -149,7 +149,7 @@ class Blocking:
         if lane.failure is not None:
             return lane.failure
         if terms.closed:
-            return self._behind(lane, min(terms.closed))
+            return self._behind(lane, terms.closed)
         return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
     def _would_start(self, lane: Lane, terms: Terms) -> bool:
@@ -258,17 +258,23 @@ class Blocking:
                 self._out.reservations.append(Reservation(job_id, None))
         self._state.reserving &= heads
 
-    def _behind(self, lane: Lane, model: str) -> Verdict:
-        lender = self._lender(lane, model)
-        if lender is not None:
-            return _to_borrow(lender, model)
-        head = self._heads.get(model)
-        if head is not None and head.job_id != lane.head:
-            return self._reserved(head)
-        ahead = self._pools.get(model)
-        if ahead is None:
-            ahead = self._accounts[self._state.book.chain(lane.tenant, model)[0].tenant, model]
-        return _behind(ahead, model)
+    def _behind(self, lane: Lane, closed: frozenset[str]) -> Verdict:
+        """What closes these pools to the lane; the first of them that still is by what is known
+        now, as a start since may have used up what was kept."""
+        for model in sorted(closed):
+            lender = self._lender(lane, model)
+            if lender is not None:
+                return _to_borrow(lender, model)
+            head = self._heads.get(model)
+            if head is not None and head.job_id != lane.head:
+                return self._reserved(head)
+            chain = self._state.book.chain(lane.tenant, model)
+            ahead = self._pools.get(model)
+            if ahead is None and chain:
+                ahead = self._accounts.get((chain[0].tenant, model))
+            if ahead is not None:
+                return _behind(ahead, model)
+        return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
     def _lender(self, lane: Lane, model: str) -> str | None:
         """The job ahead for which is kept what the lane would borrow to start on this model."""

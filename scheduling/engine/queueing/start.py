@@ -103,7 +103,7 @@ def place_on(
     """Places for a candidate on a statement, which is unchanged on failure."""
     job = candidate.job
     mark = statement.checkpoint()
-    spare_before = _idle_nodes(state)
+    spare_before = _idle_nodes(state) if state.policy.spare_nodes else {}
     placed = place_job(
         statement,
         job,
@@ -113,7 +113,7 @@ def place_on(
     )
     if isinstance(placed, PlacementFailure):
         return placed
-    if not job.uses_spares and _takes_spares(state, spare_before):
+    if spare_before and not job.uses_spares and _takes_spares(state, spare_before):
         statement.rollback(mark)
         return SPARES_ONLY
     ended = state.jobs[job.id].ended | state.jobs[job.id].leaving

@@ -132,6 +132,12 @@ class SchedulerState:
         if at not in self._timers:
             heappush(self._timers, at)
 
+    def at_rest(self) -> bool:
+        """Whether there is nothing to decide: nothing happened, or nobody waits to hear of it."""
+        if self.parked or self.queue.touched or self.reserving:
+            return False
+        return not self.dirty or not self.queue.lanes
+
     def next_walk(self) -> Merge:
         """The lanes to ask now in the global order: all of them; or, where nothing happened but
         that jobs came, and all of them behind what is in the way, the lanes of those jobs. Not so
