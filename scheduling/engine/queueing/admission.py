@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from scheduling.engine.queueing.asks import Ask, Demand, Way, work_out
+from scheduling.engine.queueing.combinations import Search
 from scheduling.engine.queueing.eligibility import demand_of, never, wrong_times
 from scheduling.engine.queueing.quota import Kept, Refusal
-from scheduling.engine.queueing.shapes import Wish, narrowed, wish_of
+from scheduling.engine.queueing.shapes import MAX_CHOICES, Wish, narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import UNASKED, JobRecord, Lane
 from scheduling.engine.types import MILLI, JobRequest
@@ -76,6 +78,8 @@ def refused(
                 return None
             if first is None or (not possible and book.could_ever(tenant, demand)):
                 first, possible = (no, demand), book.could_ever(tenant, demand)
+    if beyond_ways(state, record, frozenset(), kept, free=False):
+        return None
     return first
 
 
@@ -115,21 +119,54 @@ def candidates(
     job = record.job
     ask = ask_of(state, record)
     for way in ask.ways:
+        wish, most = ask.wish, way.most
         if closed and closed.intersection(way.models):
-            continue
-        counts = _most_by_quota(state, job, way, ask.wish, kept)
-        if counts is not None:
+            if job.gang:
+                continue
+            on = zip(wish.most, way.models, strict=True)
+            wish = Wish(wish.least, tuple(0 if m in closed else n for n, m in on))
+            most = demand_of(job, way.models, wish.most, state.pools)
+        counts = _most_by_quota(state, job, way, wish, most, kept)
+        if counts is not None and any(counts):
             yield Candidate(narrowed(job, way.models), counts, way.gang)
+    for models in beyond_ways(state, record, closed, kept)[:MAX_CHOICES]:
+        yield Candidate(narrowed(job, models), ask.wish.least)
+
+
+def beyond_ways(
+    state: SchedulerState,
+    record: JobRecord,
+    closed: frozenset[str],
+    kept: Kept,
+    *,
+    free: bool = True,
+) -> list[tuple[str, ...]]:
+    """For a gang with more combinations of GPU models than its `ways`: others that quota allows
+    and for which, if asked, enough GPUs are free; one more than are tried, if there are."""
+    ask, book, tenant = ask_of(state, record), state.book, record.job.tenant
+    if not ask.beyond:
+        return []
+    known = {way.models for way in ask.ways}
+
+    def fits(model: str, milli: int) -> bool:
+        return (
+            model not in closed
+            and (not free or milli <= state.cluster.free_milli(model))
+            and book.refusal(tenant, model, milli, kept) is None
+        )
+
+    found = (models for models in Search(ask.options, fits) if models not in known)
+    return list(islice(found, MAX_CHOICES + 1))
 
 
 def _most_by_quota(
-    state: SchedulerState, job: JobRequest, way: Way, wish: Wish, kept: Kept
+    state: SchedulerState, job: JobRequest, way: Way, wish: Wish, all_of_it: Demand, kept: Kept
 ) -> tuple[int, ...] | None:
     """The most pods per pod set that quota allows, not fewer than the least; None = none.
 
     The pod sets of a job that is no gang do not wait for each other.
     """
-    if state.book.refusal_of(job.tenant, way.most, kept) is None:
+    if state.book.refusal_of(job.tenant, all_of_it, kept) is None:
         return wish.most
     if wish.least == wish.most:
         return None

@@ -1,12 +1,21 @@
 """What a job that waits asks for, by GPU model, in each way it may start: the same for all jobs
 of a lane, so it is worked out once and not in every cycle."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from scheduling.engine.queueing.combinations import Option, Search, options_of
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.pools import Pools
-from scheduling.engine.queueing.shapes import Wish, choices, pools_of, wish_of
+from scheduling.engine.queueing.shapes import (
+    MAX_CHOICES,
+    Wish,
+    beyond_choices,
+    choices,
+    pools_of,
+    wish_of,
+)
 from scheduling.engine.types import MILLI, JobRequest
 
 Demand = Mapping[str, int]  # GPU-milli by GPU model
@@ -28,13 +37,16 @@ class Ask:
     """`wish` in pods, the `ways` to start with the preferred first, and the pools they need.
 
     `gpus`: wholly free GPUs that a node must have to take any of the pods; 0 where some pods do
-    with less than one.
+    with less than one. `beyond`: where a gang has more combinations of GPU models than `ways`,
+    how many it has in all, and `options` names the models of each pod set with their GPU-milli.
     """
 
     wish: Wish
     ways: tuple[Way, ...]
     pools: frozenset[str]
     gpus: int
+    beyond: int = 0
+    options: tuple[Sequence[Option], ...] = ()
 
 
 def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
@@ -43,6 +55,10 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
     wish = wish_of(job, missing)
     starts = tuple(smallest_starts(job, missing))
     gang = wish_of(job, tuple(s.count for s in job.pod_sets)).least
+    beyond = beyond_choices(job, known)
+    options = options_of(job, known, gang, pools) if beyond else []
+    held = Search(options, lambda model, milli: milli <= pools.capacity(model) * MILLI)
+    possible = tuple(islice(held, MAX_CHOICES)) if beyond else ()
     ways = tuple(
         Way(
             models,
@@ -50,12 +66,12 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
             demand_of(job, models, wish.most, pools),
             demand_of(job, models, gang, pools),
         )
-        for models in choices(job, known)
+        for models in possible or choices(job, known)
     )
     asked = [s for s, n in zip(job.pod_sets, missing, strict=True) if n]
     whole = all(s.gpu_milli == MILLI and not s.gpu_memory_mib for s in asked)
     gpus = min((s.gpus for s in asked), default=0) if whole else 0
-    return Ask(wish, ways, pools_of(job, known), gpus)
+    return Ask(wish, ways, pools_of(job, known), gpus, beyond, tuple(options))
 
 
 def smallest_starts(job: JobRequest, missing: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

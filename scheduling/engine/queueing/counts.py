@@ -14,8 +14,8 @@ def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
     job = candidate.job
     least = wish_of(job, candidate.counts).least
     asked: dict[str, int] = {}
-    for s, n in zip(job.pod_sets, least, strict=True):
-        if s.gpus:
+    for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True):
+        if s.gpus and most:
             model = s.gpu_models[0]
             milli = state.pools.milli_per_pod(s, model)
             asked[model] = asked.get(model, 0) + max(n, 1) * milli
@@ -23,8 +23,8 @@ def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
         free = state.cluster.free_milli(model)
         if free < milli:
             return _too_few(model, milli, free)
-    for s, n in zip(job.pod_sets, least, strict=True):
-        if s.gpus and s.gpu_milli == MILLI and not s.gpu_memory_mib:
+    for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True):
+        if s.gpus and most and s.gpu_milli == MILLI and not s.gpu_memory_mib:
             fit = _pods_by_gpus(state, s)
             if fit < max(n, 1):
                 return _in_pieces(state, s, max(n, 1), fit)

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 from scheduling.engine.placement.request import misconfigured
 from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.queueing.combinations import Search, options_of
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
-from scheduling.engine.queueing.shapes import choices, wish_of
+from scheduling.engine.queueing.shapes import beyond_choices, choices, wish_of
 from scheduling.engine.types import MILLI, JobRequest, PodSet
 from scheduling.engine.verdict import Reason, Verdict, gpus
 
@@ -84,6 +85,8 @@ def _too_large(job: JobRequest, pools: Pools, book: QuotaBook) -> Verdict | None
         if s.gpus and (verdict := _pod_too_large(s, pools)):
             return verdict
     least = _least(job)
+    if beyond_choices(job, pools.models()) and _some_choice(job, least, pools, book):
+        return None
     refused: Verdict | None = None
     for models in choices(job, pools.models()):
         too_many = _beyond_capacity(job, models, least, pools)
@@ -94,6 +97,16 @@ def _too_large(job: JobRequest, pools: Pools, book: QuotaBook) -> Verdict | None
         if refused is None or refused.reason is Reason.EXCEEDS_CAPACITY:
             refused = verdict
     return refused
+
+
+def _some_choice(job: JobRequest, least: tuple[int, ...], pools: Pools, book: QuotaBook) -> bool:
+    """Whether any combination of GPU models is within capacity and quota, or may be."""
+
+    def fits(model: str, milli: int) -> bool:
+        return milli <= min(pools.capacity(model) * MILLI, book.ceiling(job.tenant, model))
+
+    search = Search(options_of(job, pools.models(), least, pools), fits)
+    return next(iter(search), None) is not None or not search.complete
 
 
 def _least(job: JobRequest) -> tuple[int, ...]:

@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterator
 
 from scheduling.engine.decisions import Alternative, Preempted
-from scheduling.engine.queueing.admission import Candidate, assess
+from scheduling.engine.queueing.admission import Candidate, ask_of, assess
 from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.plans import Plan, plan_for
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell
-from scheduling.engine.queueing.shapes import choices, narrowed
+from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.victims import Preemptor, Unit, Victims
 from scheduling.engine.queueing.waiting import JobRecord, Lane, Promise
@@ -78,10 +78,10 @@ def _cheapest(
     """The plan that costs least: over the first choices of GPU models, else of the first that
     has one."""
     plans: list[Plan] = []
-    for at, models in enumerate(choices(record.job, state.pools.models())):
+    for at, way in enumerate(ask_of(state, record).ways):
         if plans and at >= MODELS_COMPARED:
             break
-        candidate = Candidate(narrowed(record.job, models), counts)
+        candidate = Candidate(narrowed(record.job, way.models), counts)
         plan = _plan_for(state, record, candidate, overdue, kept, out)
         if plan is not None:
             plans.append(plan)

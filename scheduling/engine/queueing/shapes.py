@@ -7,13 +7,15 @@ attempt answers for all jobs of the shape.
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import islice, product
+from math import prod
 from operator import attrgetter
 
 from scheduling.engine.types import JobRequest
 
 Key = tuple[object, ...]
 
-# Several pod sets with several acceptable models each: how many joint choices are tried.
+# Several pod sets with several acceptable models each: how many joint choices are tried, without
+# a look at counts and, for gangs that have more, with one.
 MAX_CHOICES = 64
 
 
@@ -74,14 +76,31 @@ def wish_of(job: JobRequest, missing: tuple[int, ...]) -> Wish:
 
 
 def choices(job: JobRequest, known: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """One GPU model per pod set, the preferred combinations first; `known` are the cluster's."""
-    acceptable: list[tuple[str, ...]] = []
-    for s in job.pod_sets:
-        if not s.gpus:
-            acceptable.append(("",))
-        else:
-            acceptable.append(tuple(m for m in s.gpu_models or known if m in known))
-    return islice(product(*acceptable), MAX_CHOICES)
+    """One GPU model per pod set, the preferred combinations first; `known` are the cluster's.
+
+    The pods of a job that is no gang start one by one, so it is enough that every pod set comes
+    onto each of its models once. Of the combinations of a gang these are the first.
+    """
+    acceptable = _acceptable(job, known)
+    if job.gang:
+        return islice(product(*acceptable), MAX_CHOICES)
+    if not all(acceptable):
+        return iter(())
+    most = max(map(len, acceptable), default=0)
+    return (tuple(models[min(i, len(models) - 1)] for models in acceptable) for i in range(most))
+
+
+def beyond_choices(job: JobRequest, known: tuple[str, ...]) -> int:
+    """How many combinations a gang has in all, if more than `choices` names; else 0."""
+    in_all = prod(map(len, _acceptable(job, known)))
+    return in_all if job.gang and in_all > MAX_CHOICES else 0
+
+
+def _acceptable(job: JobRequest, known: tuple[str, ...]) -> list[tuple[str, ...]]:
+    return [
+        tuple(m for m in s.gpu_models or known if m in known) if s.gpus else ("",)
+        for s in job.pod_sets
+    ]
 
 
 def pools_of(job: JobRequest, known: tuple[str, ...]) -> frozenset[str]:

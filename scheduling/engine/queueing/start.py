@@ -7,6 +7,7 @@ from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.queueing.admission import (
     Candidate,
     ask_of,
+    beyond_ways,
     candidates,
     fits_by_count,
     quota_verdict,
@@ -19,7 +20,7 @@ from scheduling.engine.queueing.counts import (
 )
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
 from scheduling.engine.queueing.quota import Kept
-from scheduling.engine.queueing.shapes import Key
+from scheduling.engine.queueing.shapes import MAX_CHOICES, Key
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
@@ -247,6 +248,25 @@ def why_failed(
     A pool that could never hold the job says so only when no other choice is left: else the job
     would look impossible although it only waits.
     """
+    verdict = _why_failed(state, record, tried, closed, explained)
+    ask = ask_of(state, record)
+    if verdict is None or len(beyond_ways(state, record, closed, frozenset())) <= MAX_CHOICES:
+        return verdict
+    return Verdict(
+        verdict.reason,
+        f"{verdict.summary} {len(tried)} of {ask.beyond} combinations of GPU models were tried.",
+        {**verdict.evidence, "combinations": ask.beyond, "combinations_tried": len(tried)},
+        (*verdict.remedies, "accept fewer GPU models in each pod set"),
+    )
+
+
+def _why_failed(
+    state: SchedulerState,
+    record: JobRecord,
+    tried: Sequence[Failed],
+    closed: frozenset[str],
+    explained: Callable[[Candidate, PlacementFailure], Verdict],
+) -> Verdict | None:
     never: Verdict | None = None
     for candidate, failure in sorted(tried, key=lambda t: t[1] is None):
         if failure is SPARES_ONLY:
@@ -260,7 +280,7 @@ def why_failed(
             return verdict
         never = never or verdict
     ways = ask_of(state, record).ways
-    if not tried or len(tried) == len(ways):
+    if not tried or len(tried) >= len(ways):
         return never
     refusal = refused_pool(state, record)
     if refusal is not None:
