@@ -97,7 +97,8 @@ class Settled:
     It holds `until` then, for the same first job behind the same `mark`, with the same answer
     about quota; unless it is `closed` to the lane whatever is free, also while no node has
     `gained` what one of its pods needs. `books`: versions that must be the same where more GPU
-    models than one may be tried; `plans`: where other jobs might be preempted for it.
+    models than one may be tried or quota is kept for a borrower ahead; `plans`: where other jobs
+    might be preempted for it.
     """
 
     first: OrderKey

@@ -25,10 +25,10 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
         return False
     if known.refused:
         return lane.quota_at[0] == state.book.loosened
-    if known.closed or known.never is not None:
-        return True
     if known.books is not None and known.books != state.book.loosened:
         return False
+    if known.closed or known.never is not None:
+        return True
     gains = state.cluster.gains
     if known.gained != gains:
         assert lane.ask is not None
@@ -66,6 +66,6 @@ def settle(
         closed,
         state.cluster.gains,
         until,
-        state.book.loosened if len(ask.ways) > 1 else None,
+        state.book.loosened if len(ask.ways) > 1 or way.kept else None,
         plans,
     )
