@@ -21,10 +21,12 @@ WHY = {
 
 @dataclass(frozen=True, slots=True)
 class Dependency:
-    """A job that must end first; `job` is None when it is gone or the reader may not see it."""
+    """A job, or an array, that must end first; both None when the reader may not see it. Of an
+    array `first` is its first job."""
 
     id: str
     job: Job | None
+    first: Job | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +72,15 @@ def story_of(user: Any, job: Job) -> Story:
     events = list(selectors.events_of(job).order_by("-id")[:EVENTS_SHOWN])
     shown = [*job.after[:DEPENDENCIES_SHOWN], *job.after_ok[:DEPENDENCIES_SHOWN]]
     known = _jobs(user, [*shown, *(e.evidence["by"] for e in events if _is_preemption(e))])
+    arrays = _arrays(user, [i for i in shown if i not in known])
     groups = (
         ("After the end of", job.after),
         ("After the success of", job.after_ok),
     )
     return Story(
-        dependencies=tuple(_dependencies(title, ids, known) for title, ids in groups if ids),
+        dependencies=tuple(
+            _dependencies(title, ids, known, arrays) for title, ids in groups if ids
+        ),
         happenings=tuple(
             Happening(e, _preemption(e, known) if _is_preemption(e) else None) for e in events
         ),
@@ -87,11 +92,18 @@ def _jobs(user: Any, ids: Iterable[str]) -> dict[str, Job]:
     return {str(row.pk): row for row in rows}
 
 
-def _dependencies(title: str, ids: list[str], known: dict[str, Job]) -> Dependencies:
-    shown = ids[:DEPENDENCIES_SHOWN]
-    return Dependencies(
-        title, tuple(Dependency(i, known.get(i)) for i in shown), len(ids) - len(shown)
-    )
+def _arrays(user: Any, ids: Iterable[str]) -> dict[str, Job]:
+    """{array: its first job}."""
+    rows = selectors.visible_jobs(user).prefetch_related(None)
+    firsts = rows.filter(array_id__in=set(ids), array_index=0)
+    return {str(row.array_id): row for row in firsts}
+
+
+def _dependencies(
+    title: str, ids: list[str], known: dict[str, Job], arrays: dict[str, Job]
+) -> Dependencies:
+    shown = tuple(Dependency(i, known.get(i), arrays.get(i)) for i in ids[:DEPENDENCIES_SHOWN])
+    return Dependencies(title, shown, len(ids) - len(shown))
 
 
 def _is_preemption(event: JobEvent) -> bool:

@@ -15,6 +15,7 @@ from scheduling.forms import ChangeForm
 from scheduling.job_story import story_of
 from scheduling.models import Job, Placement
 from scheduling.models.jobs import PlacementState
+from scheduling.services.array_changes import hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.services.jobs import cancel_array, cancel_job
 from scheduling.templatetags.jobs import STATES
@@ -159,13 +160,37 @@ def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @page_login_required
 def array_cancel(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    done = "The jobs of {} that were not over are cancelled."
+    return carried_out_on_array(request, array_id, cancel_array, done)
+
+
+@require_POST
+@page_login_required
+def array_hold(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    done = "The waiting jobs of {} are on hold."
+    return carried_out_on_array(request, array_id, hold_array, done)
+
+
+@require_POST
+@page_login_required
+def array_release(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    done = "The held jobs of {} are released."
+    return carried_out_on_array(request, array_id, release_array, done)
+
+
+def carried_out_on_array(
+    request: HttpRequest,
+    array_id: uuid.UUID,
+    act: Callable[[User, uuid.UUID], selectors.JobArray],
+    done: str,
+) -> HttpResponse:
+    """Do it and say so, or say why not, on the page of the array."""
     try:
-        array = cancel_array(actor_of(request), array_id)
+        array = act(actor_of(request), array_id)
     except NotFound as error:
         raise Http404(error.detail) from None
     except DomainError as error:
         messages.error(request, error.detail, extra_tags="bad")
     else:
-        text = f"The jobs of {array.name} that were not over are cancelled."
-        messages.success(request, text, extra_tags="good")
+        messages.success(request, done.format(array.name), extra_tags="good")
     return redirect(f"{reverse('jobs')}?array={array_id}")

@@ -72,11 +72,13 @@ JOB_FILTERS = ("q", "state", "tenant", "gpu", "user", "reason", "array")
 
 @dataclass(frozen=True, slots=True)
 class ShownArray:
-    """An array, how many jobs of it are not over, and whether the reader may end them."""
+    """An array, how many jobs of it are not over, and what the reader may do to them."""
 
     row: JobArray
     open: int
     may_cancel: bool
+    may_hold: bool
+    may_release: bool
 
 
 def array_or_404(request: HttpRequest, array_id: str) -> ShownArray:
@@ -88,7 +90,15 @@ def array_or_404(request: HttpRequest, array_id: str) -> ShownArray:
         raise Http404("There is no such array, or it is of a tenant you cannot see.") from None
     unfinished = sum(count for state, count in array.states.items() if state not in TERMINAL)
     allowed = access_of(user).may_cancel(first.tenant_id, first.user_id)
-    return ShownArray(array, unfinished, allowed and unfinished > 0)
+    waiting = Job.objects.filter(array_id=first.array_id, state__in=list(WAITING)).order_by()
+    held = set(waiting.values_list("held", flat=True).distinct()) if allowed else set()
+    return ShownArray(
+        row=array,
+        open=unfinished,
+        may_cancel=allowed and unfinished > 0,
+        may_hold=False in held,
+        may_release=True in held,
+    )
 
 
 def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:

@@ -44,8 +44,8 @@ def level(help_text: str) -> Text:
 RUN_LIMIT = "Longest run time in seconds; then the job is ended, after a warning."
 NOTICE = "How many seconds before its deletion a pod is told to save its work; null = not told."
 NOT_BEFORE = "The job is not started earlier; null = at once."
-AFTER = "Ids of jobs that must have ended before this one starts."
-AFTER_OK = "Ids of jobs that must have succeeded before this one starts."
+AFTER = "Ids of jobs, or of arrays, all of which must have ended before this one starts."
+AFTER_OK = "Ids of jobs, or of arrays, all of which must have succeeded before this one starts."
 
 
 class TolerationInput(Serializer):

@@ -21,6 +21,7 @@ from scheduling.api.job_serializers import (
 )
 from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, Placement
+from scheduling.services.array_changes import change_array, hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.services.jobs import cancel_array, cancel_job, submit_array, submit_job
 from tenants.api.base import ListView, View, location, rehearsed, shown
@@ -115,27 +116,52 @@ class JobReleaseView(JobActionView):
 
 
 class JobArrayView(View):
-    """Jobs that were submitted as one, and how far they are."""
+    """Jobs that were submitted as one, and how far they are. PATCH changes those that wait."""
 
     shapes = {
         "GET": Shape(JobArrayOutput),
+        "PATCH": Shape(JobArrayOutput, JobChange),
     }
 
     def get(self, _request: Request, array_id: uuid.UUID) -> Response:
         return Response(shown(JobArrayOutput, selectors.array_by_id(self.actor, array_id)))
 
+    def patch(self, _request: Request, array_id: uuid.UUID) -> Response:
+        changes = self.body(JobChange)
+        array = change_array(self.actor, array_id, changes, dry_run=self.dry_run)
+        return self.updated(JobArrayOutput, array)
 
-class JobArrayCancelView(View):
-    """Ends all jobs of the array that are not over."""
+
+class JobArrayActionView(View):
+    """What is done to an array, without a body."""
 
     shapes = {
         "POST": Shape(JobArrayOutput),
     }
+    act: ClassVar[Callable[..., selectors.JobArray]]
 
     @idempotent()
     def post(self, _request: Request, array_id: uuid.UUID) -> Response:
-        array = cancel_array(self.actor, array_id, dry_run=self.dry_run)
+        array = type(self).act(self.actor, array_id, dry_run=self.dry_run)
         return self.updated(JobArrayOutput, array)
+
+
+class JobArrayCancelView(JobArrayActionView):
+    """Ends all jobs of the array that are not over."""
+
+    act = cancel_array
+
+
+class JobArrayHoldView(JobArrayActionView):
+    """Keeps all waiting jobs of the array from being started; they keep their places."""
+
+    act = hold_array
+
+
+class JobArrayReleaseView(JobArrayActionView):
+    """Lets all held jobs of the array be started again."""
+
+    act = release_array
 
 
 class JobExplainView(View):

@@ -17,6 +17,16 @@ urlpatterns: list[URLPattern] = [
         jobs.JobArrayCancelView.as_view(),
         name="api-job-array-cancel",
     ),
+    path(
+        "job-arrays/<uuid:array_id>/hold",
+        jobs.JobArrayHoldView.as_view(),
+        name="api-job-array-hold",
+    ),
+    path(
+        "job-arrays/<uuid:array_id>/release",
+        jobs.JobArrayReleaseView.as_view(),
+        name="api-job-array-release",
+    ),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),
     path("clusters/<str:name>/nodes", clusters.NodesView.as_view(), name="api-nodes"),

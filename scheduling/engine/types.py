@@ -165,7 +165,8 @@ class JobRequest:
     `strategy`: the job's own wish for a placement strategy; "" = by policy and kind.
     `required_level` / `preferred_level`: one group of this level for all pod sets together.
     `preempts`: whether it may take the places of others (Kubernetes' preemptionPolicy).
-    `after` / `after_ok`: jobs that must have ended, or succeeded, before this one may start.
+    `after` / `after_ok`: jobs that must have ended, or succeeded, before this one may start; the id
+    of an array stands for all its jobs. `array`: the array it belongs to, "" = none.
     `run_limit_s`: longest run time allowed; None = no limit.
     `uses_spares`: whether it may start on the nodes kept free as hot spares.
     """
@@ -187,6 +188,7 @@ class JobRequest:
     after_ok: tuple[str, ...] = ()
     run_limit_s: float | None = None
     uses_spares: bool = False
+    array: str = ""
 
     @property
     def gpu_milli(self) -> int:

@@ -1,6 +1,9 @@
-"""What people change of a job while it waits: hold it, release it, ask for something else."""
+"""What people change of a job while it waits: hold it, release it, ask for something else.
 
-from collections.abc import Mapping
+`services.array_changes` does the same with all waiting jobs of an array.
+"""
+
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -53,20 +56,35 @@ def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bo
     Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it no longer waits.
     """
     access = _may_change(actor, job)
+    columns = columns_of(changes)
+    with unit_of_work(dry_run):
+        check_dependencies(access, job.cluster_id, columns, (str(job.pk),))
+        return _changed(actor, job, JobEventKind.CHANGED, columns)
+
+
+def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that `changes` set; raises Invalid naming each field that is wrong by itself."""
     if not changes:
         raise Invalid(f"There is nothing to change. Give some of {', '.join(COLUMNS)}.")
     faults = Faults()
     check_wishes({name: v for name, v in changes.items() if v is not None}, faults)
     faults.raise_if_any()
-    wanted = {n: [str(i) for i in changes[n]] for n in DEPENDENCIES if n in changes}
-    columns = {COLUMNS[name]: wanted.get(name, value) for name, value in changes.items()}
-    with unit_of_work(dry_run):
-        if any(wanted.values()):
-            # Two changes that cross each other could close a cycle; this makes them take turns.
-            cluster = Cluster.objects.select_for_update().get(id=job.cluster_id)
-            refuse_bad_dependencies(access, cluster, wanted)
-            refuse_cycle(cluster.pk, str(job.pk), wanted)
-        return _changed(actor, job, JobEventKind.CHANGED, columns)
+    return {
+        COLUMNS[name]: [str(i) for i in value] if name in DEPENDENCIES else value
+        for name, value in changes.items()
+    }
+
+
+def check_dependencies(
+    access: Access, cluster_id: int, columns: Mapping[str, Any], jobs: Collection[str]
+) -> None:
+    """Raises Invalid where `jobs` may not wait for what the columns name."""
+    wanted = {name: columns[name] for name in DEPENDENCIES if name in columns}
+    if any(wanted.values()):
+        # Two changes that cross each other could close a cycle; this makes them take turns.
+        cluster = Cluster.objects.select_for_update().get(id=cluster_id)
+        refuse_bad_dependencies(access, cluster, wanted)
+        refuse_cycle(cluster_id, jobs, wanted)
 
 
 def _may_change(actor: User, job: Job) -> Access:

@@ -14,7 +14,8 @@ from django.utils import timezone
 from scheduling import selectors
 from scheduling.engine.states import TERMINAL, JobEventKind, JobState, after
 from scheduling.engine.verdict import Reason
-from scheduling.models import Cluster, Job, JobEvent, PodSet, SchedulerLease
+from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.services.array_changes import lock_array
 from scheduling.services.capacity import refuse_what_never_fits
 from scheduling.services.copies import insert_copies
 from scheduling.services.dependencies import CHUNK, refuse_bad_dependencies
@@ -202,11 +203,7 @@ def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> 
             "Only the user who submitted this array, a tenant admin or an operator may cancel it."
         )
     with unit_of_work(dry_run):
-        # Each write of the scheduler begins with this row too. Taking it first, two transactions
-        # that both change many jobs cannot wait for each other.
-        SchedulerLease.objects.filter(cluster=first.cluster_id).update(holder=F("holder"))
-        rows = Job.objects.select_for_update().filter(array_id=array_id)
-        rows = rows.exclude(state__in=list(TERMINAL)).order_by("id")
+        rows = lock_array(first).exclude(state__in=list(TERMINAL))
         states = {job_id: JobState(state) for job_id, state in rows.values_list("id", "state")}
         if not states:
             raise Conflict("All jobs of this array are over.")

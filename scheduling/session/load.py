@@ -71,16 +71,19 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
 
 
 def failed_among(ids: tuple[str, ...]) -> list[str]:
-    """Those of these jobs that ended without success."""
+    """Those of these jobs that ended without success, and of these arrays that have such a job."""
     if not ids:
         return []
-    ended = Job.objects.filter(id__in=ids, state__in=(JobState.FAILED, JobState.CANCELLED))
-    return [str(i) for i in ended.order_by("id").values_list("id", flat=True)]
+    ended = Job.objects.filter(state__in=(JobState.FAILED, JobState.CANCELLED)).order_by()
+    jobs = ended.filter(id__in=ids).values_list("id", flat=True)
+    arrays = ended.filter(array_id__in=ids).values_list("array_id", flat=True).distinct()
+    return sorted(str(i) for i in (*jobs, *arrays))
 
 
 def open_among(ids: Iterable[str]) -> list[str]:
-    """Those of these jobs that are not over."""
-    rows = Job.objects.filter(id__in=list(ids)).exclude(state__in=list(TERMINAL))
+    """Those of these jobs, and of the jobs of these arrays, that are not over."""
+    named = Q(id__in=list(ids)) | Q(array_id__in=list(ids))
+    rows = Job.objects.filter(named).exclude(state__in=list(TERMINAL))
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
 
 
@@ -123,6 +126,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
             after_ok=tuple(job.after_ok),
             run_limit_s=job.run_limit_s,
             uses_spares=job.uses_spares,
+            array=str(job.array_id or ""),
         ),
         name=job.name,
         contents=tuple(

@@ -186,6 +186,38 @@ def test_an_array_is_cancelled_after_asking(as_user):
     assert "All jobs of this array are over." in plain(client.post(cancel, follow=True))
 
 
+def test_what_waits_of_an_array_is_held_and_released(as_user):
+    hold, release = (reverse(f"array-{act}", args=[story.ARRAY]) for act in ("hold", "release"))
+    assert as_user("vik").post(hold).status_code == 404
+    client = as_user("erin")
+    page = client.get(ARRAY_URL).content.decode()
+    assert hold in page
+    assert release not in page
+    answer = client.post(hold, follow=True)
+    assert answer.redirect_chain[-1][0] == ARRAY_URL
+    assert "The waiting jobs of sweep are on hold." in plain(answer)
+    assert release in answer.content.decode()
+    assert hold not in answer.content.decode()
+    held = Job.objects.filter(held=True, array_id=story.ARRAY)
+    assert sorted(held.values_list("array_index", flat=True)) == [1, 2, 3]
+    assert "are on hold already" in plain(client.post(hold, follow=True))
+    assert "The held jobs of sweep are released." in plain(client.post(release, follow=True))
+    assert not held.exists()
+    assert "is on hold" in plain(client.post(release, follow=True))
+    # Of an array of which some jobs are held both can be done.
+    Job.objects.filter(name="sweep-2").update(held=True)
+    page = client.get(ARRAY_URL).content.decode()
+    assert hold in page
+    assert release in page
+
+
+def test_a_job_that_waits_for_an_array_names_it(as_user):
+    Job.objects.filter(name="wait-000").update(after=[str(story.ARRAY)])
+    page = as_user("erin").get(job_url("wait-000"))
+    assert "After the end of all jobs of the array of sweep-0" in plain(page)
+    assert f'href="{ARRAY_URL}"' in page.content.decode()
+
+
 def test_the_page_of_a_node_marks_its_bad_gpus(as_user):
     text = plain(as_user("operator").get("/ops/nodes/demo/node-005/"))
     assert text.count("3 Bad") == 1

@@ -40,6 +40,48 @@ SCENARIOS = {
           fails one
           two -> Misconfigured after=one
     """,
+    "a job starts after the end of an array, which is the end of all its jobs": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + one   a 1x1 H100 array=sweep      -> starts
+          + two   a 1x1 H100 array=sweep      -> starts
+          + after a 1x1 H100 after=sweep      -> OnHold after=sweep jobs=2
+          + ok    a 1x1 H100 after_ok=sweep   -> OnHold
+        at 1
+          ends one
+          after -> OnHold
+        at 2
+          + three a 1x1 H100 array=sweep      -> starts
+        at 3
+          ends two
+          after -> OnHold
+        at 4
+          ends three
+          after -> starts
+          ok    -> starts
+        at 5
+          + late  a 1x1 H100 after_ok=sweep   -> starts
+    """,
+    "a job that waits for the success of an array is told when one of its jobs failed": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + one   a 1x1 H100 array=sweep      -> starts
+          + two   a 1x1 H100 array=sweep      -> starts
+          + after a 1x1 H100 after=sweep      -> OnHold
+          + ok    a 1x1 H100 after_ok=sweep   -> OnHold
+        at 1
+          fails one
+          after -> OnHold
+          ok    -> Misconfigured after=sweep
+        at 2
+          ends two
+          after -> starts
+          ok    -> Misconfigured
+    """,
     "a tenant runs no more jobs than it may, whatever its quota": """
         nodes  H100: 8
         quota  a H100 64 | b H100 64

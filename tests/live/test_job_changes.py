@@ -82,3 +82,26 @@ def test_a_limit_on_running_jobs_holds_until_it_is_lifted(world, rest):
     assert state(second) in (S.PENDING, S.QUOTA_RESERVED)
     assert rest.client.patch(url, {"max_running": None}, format="json").status_code == 200
     world.drive(lambda: state(second) == S.RUNNING)
+
+
+def test_a_job_waits_for_a_whole_array_and_an_array_for_its_release(world, rest):
+    array = rest.submit("sweep", run_s=0.3, array={"count": 6}, held=True)
+    after = rest.submit("after", after_ok=[array], run_s=0.1)
+    jobs = Job.objects.filter(array_id=array)
+    world.drive(
+        lambda: Job.objects.get(pk=after).reason == "OnHold" and evidence(after)["jobs"] == 6
+    )
+    assert set(jobs.values_list("reason", flat=True)) == {"OnHold"}
+    url = f"/api/v1/job-arrays/{array}"
+    assert rest.client.patch(url, {"priority": 3}, format="json").status_code == 200
+    rest.post(f"job-arrays/{array}/release")
+    world.drive(lambda: state(after) == S.SUCCEEDED)
+    assert set(jobs.values_list("state", "priority")) == {(S.SUCCEEDED, 3)}
+    last = max(jobs.values_list("ended_at", flat=True))
+    assert Job.objects.get(pk=after).admitted_at >= last
+    # A scheduler that comes later knows of an array that is over, and of one that failed.
+    failed = rest.submit("failed", array={"count": 2})
+    rest.post(f"job-arrays/{failed}/cancel")
+    open_ = rest.submit("open", after=[array, failed], run_s=0.1)
+    world.restart_scheduler()
+    world.drive(lambda: state(open_) == S.SUCCEEDED)

@@ -61,7 +61,8 @@ class SchedulerState:
         self.usage = Usage()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
-        self.failed: set[str] = set()  # jobs that ended without success
+        self.failed: set[str] = set()  # jobs that ended without success, and arrays with such jobs
+        self.arrays: dict[str, set[str]] = {}  # of each the jobs that are not over
         self._dependents: dict[str, set[str]] = {}
         # Of failed placements, by shape: the verdict and when it was found, in order of time.
         self.explained: dict[Key, tuple[Verdict, float]] = {}
@@ -98,9 +99,11 @@ class SchedulerState:
         self.queue.add(record, self._lane_key(record, now))
 
     def waits_for(self, record: JobRecord) -> list[str]:
-        """Jobs that have to end, or would have had to succeed, before this one may start."""
+        """Jobs and arrays that have to end, or would have had to succeed, before this one may
+        start."""
         job = record.job
-        alive = [name for name in (*job.after, *job.after_ok) if name in self.jobs]
+        names = (*job.after, *job.after_ok)
+        alive = [name for name in names if name in self.jobs or name in self.arrays]
         return alive + [name for name in job.after_ok if name in self.failed]
 
     def _lane_key(self, record: JobRecord, now: float) -> Key:
@@ -216,11 +219,23 @@ class SchedulerState:
         self.gone(record)
         self.queue.remove(record)
         del self.jobs[record.job.id]
+        names = [record.job.id, *self._leave_array(record.job)]
         if not succeeded:
-            self.failed.add(record.job.id)
-        for job_id in sorted(self._dependents.pop(record.job.id, ())):
-            if (other := self.jobs.get(job_id)) is not None:
-                self.enqueue(other, now)
+            names += [record.job.array] * bool(record.job.array)
+            self.failed.update(filter(None, (record.job.id, record.job.array)))
+        for name in names:
+            for job_id in sorted(self._dependents.pop(name, ())):
+                if (other := self.jobs.get(job_id)) is not None:
+                    self.enqueue(other, now)
+
+    def _leave_array(self, job: JobRequest) -> list[str]:
+        """The array of the job, if it was the last of it that was not over."""
+        left = self.arrays.get(job.array, set())
+        left.discard(job.id)
+        if left or job.array not in self.arrays:
+            return []
+        del self.arrays[job.array]
+        return [job.array]
 
     # --- preemption ---------------------------------------------------------------------------
     def evict(
@@ -266,6 +281,8 @@ class SchedulerState:
         record = self.jobs.get(job.id)
         if record is None:
             record = self.jobs[job.id] = JobRecord(job, order_key(job))
+            if job.array:
+                self.arrays.setdefault(job.array, set()).add(job.id)
             return record
         self.queue.remove(record)
         front = record.key[1] == -math.inf

@@ -60,15 +60,16 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
         tell(record, Verdict(Reason.ON_HOLD, "The job is on hold.", {}, ("release it",)), out)
         return
     before = state.waits_for(record)
-    failed = [name for name in before if name not in state.jobs]
+    failed = [name for name in record.job.after_ok if name in state.failed]
     if failed:
-        text = f"It was to start after job {failed[0]} succeeded, which did not."
+        text = f"It was to start after job or array {failed[0]} succeeded, which did not."
         remedies = ("submit it again without this dependency",)
         tell(record, Verdict(Reason.MISCONFIGURED, text, {"after": failed[0]}, remedies), out)
         return
     if before:
-        text = f"The job waits for the end of {len(before)} other jobs."
-        numbers: dict[str, int | float | str] = {"jobs": len(before), "after": before[0]}
+        jobs = sum(len(state.arrays.get(name, (name,))) for name in dict.fromkeys(before))
+        text = f"The job waits for the end of {jobs} other jobs."
+        numbers: dict[str, int | float | str] = {"jobs": jobs, "after": before[0]}
         tell(record, Verdict(Reason.ON_HOLD, text, numbers, ("wait for them",)), out)
         return
     tell(
