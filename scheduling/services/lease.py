@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import F, Q
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards import WHOLE, WIDE
 from scheduling.models import SchedulerLease
 
 
@@ -71,6 +71,16 @@ def fence(lease: Lease) -> None:
     )
     if not row.update(holder=lease.holder):
         raise LeaseLost(f"{lease.holder} no longer leads {lease}")
+
+
+def hold_all(cluster_id: int) -> None:
+    """Keep all schedulers of the cluster from writing until the transaction ends. Each begins with
+    a row of these, so that two transactions that change many jobs cannot wait for each other; who
+    needs several takes that of the wide scope first, as here."""
+    rows = SchedulerLease.objects.filter(cluster_id=cluster_id)
+    scopes = rows.order_by().values_list("scope", flat=True)
+    for scope in sorted(scopes, key=lambda name: (name != WIDE, name)):
+        rows.filter(scope=scope).update(holder=F("holder"))
 
 
 def give_back(lease: Lease) -> None:

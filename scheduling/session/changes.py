@@ -16,7 +16,7 @@ from scheduling.session.live import LiveJob, Transition
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.2  # how often tenants, quotas and policy are compared with what is known
-USED_S = 1.0  # how often is read what the jobs of other scopes hold of the quotas
+USED_S = 0.5  # how often is read what the jobs of other scopes hold of the quotas
 COUNT_S = 10.0  # how often the versions of all open jobs are compared: finds a lost wake-up
 
 

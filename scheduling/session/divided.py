@@ -56,6 +56,17 @@ def jobs_on(cluster_id: int, scope: str, nodes: Iterable[str]) -> bool:
     return any(rows.filter(node__in=chunk).exists() for chunk in chunks)
 
 
+def placed(pods: Iterable[str]) -> set[str]:
+    """Those of these pods, by name, that hold a place as the rows say."""
+    names, found = sorted(pods), set[str]()
+    for begin in range(0, len(names), CHUNK):
+        rows = Placement.objects.filter(
+            pod_name__in=names[begin : begin + CHUNK], state__in=LIVE_PLACEMENTS
+        )
+        found.update(rows.values_list("pod_name", flat=True))
+    return found
+
+
 def busy_nodes(cluster_id: int) -> dict[str, int]:
     """GPU-milli that pods of Kant hold, by node; 0 for pods without GPUs."""
     rows = Placement.objects.filter(job__cluster_id=cluster_id, state__in=LIVE_PLACEMENTS)

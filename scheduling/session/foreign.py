@@ -2,33 +2,38 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
 from scheduling.kube.seam import DeletePod, PodFacts
 from scheduling.session import pods as kant_pods
-from scheduling.session.live import LivePod, Outbox
+from scheduling.session.live import LivePod, Outbox, PodKey
 
 log = logging.getLogger(__name__)
+
+Identity = tuple[str, int, PodKey]  # job, attempt, which pod of it
+# Of pods by name, with the job that each belongs to: those of other scopes' jobs, and those of
+# this scope's jobs for which no placement stands.
+LookUp = Callable[[Mapping[str, str]], tuple[Set[str], Set[str]]]
 
 
 class ForeignPods:
     """Which pods the engine counts as foreign, by uid.
 
     `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
-    remembered, in case the node comes here. In a divided cluster a pod of Kant for which no
-    placement stands may be another scope's: `leftovers` waits until that is known.
+    remembered, in case the node comes here. A pod of Kant for which no placement is known may be
+    a leftover, or another scope's: `leftovers` waits until that is looked up.
     """
 
     def __init__(self, mine: Set[str] | None = None) -> None:
         self.mine = mine
-        self.leftovers: dict[str, PodFacts] = {}
+        self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
         self._counted: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
 
     def seen(self, facts: PodFacts, out: Outbox) -> None:
-        """Count what it holds; a leftover of Kant's own (no placement stands for it) is deleted."""
+        """Count what it holds, and note what may be a leftover of Kant's own."""
         if facts.finished or not facts.node:
             self.gone(facts.uid, out)
         elif self.mine is None or facts.node in self.mine or facts.uid in self._counted:
@@ -37,11 +42,11 @@ class ForeignPods:
         else:
             self._elsewhere[facts.uid] = facts
             self._on_node[facts.node].add(facts.uid)
-        if facts.owned and not facts.deleting and not facts.finished:
-            if self.mine is None:
-                self._delete(facts, out)
-            else:
-                self.leftovers[facts.uid] = facts
+        who = kant_pods.identity(facts.labels) if facts.owned else None
+        if who and not facts.deleting and not facts.finished:
+            self.leftovers[facts.uid] = facts, who
+        else:
+            self.leftovers.pop(facts.uid, None)
 
     def gone(self, uid: str, out: Outbox) -> None:
         self.leftovers.pop(uid, None)
@@ -67,14 +72,17 @@ class ForeignPods:
         """What pods hold on the nodes of other scopes that Kant has not placed there."""
         return (_held_by(facts) for facts in self._elsewhere.values() if not facts.owned)
 
-    def delete_leftovers(self, is_mine: Callable[[Iterable[str]], Set[str]], out: Outbox) -> None:
-        """Delete those whose jobs are this scope's; `is_mine` tells which of some jobs are."""
-        found, self.leftovers = self.leftovers, {}
-        jobs = {uid: who[0] for uid, f in found.items() if (who := kant_pods.identity(f.labels))}
-        mine = is_mine(jobs.values())
-        for uid, job_id in jobs.items():
-            if job_id in mine:
-                self._delete(found[uid], out)
+    def delete_leftovers(self, look_up: LookUp, out: Outbox) -> None:
+        """Delete pods of this scope's jobs for which no placement stands; `look_up` tells those of
+        others from what is left over."""
+        if not self.leftovers:
+            return
+        others, left = look_up({f.name: who[0] for f, who in self.leftovers.values()})
+        for uid, (facts, who) in list(self.leftovers.items()):
+            if facts.name in left:
+                self._delete(facts, who, out)
+            if facts.name in left or facts.name in others:
+                del self.leftovers[uid]
 
     def _forget(self, uid: str) -> None:
         facts = self._elsewhere.pop(uid, None)
@@ -83,12 +91,9 @@ class ForeignPods:
             if not self._on_node[facts.node]:
                 del self._on_node[facts.node]
 
-    def _delete(self, facts: PodFacts, out: Outbox) -> None:
-        who = kant_pods.identity(facts.labels)
-        if who is None:
-            return
-        job_id, attempt, key = who
+    def _delete(self, facts: PodFacts, who: Identity, out: Outbox) -> None:
         log.info("deleting pod %s: no placement stands for it", facts.name)
+        job_id, attempt, key = who
         out.effects.append(
             DeletePod((job_id, attempt, *key), facts.namespace, facts.name, facts.uid)
         )

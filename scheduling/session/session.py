@@ -8,7 +8,7 @@ loses nothing.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from scheduling.engine.cycle import SchedulerState, run_cycle
@@ -21,7 +21,7 @@ from scheduling.engine.deltas import (
     OtherPodChanged,
     PodEnded,
 )
-from scheduling.engine.shards import WHOLE, WIDE
+from scheduling.engine.shards import WHOLE, WIDE, scopes_of
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Shard
@@ -94,7 +94,7 @@ class Session:
         self.budgets = Budgets()
         self.nodes = Nodes(scope, shards, self.life.out)
         self.changes = Changes(self.cluster_id, scope, shards, self.life)
-        self.router = Router(self.changes, shards) if scope == WIDE else None
+        self.router = Router(self.changes, shards) if shards and scope == WIDE else None
         self.lending: Lender | Borrower | None = None
         if shards:
             self.life.foreign.mine = self.nodes.mine
@@ -166,6 +166,7 @@ class Session:
         self._observe(self.gateway.drain(), now)
         self.life.overdue(now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
+        self.life.foreign.delete_leftovers(self._look_up, self.life.out)
         self._divide(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
         self._mark_nodes(deltas)
@@ -309,35 +310,35 @@ class Session:
             nodes.unclaimed.clear()
             self.life.out.writes.claims += claims
             self._claimed = True
-        elif self._claimed or (changes.looked and self.shards):
+        elif self._claimed or (changes.looked and nodes.mine != nodes.facts.keys()):
             self._claimed = False
             if divided.count_nodes(self.cluster_id, self.scope) != len(nodes.mine):
-                self._arrived(divided.nodes_of(self.cluster_id, self.scope) - nodes.mine)
+                new = divided.nodes_of(self.cluster_id, self.scope) - nodes.mine
+                if divided.jobs_on(self.cluster_id, self.scope, new):
+                    raise Reopen(f"nodes came to scope {self.scope!r} with jobs on them")
+                self._arrived(new)
 
     def _arrived(self, names: Set[str]) -> None:
         self.nodes.arrived(names)
         if self.shards:
             for name in sorted(names):
                 self.life.foreign.node_arrived(name, self.life.out)
-        if self._cycled and divided.jobs_on(self.cluster_id, self.scope, names):
-            raise Reopen(f"nodes came to scope {self.scope!r} with jobs on them")
 
     def _divide(self, now: float) -> None:
         """What only a divided cluster needs."""
-        if not self.shards:
-            return
-        self.life.foreign.delete_leftovers(self._jobs_of_scope, self.life.out)
         if self.router is not None:
             self.router.run()
         if self.lending is not None and self._cycled:
             self.lending.run(self.state, now)
 
-    def _jobs_of_scope(self, ids: Iterable[str]) -> set[str]:
-        """Those of these jobs that are this scope's. What no job stands for is the wide scope's."""
-        wanted = set(ids)
-        rows = divided.scopes_of_jobs(wanted)
+    def _look_up(self, jobs: Mapping[str, str]) -> tuple[set[str], set[str]]:
+        """Which of these pods are other scopes', and which are left over. What no job stands for
+        is the wide scope's; a new job is in no scope until the wide one has routed it."""
+        scopes = divided.scopes_of_jobs(jobs.values())
+        last = scopes_of(self.shards)[-1]
         ours = {WIDE, WHOLE} if self.scope == WIDE else {self.scope}
-        return {i for i in wanted if rows.get(i, WIDE) in ours}
+        others = {pod for pod, job_id in jobs.items() if scopes.get(job_id, last) not in ours}
+        return others, jobs.keys() - others - divided.placed(jobs.keys() - others)
 
 
 def split(writes: Writes, effects: list[Effect], size: int) -> Pass:

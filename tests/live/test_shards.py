@@ -13,6 +13,7 @@ from scheduling.engine.states import TERMINAL, JobEventKind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.models import Quota
 from tests.live.conftest import SchedulerProcess, wait
 
 pytestmark = pytest.mark.live
@@ -81,6 +82,88 @@ def test_jobs_go_to_shards_and_a_gang_that_fits_none_runs_on_lent_nodes(world):
     world.drive(lambda: {s: len(n) for s, n in nodes_by_scope().items()} == {NORTH: 4, SOUTH: 4})
     routed = JobEvent.objects.filter(job=gang, kind=JobEventKind.ROUTED)
     assert [event.evidence["to"] for event in routed] == [WIDE]
+
+
+def test_nodes_are_kept_free_for_a_gang_that_waits_too_long(world):
+    """Small jobs follow each other without a pause: no node would ever be empty by itself."""
+    divide(world, backfill_after_s=0.5)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    small = [world.submit(f"small-{i}", gpus=2, run_s=0.3 + i % 5 / 10) for i in range(200)]
+    world.drive(lambda: Job.objects.filter(state=S.RUNNING.value).count() > 10)
+    gang = world.submit("gang", pods=5, run_s=0.2)
+    world.drive_to(gang, S.SUCCEEDED)
+    assert Job.objects.get(pk=gang.pk).blocked_since is not None
+    ended = Job.objects.filter(state=S.SUCCEEDED.value, name__startswith="small").count()
+    assert ended < len(small), "the gang waited for the last of them"
+    for job in small:
+        world.cancel(job) if world.state(job) not in TERMINAL else None
+    world.drive(lambda: {s: len(n) for s, n in nodes_by_scope().items()} == {NORTH: 4, SOUTH: 4})
+
+
+def test_shards_are_declared_and_taken_back_while_jobs_run(world):
+    inside = world.submit("inside", pods=1, run_s=600)
+    across = world.submit("across", pods=5, run_s=600)
+    world.drive(lambda: world.state(inside) == world.state(across) == S.RUNNING)
+    pods = {p["metadata"]["uid"] for p in world.pods().values()}
+    divide(world)
+    world.drive(lambda: {key[1] for key in world.scheduler.led} == {NORTH, SOUTH, WIDE})
+    world.drive(lambda: (scope_of(inside), scope_of(across)) != ("", ""))
+    assert scope_of(across) == WIDE
+    assert {p.node for p in world.placements(across)} <= nodes_by_scope()[WIDE]
+    assert {p.node for p in world.placements(inside)} <= nodes_by_scope()[scope_of(inside)]
+    other = world.submit("other", run_s=0.2)
+    world.drive_to(other, S.SUCCEEDED)
+    world.set_policy(shards=[])
+    world.drive(lambda: set(nodes_by_scope()) == {""})
+    later = world.submit("later", run_s=0.2)
+    world.drive_to(later, S.SUCCEEDED)
+    assert (scope_of(inside), scope_of(across)) == ("", "")
+    assert {p["metadata"]["uid"] for p in world.pods().values()} >= pods
+    world.cancel(across)
+    world.drive(lambda: not world.placements(across, state__in=LIVE_PLACEMENTS))
+    assert world.state(inside) == S.RUNNING
+
+
+def test_a_job_waits_for_jobs_of_other_scopes(world):
+    divide(world)
+    first = world.submit("first", pods=4, run_s=1)
+    wide = world.submit("wide", pods=5, run_s=0.2)
+    last = world.submit("last", run_s=0.2, after=[str(first.pk)], after_ok=[str(wide.pk)])
+    world.drive(lambda: Job.objects.get(pk=last.pk).reason == "OnHold")
+    world.drive_to(last, S.SUCCEEDED)
+    begun = {job: Job.objects.get(pk=job.pk) for job in (first, wide, last)}
+    assert begun[last].admitted_at >= max(begun[first].ended_at, begun[wide].ended_at)
+    assert (scope_of(first), scope_of(wide)) == (NORTH, WIDE)
+
+
+def test_quota_counts_what_other_scopes_hold(world):
+    divide(world)
+    Quota.objects.update(guaranteed_milli=40_000, mode="isolated", version=2)
+    first = world.submit("first", pods=4, run_s=600)
+    world.drive_to(first, S.RUNNING)
+    south = world.scheduler.led[world.cluster.pk, SOUTH].session
+    world.drive(lambda: south.changes.tenancy.used_elsewhere)
+    second = world.submit("second", pods=2, run_s=0.2)
+    third = world.submit("third", pods=1, run_s=0.2)
+    world.drive_to(third, S.SUCCEEDED)
+    assert scope_of(second) == scope_of(third) == SOUTH
+    assert Job.objects.get(pk=second.pk).reason == "WaitingForQuota"
+    world.cancel(first)
+    world.drive_to(second, S.SUCCEEDED)
+
+
+def test_jobs_move_from_a_full_shard_to_one_with_room(world, monkeypatch):
+    divide(world)
+    monkeypatch.setattr("scheduling.session.changes.COUNT_S", 0.5)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    first, second = (world.submit(f"long-{i}", pods=4, run_s=600) for i in range(2))
+    world.drive(lambda: world.state(first) == world.state(second) == S.RUNNING)
+    third = world.submit("third", pods=4, run_s=0.2)
+    world.drive(lambda: scope_of(third) != "")
+    other = {NORTH: SOUTH, SOUTH: NORTH}[scope_of(third)]
+    world.cancel(next(job for job in (first, second) if scope_of(job) == other))
+    world.drive_to(third, S.SUCCEEDED)
+    assert scope_of(third) == other
 
 
 # --- two processes under load ---------------------------------------------------------------------
