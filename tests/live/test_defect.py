@@ -53,7 +53,7 @@ def test_an_error_that_no_single_job_provokes_is_not_blamed_on_one(world, monkey
         raise ZeroDivisionError("a defect")
 
     with monkeypatch.context() as patch:
-        patch.setattr(cycle, "admit_by_quota", broken)
+        patch.setattr(cycle, "report_run_limits", broken)
         for _ in range(3):
             world.scheduler.run(world.cluster.pk, budget_s=0.2)
         assert world.state(job) == S.PENDING
