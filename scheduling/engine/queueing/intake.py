@@ -34,6 +34,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             known = delta.job.id in state.jobs
             record = state.record(delta.job)
             record.held, record.not_before = delta.held, delta.not_before
+            if record.started_at is not None:
+                state.queue.plan_anew()  # it may be preempted now, or no longer
             if record.held and record.promise is not None:
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
@@ -99,6 +101,7 @@ def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None
         return
     record.preemptions = len(delta.preempted_by)
     record.preempted_by = set(delta.preempted_by)
+    state.queue.plan_anew()
     record.blocked_since = delta.blocked_since
     state.queue.remove(record)
     record.key = order_key(record.job, front=delta.front)

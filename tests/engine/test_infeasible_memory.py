@@ -1,0 +1,347 @@
+"""What was found not to fit is forgotten as soon as it might fit, whatever made it so.
+
+Shapes are remembered by the cluster, failed attempts by the lanes of the queue, and lanes whose
+answer stands are not asked at all. Every kind of delta that can make room is tried on every kind
+of obstacle, and at random: whoever still waits could not be placed on a cluster without memory.
+"""
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import get_args
+
+import pytest
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.queueing.shapes import choices, narrowed
+from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import (
+    Device,
+    JobKind,
+    JobRequest,
+    Nic,
+    Node,
+    PodPlacement,
+    PodSet,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    Quota,
+    Taint,
+    Tenant,
+)
+
+GPUS = 4
+STRATEGIES = ("binpack", "spread", "e-binpack", "e-spread", "fragmentation")
+AMPLE = tuple(Quota("t", m, 10**9) for m in ("H100", "L4"))
+ROW = PodSet("pods", 2, GPUS, ("H100",), required_level="leaf")
+ONE = PodSet("pods", 1, GPUS, ("H100",))
+
+
+def machine(name: str, **facts) -> Node:
+    known = {
+        "gpu_model": "H100",
+        "devices": tuple(Device(i, memory_mib=80_000) for i in range(GPUS)),
+        "nics": tuple(Nic(i) for i in range(2)),
+        "topology": ("l0", "s0", "x"),
+        "cpu_milli": 32_000,
+        "memory_mib": 64_000,
+        "extended": {"fpga": 1},
+        "labels": {"disk": "ssd"},
+    }
+    return Node(name, **(known | facts))
+
+
+def ask(name: str, *pod_sets: PodSet, **facts) -> JobRequest:
+    return JobRequest(name, "t", 0.0, pod_sets, **facts)
+
+
+def on(node: str, devices: int = GPUS, ordinal: int = 0) -> PodPlacement:
+    return PodPlacement(0, ordinal, node, tuple(range(devices)), 1000)
+
+
+BUSY = ask("busy", PodSet("pods", 1, GPUS, ("H100",)))
+WEB = ask("web", PodSet("pods", 2, GPUS // 2, ("H100",)), gang=False)
+AHEAD = ask("ahead", replace(ROW, required_level=""), priority=9)
+SICK = tuple(Device(i, healthy=i != 0, memory_mib=80_000) for i in range(GPUS))
+SMALL = tuple(Device(i, memory_mib=40_000) for i in range(GPUS))
+RUNS = d.JobRestored(BUSY, (on("n0"),), 0.0)
+SERVES = d.JobRestored(WEB, (PodPlacement(0, 0, "n0", (0, 1), 1000),), 0.0, ((0, 1),))
+FOREIGN = d.OtherPodChanged("u", "n0", 1, 0, 0)
+
+
+def node_is(**facts) -> list[d.Delta]:
+    return [d.NodeChanged(machine("n0", **facts))]
+
+
+# What the cluster is like, what waits, and what makes room for it.
+CURES = {
+    "a node comes": ([], ONE, node_is()),
+    "a node comes back": ([*node_is(), d.NodeRemoved("n0")], ONE, node_is()),
+    "a node is uncordoned": (node_is(schedulable=False), ONE, node_is()),
+    "a taint goes": (node_is(taints=(Taint("x"),)), ONE, node_is()),
+    "a label comes": (
+        node_is(labels={}),
+        replace(ONE, node_selector={"disk": "ssd"}),
+        node_is(),
+    ),
+    "a GPU gets well": (node_is(devices=SICK), ONE, node_is()),
+    "GPUs with more memory": (
+        node_is(devices=SMALL),
+        PodSet("pods", 1, 1, ("H100",), gpu_memory_mib=60_000),
+        node_is(),
+    ),
+    "a NIC gets well": (
+        node_is(nics=(Nic(0), Nic(1, healthy=False))),
+        replace(ONE, nics=2),
+        node_is(),
+    ),
+    "more CPU": (node_is(cpu_milli=1_000), replace(ONE, cpu_milli=2_000), node_is()),
+    "more memory": (node_is(memory_mib=1_000), replace(ONE, memory_mib=2_000), node_is()),
+    "more pods": (node_is(max_pods=0), ONE, node_is()),
+    "an extended resource": (node_is(extended={}), replace(ONE, extended={"fpga": 1}), node_is()),
+    "a node moves to the other's leaf": (
+        [*node_is(topology=("l1", "s0", "x")), d.NodeChanged(machine("n1"))],
+        ROW,
+        node_is(),
+    ),
+    "a foreign pod goes": ([*node_is(), FOREIGN], ONE, [d.OtherPodRemoved("u")]),
+    "a foreign pod asks for less": (
+        [*node_is(), FOREIGN],
+        ONE,
+        [d.OtherPodChanged("u", "n0", 0, 0, 0)],
+    ),
+    "a foreign pod moves": (
+        [*node_is(), FOREIGN],
+        ONE,
+        [d.OtherPodChanged("u", "n9", 1, 0, 0)],
+    ),
+    "a job ends": ([*node_is(), RUNS], ONE, [d.JobEnded("busy")]),
+    "a job fails": ([*node_is(), RUNS], ONE, [d.JobEnded("busy", False)]),
+    "a job is requeued": ([*node_is(), RUNS], ONE, [d.JobRequeued("busy", 99.0)]),
+    "a pod ends": ([*node_is(), SERVES], replace(ONE, gpus=3), [d.PodEnded("web", 0, 0)]),
+    "a pod is requeued": (
+        [*node_is(), SERVES],
+        replace(ONE, gpus=3),
+        [d.PodRequeued("web", 0, 0, 99.0)],
+    ),
+    "a job is found elsewhere": (
+        [*node_is(), d.NodeChanged(machine("n1", schedulable=False)), RUNS],
+        ONE,
+        [d.JobRestored(BUSY, (on("n1"),), 0.0)],
+    ),
+    "the strategy changes": (
+        [*node_is(), d.PolicyChanged(Policy(spare_nodes={"H100": 1}))],
+        ONE,
+        [d.PolicyChanged(Policy())],
+    ),
+    "who is ahead is held": (
+        [
+            *node_is(),
+            d.NodeChanged(machine("n1")),
+            d.JobRestored(BUSY, (on("n1"),), 0.0),
+            d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)),
+            d.JobSubmitted(AHEAD),
+        ],
+        ONE,
+        [d.JobSubmitted(AHEAD, held=True)],
+    ),
+    "a quota comes": (
+        [*node_is(), d.TenantsChanged((Tenant("t"),), (Quota("t", "H100", 1_000),))],
+        ONE,
+        [d.TenantsChanged((Tenant("t"),), AMPLE)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CURES)
+def test_what_makes_room_is_noticed_at_once(name: str) -> None:
+    """With another job of the shape, and one that came before and one that comes with the cure."""
+    before, pod_set, cure = CURES[name]
+    state = SchedulerState()
+    tenants = d.TenantsChanged((Tenant("t"),), AMPLE)
+    waiting = [d.JobSubmitted(ask(f"j{i}", pod_set)) for i in range(2)]
+    run_cycle(state, [tenants, *before, *waiting], 1.0)
+    for now in (2.0, 3.0):
+        assert not run_cycle(state, [], now).started
+    for now in (4.0, 5.0):
+        assert not run_cycle(state, [d.JobSubmitted(ask(f"k{now:g}", pod_set))], now).started
+    started = {start.job_id for start in run_cycle(state, cure, 6.0).started}
+    assert "j0" in started
+
+
+PREEMPTS = Policy(preemption=tuple(PreemptionKind), min_runtime_s=0.0, max_preemptions=1)
+# What keeps a job of higher priority from taking a place, and what lets it.
+PERMISSIONS = {
+    "the disruption budget is raised": (
+        [d.DisruptionBudget("busy", 0)],
+        [d.DisruptionBudget("busy", 1)],
+    ),
+    "the history turns out another": (
+        [d.JobHistory("busy", ("somebody",))],
+        [d.JobHistory("busy")],
+    ),
+    "a job may be preempted more often": (
+        [d.JobHistory("busy", ("somebody",))],
+        [d.PolicyChanged(replace(PREEMPTS, max_preemptions=2))],
+    ),
+    "a kind of preemption is allowed": (
+        [d.PolicyChanged(replace(PREEMPTS, preemption=(PreemptionKind.RECLAIM,)))],
+        [d.PolicyChanged(PREEMPTS)],
+    ),
+    "the priority of a running job falls": (
+        [d.JobSubmitted(replace(BUSY, priority=9))],
+        [d.JobSubmitted(BUSY)],
+    ),
+    "a job that was fixed may be preempted": (
+        [d.JobRestored(replace(BUSY, preemptible=False), RUNS.placements, 0.0)],
+        [d.JobRestored(BUSY, RUNS.placements, 0.0)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PERMISSIONS)
+def test_what_allows_a_preemption_is_noticed_at_once(name: str) -> None:
+    forbidden, allowed = PERMISSIONS[name]
+    state = SchedulerState(policy=PREEMPTS)
+    tenants = d.TenantsChanged((Tenant("t"),), AMPLE)
+    urgent = d.JobSubmitted(ask("urgent", ONE, priority=9))
+    run_cycle(state, [tenants, *node_is(), RUNS, *forbidden, urgent], 1.0)
+    for now in (2.0, 3.0):
+        assert not run_cycle(state, [], now).preempted
+    told = run_cycle(state, allowed, 4.0).preempted
+    assert [(victim.job_id, victim.by) for victim in told] == [("busy", "urgent")]
+
+
+def test_every_kind_of_delta_is_tried_or_can_make_no_room() -> None:
+    lists = [*(cure for _, _, cure in CURES.values()), *(p for _, p in PERMISSIONS.values())]
+    tried = {type(delta) for deltas in lists for delta in deltas}
+    lost_work_only = {d.Checkpointed}
+    assert tried | lost_work_only == set(get_args(d.Delta)) - {d.NodeRemoved}
+
+
+def random_node(rng: random.Random, name: str) -> Node:
+    """Any of the facts may stand in somebody's way."""
+    return machine(
+        name,
+        gpu_model=rng.choice(("H100", "H100", "L4")),
+        devices=tuple(
+            Device(i, healthy=rng.random() < 0.9, memory_mib=rng.choice((40_000, 80_000)))
+            for i in range(rng.choice((2, 4, 4)))
+        ),
+        nics=tuple(Nic(i, healthy=rng.random() < 0.8) for i in range(2)),
+        topology=(leaf := rng.choice(("l0", "l1")), "s0" if leaf == "l0" else "s1", "x"),
+        cpu_milli=rng.choice((1_000, 32_000)),
+        memory_mib=rng.choice((1_000, 64_000)),
+        max_pods=rng.choice((1, 110)),
+        extended=rng.choice(({}, {"fpga": 1})),
+        labels=rng.choice(({}, {"disk": "ssd"})),
+        taints=rng.choice(((), (), (Taint("x"),))),
+        schedulable=rng.random() < 0.8,
+        zone=rng.choice(("", "", "inference")),
+    )
+
+
+def random_job(rng: random.Random, name: str) -> JobRequest:
+    gpus = rng.choice((1, 1, 2, 4))
+    pod_set = PodSet(
+        "pods",
+        rng.choice((1, 1, 2, 3)),
+        gpus,
+        rng.choice((("H100",), ("L4",), ("H100", "L4"), ())),
+        gpu_milli=rng.choice((1000, 400)) if gpus == 1 else 1000,
+        cpu_milli=rng.choice((0, 2_000)),
+        memory_mib=rng.choice((0, 2_000)),
+        nics=rng.choice((0, 0, 1)),
+        extended=rng.choice(({}, {}, {"fpga": 1})),
+        node_selector=rng.choice(({}, {}, {"disk": "ssd"})),
+        required_level=rng.choice(("", "", "leaf")),
+        max_per_node=rng.choice((None, None, 1)),
+    )
+    kind = rng.choice((JobKind.TRAINING, JobKind.INFERENCE))
+    return ask(name, pod_set, gang=rng.random() < 0.7, kind=kind)
+
+
+def random_delta(rng: random.Random, state: SchedulerState, number: int) -> d.Delta:
+    name = f"n{rng.randrange(5)}"
+    running = sorted(state.running)
+    job_id = rng.choice(running) if running else ""
+    pods = sorted(state.jobs[job_id].pods) if job_id else []
+    pod = rng.choice(pods) if pods else (0, 0)
+    choices: list[d.Delta] = [
+        d.NodeChanged(random_node(rng, name)),
+        d.NodeRemoved(name),
+        d.OtherPodChanged(f"u{rng.randrange(4)}", name, rng.choice((0, 1, 2)), 500, 500),
+        d.OtherPodRemoved(f"u{rng.randrange(4)}"),
+        d.PolicyChanged(
+            Policy(
+                strategies=dict.fromkeys(JobKind, rng.choice(STRATEGIES)),
+                spare_nodes=rng.choice(({}, {"H100": 1})),
+            )
+        ),
+        d.JobEnded(job_id, rng.random() < 0.5),
+        d.JobRequeued(job_id, 0.0, (name,)),
+        d.PodRequeued(job_id, *pod, 0.0),
+        d.PodEnded(job_id, *pod),
+        d.JobSubmitted(random_job(rng, f"j{number}")),
+    ]
+    return rng.choice(choices)
+
+
+def test_nobody_waits_who_could_be_placed_without_memory() -> None:
+    """Ample quota, nothing reserved: what waits after a cycle is what a fresh look refuses too."""
+    cured: Counter[type] = Counter()
+    looked = sum(_history(random.Random(seed), cured) for seed in range(6))
+    assert looked > 5000
+    kinds = {d.NodeChanged, d.OtherPodChanged, d.JobEnded, d.JobRequeued, d.PodEnded, d.PodRequeued}
+    assert kinds <= {kind for kind, starts in cured.items() if starts}
+
+
+def _history(rng: random.Random, cured: Counter[type]) -> int:
+    state = SchedulerState()
+    run_cycle(state, [d.TenantsChanged((Tenant("t"),), AMPLE)], 0.0)
+    looked = 0
+    for step in range(250):
+        delta = random_delta(rng, state, step)
+        now = 10.0 * step
+        result = run_cycle(state, [delta], now)
+        new = delta.job.id if isinstance(delta, d.JobSubmitted) else ""
+        cured[type(delta)] += sum(start.job_id != new for start in result.started)
+        for lane in state.queue.lanes.values():
+            record = state.jobs[lane.head]
+            looked += 1
+            assert not fits_afresh(state, record), (step, delta, record.job, record.verdict)
+    return looked
+
+
+def fits_afresh(state: SchedulerState, record: JobRecord) -> bool:
+    job, known = record.job, state.pools.models()
+    return any(_fits(state, record, narrowed(job, models)) for models in choices(job, known))
+
+
+def _fits(state: SchedulerState, record: JobRecord, job: JobRequest) -> bool:
+    copy = state.cluster.copy()
+    copy.infeasible = {}
+    statement = Statement(copy)
+    spares = {
+        model: copy.index.pools[model].bits[copy.index.pools[model].top].bit_count()
+        for model in state.policy.spare_nodes
+        if model in copy.index.pools
+    }
+    placed = place_job(
+        statement,
+        job,
+        strategy=state.strategy_of(job),
+        counts=record.missing(),
+        avoid=frozenset(record.blamed),
+    )
+    if isinstance(placed, PlacementFailure):
+        return False
+    return all(
+        copy.index.pools[m].bits[copy.index.pools[m].top].bit_count()
+        >= min(n, state.policy.spare_nodes[m])
+        for m, n in spares.items()
+    )
