@@ -128,7 +128,10 @@ CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL or "memory://
 CELERY_BROKER_TRANSPORT_OPTIONS = (
     {"polling_interval": 0.01} if CELERY_BROKER_URL.startswith("memory:") else {}
 )
-CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_IGNORE_RESULT = True  # but of the runs of a study
+CELERY_RESULT_BACKEND = REDIS_URL or None
+# A long task must not keep those behind it from other workers.
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "work"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

@@ -1,4 +1,6 @@
-"""Celery's way into the recorder."""
+"""Celery's way into the recorder, and the runs of a study."""
+
+from typing import Any
 
 from celery import shared_task
 from django.utils import timezone
@@ -16,3 +18,17 @@ def record_samples() -> None:
 @shared_task
 def thin_samples() -> None:
     services.thin_samples(timezone.now())
+
+
+# A run takes minutes: it is done again where its worker process was killed.
+@shared_task(ignore_result=False, acks_late=True, reject_on_worker_lost=True)
+def run_of_study(name: str, options: dict[str, Any], number: int) -> Any:
+    """The result of one of the tasks that a study of these options consists of."""
+    # The studies load much that no other process needs.
+    from metrics.experiments.registry import STUDIES
+
+    plan = STUDIES[name].plan
+    if plan is None:
+        raise ValueError(f"study {name} has no runs for workers")
+    run, tasks = plan(options)
+    return run(tasks[number])

@@ -10,7 +10,7 @@ from typing import Any
 
 from metrics.experiments.intervals import half_width, paired
 from metrics.experiments.runs import BY_SIZE, Figures, Task, carry_out
-from metrics.experiments.study import Progress, Study, StudyError, in_parallel, parse_seeds
+from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
 
 QUICK_SEEDS, QUICK_HOURS, LONGEST_WARM_UP = 2, 96.0, 168.0
 
@@ -50,7 +50,9 @@ class Comparison:
     columns: tuple[str, ...] = ()
 
     def study(self) -> Study:
-        return Study(self.name, self.help, self._arguments, self._run, lines, self.reads_data)
+        return Study(
+            self.name, self.help, self._arguments, self._run, lines, self.reads_data, self._plan
+        )
 
     def _arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--seeds", default=self.seeds, help="like 1-10 (default %(default)s)")
@@ -66,7 +68,8 @@ class Comparison:
         if self.reads_data:
             parser.add_argument("--data", type=Path, metavar="PATH", help="a trace, or a folder")
 
-    def _run(self, options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    def _read(self, options: dict[str, Any]) -> tuple[list[int], dict[str, Any]]:
+        """The seeds, and the options with hours and warm-up; raises StudyError."""
         seeds = parse_seeds(options["seeds"])
         hours = self.hours if options["hours"] is None else options["hours"]
         if not 0 < hours <= 100_000:
@@ -74,13 +77,21 @@ class Comparison:
         if options["quick"]:
             seeds = seeds[:QUICK_SEEDS]
             hours = min(hours, QUICK_HOURS)
-        options = {**options, "hours": hours, "warm_up_h": min(hours / 4, LONGEST_WARM_UP)}
+        return seeds, {**options, "hours": hours, "warm_up_h": min(hours / 4, LONGEST_WARM_UP)}
+
+    def _plan(self, options: dict[str, Any]) -> tuple[Callable[[Task], Figures], list[Task]]:
+        seeds, options = self._read(options)
         plan = self.tasks(options)
-        tasks = [replace(task, seed=seed) for seed in seeds for task in plan]
+        return carry_out, [replace(task, seed=seed) for seed in seeds for task in plan]
+
+    def _run(self, options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str, Any]:
+        seeds, _ = self._read(options)
+        run, tasks = self._plan(options)
+        plan = tasks[: len(tasks) // len(seeds)]
         found: dict[tuple[str, str], dict[int, Figures]] = {}
         partial = False
         try:
-            for task, result in in_parallel(carry_out, tasks, progress):
+            for task, result in runner(run, tasks, progress):
                 found.setdefault((task.scenario, task.name), {})[task.seed] = result
         except KeyboardInterrupt:
             partial = True

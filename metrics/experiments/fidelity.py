@@ -26,7 +26,7 @@ from metrics import fidelity
 from metrics.benches import stage
 from metrics.experiments.comparison import at_most, paired_by_seed, summarised
 from metrics.experiments.comparison import lines as comparison_lines
-from metrics.experiments.study import Progress, Study, StudyError, parse_seeds
+from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
 from scheduling import history
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import TERMINAL
@@ -196,7 +196,7 @@ def _wait_for_the_end(cluster: Cluster) -> None:
 
 
 # --- the study ------------------------------------------------------------------------------------
-def run(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def run(options: dict[str, Any], progress: Progress, _: Runner) -> dict[str, Any]:
     """Run by run, each alone: time is what is recorded."""
     seeds = parse_seeds(options["seeds"])
     if options["quick"]:

@@ -12,7 +12,7 @@ import random
 import statistics
 import time
 from argparse import ArgumentParser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ import numpy as np
 from django.conf import settings
 
 from metrics.experiments.openb_policies import POLICIES
-from metrics.experiments.study import Progress, Study, StudyError, in_parallel, parse_seeds
+from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
 from metrics.inputs import lines_of
 from scheduling.engine.placement.fragmentation import Shape
 from scheduling.engine.types import MILLI
@@ -57,29 +57,40 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="only the first two seeds")
 
 
-def run(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """All lists under all policies and seeds; raises StudyError before the first run starts."""
+def plan(options: dict[str, Any]) -> tuple[Callable[[Task], list[float]], list[Task]]:
+    """All lists under all policies and seeds; raises StudyError for what cannot be run."""
     seeds = parse_seeds(options["seeds"])[: 2 if options["quick"] else None]
-    folder = _folder_of_lists(options["data"])
+    folder = _folder(options)
     chosen = _chosen_lists(folder, options["lists"])
     policies = _names(options["policy"], POLICIES, "--policy", "policies")
     nodes = _beside(folder, NODES)
-    published = _published(folder)
     for path in (nodes, *chosen.values()):
         _checked(path)
     tasks = [Task(chosen[c], nodes, p, seed) for c in chosen for p in policies for seed in seeds]
-    found: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
+    return inflate, tasks
+
+
+def _folder(options: dict[str, Any]) -> Path:
+    return _folder_of_lists(None if options["data"] is None else Path(options["data"]))
+
+
+def run(options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str, Any]:
+    """A row for each list and policy; raises StudyError before the first run starts."""
+    one, tasks = plan(options)
+    published = _published(_folder(options))
+    found: dict[tuple[str, str], list[list[float]]] = {}
     partial = False
     try:
-        for task, result in in_parallel(inflate, tasks, progress):
+        for task, result in runner(one, tasks, progress):
             found.setdefault((_list_name(task.pod_list), task.policy), []).append(result)
     except KeyboardInterrupt:
         partial = True
     rows = [_row(*key, results, published) for key, results in found.items()]
+    seeds = list(dict.fromkeys(task.seed for task in tasks))
     return {"experiment": STUDY.name, "partial": partial, "seeds": seeds, "rows": rows}
 
 
-def inflate(task: Task) -> tuple[float, float, float]:
+def inflate(task: Task) -> list[float]:
     """One run: per cent allocated at 100 % and at 130 % asked, and its CPU seconds."""
     began = time.process_time()
     nodes, listed = _machines(task.nodes), _pods(task.pod_list)
@@ -108,7 +119,7 @@ def inflate(task: Task) -> tuple[float, float, float]:
         asked += pod.milli
         while len(read) < len(ASKED) and asked >= ASKED[len(read)] * capacity:
             read.append(100 * allocated / capacity)
-    return read[0], read[1], time.process_time() - began
+    return [*read, time.process_time() - began]
 
 
 def _arrivals(listed: list[Pod], capacity: int, seed: int) -> Iterator[Pod]:
@@ -132,7 +143,7 @@ def _shape(pod: Pod, names: list[str]) -> Shape:
 def _row(
     pod_list: str,
     policy: str,
-    results: list[tuple[float, float, float]],
+    results: list[list[float]],
     published: dict[tuple[str, str], tuple[float, float]],
 ) -> dict[str, Any]:
     at_100, at_130, seconds = zip(*results, strict=True)
@@ -257,4 +268,5 @@ STUDY = Study(
     add_arguments=add_arguments,
     run=run,
     lines=lines,
+    plan=plan,
 )

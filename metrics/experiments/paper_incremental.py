@@ -11,7 +11,7 @@ from typing import Any
 
 from metrics.benches import incremental
 from metrics.experiments.intervals import half_width
-from metrics.experiments.study import Progress, Study, StudyError
+from metrics.experiments.study import Progress, Runner, Study, StudyError
 
 QUICK_REPEATS = 2
 
@@ -21,7 +21,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_REPEATS} measurements")
 
 
-def run(options: dict[str, Any], progress: Progress) -> dict[str, Any]:
+def run(options: dict[str, Any], progress: Progress, _: Runner) -> dict[str, Any]:
     """Measure one after the other, alone in this process: CPU is what is measured."""
     repeats = QUICK_REPEATS if options["quick"] else options["repeats"]
     if repeats < 1:

@@ -113,7 +113,7 @@ def _trace(path: Path) -> tuple[Arrival, ...]:
 
 def tasks(options: dict[str, Any]) -> Sequence[Task]:
     made = []
-    for path in _paths(options["data"]):
+    for path in _paths(None if options["data"] is None else Path(options["data"])):
         arrivals = [a for a in _trace(path) if a.submitted_at < options["hours"] * HOUR]
         span = max(HOUR, arrivals[-1].submitted_at)
         milli_s = sum(a.job.gpu_milli * a.duration_s for a in arrivals)

@@ -9,10 +9,12 @@ import pytest
 from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
 
-from metrics.experiments import STUDIES, openb_fgd, study
+from metrics.experiments import openb_fgd, study
 from metrics.experiments.openb_fgd import Task, inflate
 from metrics.experiments.openb_policies import POLICIES, BestFit
+from metrics.experiments.registry import STUDIES
 from metrics.experiments.study import StudyError, in_parallel, parse_seeds
+from metrics.management.commands import experiment
 from scheduling.engine.placement.fragmentation import Choice, Shape
 from tests.requirements import missing
 
@@ -54,7 +56,7 @@ def at_once(monkeypatch):
             yield task, run(task)
             progress(done, len(tasks))
 
-    monkeypatch.setattr(openb_fgd, "in_parallel", serial)
+    monkeypatch.setattr(experiment, "in_parallel", serial)
 
 
 def document(*args):
@@ -124,7 +126,7 @@ def test_ctrl_c_gives_what_is_done_marked_partial(data, monkeypatch):
         yield tasks[0], run(tasks[0])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(openb_fgd, "in_parallel", interrupted)
+    monkeypatch.setattr(experiment, "in_parallel", interrupted)
     err = StringIO()
     out = StringIO()
     call_command("experiment", "openb-fgd", "--data", str(data), "--json", stdout=out, stderr=err)

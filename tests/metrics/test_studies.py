@@ -8,11 +8,13 @@ import pytest
 from django.core.management import CommandError, call_command
 from scipy import stats
 
-from metrics.experiments import STUDIES, comparison, fairness, paper_inference, runs, walltime
+from metrics.experiments import fairness, paper_inference, runs, walltime
 from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at_most, summarised
 from metrics.experiments.intervals import half_width, paired, t_quantile
+from metrics.experiments.registry import STUDIES
 from metrics.experiments.runs import Task, policy
 from metrics.experiments.study import Study
+from metrics.management.commands import experiment
 from metrics.report import Figure, Report, write_files
 from scheduling.simulator.workload import Variant
 
@@ -81,7 +83,7 @@ def small_study(monkeypatch):
             yield task, run(task)
             progress(done, len(tasks))
 
-    monkeypatch.setattr(comparison, "in_parallel", serial)
+    monkeypatch.setattr(experiment, "in_parallel", serial)
     study = Comparison("small", "small", small, small_bars, seeds="1-3", hours=24.0).study()
     monkeypatch.setitem(STUDIES, "small", study)
     return study
@@ -129,7 +131,7 @@ def test_ctrl_c_gives_what_is_done_marked_partial(monkeypatch, tmp_path):
         yield tasks[1], run(tasks[1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(comparison, "in_parallel", interrupted)
+    monkeypatch.setattr(experiment, "in_parallel", interrupted)
     out, err = call("small", "--json", "--out", str(tmp_path / "found"))
     document = json.loads(out)
     assert document["partial"]

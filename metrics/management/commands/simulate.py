@@ -15,10 +15,11 @@ from tqdm import tqdm
 
 from metrics import simulation, sources
 from metrics.inputs import InputError
+from metrics.interrupts import asked_to_stop
 from metrics.simulation_files import write_results
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.simulator import traces, workload
-from scheduling.simulator.loop import Simulation, TraceError
+from scheduling.simulator.loop import Outcome, Simulation, TraceError
 from scheduling.simulator.model import Settings
 from scheduling.simulator.nodes import faults_of
 
@@ -79,6 +80,8 @@ class Command(BaseCommand):
             document = self._run(options)
         except (InputError, TraceError, traces.TraceFormatError, ValueError) as error:
             raise CommandError(str(error)) from None
+        except KeyboardInterrupt:
+            raise CommandError("Interrupted before there was a result.") from None
         if options["json"]:
             self.stdout.write(json.dumps(document, allow_nan=False))
         else:
@@ -151,26 +154,22 @@ class Command(BaseCommand):
                 ) from None
         return document
 
-    def _watched(self, simulated: Simulation, hours: float | None, *, quiet: bool) -> Any:
-        """Run with a progress bar on a terminal; Ctrl-C ends it with what there is."""
-        stopped = False
-        with tqdm(
-            total=hours, unit="h", disable=quiet or not sys.stderr.isatty(), file=sys.stderr
-        ) as bar:
+    def _watched(self, simulated: Simulation, hours: float | None, *, quiet: bool) -> Outcome:
+        """Run with a progress bar on a terminal; Ctrl-C or SIGTERM ends it with what there is."""
+        hidden = quiet or not sys.stderr.isatty()
+        with (
+            tqdm(total=hours, unit="h", disable=hidden, file=sys.stderr) as bar,
+            asked_to_stop() as stop,
+        ):
 
             def progress(now: float, events: int, jobs: int) -> None:
                 bar.set_postfix(jobs=jobs, events=events, refresh=False)
                 bar.update(round(now / 3600, 1) - bar.n)
 
-            def cancelled() -> bool:
-                return stopped
-
-            try:
-                return simulated.run(progress, cancelled)
-            except KeyboardInterrupt:
-                stopped = True
-                self.stderr.write("Interrupted: these are partial results.")
-                return simulated.result(partial=True)
+            outcome = simulated.run(progress, stop)
+        if outcome.partial:
+            self.stderr.write("Interrupted: these are partial results.")
+        return outcome
 
 
 def _source(

@@ -1,0 +1,72 @@
+"""The runs of a study as Celery tasks: over the workers of a real deployment."""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from celery import current_app
+from celery.result import AsyncResult
+from django.conf import settings
+from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
+
+from metrics.experiments.study import Progress, Runner, Study, StudyError
+from metrics.tasks import run_of_study
+
+ANSWER_S = 3.0  # how long workers may take to say which queues they serve
+POLL_S = 0.1
+
+
+def over_workers(study: Study, options: Mapping[str, Any]) -> Runner:
+    """A runner whose tasks each are carried out by whichever worker is free.
+
+    A task names the study, its options and a number: the worker makes the same plan of them, so
+    it needs the same version of Kant and, at the same path, the data that --data names. Raises
+    StudyError where there is no broker or nobody serves its queue.
+    """
+    own = study.own_options(options)
+    _check_deployment()
+
+    def runner(
+        _run: Callable[[Any], Any], tasks: Sequence[Any], progress: Progress
+    ) -> Iterator[tuple[Any, Any]]:
+        progress(0, len(tasks))
+        sent: list[AsyncResult[Any]] = []
+        try:
+            for number in range(len(tasks)):
+                sent.append(run_of_study.delay(study.name, own, number))
+            for number, result in enumerate(sent):
+                yield tasks[number], _result(result, number)
+                progress(number + 1, len(tasks))
+        finally:
+            left = [result.id for result in sent if not result.ready()]
+            if left:
+                current_app.control.revoke(left, terminate=True, signal=signal.SIGTERM.name)
+
+    return runner
+
+
+def _result(result: "AsyncResult[Any]", number: int) -> Any:
+    try:
+        return result.get(interval=POLL_S)
+    except (OperationalError, RedisError) as error:
+        raise StudyError(f"--celery: the broker is gone ({error})") from None
+    except Exception as error:  # whatever the run raised on the worker
+        raise StudyError(f"--celery: run {number} failed on its worker: {error!r}") from None
+
+
+def _check_deployment() -> None:
+    if not settings.CELERY_RESULT_BACKEND or settings.CELERY_BROKER_URL.startswith("memory:"):
+        raise StudyError("--celery: there is no broker; set REDIS_URL to that of the deployment")
+    queue = settings.CELERY_TASK_DEFAULT_QUEUE
+    try:
+        served = current_app.control.inspect(timeout=ANSWER_S).active_queues() or {}
+    except (OperationalError, RedisError) as error:
+        raise StudyError(
+            f"--celery: the broker {settings.CELERY_BROKER_URL} does not answer ({error})"
+        ) from None
+    if not any(known["name"] == queue for queues in served.values() for known in queues):
+        raise StudyError(
+            f"--celery: no worker serves the queue {queue}; start `celery -A kant worker "
+            f"--queues {queue}`"
+        )

@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM while a command works: it ends what it started and gives what it has."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+class Stop:
+    """Whether somebody asked for the end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __call__(self) -> bool:
+        return self.asked
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """Within it SIGTERM does what Ctrl-C does: it raises KeyboardInterrupt."""
+    with _handling(signal.default_int_handler, signal.SIGTERM):
+        yield
+
+
+@contextmanager
+def asked_to_stop() -> Iterator[Stop]:
+    """Within it the first Ctrl-C or SIGTERM is a question; the second raises KeyboardInterrupt."""
+    stop = Stop()
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            signal.default_int_handler(number, frame)
+        stop.asked = True
+
+    with _handling(ask, signal.SIGINT, signal.SIGTERM):
+        yield stop
+
+
+@contextmanager
+def _handling(handler: object, *numbers: signal.Signals) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread gets signals, and may say what they do
+        return
+    before = {number: signal.signal(number, handler) for number in numbers}  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)

@@ -1,0 +1,122 @@
+"""Ctrl-C and SIGTERM: what was started ends, and what there is is given, marked partial."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from metrics.interrupts import asked_to_stop, terminated_as_interrupted
+
+ROOT = Path(__file__).resolve().parents[2]
+NEEDS_PROC = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks into /proc")
+
+
+def started(folder, *command):
+    env = {**os.environ, "KANT_VAR_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "manage.py", *command],
+        cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def children(pid):
+    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def working_children(process):
+    """Waits until its worker processes are at work; their ids."""
+    deadline = time.monotonic() + 60
+    while True:
+        assert process.poll() is None, process.stderr.read()
+        busy = [c for c in children(process.pid) if b"spawn_main" in cmdline(c) and cpu(c) > 1.5]
+        if busy:
+            return children(process.pid)
+        assert time.monotonic() < deadline, "no worker came to work"
+        time.sleep(0.05)
+
+
+def cmdline(pid):
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def cpu(pid):
+    """CPU seconds; 1.5 of them are well behind the imports."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def all_gone(pids, within=20):
+    deadline = time.monotonic() + within
+    while any(cmdline(pid) for pid in pids):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+@NEEDS_PROC
+def test_a_study_ends_its_processes_and_prints_what_it_has(tmp_path):
+    process = started(tmp_path, "experiment", "paper-binpack", "--seeds", "1-2", "--json")
+    below = working_children(process)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["partial"]
+    assert document["summary"] == {}
+    assert "partial" in err
+    assert all_gone(below)
+
+
+@NEEDS_PROC
+def test_the_processes_of_a_study_that_was_killed_end_by_themselves(tmp_path):
+    process = started(tmp_path, "experiment", "paper-binpack", "--seeds", "1-2", "--json")
+    below = working_children(process)
+    process.kill()
+    process.communicate()
+    assert all_gone(below)
+
+
+@NEEDS_PROC
+def test_a_simulation_prints_what_it_has(tmp_path):
+    process = started(
+        tmp_path, "simulate", "--fleet", "500x8", "--json", "--out", str(tmp_path / "out")
+    )
+    deadline = time.monotonic() + 60
+    while cpu(process.pid) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    document = json.loads(out)
+    assert document["partial"]
+    assert 0 < document["simulated_s"] < 720 * 3600
+    assert "Interrupted: these are partial results." in err
+    assert "PARTIAL" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_sigterm_is_ctrl_c_and_only_inside():
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), terminated_as_interrupted():
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_the_second_signal_does_not_wait():
+    with asked_to_stop() as stop:
+        assert not stop()
+        signal.raise_signal(signal.SIGINT)
+        assert stop()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
