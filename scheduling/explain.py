@@ -1,14 +1,17 @@
-"""Why a job waits: the stored verdict, the gate it stands at, and who is before it."""
+"""Why a job waits: the stored verdict, the gate it stands at, who is before it, and when it may
+start as far as that is known."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import Case, DateTimeField, F, FloatField, Q, QuerySet, Value, When
 
 from scheduling.engine.states import WAITING
+from scheduling.engine.types import Policy, QueueingPolicy
 from scheduling.engine.verdict import NEVER, Reason
-from scheduling.models import Job
+from scheduling.models import ClusterPolicy, Job, SchedulerLease
+from scheduling.policies import to_policy
 from tenants.models import User
 from tenants.permissions import access_of
 
@@ -31,6 +34,9 @@ GATE_OF: dict[str, str] = {
     Reason.FRAGMENTED_CAPACITY: "placement",
 }
 SHOWN_AHEAD = 5
+# Waiting jobs with these reasons stand in nobody's way.
+OUT_OF_ORDER = frozenset({Reason.ON_HOLD, Reason.BACKING_OFF}) | NEVER
+FRONT = datetime(1, 1, 1, tzinfo=UTC)  # before any submission
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,8 @@ class Ahead:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """All that is known about why a job is where it is. `position` counts from 1; it and `ahead`
-    are of all waiting jobs of the cluster, whichever GPU type they ask for."""
+    are of all waiting jobs of its scheduler, whichever GPU type they ask for, in its order of now:
+    with fair shares each start changes it."""
 
     job: str
     state: str
@@ -68,6 +75,7 @@ class Explanation:
     position: int | None
     ahead: tuple[Ahead, ...]
     reservation: "Reserved | None"
+    start: "Start | None"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +86,21 @@ class Reserved:
     nodes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is known of the start of a waiting job. `at` by `basis`: `reservation`: expected then;
+    `earliest`: not before; None where nobody can know (`held`, `promised`, `never`, `unknown`)."""
+
+    at: datetime | None
+    basis: str
+    text: str
+
+
 def explain_job(viewer: User, job: Job) -> Explanation:
     """Read what the last cycles said of a job. The caller has checked that it may be seen."""
     waits = job.state in WAITING
     evidence = dict(job.evidence)
-    before = _before(job) if waits else Job.objects.none()
+    before = before_in_queue(job) if waits else Job.objects.none()
     return Explanation(
         job=str(job.pk),
         state=job.state,
@@ -96,6 +114,46 @@ def explain_job(viewer: User, job: Job) -> Explanation:
         position=before.count() + 1 if waits else None,
         ahead=_shown(viewer, before),
         reservation=_reserved(job) if waits else None,
+        start=start_of(job) if waits else None,
+    )
+
+
+def start_of(job: Job) -> Start:
+    """When a waiting job may start, as far as the scheduler knows; no guess beyond that."""
+    if job.reserved_start is not None:
+        nodes = len(job.reserved_nodes)
+        on = "one node" if nodes == 1 else f"{nodes} nodes"
+        text = f"It is expected to start on {on}, if running jobs end as they declared."
+        return Start(job.reserved_start, "reservation", text)
+    if job.reason in NEVER:
+        return Start(None, "never", "It will not start as it is.")
+    match job.reason:
+        case Reason.WAITING_FOR_PREEMPTION:
+            text = "Its places are held; it starts when the pods that make room are gone."
+            return Start(None, "promised", text)
+        case Reason.BACKING_OFF if "not_before" in job.evidence:
+            at = datetime.fromtimestamp(job.evidence["not_before"], UTC)
+            return Start(at, "earliest", "It is not tried earlier.")
+        case Reason.RESERVED_FOR_HEAD if "starts_at" in job.evidence:
+            at = datetime.fromtimestamp(job.evidence["starts_at"], UTC)
+            text = "What is free is kept for a job ahead, which is expected to start then."
+            return Start(at, "earliest", text)
+        case Reason.ON_HOLD:
+            return Start(None, "held", "Not before it is released and what it waits for is over.")
+    return Start(None, "unknown", _why_unknown(job))
+
+
+def _why_unknown(job: Job) -> str:
+    row = ClusterPolicy.objects.filter(cluster=job.cluster_id).first()
+    try:
+        policy = to_policy(row.document if row else {})
+    except (TypeError, ValueError):
+        policy = Policy()  # what its scheduler goes by while the document cannot be read
+    if policy.queueing is not QueueingPolicy.BACKFILL:
+        return f"The policy {policy.queueing} makes no forecast; backfill makes one for heads."
+    return (
+        "Only the first blocked job of a GPU type gets a forecast, and only where the run times "
+        "that running jobs declare promise it a start."
     )
 
 
@@ -117,25 +175,45 @@ def _gates(job: Job) -> tuple[Gate, ...]:
     )
 
 
-def _before(job: Job) -> QuerySet[Job]:
-    """Waiting jobs of the cluster that stand before it: priority, then time, then size. Held
-    jobs stand in nobody's way."""
+def before_in_queue(job: Job) -> QuerySet[Job]:
+    """Waiting jobs of its scheduler that stand before it: priority, the tenant's share where that
+    counts, who was stopped by a fault, then time, then size. The first comes first."""
+    lease = SchedulerLease.objects.filter(cluster=job.cluster_id, scope=job.scope).first()
+    shares: dict[str, float] = lease.shares if lease else {}
+    mine = shares.get(job.tenant.name, 0.0)
+    at = FRONT if job.front else job.submitted_at
+    tenants = [When(tenant__name=name, then=Value(share)) for name, share in shares.items()]
     same_rank = Q(priority=job.priority)
-    same_time = same_rank & Q(submitted_at=job.submitted_at)
-    return Job.objects.filter(
-        Q(priority__gt=job.priority)
-        | (same_rank & Q(submitted_at__lt=job.submitted_at))
-        | (same_time & Q(gpu_milli__lt=job.gpu_milli))
-        | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk)),
-        cluster=job.cluster_id,
-        state__in=list(WAITING),
-        held=False,
+    same_share = same_rank & Q(share=mine)
+    same_time = same_share & Q(at=at)
+    return (
+        Job.objects.filter(
+            cluster=job.cluster_id, scope=job.scope, state__in=list(WAITING), held=False
+        )
+        .exclude(reason__in=list(OUT_OF_ORDER))
+        .exclude(id=job.pk)
+        .annotate(
+            share=Case(*tenants, default=Value(0.0), output_field=FloatField()),
+            at=Case(
+                When(front=True, then=Value(FRONT)),
+                default=F("submitted_at"),
+                output_field=DateTimeField(),
+            ),
+        )
+        .filter(
+            Q(priority__gt=job.priority)
+            | (same_rank & Q(share__lt=mine))
+            | (same_share & Q(at__lt=at))
+            | (same_time & Q(gpu_milli__lt=job.gpu_milli))
+            | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk))
+        )
+        .order_by("-priority", "share", "at", "gpu_milli", "id")
     )
 
 
 def _shown(viewer: User, before: QuerySet[Job]) -> tuple[Ahead, ...]:
     access = access_of(viewer)
-    first = before.select_related("tenant").order_by("-priority", "submitted_at", "gpu_milli", "id")
+    first = before.select_related("tenant")
     return tuple(
         Ahead(str(j.pk), j.name, j.tenant.name, j.gpu_milli)
         if access.may_view(j.tenant_id)

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from scheduling import selectors
 from scheduling.engine.states import TERMINAL, WAITING
+from scheduling.explain import before_in_queue, start_of
 from scheduling.forms import ChangeForm
 from scheduling.job_story import story_of
 from scheduling.models import Job, Placement
@@ -86,6 +87,8 @@ def job_page(
         "evidence": list(evidence.items()),
         "remedies": remedies,
         "story": story_of(request.user, found),
+        "place": before_in_queue(found).count() + 1 if found.state in WAITING else None,
+        "start": start_of(found) if found.state in WAITING else None,
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
         "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
         "may_cancel": may_act and found.state not in TERMINAL,

@@ -322,6 +322,17 @@ class ReservedOutput(serializers.Serializer[Any]):
     nodes = serializers.ListField(child=serializers.CharField())
 
 
+class StartOutput(serializers.Serializer[Any]):
+    """What is known of the start of a waiting job. `at` with basis `reservation`: expected then;
+    `earliest`: not before; null where it cannot be known."""
+
+    at = serializers.DateTimeField(allow_null=True)
+    basis = serializers.ChoiceField(
+        ["reservation", "earliest", "promised", "held", "never", "unknown"]
+    )
+    text = serializers.CharField()
+
+
 class ExplanationOutput(serializers.Serializer[Any]):
     """Why the job is where it is. `position` 1 = next in the order of its cluster."""
 
@@ -337,3 +348,4 @@ class ExplanationOutput(serializers.Serializer[Any]):
     position = serializers.IntegerField(allow_null=True)
     ahead = AheadOutput(many=True)
     reservation = ReservedOutput(allow_null=True)
+    start = StartOutput(allow_null=True)

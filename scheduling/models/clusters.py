@@ -57,6 +57,8 @@ class SchedulerLease(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     asked_by = models.CharField(max_length=200, blank=True, default="")
     wanted = models.JSONField(default=dict, blank=True)
+    # {tenant: dominant share} where the policy orders by it, as of the last cycle; for pages.
+    shares = models.JSONField(default=dict, blank=True)
 
     class Meta:
         ordering = ["cluster", "scope"]

@@ -50,6 +50,7 @@ class Led:
     session: Session
     lease: Lease
     projected_at: float = 0.0
+    shares: dict[str, float] | None = None  # as last written
 
 
 class Scheduler:
@@ -240,6 +241,10 @@ class Scheduler:
         projection.write_status(
             session.cluster_id, connected=session.connected, message=session.trouble, now=now
         )
+        shares = session.state.shares()
+        if shares != led.shares:
+            projection.write_shares(led.lease, shares)
+            led.shares = shares
 
 
 def _named(key: Key) -> str:

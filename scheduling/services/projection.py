@@ -7,7 +7,7 @@ from django.db import transaction
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.kube.seam import NodeFacts
-from scheduling.models import Cluster, NodeRecord
+from scheduling.models import Cluster, NodeRecord, SchedulerLease
 from scheduling.services.lease import Lease, fence
 
 BATCH = 500
@@ -63,6 +63,13 @@ def write_status(cluster_id: int, *, connected: bool, message: str, now: datetim
     Cluster.objects.filter(id=cluster_id).update(
         connected=connected, status_message=message, last_cycle_at=now
     )
+
+
+def write_shares(lease: Lease, shares: dict[str, float]) -> None:
+    """By which shares of its tenants the scheduler orders its queue; shown, never decided upon."""
+    SchedulerLease.objects.filter(
+        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
+    ).update(shares=shares)
 
 
 def record(

@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from datetime import UTC, datetime
 
 import pytest
 from django.urls import reverse
@@ -209,6 +210,19 @@ def test_what_waits_of_an_array_is_held_and_released(as_user):
     page = client.get(ARRAY_URL).content.decode()
     assert hold in page
     assert release in page
+
+
+def test_the_page_tells_the_place_in_the_queue_and_what_is_known_of_the_start(as_user):
+    client = as_user("erin")
+    Job.objects.filter(name="wait-000").update(priority=900, reason="InsufficientGpus")
+    text = plain(client.get(job_url("wait-000")))
+    assert "Place in the queue 1 Expected start" in text
+    assert "makes no forecast" in text
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    Job.objects.filter(name="wait-000").update(reserved_start=at, reserved_nodes=["node-001"])
+    assert "It is expected to start on one node" in plain(client.get(job_url("wait-000")))
+    Job.objects.filter(name="wait-000").update(state="RUNNING")
+    assert "Place in the queue" not in plain(client.get(job_url("wait-000")))
 
 
 def test_a_job_that_waits_for_an_array_names_it(as_user):

@@ -6,6 +6,7 @@ from rest_framework.test import APIClient
 from metrics.benches import stage
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
+from tenants.models import GpuType, Quota, Tenant
 from tenants.services.tokens import create_token
 
 pytestmark = pytest.mark.live
@@ -105,3 +106,23 @@ def test_a_job_waits_for_a_whole_array_and_an_array_for_its_release(world, rest)
     open_ = rest.submit("open", after=[array, failed], run_s=0.1)
     world.restart_scheduler()
     world.drive(lambda: state(open_) == S.SUCCEEDED)
+
+
+def test_the_order_that_pages_show_is_the_fair_one_of_the_scheduler(world, rest):
+    """Two tenants, one of which holds everything: the other one's younger job goes first."""
+    world.set_policy(fair_share=True)
+    other = Tenant.objects.create(name="other")
+    gpu_type = GpuType.objects.get(name=stage.MODEL)
+    Quota.objects.create(tenant=other, gpu_type=gpu_type, guaranteed_milli=1_000_000)
+    full = rest.submit("full", replicas=4)
+    world.drive(lambda: state(full) == S.RUNNING)
+    older, younger = rest.submit("older"), rest.submit("younger", tenant="other")
+
+    def explained(job):
+        return rest.client.get(f"/api/v1/jobs/{job}/explain").json()
+
+    world.drive(lambda: explained(older)["position"] == 2)
+    assert explained(younger)["position"] == 1
+    assert [each["job"] for each in explained(older)["ahead"]] == [younger]
+    world.set_policy(fair_share=False)
+    world.drive(lambda: explained(older)["position"] == 1)

@@ -1,12 +1,12 @@
 """Following a job over REST: cancel, events, pods, explain."""
 
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.utils import timezone
 
-from scheduling.models import Job, JobEvent, Placement
+from scheduling.models import ClusterPolicy, Job, JobEvent, Placement, SchedulerLease
 from scheduling.services.jobs import cancel_job
 
 URL = "/api/v1/jobs"
@@ -129,3 +129,89 @@ def test_explain_gives_the_reason_its_gate_and_who_is_before(org, eve):
     said = eve.get(f"{URL}/{mine}/explain").json()
     assert said["position"] is None
     assert all(g["ok"] for g in said["gates"])
+
+
+def explained(client, job_id):
+    return client.get(f"{URL}/{job_id}/explain").json()
+
+
+def ahead(client, job_id):
+    return [each["name"] for each in explained(client, job_id)["ahead"]]
+
+
+def test_the_order_is_that_of_the_scheduler(org, eve):
+    """Priority, then the tenant's share where that counts, then who a fault stopped, then time."""
+    tenants = {"vision": eve, "law": org.client("lex"), "vision-lab": eve}
+    ids = {}
+    for i, (name, tenant) in enumerate(
+        [("v1", "vision"), ("v2", "vision"), ("lab", "vision-lab"), ("law", "law")]
+    ):
+        ids[name] = submit(tenants[tenant], name=name, tenant=tenant)
+        at = timezone.now() + timedelta(seconds=i)
+        Job.objects.filter(id=ids[name]).update(submitted_at=at)
+    operator = org.client("ops")
+    assert ahead(operator, ids["law"]) == ["v1", "v2", "lab"]
+    lease = SchedulerLease.objects.create(cluster=org.cluster, shares={"vision": 0.5, "law": 0.25})
+    assert ahead(operator, ids["law"]) == ["lab"]
+    assert ahead(operator, ids["lab"]) == []
+    assert ahead(operator, ids["v2"]) == ["lab", "law", "v1"]
+    Job.objects.filter(id=ids["v2"]).update(front=True)
+    assert ahead(operator, ids["v2"]) == ["lab", "law"]
+    assert explained(operator, ids["v2"])["position"] == 3
+    assert ahead(operator, ids["v1"]) == ["lab", "law", "v2"]
+    Job.objects.filter(id=ids["v1"]).update(priority=1)
+    assert explained(operator, ids["v1"])["position"] == 1
+    lease.delete()
+    assert ahead(operator, ids["law"]) == ["v1", "v2", "lab"]
+    # In nobody's way: what is held, backs off, waits for others or will never run.
+    Job.objects.filter(id=ids["v1"]).update(reason="BackingOff")
+    Job.objects.filter(id=ids["v2"]).update(reason="OnHold")
+    Job.objects.filter(id=ids["lab"]).update(reason="ExceedsMaxQuota")
+    assert explained(operator, ids["law"])["position"] == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "at", "basis", "words"),
+    [
+        ({"reason": "InsufficientGpus"}, None, "unknown", "makes no forecast"),
+        ({"reason": "ExceedsCapacity"}, None, "never", "will not start"),
+        ({"reason": "OnHold"}, None, "held", "released"),
+        ({"reason": "WaitingForPreemption"}, None, "promised", "places are held"),
+        (
+            {"reason": "BackingOff", "evidence": {"not_before": 1893456000.5}},
+            "2030-01-01T00:00:00.500000Z",
+            "earliest",
+            "not tried earlier",
+        ),
+        (
+            {"reason": "ReservedForHead", "evidence": {"starts_at": 1893456000}},
+            "2030-01-01T00:00:00Z",
+            "earliest",
+            "job ahead",
+        ),
+        ({"reason": "ReservedForHead", "evidence": {"ahead": "x"}}, None, "unknown", "forecast"),
+        (
+            {"reserved_start": datetime(2030, 1, 1, tzinfo=UTC), "reserved_nodes": ["a", "b"]},
+            "2030-01-01T00:00:00Z",
+            "reservation",
+            "on 2 nodes",
+        ),
+    ],
+)
+def test_what_is_known_of_the_start_and_no_more(eve, row, at, basis, words):
+    job_id = submit(eve)
+    Job.objects.filter(id=job_id).update(**row)
+    start = explained(eve, job_id)["start"]
+    assert (start["at"], start["basis"]) == (at, basis)
+    assert words in start["text"]
+    Job.objects.filter(id=job_id).update(state="RUNNING")
+    assert explained(eve, job_id)["start"] is None
+
+
+def test_under_backfill_it_says_which_jobs_get_a_forecast(org, eve):
+    ClusterPolicy.objects.update_or_create(
+        cluster=org.cluster, defaults={"document": {"queueing": "backfill"}}
+    )
+    said = explained(eve, submit(eve))["start"]
+    assert (said["basis"], said["at"]) == ("unknown", None)
+    assert "first blocked job" in said["text"]
