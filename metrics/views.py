@@ -22,6 +22,7 @@ from metrics.selectors import Scope
 from scheduling.models import Cluster, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.quota_use import quota_uses
+from scheduling.selectors import Leader, leaders_of
 from tenants.web import page_login_required
 
 WINDOWS = {
@@ -148,6 +149,13 @@ CHARTS = (
 )
 
 
+def divided_clusters(chosen: Selection) -> list[tuple[Cluster, list[Leader]]]:
+    """The clusters looked at that have shards, with who leads which."""
+    clusters = [chosen.scope.cluster] if chosen.scope.cluster else chosen.clusters
+    found = [(cluster, leaders_of(cluster, timezone.now())) for cluster in clusters]
+    return [(cluster, leaders) for cluster, leaders in found if any(x.scope for x in leaders)]
+
+
 @operator_required
 def operations(request: HttpRequest) -> HttpResponse:
     chosen = selection(request)
@@ -156,6 +164,7 @@ def operations(request: HttpRequest) -> HttpResponse:
         "chosen": chosen,
         "windows": [(key, title) for key, (title, _) in WINDOWS.items()],
         "charts": CHARTS,
+        "divided": divided_clusters(chosen),
         **summary(chosen),
     }
     page = "metrics/_operations_live.html" if request.htmx else "metrics/operations.html"  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
 
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from tenants.errors import NotFound
 from tenants.models import User
 from tenants.permissions import access_of
@@ -85,6 +85,32 @@ def cluster_by_name(name: str) -> Cluster:
         names = ", ".join(Cluster.objects.values_list("name", flat=True)[:20]) or "none"
         raise NotFound(f"There is no cluster “{name}”. Clusters: {names}.")
     return cluster
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads a scope of a cluster, "" = nobody at this moment, and how many nodes it owns.
+
+    The scope of a cluster that is not divided is "".
+    """
+
+    scope: str
+    holder: str
+    until: datetime | None
+    nodes: int
+
+
+def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
+    """The scopes of a cluster, by name; without those that are over."""
+    rows = NodeRecord.objects.filter(cluster=cluster).order_by()
+    nodes = dict(rows.values_list("scope").annotate(Count("id")))
+    leaders = []
+    for lease in SchedulerLease.objects.filter(cluster=cluster).order_by("scope"):
+        leads = lease.expires_at is not None and lease.expires_at > now
+        if leads or lease.scope in nodes:
+            holder, until = (lease.holder, lease.expires_at) if leads else ("", None)
+            leaders.append(Leader(lease.scope, holder, until, nodes.get(lease.scope, 0)))
+    return leaders
 
 
 def nodes_of(cluster: Cluster) -> QuerySet[NodeRecord]:

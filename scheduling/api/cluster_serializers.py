@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scheduling.models import Cluster
+from scheduling.selectors import leaders_of
 from tenants.api.fields import Boolean, Gpus, Serializer, Text
 from tenants.models import User
 
@@ -27,8 +29,17 @@ class ClusterInput(ClusterChange):
     access = AccessField()
 
 
+class LeaderOutput(serializers.Serializer[Any]):
+    """The scheduler of a shard; of the whole cluster where `scope` is empty."""
+
+    scope = serializers.CharField()
+    holder = serializers.CharField()
+    until = serializers.DateTimeField(allow_null=True)
+    nodes = serializers.IntegerField()
+
+
 class ClusterOutput(serializers.Serializer[Cluster]):
-    """`access` is shown to operators only, null to others."""
+    """`access` and `leaders` are shown to operators only, null to others."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -39,6 +50,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     connected = serializers.BooleanField()
     status_message = serializers.CharField()
     last_cycle_at = serializers.DateTimeField(allow_null=True)
+    leaders = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
 
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
@@ -46,11 +58,22 @@ class ClusterOutput(serializers.Serializer[Cluster]):
         viewer: User = self.context["viewer"]
         return cluster.access if viewer.is_operator else None
 
+    @extend_schema_field(LeaderOutput(many=True, allow_null=True))
+    def get_leaders(self, cluster: Cluster) -> Any:
+        viewer: User = self.context["viewer"]
+        if not viewer.is_operator:
+            return None
+        return LeaderOutput(leaders_of(cluster, timezone.now()), many=True).data
+
 
 class NodeOutput(serializers.Serializer[Any]):
-    """A node as the scheduler last saw it; `facts` says which label each value came from."""
+    """A node as the scheduler last saw it; `facts` says which label each value came from.
+
+    `scope`: the shard that owns it now, `wide` while it is lent, empty in an undivided cluster.
+    """
 
     name = serializers.CharField()
+    scope = serializers.CharField()
     gpu_type = serializers.CharField(source="gpu_model")
     gpus = serializers.IntegerField()
     healthy_gpus = serializers.IntegerField()

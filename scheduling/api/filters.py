@@ -86,6 +86,7 @@ class PodFilter(filters.FilterSet):
 
 class NodeFilter(filters.FilterSet):
     gpu_type = filters.CharFilter("gpu_model", max_length=63)
+    scope = filters.CharFilter("scope", max_length=63, label="Shard that owns the node now.")
     leaf = filters.CharFilter("leaf", max_length=253)
     spine = filters.CharFilter("spine", max_length=253)
     zone = filters.CharFilter("zone", max_length=32)

@@ -47,12 +47,14 @@ class OtherPodRemoved:
 class TenantsChanged:
     """The whole tenant tree and all quotas, replacing what was known.
 
-    `used_elsewhere`: (tenant, gpu model, milli) held in other clusters, counted against quota.
+    `used_elsewhere`: (tenant, gpu model, milli) held in other clusters and scopes, counted against
+    quota. `jobs_elsewhere`: (tenant, jobs that run there), counted against its limit.
     """
 
     tenants: tuple[Tenant, ...]
     quotas: tuple[Quota, ...]
     used_elsewhere: tuple[tuple[str, str, int], ...] = ()
+    jobs_elsewhere: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

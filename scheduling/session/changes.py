@@ -147,7 +147,9 @@ class Changes:
             self._read_tenancy()
         elif self.scope != WHOLE and clock - self._used_at > USED_S:
             self._used_at = clock
-            if load.used_elsewhere(self.cluster_id, self.scope) != self.tenancy.used_elsewhere:
+            used = load.used_elsewhere(self.cluster_id, self.scope)
+            jobs = load.jobs_elsewhere(self.cluster_id, self.scope)
+            if (used, jobs) != (self.tenancy.used_elsewhere, self.tenancy.jobs_elsewhere):
                 self._tell_tenancy()
 
     def _read_tenancy(self) -> None:

@@ -270,6 +270,7 @@ def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
             for q in quotas
         ),
         used_elsewhere=used_elsewhere(cluster_id, scope),
+        jobs_elsewhere=jobs_elsewhere(cluster_id, scope),
     )
 
 
@@ -286,6 +287,22 @@ def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, 
         .order_by("job__tenant__name", "gpu_model")
     )
     return tuple((tenant, model, held) for tenant, model, held in rows)
+
+
+def jobs_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, int], ...]:
+    """(tenant, jobs that run in other clusters and scopes), where any tenant is limited in them."""
+    if not TenantRow.objects.filter(max_running__isnull=False).exists():
+        return ()
+    own = Q(cluster_id=cluster_id)
+    if scope is not None:
+        own &= Q(scope=scope)
+    rows = (
+        Job.objects.filter(~own, state__in=list(HOLDING))
+        .order_by("tenant__name")
+        .values_list("tenant__name")
+        .annotate(Count("id"))
+    )
+    return tuple((tenant, jobs) for tenant, jobs in rows)
 
 
 def policy(cluster_id: int) -> Policy:

@@ -2,10 +2,14 @@
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
+from django.utils import timezone
 
 from metrics.views import FIGURES
+from scheduling.engine.shards import WIDE
+from scheduling.models import Cluster, NodeRecord
 from tenants.models import ApiToken, User
 from tests.e2e import scene
 
@@ -50,6 +54,23 @@ def test_an_empty_kant_says_what_comes_first(client, db):
     assert "No jobs yet" in client.get("/jobs/").content.decode()
     for name in FIGURES:
         assert client.get(f"/ops/charts/{name}.json").status_code == 200
+
+
+def test_who_leads_the_shards_of_a_divided_cluster(as_user):
+    cluster = Cluster.objects.get(name="demo")
+    client = as_user("operator")
+    assert "Schedulers of" not in client.get("/ops/").content.decode()
+    for scope, holder in (("north", "host-a:1:x"), (WIDE, "")):
+        until = timezone.now() + timedelta(minutes=1) if holder else None
+        cluster.leases.create(scope=scope, holder=holder, expires_at=until)
+    NodeRecord.objects.filter(name="node-005").update(scope=WIDE)
+    NodeRecord.objects.filter(name="node-006").update(scope="north")
+    text = " ".join(client.get("/ops/").content.decode().split())
+    assert re.search(r"north</th><td class=\"num\">1</td> <td><span[^>]*>host-a:1:x", text)
+    assert re.search(r"wide .*?</th><td class=\"num\">1</td> <td><span class=\"chip bad\"", text)
+    page = client.get("/ops/nodes/demo/node-005/").content.decode()
+    assert "lent to jobs that fit into no shard" in page
+    assert "shard north" in client.get("/ops/nodes/demo/node-006/").content.decode()
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -224,3 +224,14 @@ def test_a_job_too_large_for_every_shard_goes_wide():
     machine.scopes[WIDE].release_job(machine.running.popitem()[0])
     machine.give_back()
     assert machine.row == machine.homes
+
+
+def test_jobs_of_other_scopes_count_against_the_limit_of_a_tenant():
+    tenants = (Tenant("company", max_running=3), Tenant("tenant", "company"))
+    quotas = (Quota("tenant", "H800", 1_000_000),)
+    job = JobSubmitted(job_of("j", pods(1, 8)))
+    for elsewhere, reason in ((2, None), (3, Reason.WAITING_FOR_QUOTA)):
+        tenancy = TenantsChanged(tenants, quotas, (), (("tenant", elsewhere),))
+        result = what_if([tenancy, job], nodes(1), (), 0.0)
+        assert len(result.started) == (reason is None)
+        assert [w.verdict.reason for w in result.waiting] == ([reason] if reason else [])

@@ -1,6 +1,9 @@
 """Clusters, nodes and policies over REST."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 
 from scheduling.engine.types import Policy, PreemptionKind, Shard
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
@@ -27,6 +30,24 @@ def test_everybody_sees_clusters_operators_how_to_reach_them(ops, eve):
     assert eve.get(f"{URL}/demo").json()["access"] is None
     assert eve.get(URL).json()["items"][0]["access"] is None
     assert "Clusters: demo" in eve.get(f"{URL}/nowhere").json()["detail"]
+
+
+def test_operators_see_who_leads_and_whose_a_node_is(ops, eve, org):
+    until = timezone.now() + timedelta(minutes=1)
+    org.cluster.leases.create(scope="north", holder="host:1:x", expires_at=until)
+    org.cluster.leases.create(scope="wide", holder="host:1:x", expires_at=timezone.now())
+    org.cluster.leases.create(scope="over", holder="host:1:x")
+    name = NodeRecord.objects.first().name
+    NodeRecord.objects.update(scope="north")
+    NodeRecord.objects.filter(name=name).update(scope="wide")
+    leaders = ops.get(f"{URL}/demo").json()["leaders"]
+    assert [(x["scope"], x["holder"], x["nodes"]) for x in leaders] == [
+        ("north", "host:1:x", NodeRecord.objects.count() - 1),
+        ("wide", "", 1),
+    ]
+    assert eve.get(f"{URL}/demo").json()["leaders"] is None
+    lent = eve.get(f"{URL}/demo/nodes?scope=wide").json()["items"]
+    assert [(node["name"], node["scope"]) for node in lent] == [(name, "wide")]
 
 
 def test_create_change_delete(ops, eve):

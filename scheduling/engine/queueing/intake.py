@@ -27,6 +27,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             cluster.remove_other_pod(uid)
         case d.TenantsChanged():
             state.book.replace(delta.tenants, delta.quotas, delta.used_elsewhere)
+            state.book.jobs_elsewhere = delta.jobs_elsewhere
         case d.PolicyChanged(policy):
             state.policy = policy
             state.queue.forget_verdicts()

@@ -20,6 +20,9 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
             name in state.book.lineage(other.job.tenant)
             for other in (*state.running.values(), *state.promised.values())
         )
+        runs += sum(
+            jobs for other, jobs in state.book.jobs_elsewhere if name in state.book.lineage(other)
+        )
         if runs >= tenant.max_running:
             return Verdict(
                 Reason.WAITING_FOR_QUOTA,

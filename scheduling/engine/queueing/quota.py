@@ -123,6 +123,7 @@ class QuotaBook:
         self.structure = 0
         self.tenants: dict[str, Tenant] = {}
         self.limits_jobs = False  # whether any tenant may run only so many jobs at once
+        self.jobs_elsewhere: tuple[tuple[str, int], ...] = ()  # (tenant, jobs)
         self._accounts: dict[tuple[str, str], Account] = {}
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
         self.bookings: dict[str, Booking] = {}
