@@ -14,10 +14,11 @@ from django.utils import timezone
 
 from scheduling import selectors
 from scheduling.engine.states import WAITING, JobEventKind
-from scheduling.models import Job, JobEvent, SchedulerLease
+from scheduling.models import Job, JobEvent
 from scheduling.services.dependencies import CHUNK
 from scheduling.services.doorbell import ring
 from scheduling.services.job_changes import check_dependencies, columns_of
+from scheduling.services.lease import hold_all
 from tenants.errors import Conflict, NotAllowed
 from tenants.models import User
 from tenants.permissions import Access, access_of
@@ -83,9 +84,7 @@ def _may_change(actor: User, array_id: uuid.UUID) -> tuple[Job, Access]:
 
 def lock_array(first: Job) -> QuerySet[Job]:
     """All jobs of the array of `first`, to be locked by reading them."""
-    # Each write of a scheduler begins with these rows too. Taking them first, two transactions
-    # that both change many jobs cannot wait for each other.
-    SchedulerLease.objects.filter(cluster=first.cluster_id).update(holder=F("holder"))
+    hold_all(first.cluster_id)
     return Job.objects.select_for_update().filter(array_id=first.array_id).order_by("id")
 
 
