@@ -63,7 +63,7 @@ def _check_deployment() -> None:
         served = current_app.control.inspect(timeout=ANSWER_S).active_queues() or {}
     except (OperationalError, RedisError) as error:
         raise StudyError(
-            f"--celery: the broker {settings.CELERY_BROKER_URL} does not answer ({error})"
+            f"--celery: the broker {current_app.connection().as_uri()} does not answer ({error})"
         ) from None
     if not any(known["name"] == queue for queues in served.values() for known in queues):
         raise StudyError(

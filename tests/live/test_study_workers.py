@@ -1,0 +1,113 @@
+"""A study over Celery workers: a real broker and a real worker, the result of local processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.live.test_production_shape import ROOT, free_port, redis, started
+
+pytestmark = pytest.mark.live
+STUDY = ["experiment", "fairness", "--hours", "2", "--seeds", "1-2", "--json"]
+
+
+@pytest.fixture
+def shape(tmp_path):
+    """How processes of a deployment are started: with its broker."""
+    with redis(tmp_path) as broker:
+        env = {**os.environ, "KANT_VAR_DIR": str(tmp_path), "REDIS_URL": broker}
+        env.pop("CELERY_BROKER_URL", None)
+        yield {"env": env, "cwd": ROOT, "text": True}
+
+
+def worker(shape):
+    command = [sys.executable, "-m", "celery", "-A", "kant", "worker", "--queues", "work"]
+    return started([*command, "--concurrency", "2", "--hostname", "work@test"], **shape)
+
+
+def manage(shape, *command, **options):
+    return subprocess.run(
+        [sys.executable, "manage.py", *command],
+        capture_output=True,
+        timeout=120,
+        **shape,
+        **options,
+    )
+
+
+def decided(text):
+    """The document without what depends on the clock."""
+    document = json.loads(text)
+    del document["made_at"]
+
+    def without(value):
+        if isinstance(value, dict):
+            return {k: without(v) for k, v in value.items() if k != "cpu_seconds"}
+        return [without(v) for v in value] if isinstance(value, list) else value
+
+    return without(document)
+
+
+def wait_for_worker(shape):
+    deadline = time.monotonic() + 60
+    ping = [sys.executable, "-m", "celery", "-A", "kant", "inspect", "ping", "-d", "work@test"]
+    while subprocess.run(ping, capture_output=True, check=False, **shape).returncode:
+        assert time.monotonic() < deadline, "the worker did not start"
+
+
+def test_workers_give_the_result_of_local_processes(shape):
+    alone = manage(shape, *STUDY, "--celery")
+    assert "no worker serves the queue work; start `celery -A kant worker" in alone.stderr
+    assert alone.returncode == 1
+    local = manage(shape, *STUDY)
+    assert local.returncode == 0, local.stderr
+    with worker(shape):
+        wait_for_worker(shape)
+        spread = manage(shape, *STUDY, "--celery")
+        assert spread.returncode == 0, spread.stderr
+        assert decided(spread.stdout) == decided(local.stdout)
+        assert decided(local.stdout)["summary"]["reclamation"]["seeds"] == 2
+
+        wrong = manage(shape, "experiment", "fairness", "--hours", "0", "--celery")
+        assert "--hours must be more than 0" in wrong.stderr
+
+        long = ["experiment", "paper-binpack", "--seeds", "1", "--json", "--celery"]
+        process = subprocess.Popen(
+            [sys.executable, "manage.py", *long],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, **shape,
+        )  # fmt: skip
+        wait_until_busy(shape)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        assert json.loads(out)["partial"], err
+        wait_until_idle(shape)
+
+
+def active(shape):
+    command = [sys.executable, "-m", "celery", "-A", "kant", "inspect", "active", "--json"]
+    found = subprocess.run(command, capture_output=True, check=False, **shape)
+    return sum(map(len, json.loads(found.stdout).values())) if found.returncode == 0 else None
+
+
+def wait_until_busy(shape, busy=True):
+    deadline = time.monotonic() + 60
+    while (running := active(shape)) is None or (running > 0) != busy:
+        assert time.monotonic() < deadline, f"{running} runs"
+
+
+def wait_until_idle(shape):
+    """The runs of an interrupted study end on the workers too."""
+    wait_until_busy(shape, busy=False)
+
+
+def test_a_broker_that_is_not_there_is_named(shape):
+    none = manage({**shape, "env": {**shape["env"], "REDIS_URL": ""}}, *STUDY, "--celery")
+    assert "--celery: there is no broker; set REDIS_URL" in none.stderr
+    gone = f"redis://127.0.0.1:{free_port()}/0"
+    away = manage({**shape, "env": {**shape["env"], "REDIS_URL": gone}}, *STUDY, "--celery")
+    assert f"--celery: the broker {gone} does not answer" in away.stderr
+    assert len(away.stderr.strip().splitlines()) == 1
