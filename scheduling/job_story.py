@@ -42,7 +42,8 @@ class Dependencies:
 class Preemption:
     """Why pods had to go: for whom (None = not for the reader's eyes), and GPU-seconds lost.
 
-    `whole`: the job itself went back to its queue. `alternative`: cost of the next best choice.
+    `whole`: the job itself went back to its queue. `total`: what all jobs lost that made room with
+    it. `alternatives`: what other choices would have cost, in the scheduler's words.
     """
 
     by: Job | None
@@ -50,7 +51,8 @@ class Preemption:
     pods: int
     whole: bool
     cost: float
-    alternative: float | None
+    total: float
+    alternatives: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,5 +120,6 @@ def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption:
         pods=record["pods"],
         whole=event.kind == JobEventKind.PREEMPTED,
         cost=record["cost_gpu_s"],
-        alternative=record.get("alternative_gpu_s"),
+        total=record.get("total_gpu_s", record["cost_gpu_s"]),
+        alternatives=record.get("alternatives", ""),
     )

@@ -25,6 +25,14 @@ def _store(name: str, tenant: str, user: str, at: datetime, **more: object) -> J
     return job
 
 
+# What the record of a preemption says of all victims together and of other choices.
+PRICES = {
+    "total_gpu_s": 9000.0,
+    "alternatives": "other victims: +1800.0 GPU-s, 3 jobs",
+    "alternative_gpu_s": 10800.0,
+}
+
+
 def tell(now: datetime | None = None) -> None:
     """Goes on where `scene.play` ended."""
     now = now or timezone.now()
@@ -48,7 +56,7 @@ def tell(now: datetime | None = None) -> None:
         message="Needs 8 H200 GPUs; 4 are free.",
     )
     for kind, by, cost, more in (
-        ("PREEMPTED", before, 5400.0, {"alternative_gpu_s": 7200.0}),
+        ("PREEMPTED", before, 5400.0, PRICES),
         ("REASON", foreign, 42.0, {}),
     ):
         JobEvent.objects.create(

@@ -133,7 +133,8 @@ def test_preemptions_say_for_whom_why_and_what_they_cost(as_user):
     text = plain(as_user("erin").get(job_url("head")))
     assert (
         "2 of its pods made room for prepare of vision, which has a higher priority. It went back "
-        "to its queue; 1.5 GPU-hours of work lost, the next best choice would have cost 2 GPU-hours"
+        "to its queue; 1.5 GPU-hours of work lost, 2.5 GPU-hours by all jobs that made room. "
+        "Other choices: other victims: +1800.0 GPU-s, 3 jobs."
     ) in text
     assert (
         "made room for a job of another tenant, whose tenant took back quota that it had lent. "

@@ -126,3 +126,24 @@ def test_the_order_that_pages_show_is_the_fair_one_of_the_scheduler(world, rest)
     assert [each["job"] for each in explained(older)["ahead"]] == [younger]
     world.set_policy(fair_share=False)
     world.drive(lambda: explained(older)["position"] == 1)
+
+
+def test_the_record_of_a_preemption_is_told_over_rest(world, rest):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    cheap, dear = rest.submit("cheap", replicas=2), rest.submit("dear", replicas=2)
+    world.drive(lambda: state(cheap) == state(dear) == S.RUNNING)
+    high = rest.submit("high", replicas=2, priority=10)
+    world.drive(lambda: state(high) == S.RUNNING)
+    events = [
+        event
+        for job in (cheap, dear)
+        for event in rest.client.get(f"/api/v1/jobs/{job}/events").json()["items"]
+        if event["reason"] == "Preempted"
+    ]
+    [event] = events
+    said = event["evidence"]
+    assert (said["by"], said["kind"], said["pods"]) == (high, "priority", 2)
+    assert said["cost_gpu_s"] == said["total_gpu_s"] > 0
+    # The other gang would have made room as well.
+    assert said["alternatives"].startswith("other victims: ")
+    assert said["alternative_gpu_s"] > 0
