@@ -37,6 +37,7 @@ LINGER_S = 0.02  # while binds are on their way, wait this long for their ends b
 BUDGET_S = 1.0  # one call returns after this, so that other clusters get their turn
 PROJECT_S = 1.0  # how often node rows and the status line are written
 SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they are shared fairly
+DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for so long
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
 
 
@@ -130,11 +131,17 @@ class Scheduler:
             log.error("shards of cluster %s cannot be read: %s", cluster_id, error)
             return known
         known = list(scopes_of(shards))
-        if shards:
+        if shards and not self._failed_lately(cluster_id):
             ask_for_share(cluster_id, self.holder, known, timezone.now())
         known += retired_scopes(cluster_id, known)
         self._scopes[cluster_id] = (known, time.monotonic() + SCOPES_S)
         return known
+
+    def _failed_lately(self, cluster_id: int) -> bool:
+        """Whether this process could not use a lease that it had; then it asks for no more."""
+        now = time.monotonic()
+        failed = (at for key, at in self._retry_at.items() if key[0] == cluster_id)
+        return any(now < at + DISTRUST_S for at in failed)
 
     def _lead(self, key: Key) -> None:
         """Take or keep the lead of a scope, unless another scheduler has it or the cluster cannot

@@ -9,8 +9,7 @@ from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted, PolicyCha
 from scheduling.engine.lending import nodes_to_empty, what_if
 from scheduling.engine.queueing.waiting import order_key
 from scheduling.engine.shards import WIDE
-from scheduling.engine.states import WAITING
-from scheduling.engine.types import Node
+from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.session import divided
 from scheduling.session.changes import Changes
@@ -82,30 +81,43 @@ class Borrower:
         self._plan_at = clock + max(PLAN_S, (time.monotonic() - clock) / AT_MOST)
 
     def _plan(self, state: SchedulerState, now: float) -> None:
-        nodes, life = self._nodes, self._changes.life
-        waiting = {i: j for i, j in life.jobs.items() if j.state in WAITING and not j.pods}
+        waiting = self._waiting()
         self._told = {i: verdict for i, verdict in self._told.items() if i in waiting}
-        all_nodes = {name: facts.node for name, facts in nodes.facts.items()}
-        if self._emptied_for in waiting and self._still_good(all_nodes):
-            if not self._all_here(state):
-                return
-            self._emptied_for = ""  # all of them are opened together
-            return
-        self._emptied_for, self._needed = "", frozenset()
         if not waiting:
+            self._emptied_for, self._needed = "", frozenset()
             return
+        nodes = {name: facts.node for name, facts in self._nodes.facts.items()}
         busy = divided.busy_nodes(self._changes.cluster_id)
-        taken = {name: milli for name, milli in busy.items() if name not in nodes.mine}
-        known = [*self._known(), *(JobSubmitted(j.request, j.not_before, j.held)
-                                   for j in waiting.values())]  # fmt: skip
-        found = what_if(known, all_nodes, taken, now)
-        self._needed = frozenset(p.node for start in found.started for p in start.placements)
+        taken = {name: milli for name, milli in busy.items() if name not in self._nodes.mine}
+        known = self._known()
+        wishes = [JobSubmitted(j.request, j.not_before, j.held) for j in waiting.values()]
+        if self._emptied_for:
+            others = nodes.keys() - self._needed - self._nodes.mine
+            found = what_if([*known, *wishes], nodes, others, now)
+            if any(start.job_id == self._emptied_for for start in found.started):
+                if self._all_here(state):
+                    self._emptied_for = ""  # all of them are opened together
+                return
+        found = what_if([*known, *wishes], nodes, taken, now)
         self._tell(found, waiting)
+        self._emptied_for = ""
+        self._needed = frozenset(p.node for start in found.started for p in start.placements)
         head = self._overdue(found, waiting, now)
         if head is not None:
-            empty = nodes_to_empty(self._known(), head.request, all_nodes, taken, now)
+            empty = nodes_to_empty(known, head.request, nodes, taken, now)
             if empty:
                 self._emptied_for, self._needed = head.id, empty
+
+    def _waiting(self) -> dict[str, LiveJob]:
+        jobs = self._changes.life.jobs
+        for job in jobs.values():
+            if job.state in HOLDING and job.blocked_since is not None:
+                self._note_blocked(job, None)
+        return {i: job for i, job in jobs.items() if job.state in WAITING and not job.pods}
+
+    def _note_blocked(self, job: LiveJob, since: float | None) -> None:
+        job.blocked_since = since
+        self._changes.life.out.writes.blocked.append(Blocked(job.id, since))
 
     def _known(self) -> list[Delta]:
         """Policy, tenants, what others hold, and what the wide scope runs."""
@@ -118,9 +130,6 @@ class Borrower:
                 ended = tuple(p.key for p in job.pods.values() if p.state in OVER)
                 known.append(JobRestored(job.request, places, job.admitted_at, ended))
         return known
-
-    def _still_good(self, all_nodes: dict[str, Node]) -> bool:
-        return all(name in all_nodes and all_nodes[name].schedulable for name in self._needed)
 
     def _all_here(self, state: SchedulerState) -> bool:
         mine, pods_on = self._nodes.mine, state.cluster.pods_on
@@ -141,10 +150,9 @@ class Borrower:
         if head is None:
             return None
         if head.blocked_since is None:
-            head.blocked_since = now
-            self._changes.life.out.writes.blocked.append(Blocked(head.id, now))
-        overdue = now - head.blocked_since >= self._changes.life.policy.backfill_after_s
-        return head if overdue else None
+            self._note_blocked(head, now)
+        since = now if head.blocked_since is None else head.blocked_since
+        return head if now - since >= self._changes.life.policy.backfill_after_s else None
 
     def _tell(self, found: CycleResult, waiting: dict[str, LiveJob]) -> None:
         """The reasons that hold for the whole cluster, where they changed."""

@@ -92,7 +92,6 @@ def test_nodes_are_kept_free_for_a_gang_that_waits_too_long(world):
     world.drive(lambda: Job.objects.filter(state=S.RUNNING.value).count() > 10)
     gang = world.submit("gang", pods=5, run_s=0.2)
     world.drive_to(gang, S.SUCCEEDED)
-    assert Job.objects.get(pk=gang.pk).blocked_since is not None
     ended = Job.objects.filter(state=S.SUCCEEDED.value, name__startswith="small").count()
     assert ended < len(small), "the gang waited for the last of them"
     for job in small:
