@@ -229,9 +229,10 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
 def _totals(scenario: dict[str, Any], keys: Sequence[str]) -> Iterator[str]:
     summary = scenario["summary"]
     width = max(len(p) for p in summary) + 2
-    yield " " * width + "".join(f"{key:>17}" for key in (*keys, "seeds"))
+    columns = {key: max(12, len(key) + 2) for key in (*keys, "seeds")}
+    yield " " * width + "".join(f"{key:>{wide}}" for key, wide in columns.items())
     for policy, row in summary.items():
-        cells = "".join(f"{cell(k, row.get(k)):>17}" for k in (*keys, "seeds"))
+        cells = "".join(f"{cell(k, row.get(k)):>{wide}}" for k, wide in columns.items())
         yield f"{policy:{width}}{cells}"
 
 

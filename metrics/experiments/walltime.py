@@ -1,7 +1,9 @@
 """walltime: declared run times; backfill with reservations against FIFO on a recorded trace.
 
---data names a trace (SWF or any other known format, .gz and .xz too) or a folder with the ITP
-traces. Jobs that declare nothing are given the published distribution of declared times by seed.
+--data names a trace (SWF or any other known format, .gz and .xz too) or a folder: of a folder the
+SWF files below it are taken, where there are none the traces in it. Jobs that declare nothing are
+given the published distribution of declared times by seed; a job that declares less than it ran is
+ended when it has run that long, as a scheduler ends it.
 The cluster is as large as makes the trace's whole GPU time the stated load; the load comes in
 bursts, as recorded. Without --data the project's known traces are used.
 """
@@ -30,7 +32,9 @@ from scheduling.simulator.workload import HOUR, declared_s
 
 LOAD, PER_NODE, MODEL = 0.85, 8, "H100"
 KNOWN = ("cluster10.csv.xz", "cluster01.csv.xz", "cluster06.csv.xz")
-SUFFIXES = (".csv", ".swf", ".jsonl", ".txt")
+SWF = ".swf"
+SUFFIXES = (SWF, ".csv", ".jsonl")
+COMPRESSED = (".gz", ".xz")
 
 
 class _Reserved(Watching):
@@ -89,8 +93,9 @@ def recorded(task: Task) -> Figures:
 
 
 def _declaring(arrival: Arrival, draw: float) -> Arrival:
-    if arrival.job.declared_s is not None:
-        return arrival
+    told = arrival.job.declared_s
+    if told is not None:
+        return replace(arrival, duration_s=min(arrival.duration_s, told))
     told = declared_s(arrival.duration_s, draw)
     return replace(arrival, job=replace(arrival.job, declared_s=told))
 
@@ -143,14 +148,21 @@ def _paths(data: Path | None) -> list[Path]:
     if data is None:
         found = [folder / name for name in KNOWN if (folder / name).is_file()]
     elif folder.is_dir():
-        found = sorted(p for p in folder.iterdir() if p.suffixes and p.suffixes[0] in SUFFIXES)
+        found = sorted(p for p in folder.rglob("*") if p.is_file() and _suffix(p) == SWF)
+        found = found or sorted(p for p in folder.iterdir() if _suffix(p) in SUFFIXES)
     else:
         raise StudyError(f"--data {data}: is no file and no folder")
     if not found:
         raise StudyError(
-            f"{folder}: has no trace; name one by --data, or fetch microsoft/elasticflow-traces"
+            f"{folder}: has no trace (a file of {', '.join(SUFFIXES)}, plain, .gz or .xz); name "
+            "one by --data, or fetch microsoft/elasticflow-traces"
         )
     return found
+
+
+def _suffix(path: Path) -> str:
+    """What kind of file it is, whether compressed or not."""
+    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
 
 
 def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:

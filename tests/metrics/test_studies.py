@@ -1,5 +1,6 @@
 """Studies that compare policies: intervals, pairing, bars, partial results, the report."""
 
+import gzip
 import json
 import re
 from io import StringIO
@@ -13,7 +14,7 @@ from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at
 from metrics.experiments.intervals import half_width, paired, t_quantile
 from metrics.experiments.registry import STUDIES
 from metrics.experiments.runs import Task, policy
-from metrics.experiments.study import Study
+from metrics.experiments.study import Study, StudyError
 from metrics.management.commands import experiment
 from metrics.report import Figure, Report, write_files
 from scheduling.simulator.workload import Variant
@@ -207,6 +208,29 @@ def test_a_lender_gets_its_half_back_only_with_reclamation():
     assert with_it["returned_after_s"] <= fairness.T_S
     assert without["returned_after_s"] > 10 * fairness.T_S
     assert with_it["lender_gpu_hours"] > without["lender_gpu_hours"]
+
+
+def swf_line(number, submit, run, declared, procs=8):
+    return f"{number} {submit} -1 {run} {procs} -1 -1 {procs} {declared} -1 1 1 1 -1 1 -1 -1 -1\n"
+
+
+def test_swf_files_of_a_folder_are_taken_before_others(tmp_path):
+    (tmp_path / "below").mkdir()
+    archive = tmp_path / "below" / "CTC-SP2-1996-3.1-cln.swf.gz"
+    with gzip.open(archive, "wt") as file:
+        file.write("; Version: 2.2\n" + "".join(swf_line(i, 60 * i, 900, 600) for i in range(30)))
+    (tmp_path / "notes.csv").write_text("this is no trace\n")
+    plan = walltime.tasks({"hours": 100.0, "data": tmp_path})
+    assert [task.more["path"] for task in plan] == [archive, archive]
+    found = {task.name: runs.carry_out(task) for task in plan}
+    assert found["backfill"]["jobs"] == 30
+    assert found["backfill"]["broken_reservations"] == 0, "no job runs longer than it declared"
+    archive.unlink()
+    with pytest.raises(StudyError, match=r"notes.csv: line 1: no known trace begins like this"):
+        walltime.tasks({"hours": 100.0, "data": tmp_path})
+    (tmp_path / "notes.csv").unlink()
+    with pytest.raises(StudyError, match=r"has no trace \(a file of .swf, .csv, .jsonl"):
+        walltime.tasks({"hours": 100.0, "data": tmp_path})
 
 
 def test_reservations_are_kept_and_counted(tmp_path):
