@@ -30,6 +30,7 @@ def run() -> dict[str, float]:
     plain = JobRequest("bench", "tenant", 0.0, (POD,))
     tolerant = tuple(Toleration("kind", "Equal", f"kind-{i}") for i in range(0, 16, 2))
     classes = JobRequest("bench", "tenant", 0.0, (replace(POD, tolerations=tolerant),))
+    declared = JobRequest("bench", "tenant", 0.0, (POD,), declared_s=7_200.0)
     share = JobRequest("bench", "tenant", 0.0, (replace(POD, gpu_milli=300),))
     service = JobRequest("bench", "tenant", 0.0, (POD,), gang=False, kind=JobKind.INFERENCE)
     leaf_set = PodSet("pods", 2, 8, gpu_models=("H800",), required_level="leaf")
@@ -37,6 +38,7 @@ def run() -> dict[str, float]:
     cases: dict[str, tuple[JobRequest, str, Callable[[int], Fixture]]] = {
         "growth": (plain, "e-binpack", cluster),
         "growth_classes": (classes, "e-binpack", partial(cluster, classes=16)),
+        "growth_declared": (declared, "e-binpack", cluster),
         "growth_fractions": (share, "e-binpack", partial(cluster, shares=True)),
         "growth_espread": (service, "e-spread", partial(cluster, zone_share=0.2)),
         "growth_required_leaf": (leaf, "e-binpack", cluster),

@@ -20,6 +20,7 @@ from scheduling.engine.columns import (
 )
 from scheduling.engine.constraints import evicting_taint
 from scheduling.engine.facts import sane
+from scheduling.engine.lifetimes import Outlook, outlook
 from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, Node, PodPlacement, PodSet
 
 __all__ = ["ClusterState", "PodKey"]
@@ -51,6 +52,11 @@ class ClusterState(Columns):
         # Where something was given back, in order: slots, or _ANYWHERE; `_dropped` came before.
         self._gained: list[int] = []
         self._dropped = 0
+        self.now = 0.0
+        # By running job, when it began and how long it said that it would run.
+        self.times: dict[str, tuple[float, float | None]] = {}
+        # By node: the pods it had when its outlook was worked out, and the outlook.
+        self._outlooks: dict[str, tuple[tuple[PodKey, ...], Outlook]] = {}
         # Shapes found infeasible: the version at which they were, the pod set that did not fit.
         self.infeasible: dict[object, tuple[int, int]] = {}
 
@@ -200,6 +206,27 @@ class ClusterState(Columns):
         """(pod set, ordinal) -> booking of what a job holds; not to be changed by the caller."""
         return self._jobs.get(job_id, {})
 
+    # --- run times --------------------------------------------------------------------------
+    def began(self, job_id: str, at: float, declared_s: float | None) -> None:
+        """The job runs since then; what it declared may change later."""
+        self.times[job_id] = (at, declared_s)
+        for p in self.held_by(job_id).values():
+            self._outlooks.pop(p.placement.node, None)
+        self.note(job_id)
+
+    def outlook(self, node: str) -> Outlook:
+        """How long Kant's pods on a node will stay (lifetimes.py), as of `now`. A pod of a job
+        that has not begun counts as one that begins now and declares nothing."""
+        pods = self._on_node.get(node, ())
+        known = self._outlooks.get(node)
+        # Bookings replace the tuple: while it is the same one, so are the pods.
+        if known is not None and known[0] is pods and self.now < known[1].until:
+            return known[1]
+        now, times = self.now, self.times
+        fresh = outlook([times.get(key[0], (now, None)) for key in pods], now)
+        self._outlooks[node] = (pods, fresh)
+        return fresh
+
     # --- totals -----------------------------------------------------------------------------
     def gpu_models(self) -> tuple[str, ...]:
         return tuple(sorted(model for model, pool in self._totals.items() if pool.capacity))
@@ -268,6 +295,7 @@ class ClusterState(Columns):
         twin = ClusterState.__new__(ClusterState)
         twin.__dict__.update(self.__dict__)
         twin.followers = []
+        twin._outlooks = {}
         for column in (*COLUMNS, *REGISTRY):
             setattr(twin, column, copy(getattr(self, column)))
         twin._totals = {

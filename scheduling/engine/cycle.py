@@ -22,6 +22,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     """
     out = Outcome(now, state.refresh_s)
     # 1. Apply what changed, and what the passing of time brings back.
+    state.cluster.now = now
     state.usage.pass_time(now, state.policy.usage_half_life_s)
     for delta in deltas:
         intake.apply(state, delta, out)

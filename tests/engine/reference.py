@@ -10,6 +10,7 @@ from itertools import groupby
 
 from scheduling.engine.constraints import admits
 from scheduling.engine.facts import sane
+from scheduling.engine.lifetimes import growth, mean_left, outlook
 from scheduling.engine.placement.devices import nics_for, table_for
 from scheduling.engine.types import MILLI, JobKind, JobRequest, Node, PodPlacement, PodSet
 
@@ -26,6 +27,8 @@ class Cluster:
         self.nodes: dict[str, Node] = {}
         self.pods: dict[tuple, tuple[PodPlacement, PodSet]] = {}
         self.others: dict[str, tuple[str, int, int, int]] = {}
+        self.now = 0.0
+        self.times: dict[str, tuple[float, float | None]] = {}
 
     def upsert_node(self, node):
         self.nodes[node.name] = sane(node)
@@ -52,6 +55,13 @@ class Cluster:
     def free(self, node):
         taken = sum(gpus for name, gpus, _, _ in self.others.values() if name == node.name)
         return max(len(self.free_devices(node)) - taken, 0)
+
+    def idle(self, node):
+        """Whether no GPU of the node is held by anybody."""
+        held = any(d.index in self.used(node) for d in node.devices)
+        return not held and not any(
+            g for name, g, _, _ in self.others.values() if name == node.name
+        )
 
     def left(self, node):
         """CPU, memory, pods, extended resources and NICs that are left."""
@@ -87,6 +97,12 @@ class Cluster:
             limits.append(len(nics) // s.nics)
         limits += [extended.get(k, 0) // v for k, v in s.extended.items() if v]
         return max(min(limits), 0) if node.schedulable else 0
+
+    def outlook(self, node):
+        """Of the pods that held their places before this job was looked at."""
+        keys = [k for k, (p, _) in self.pods.items() if p.node == node.name]
+        jobs = [key[0] for key in keys if isinstance(key[2], int)]
+        return outlook([self.times.get(job, (self.now, None)) for job in jobs], self.now)
 
     # --- topology ---------------------------------------------------------------------------
     def paths(self):
@@ -191,6 +207,22 @@ class Attempt:
         return total
 
     # --- nodes ------------------------------------------------------------------------------
+    def join(self, nodes, pods):
+        """The partly used node whose time of being so grows least; the first 8 of each count."""
+        need = pods * self.s.gpus
+        if self.job.declared_s is None or not need or self.milli < MILLI:
+            return None
+        fits = sorted(self.whole_nodes(nodes, pods), key=self.key_fullest)
+        found = []
+        for _, alike in groupby(fits, key=self.c.free):
+            for node in list(alike)[:8]:
+                if self.c.idle(node):
+                    continue
+                left = self.c.free(node) - need
+                cost = growth(mean_left(self.job.declared_s, 0), self.c.outlook(node), left)
+                found.append((cost, self.key_fullest(node), node))
+        return min(found)[2] if found else None
+
     def key_fullest(self, node):
         return self.c.free(node), self.order[node.name]
 
@@ -231,7 +263,8 @@ class Attempt:
             for pods in range(most, 0, -1):
                 fits = self.whole_nodes(nodes, pods)
                 if fits:
-                    return min(fits, key=self.key_consolidated), pods
+                    best = self.join(nodes, pods) or min(fits, key=self.key_consolidated)
+                    return best, pods
             return None, 0
         if self.how == "native":
             node = min(self.whole_nodes(nodes), key=self.key_emptiest, default=None)
@@ -347,7 +380,7 @@ class Attempt:
         if self.packs and s.gpus and self.milli == MILLI and not s.balance_level:
             fits = self.whole_nodes(nodes, want) if want * s.gpus <= self.top else []
             if fits:
-                node = min(fits, key=self.key_consolidated)
+                node = self.join(nodes, want) or min(fits, key=self.key_consolidated)
                 return sum(self.put(node) for _ in range(want))
         total = self.capacity(nodes)
         if total < max(least, 1):

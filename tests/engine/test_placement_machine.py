@@ -119,6 +119,7 @@ class Placement(RuleBasedStateMachine):
             (pod_set,),
             gang=data.draw(st.booleans()),
             kind=data.draw(st.sampled_from(JobKind)),
+            declared_s=data.draw(st.sampled_from((None, 60.0, 3_600.0, 86_400.0))),
         )
         self.place(job, how, frozenset(data.draw(st.sampled_from(((), (), ("n0", "n1"))))))
 
@@ -149,6 +150,19 @@ class Placement(RuleBasedStateMachine):
                 assert (pool.gradient.free[:, :width] == fresh.free).all()
                 assert not pool.gradient.free[:, width:].any()
                 assert (pool.gradient.cpu == fresh.cpu).all()
+
+    @rule(seconds=st.sampled_from((0, 59, 60, 1_000, 40_000)))
+    def time_passes(self, seconds):
+        self.naive.now += seconds
+        self.state.now = self.naive.now
+
+    @rule(data=st.data(), before=st.sampled_from((0.0, 500.0)))
+    def begin(self, data, before):
+        if self.jobs:
+            job, _ = self.jobs[data.draw(st.sampled_from(sorted(self.jobs)))]
+            at = self.naive.now - before
+            self.naive.times[job.id] = (at, job.declared_s)
+            self.state.began(job.id, at, job.declared_s)
 
     @rule(data=st.data())
     def grow(self, data):

@@ -138,7 +138,8 @@ class Attempt:
     def _view(
         self, index: int, pool: PoolIndex, milli: int, mask: int, parts: Sequence[Part]
     ) -> View:
-        view = View(self.state, pool, self.job.pod_sets[index], milli, mask)
+        job = self.job
+        view = View(self.state, pool, job.pod_sets[index], milli, mask, job.declared_s)
         places = self.state.index
         for (pod_set, _), booking in self.held.items():
             slot = self.state.slot_of.get(booking.placement.node)

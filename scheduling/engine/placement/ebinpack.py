@@ -7,10 +7,12 @@ from scheduling.engine.placement.view import View
 def pick(view: View, left: int) -> tuple[int, int]:
     """(node number or -1, pods to place there).
 
-    First the nodes that hold pods of the job already, the fullest of them; then the fullest node
-    that takes as many of the `left` pods together as any node can; among equally full nodes the
-    one in the leaf group that holds most GPUs of small pods (of less than a whole node). Shares
-    of a GPU follow the binpack rule inside these two steps.
+    First the nodes that hold pods of the job already, the fullest of them; then a node that takes
+    as many of the `left` pods together as any node can. Of these, where the job declares its run
+    time, the partly used one that its pods make be partly used least longer (lifetimes.py);
+    where it does not, or none is partly used, the fullest and among equally full nodes the one in
+    the leaf group that holds most GPUs of small pods (of less than a whole node). Shares of a GPU
+    follow the binpack rule inside these two steps.
     """
     if view.own:
         number = view.tightest_share(view.own) if view.share else -1

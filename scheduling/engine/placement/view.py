@@ -10,6 +10,7 @@ import numpy as np
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
 from scheduling.engine.index_layout import Ints
+from scheduling.engine.lifetimes import LEFT_FREE_S, growth, mean_left
 from scheduling.engine.placement.fit import devices_on, nics_on, pods_of_rest, rest_fits
 from scheduling.engine.types import MILLI, PodPlacement, PodSet
 
@@ -26,13 +27,23 @@ def first(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
+# Nodes of each free count that are compared by how long their pods will stay.
+LOOKED_AT = 8
+
+
 class View:
     """`mask`: nodes allowed now, `base` without the present scope; `gpus` and `milli` of each pod;
     `own` nodes that hold pods of the job, `pods_at` and `pods_in_leaf` how many; `taken` what
-    `place` took, with node numbers."""
+    `place` took, with node numbers; `declared_s` run time of the job, None = not known."""
 
     def __init__(
-        self, state: ClusterState, pool: PoolIndex, pod_set: PodSet, milli: int, mask: int
+        self,
+        state: ClusterState,
+        pool: PoolIndex,
+        pod_set: PodSet,
+        milli: int,
+        mask: int,
+        declared_s: float | None = None,
     ) -> None:
         self.state = state
         self.pool = pool
@@ -40,6 +51,7 @@ class View:
         self.pod_set = pod_set
         self.gpus = pod_set.gpus
         self.milli = milli
+        self.declared_s = declared_s
         self.mask = mask
         self.base = mask
         self.one_leaf = False
@@ -140,7 +152,15 @@ class View:
         return -1
 
     def consolidated(self, gpus: int, pods: int) -> int:
-        """As `fullest`, but among equally full nodes the one in the leaf with most small pods."""
+        """Where so many GPUs of small pods do best to go.
+
+        A job that declares its run time joins the node that `joined` says. Else as `fullest`, but
+        among equally full nodes the one in the leaf with most small pods.
+        """
+        if self.declared_s is not None and gpus and not self.share:
+            number = self.joined(gpus, pods, self.declared_s)
+            if number >= 0:
+                return number
         if self.one_leaf:
             return self.fullest(gpus, pods)
         pool, mask = self.pool, self.mask
@@ -155,6 +175,32 @@ class View:
             if number >= 0:
                 return number
         return -1
+
+    def joined(self, gpus: int, pods: int, declared_s: float) -> int:
+        """The partly used node whose expected time of being so grows least (lifetimes.py); -1 if
+        none fits. Of nodes with equally many free GPUs the first LOOKED_AT that fit are looked
+        at, idle ones left out; ties by the fullest, then the first."""
+        state, slots = self.state, self.layout.slots
+        mean_s = mean_left(declared_s, 0.0)
+        best, least = -1, 0.0
+        for free in range(gpus, len(self.pool.bits)):
+            left = free - gpus
+            if best >= 0 and least <= LEFT_FREE_S * left:
+                break
+            found, looked = self.pool.bits[free] & self.mask, 0
+            while found and looked < LOOKED_AT:
+                number = first(found)
+                found &= found - 1
+                if not self.fits(number, pods):
+                    continue
+                looked += 1
+                slot = slots[number]
+                if not state.allocated[slot]:
+                    continue
+                cost = growth(mean_s, state.outlook(state.names[slot]), left)
+                if best < 0 or cost < least:
+                    best, least = number, cost
+        return best
 
     def _by_leaf(self, free: int, pods: int) -> int:
         """The first node with so many free GPUs that fits, leaf by leaf, most small pods first."""

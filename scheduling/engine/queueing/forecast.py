@@ -119,6 +119,7 @@ class Forecast:
                 self._note(at, name)
             self._book(name)
         self._changed.clear()
+        self._copy.now = self._real.now
         self._copy.typical = self._real.typical.copy()
         for pool in self._copy.index.pools.values():
             pool.gradient = None
@@ -265,7 +266,9 @@ class Forecast:
         if not simple:
             return None
         pool = self._copy.index.pools[s.gpu_models[0]]
-        if counts[0] * s.gpus <= pool.top or self._pods_are_short():
+        # A job of known run time chooses among partly used nodes by the times of their pods.
+        by_times = job.declared_s is not None and s.gpus < pool.top
+        if counts[0] * s.gpus <= pool.top or by_times or self._pods_are_short():
             return None
         return job.id, counts, strategy, *pool.bits[s.gpus :]
 

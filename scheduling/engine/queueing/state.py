@@ -194,7 +194,7 @@ class SchedulerState:
         if record.started_at is None:
             record.started_at = at
             self.running[record.job.id] = record
-            self.cluster.note(record.job.id)
+            self.cluster.began(record.job.id, at, record.job.declared_s)
 
     def give_back(self, record: JobRecord, pod_set: int, ordinal: int) -> None:
         """Free the place of one pod, in the cluster and in the quota book."""
@@ -210,6 +210,7 @@ class SchedulerState:
         for pod_set, ordinal in sorted(record.pods):
             self.give_back(record, pod_set, ordinal)
         self.running.pop(record.job.id, None)
+        self.cluster.times.pop(record.job.id, None)
         self.promised.pop(record.job.id, None)
         record.started_at = record.promise = None
 
@@ -289,7 +290,10 @@ class SchedulerState:
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         record.job, record.key = job, order_key(job, front=front)
-        self.cluster.note(job.id)
+        if record.started_at is not None:
+            self.cluster.began(job.id, record.started_at, job.declared_s)
+        else:
+            self.cluster.note(job.id)
         return record
 
 
