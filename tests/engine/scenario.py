@@ -42,6 +42,7 @@ from scheduling.engine.types import (
 ASKS = (
     "1x1 H100", "1x8 H100", "2x8 H100", "3x4 H100", "1x0.5 L4", "2x1 L4", "2x1 H100|L4",
     "1x8+2x1 H100+L4", "1x0.3 H100|L4", "4x8 H100", "1x3 *", "1x1 B300",
+    "4x1+2x0.5 H100+L4", "2x4+1x1 H100|L4+L4",
 )  # fmt: skip
 
 

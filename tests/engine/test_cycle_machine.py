@@ -30,6 +30,7 @@ from scheduling.engine.types import (
 )
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import ASKS, job, node
+from tests.engine.test_quota_book import check_balance
 
 TENANTS = (Tenant("a"), Tenant("b"), Tenant("dept"), Tenant("c", "dept"))
 NODES = {"n0": (8, "H100"), "n1": (8, "H100"), "n2": (8, "H100"), "n3": (4, "L4"), "n4": (4, "L4")}
@@ -79,6 +80,7 @@ class Cycles(RuleBasedStateMachine):
         self.leaving: list[Preempted] = []
         self.pairs: set[tuple[str, str]] = set()  # (victim, preemptor)
         self.promised: set[str] = set()
+        self.disturbed: set[str] = set()  # preemptors that something happened to meanwhile
 
     @rule(
         asks=st.sampled_from(ASKS),
@@ -88,6 +90,7 @@ class Cycles(RuleBasedStateMachine):
         held=st.sampled_from((False, False, True)),
         wait=st.sampled_from((0, 0, 30)),
         declared=st.sampled_from((0, 0, 20, 100)),
+        elastic=st.booleans(),
     )
     def submit(
         self,
@@ -98,9 +101,11 @@ class Cycles(RuleBasedStateMachine):
         held: bool,
         wait: int,
         declared: int,
+        elastic: bool = False,
     ) -> None:
         words = [f"p{priority}"] + ([] if gang else ["pods"])
         words += [f"s={declared}"] if declared else []
+        words += ["min=1"] if elastic else []
         request = job(f"j{self.count}", tenant, asks, *words, at=self.now)
         self.count += 1
         self.alive[request.id] = request
@@ -113,17 +118,20 @@ class Cycles(RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99))
     def end(self, pick: int) -> None:
         if name := self._some(pick):
+            self.disturbed.add(name)
             del self.alive[name]
             self.pending.append(d.JobEnded(name))
 
     @rule(pick=st.integers(0, 99))
     def requeue(self, pick: int) -> None:
         if name := self._some(pick):
+            self.disturbed.add(name)
             self.pending.append(d.JobRequeued(name, self.now + 20, ("n0",)))
 
     @rule(pick=st.integers(0, 99))
     def hold_or_release(self, pick: int) -> None:
         if name := self._some(pick):
+            self.disturbed.add(name)
             held = not self.state.jobs[name].held if name in self.state.jobs else True
             self.pending.append(d.JobSubmitted(self.alive[name], 0.0, held))
 
@@ -138,6 +146,7 @@ class Cycles(RuleBasedStateMachine):
     @rule(name=st.sampled_from(sorted(NODES)), up=st.booleans())
     def node_comes_or_goes(self, name: str, up: bool) -> None:
         facts = node(name, *NODES[name])
+        self.disturbed |= self.promised
         self.pending.append(d.NodeChanged(facts) if up else d.NodeRemoved(name))
 
     @rule(quotas=QUOTAS)
@@ -186,7 +195,10 @@ class Cycles(RuleBasedStateMachine):
                 assert account.used <= account.guaranteed
         self._nobody_overtook(result)
         self._preemptions_are_sound(result)
-        if self.state.dirty:  # victims have left more room than was needed: decided next time
+        due = result.next_at is not None and result.next_at <= self.now
+        if self.state.dirty or due:
+            # Victims have left more room than was needed, or what starts now may be preempted
+            # once that is known: decided next time.
             return
         again = run_cycle(self.state, (), self.now)
         run_cycle(self.anew, (), self.now)
@@ -213,6 +225,12 @@ class Cycles(RuleBasedStateMachine):
 
     def _preemptions_are_sound(self, result) -> None:
         self.promised -= {start.job_id for start in result.started}
+        for name in sorted(self.promised):
+            record = self.state.jobs.get(name)
+            if record is None or record.promise is None:
+                assert name in self.disturbed, f"{name} preempted others and does not start"
+                self.promised.remove(name)
+        self.disturbed.clear()
         for victim in result.preempted:
             pair = (victim.job_id, victim.by)
             assert pair[::-1] not in self.pairs, "two jobs preempted each other"
@@ -251,7 +269,12 @@ class Cycles(RuleBasedStateMachine):
                 for key in lane.jobs:
                     other = self.state.jobs[key[3]]
                     if other is not record and key < record.key:
-                        assert not used & pools_wanted(self.state, other)
+                        contested = used & pools_wanted(self.state, other)
+                        assert all(self._closed_by_quota(other, model) for model in contested)
+
+    def _closed_by_quota(self, record, model: str) -> bool:
+        chain = self.state.book.chain(record.job.tenant, model)
+        return bool(chain) and (chain[0].tenant, model) in self.state.in_the_way.accounts
 
     @invariant()
     def no_device_holds_more_than_one_gpu(self) -> None:
@@ -275,6 +298,11 @@ class Cycles(RuleBasedStateMachine):
         assert {name: b.held for name, b in self.state.book.bookings.items()} == held
 
     @invariant()
+    def who_owes_whom_adds_up(self) -> None:
+        for model in ("H100", "L4"):
+            check_balance(self.state.book, model)
+
+    @invariant()
     def no_job_is_lost_or_twice(self) -> None:
         if self.pending:
             return
@@ -290,19 +318,27 @@ class Cycles(RuleBasedStateMachine):
                 assert record.verdict is not None
 
     def teardown(self) -> None:
-        """Once nothing new comes, every victim goes and every job ends: all that can start does."""
+        """Once nothing new comes, every victim goes and every job ends: all that can start does,
+        and who is left is held or has been told that it never will."""
         self.victim_is_gone(0)
+        at_rest = 0
         for _ in range(200):
-            if not (self.pending or self.leaving or self.state.running or self.state.promised):
+            busy = self.pending or self.leaving or self.state.running or self.state.promised
+            at_rest = 0 if busy else at_rest + 1
+            if at_rest > 5:  # longer than any back-off, blame or threshold
                 break
             while self.leaving:
                 self.victim_is_gone(0)
             for name in sorted(self.state.running):
                 self.alive.pop(name, None)
+                self.disturbed.add(name)
                 self.pending.append(d.JobEnded(name))
             self.cycle(60)
         assert not self.state.promised
         assert not self.state.running
+        for name, record in self.state.jobs.items():
+            verdict = record.verdict
+            assert record.held or (verdict and verdict.will_never_run), (name, verdict)
 
 
 TestCycles = Cycles.TestCase
@@ -329,6 +365,7 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
                 rng.random() < 0.05,
                 rng.choice((0, 0, 0, 30)),
                 rng.choice((0, 0, 20, 100)),
+                rng.random() < 0.3,
             )
         elif draw < 0.45:
             world.end(pick)
@@ -351,6 +388,7 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             world.cycle(rng.choice((1, 10, 60)))
             world.no_device_holds_more_than_one_gpu()
             world.books_equal_what_is_placed()
+            world.who_owes_whom_adds_up()
             world.no_job_is_lost_or_twice()
             for victim in world.leaving[count:]:
                 seen[victim.kind] += 1

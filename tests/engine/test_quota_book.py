@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine.queueing.ledger import ledger
-from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.queueing.quota import Account, Group, QuotaBook
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.engine.verdict import Reason
 
@@ -41,15 +41,17 @@ def edits(names: str) -> st.SearchStrategy[list[Any]]:
     )
 
 
-def check_balance(book: QuotaBook) -> None:
+def check_balance(book: QuotaBook, model: str = MODEL) -> None:
     """Own + borrowed = used, sums are what they sum up, lent never exceeds what may be lent."""
     lent: dict[str, int] = {}
-    for loan in ledger(book):
+    for loan in ledger(book, model):
         assert loan.milli > 0
         lent[loan.lender] = lent.get(loan.lender, 0) + loan.milli
     for account in book.accounts():
+        if account.gpu_model != model:
+            continue
         held = sum(
-            b.held.get(MODEL, 0)
+            b.held.get(model, 0)
             for b in book.bookings.values()
             if account.tenant in book.lineage(b.tenant)
         )
@@ -58,7 +60,7 @@ def check_balance(book: QuotaBook) -> None:
         assert group.lendable == sum(a.lendable for a in group.members)
         assert group.borrowed == sum(a.over for a in group.members)
         assert account.over >= max(0, account.used - account.guaranteed)
-        borrowed = [x.milli for x in ledger(book) if x.borrower == account.tenant]
+        borrowed = [x.milli for x in ledger(book, model) if x.borrower == account.tenant]
         if account.own_jobs is None:
             assert sum(borrowed) == account.over
             idle = max(0, account.guaranteed - account.used)
@@ -146,13 +148,48 @@ def test_a_tree_stays_balanced_and_no_isolated_ancestor_is_exceeded(
 
 @settings(max_examples=100, deadline=None)
 @given(quotas_of("abcde"), st.sampled_from("abcde"), st.integers(1, 40))
-def test_nobody_ever_gets_more_than_the_ceiling(quotas: Any, tenant: str, asked: int) -> None:
+def test_the_ceiling_is_what_a_tenant_gets_while_nobody_else_uses_anything(
+    quotas: Any, tenant: str, asked: int
+) -> None:
     book = QuotaBook()
     book.replace(TREE, quotas)
-    if book.chain(tenant, MODEL) and book.refusal(tenant, MODEL, asked) is None:
-        assert asked <= book.ceiling(tenant, MODEL)
+    assert (book.refusal(tenant, MODEL, asked) is None) == (asked <= book.ceiling(tenant, MODEL))
     if not book.chain(tenant, MODEL):
         assert book.ceiling(tenant, MODEL) == 0
+
+
+@settings(max_examples=150, deadline=None)
+@given(quotas_of("abcde"), edits("abcde"), st.sampled_from("abcde"), st.integers(1, 30))
+def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
+    quotas: Any, steps: Any, first: str, wants: int
+) -> None:
+    """Others use what they are guaranteed; what they borrow does not lessen what it waits for."""
+    book = QuotaBook()
+    book.replace(TREE, quotas)
+    if not book.chain(first, MODEL):
+        return
+    for i, (what, tenant, amount) in enumerate(steps):
+        if what != "ask" or not book.chain(tenant, MODEL):
+            continue
+        no = book.refusal(first, MODEL, wants)
+        if no is None or tenant == first:
+            if book.refusal(tenant, MODEL, amount) is None:
+                book.book(f"j{i}", tenant, MODEL, amount, float(i))
+            continue
+        kept = book.awaited(first, {MODEL: wants}, no)
+        refused = book.refusal(tenant, MODEL, amount) is not None
+        if book.refusal(tenant, MODEL, amount, kept) is not None:
+            assert refused or book.wants(tenant, {MODEL: amount}, kept)
+            continue
+        assert not refused
+        before = {what: over_of(what) for what in kept}
+        book.book(f"j{i}", tenant, MODEL, amount, float(i))
+        assert {what: over_of(what) for what in kept} == before
+
+
+def over_of(what: Account | Group) -> int:
+    """What has been borrowed of it."""
+    return what.over if isinstance(what, Account) else what.borrowed
 
 
 def test_quota_below_use_makes_the_rest_borrowed_from_nobody() -> None:

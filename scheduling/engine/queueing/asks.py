@@ -71,7 +71,7 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
     asked = [s for s, n in zip(job.pod_sets, missing, strict=True) if n]
     whole = all(s.gpu_milli == MILLI and not s.gpu_memory_mib for s in asked)
     gpus = min((s.gpus for s in asked), default=0) if whole else 0
-    return Ask(wish, ways, pools_of(job, known), gpus, beyond, tuple(options))
+    return Ask(wish, ways, pools_of(asked, known), gpus, beyond, tuple(options))
 
 
 def smallest_starts(job: JobRequest, missing: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

@@ -135,7 +135,9 @@ class Blocking:
         if not capped and not verdict.will_never_run and self._close(lane, record, wanted):
             rest = _behind(lane.head, min(wanted))
         tell_lane(state, lane, verdict, rest, out)
-        if not capped and self._way.mark is mark:
+        # What a job that quota refuses closes depends on what others hold by then.
+        closes_quota = rest is not verdict and lane.refusal is not None
+        if not capped and self._way.mark is mark and not closes_quota:
             settle(state, self._way, lane, terms, False, out.now)
 
     def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
@@ -197,7 +199,7 @@ class Blocking:
         if more or account not in self._accounts:
             self._accounts.setdefault(account, lane.head)
             way.kept.update(dict.fromkeys(more, lane.head))
-            way.add((*account, lane.head), record.key)
+            way.add((*account, lane.head, more), record.key)
 
     def overdue(self, record: JobRecord) -> bool:
         """Whether backfilled jobs may be preempted for this one."""

@@ -45,6 +45,7 @@ class Account:
     used: int = 0
     over: int = 0  # borrowed
     lendable: int = 0
+    lends: int = 0  # while nothing is used of it
     below: Group | None = None  # the accounts of its children
     own_jobs: "Account | None" = None  # the account of a parent's own jobs
 
@@ -198,6 +199,7 @@ class QuotaBook:
         below = account.below
         lack = None if below is None else below.borrowed - below.lendable
         account.over, account.lendable = account.after(0, lack)
+        account.lends = account.lendable
         account.group.borrowed += account.over
         account.group.lendable += account.lendable
 
@@ -325,11 +327,7 @@ class QuotaBook:
         for account in reversed(chain):
             cap = account.guaranteed
             if account.shared:
-                others = sum(
-                    min(a.lend_limit, a.guaranteed)
-                    for a in account.group.members
-                    if a.shared and a is not account
-                )
+                others = sum(a.lends for a in account.group.members if a is not account)
                 cap += min(account.borrow_limit, others + beyond)
             beyond = max(0, cap - account.guaranteed)
             most = min(most, cap)

@@ -4,13 +4,13 @@ A shape names everything that quota, dynamic admission and placement look at, so
 attempt answers for all jobs of the shape.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import islice, product
 from math import prod
 from operator import attrgetter
 
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import JobRequest, PodSet
 
 Key = tuple[object, ...]
 
@@ -103,8 +103,6 @@ def _acceptable(job: JobRequest, known: tuple[str, ...]) -> list[tuple[str, ...]
     ]
 
 
-def pools_of(job: JobRequest, known: tuple[str, ...]) -> frozenset[str]:
-    """GPU models whose pools the job competes for."""
-    return frozenset(
-        m for s in job.pod_sets if s.gpus for m in (s.gpu_models or known) if m in known
-    )
+def pools_of(pod_sets: Iterable[PodSet], known: tuple[str, ...]) -> frozenset[str]:
+    """GPU models whose pools the pod sets compete for."""
+    return frozenset(m for s in pod_sets if s.gpus for m in (s.gpu_models or known) if m in known)

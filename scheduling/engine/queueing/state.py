@@ -137,9 +137,9 @@ class SchedulerState:
 
     def at_rest(self) -> bool:
         """Whether there is nothing to decide: nothing happened, or nobody waits to hear of it."""
-        if self.parked or self.queue.touched or self.reserving:
+        if self.parked or self.queue.touched:
             return False
-        return not self.dirty or not self.queue.lanes
+        return not self.dirty or not (self.queue.lanes or self.reserving)
 
     def next_walk(self) -> Merge:
         """The lanes to ask now in the global order: all of them; or, where nothing happened but
