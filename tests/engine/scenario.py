@@ -9,7 +9,7 @@ One fact a line; jobs are submitted in the order in which they are written:
     policy  strict-fifo, backfill_after_s=60
     at 10                                a cycle; what follows happens in it
       + big   a  2x8 H100 p5 -> starts   a job is submitted: name, tenant, pods x GPUs, models
-      ends big                           JobEnded; also: fails, hold, release, requeue, gone, …
+      ends big                           JobEnded; also: fails, hold, saves (a checkpoint), gone, …
       small -> InsufficientGpus          what is known of a job after the cycle
       big -> starts on n0 n1
 
@@ -278,6 +278,11 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
         name, *blamed = rest.split()
         not_before = now + 5 if word == "requeue" else now
         return [d.JobRequeued(name, not_before, tuple(blamed))]
+    if word == "saves":
+        return [d.Checkpointed(rest, now)]
+    if word == "budget":
+        name, allowed = rest.split()
+        return [d.DisruptionBudget(name, int(allowed))]
     if word == "node-lost":
         return [d.NodeRemoved(rest)]
     raise ValueError(f"no such event: {word} {rest}")
