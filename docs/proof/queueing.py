@@ -100,6 +100,23 @@ def priority_preemption(pool: Pool) -> None:
     pool.clear()
 
 
+def checkpoint_notice(pool: Pool) -> None:
+    """A job that asks for it is told before its pods go, and they stay until its work is saved."""
+    pool.set_policy(queueing="best-effort-fifo", preemption=["priority"])
+    saves = {"sim.kant.io/run-seconds": "3600", "sim.kant.io/checkpoint-seconds": "1"}
+    saver = pool.submit("saver", pool.per_node, checkpoint_notice_s=60, annotations=saves)
+    pool.runs(saver)
+    urgent = pool.submit("urgent", pool.per_node, priority=100)
+    pool.waits_with(urgent, "WaitingForPreemption")
+    told = pool.until("it is told", lambda: pool.event(saver, "REASON", "CheckpointNotice"))
+    say(told["message"])
+    saved = pool.until("it answers", lambda: pool.event(saver, "REASON", "Checkpointed"))
+    say(saved["message"])
+    pool.runs(urgent)
+    check(pool.job(urgent)["admitted_at"] >= saved["at"], "urgent started after the work was saved")
+    pool.clear()
+
+
 def reclaim(pool: Pool) -> None:
     """Lent quota comes back when its owner needs it."""
     pool.set_policy(queueing="best-effort-fifo", preemption=["reclaim"])
@@ -166,14 +183,20 @@ def dependencies(pool: Pool) -> None:
 
 def array(pool: Pool) -> None:
     """Many equal jobs as one submission."""
-    many = pool.submit("many", 1, run_s=0.5, array={"count": 6})
+    many = pool.submit("many", 1, run_s=0.5, array={"count": 6}, held=True)
+    last = pool.submit("last", 1, run_s=0.5, after_ok=[many])
+    told = pool.waits_with(last, "OnHold")
+    check(told["evidence"]["jobs"] == 6, "last waits for all jobs of the array")
+    pool.client.post(f"/job-arrays/{many}/release")
 
     def done() -> bool:
         states: dict[str, int] = pool.client.get(f"/job-arrays/{many}")["states"]
         return states == {"SUCCEEDED": 6}
 
     pool.until("six jobs of one array succeed", done)
-    check(True, "six jobs, submitted as one, have succeeded")
+    check(True, "six jobs, submitted and released as one, have succeeded")
+    pool.is_over(last)
+    pool.clear()
 
 
 def run_limit(pool: Pool) -> None:
@@ -192,6 +215,7 @@ SCENES: tuple[Callable[[Pool], None], ...] = (
     backfill,
     backfill_preemption,
     priority_preemption,
+    checkpoint_notice,
     reclaim,
     hold_and_release,
     change_priority,
