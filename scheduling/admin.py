@@ -11,8 +11,8 @@ from tenants.admin import ReadOnlyAdmin
 COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
     Cluster: ("name", "title", "is_active", "connected", "last_cycle_at"),
     ClusterPolicy: ("cluster", "version", "updated_at"),
-    SchedulerLease: ("cluster", "holder", "token", "expires_at"),
-    NodeRecord: ("name", "cluster", "gpu_model", "gpus", "healthy_gpus", "schedulable"),
+    SchedulerLease: ("cluster", "scope", "holder", "token", "expires_at"),
+    NodeRecord: ("name", "cluster", "scope", "gpu_model", "gpus", "healthy_gpus", "schedulable"),
     Job: ("name", "tenant", "cluster", "state", "reason", "submitted_at"),
 }
 for model, columns in COLUMNS.items():

@@ -212,12 +212,14 @@ class PodSetOutput(serializers.Serializer[Any]):
 
 
 class JobOutput(serializers.Serializer[Job]):
-    """A job and its present state. `gpus` counts all its pods."""
+    """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
+    decides about it, `wide` if it fits into none, empty in an undivided cluster."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
     tenant = serializers.CharField(source="tenant.name")
     cluster = serializers.CharField(source="cluster.name")
+    scope = serializers.CharField()
     user = serializers.SerializerMethodField()
     kind = serializers.CharField()
     priority = serializers.IntegerField()

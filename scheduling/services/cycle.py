@@ -69,7 +69,9 @@ class Scheduler:
         nothing is new."""
         doorbell.heard(cluster_id)
         deadline = time.monotonic() + budget_s
-        keys = [(cluster_id, scope) for scope in self._scopes_to_lead(cluster_id)]
+        keys: list[Key] = []
+        with self._guarded((cluster_id, WHOLE)):
+            keys = [(cluster_id, scope) for scope in self._scopes_to_lead(cluster_id)]
         for key in keys:
             with self._guarded(key):
                 self._lead(key)
@@ -163,10 +165,10 @@ class Scheduler:
         if lease is not None:
             self._open(key, lease)
 
-    def _renew(self, led: Led) -> None:
-        """Renew the lease once a third of it has passed; raises LeaseLost."""
+    def _renew(self, led: Led, *, at_once: bool = False) -> None:
+        """Renew the lease, if not at once then when a third of it has passed; raises LeaseLost."""
         now, seconds = timezone.now(), settings.KANT_LEASE_SECONDS
-        if led.lease.expires_at - now > timedelta(seconds=seconds * 2 / 3):
+        if not at_once and led.lease.expires_at - now > timedelta(seconds=seconds * 2 / 3):
             return
         old = led.lease
         lease = take_or_renew(
@@ -187,6 +189,9 @@ class Scheduler:
         cluster = Cluster.objects.filter(id=cluster_id, is_active=True).first()
         if cluster is None:
             return
+        for other, led in list(self.led.items()):
+            with self._guarded(other):
+                self._renew(led, at_once=True)  # listing a large cluster takes a while
         bell = self._bells[key] = Bell(cluster_id)
         # Read after the lease was taken: what is declared later makes the session end.
         shards = declared_shards(cluster_id)
