@@ -76,13 +76,15 @@ class JobRestored:
     """A job that already holds places (found at start, or adopted): booked without a decision.
 
     `ended`: (pod set, ordinal) of pods that are done; a job that is no gang goes on waiting for
-    those of its pods that are neither placed nor ended.
+    those of its pods that are neither placed nor ended. `placed_at`: since when it holds each of
+    the placements, if not all since `started_at`.
     """
 
     job: JobRequest
     placements: tuple[PodPlacement, ...]
     started_at: float
     ended: tuple[tuple[int, int], ...] = ()
+    placed_at: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

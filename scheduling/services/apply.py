@@ -246,7 +246,7 @@ def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) ->
     for row, (_, pod) in zip(
         Placement.objects.bulk_create(rows, batch_size=CHUNK), intents, strict=True
     ):
-        pod.row = row.pk
+        pod.row, pod.placed_at = row.pk, now.timestamp()
 
 
 def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:

@@ -9,7 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduling.engine.decisions import Blocked, Reservation
-from scheduling.engine.deltas import Delta, JobEnded, JobRequeued, PodEnded, PodRequeued
+from scheduling.engine.deltas import (
+    Delta,
+    JobEnded,
+    JobRequeued,
+    JobRestored,
+    PodEnded,
+    PodRequeued,
+)
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
@@ -46,7 +53,8 @@ class Notice:
 
 @dataclass(slots=True)
 class LivePod:
-    """One pod that the job holds now. `row` is its Placement, 0 until written.
+    """One pod that the job holds now. `row` is its Placement, 0 until written, and `placed_at`
+    when that was.
 
     `in_flight`: a create or bind is with the gateway, its end unknown. `delete_sent_at`: when its
     deletion was last asked for. `lost`: its node does not answer, nobody will confirm an end.
@@ -60,6 +68,7 @@ class LivePod:
     gpu_model: str
     state: P = P.INTENDED
     row: int = 0
+    placed_at: float = 0.0
     uid: str = ""
     in_flight: bool = False
     delete_sent_at: float | None = None
@@ -113,6 +122,17 @@ class LiveJob:
     leaving: JobEnded | JobRequeued | None = None
     bound: bool = False
     complete: bool = True
+
+    def restored(self) -> JobRestored:
+        """What an engine that begins anew is told of a job that holds places."""
+        here = [pod for pod in self.pods.values() if pod.state not in OVER]
+        return JobRestored(
+            self.request,
+            tuple(pod.place for pod in here),
+            self.admitted_at,
+            tuple(pod.key for pod in self.pods.values() if pod.state in OVER),
+            tuple(pod.placed_at or self.admitted_at for pod in here),
+        )
 
     @property
     def id(self) -> str:

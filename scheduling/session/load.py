@@ -201,6 +201,7 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
             gpu_model=row.gpu_model,
             state=PlacementState(row.state),
             row=row.pk,
+            placed_at=row.intended_at.timestamp(),
             uid=row.pod_uid,
         )
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scheduling.engine.decisions import Reservation
-from scheduling.engine.deltas import JobHistory, JobRestored
+from scheduling.engine.deltas import JobHistory
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.kube.seam import Observation, PodSeen
 from scheduling.models.jobs import PlacementState as P
@@ -51,9 +51,7 @@ def _take_up(life: Lifecycle, job: LiveJob) -> None:
         for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
             job.replaced.add(pod.key)
             job.forget(pod)
-    places = tuple(p.place for p in job.pods.values() if p.state not in OVER)
-    ended = tuple(pod.key for pod in job.pods.values() if pod.state in OVER)
-    life.out.deltas.append(JobRestored(job.request, places, job.admitted_at, ended))
+    life.out.deltas.append(job.restored())
     wanted = sum(pod_set.count for pod_set in job.request.pod_sets)
     job.complete = len(job.pods) == wanted
     if job.state == JobState.ADMITTED:

@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.decisions import Reservation
-from scheduling.engine.types import Policy
+from scheduling.engine.types import PodPlacement, Policy
 from tests.engine.scenario import job, play
 
 SCENARIOS = {
@@ -277,6 +277,22 @@ def test_a_reservation_lies_in_the_pools_that_the_head_leads() -> None:
     world.pending.append(d.JobEnded("first", succeeded=False))
     told = world.cycle(1.0).reservations
     assert told == (Reservation("both", 50.0, ("n1",)),)
+
+
+@pytest.mark.parametrize(("times", "at"), [((), 100.0), ((0.0, 60.0), 160.0)])
+def test_pods_of_a_service_that_was_found_running_end_as_they_began(times, at) -> None:
+    world = play("""
+        nodes  H100: 8
+        quota  a H100 64
+        policy backfill
+        at 0
+    """)
+    service = job("service", "a", "2x4 H100", "pods", "s=100")
+    halves = ((0, 1, 2, 3), (4, 5, 6, 7))
+    places = tuple(PodPlacement(0, i, "n0", half, 1000) for i, half in enumerate(halves))
+    world.pending.append(d.JobRestored(service, places, 0.0, (), times))
+    world.pending.append(d.JobSubmitted(job("head", "a", "1x8 H100", at=1)))
+    assert world.cycle(70.0).reservations == (Reservation("head", at, ("n0",)),)
 
 
 def test_a_reservation_is_told_and_told_to_be_gone_when_another_job_becomes_the_head() -> None:

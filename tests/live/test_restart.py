@@ -88,6 +88,26 @@ def test_a_head_that_waited_half_of_its_threshold_waits_only_the_other_half(worl
     world.drive(lambda: Job.objects.get(pk=head.pk).blocked_since is None)
 
 
+def test_each_pod_of_a_service_is_known_to_run_since_its_own_start(world):
+    first = world.submit("first", pods=2)
+    world.drive_to(first, S.RUNNING)
+    service = world.submit("service", pods=3, gang=False)
+    world.drive(lambda: len(world.placements(service)) == 2)
+    world.cancel(first)
+    world.drive(lambda: len(world.placements(service)) == 3)
+
+    def known():
+        state = world.scheduler.led[world.cluster.pk, WHOLE].session.state
+        return state.jobs[str(service.pk)].placed_at
+
+    rows = world.placements(service)
+    stored = {(row.pod_set, row.ordinal): row.intended_at.timestamp() for row in rows}
+    assert len(set(stored.values())) == 2
+    world.restart_scheduler()
+    world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
+    assert known() == stored
+
+
 def test_a_gang_that_a_fault_stopped_stays_in_front(world):
     """Even though a larger, older job came to wait meanwhile."""
     world.set_policy(queueing="strict-fifo", backoff_base_s=0.1)

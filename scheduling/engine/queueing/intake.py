@@ -93,6 +93,10 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
     for p in known:
         state.cluster.book(delta.job, p)
     state.hold(record, known, delta.started_at)
+    if delta.placed_at and not record.job.gang:
+        for p, at in zip(delta.placements, delta.placed_at, strict=True):
+            if (p.pod_set, p.ordinal) in record.pods:
+                record.placed_at[p.pod_set, p.ordinal] = at
     state.enqueue(record, now)
 
 
