@@ -36,6 +36,8 @@ def run() -> dict[str, float]:
         "index_mb": index_megabytes(cluster(LARGE)),
         "deltas_100_us": deltas * 1e6,
         "deepcopy_us": deepcopy * 1e6,
+        "cycle_us": kant * 1e6,
+        "copying_cycle_us": naive * 1e6,
         "whatif_copy_us": seconds(fixture.state.copy, rounds=20) * 1e6,
     }
 

@@ -12,7 +12,7 @@ from metrics.experiments.intervals import half_width, paired
 from metrics.experiments.runs import BY_SIZE, Figures, Task, carry_out
 from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
 
-QUICK_SEEDS, QUICK_HOURS, LONGEST_WARM_UP = 2, 96.0, 168.0
+QUICK_SEEDS, LONGEST_WARM_UP = 2, 168.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class Comparison:
     """`tasks` are the runs of one seed, of given hours and warm-up: scenario by scenario, in each
     the baseline first. `bars` gets the scenarios of the document by name. `reads_data`: the
     study has the option --data. `columns`: figures of its own that the table shows as well.
+    `quick_hours`: the most that --quick simulates.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Comparison:
     hours: float = 720.0
     reads_data: bool = False
     columns: tuple[str, ...] = ()
+    quick_hours: float = 96.0
 
     def study(self) -> Study:
         return Study(
@@ -63,7 +65,7 @@ class Comparison:
         parser.add_argument(
             "--quick",
             action="store_true",
-            help=f"{QUICK_SEEDS} seeds of at most {QUICK_HOURS:g} hours: a look, no evidence",
+            help=f"{QUICK_SEEDS} seeds of at most {self.quick_hours:g} hours: a look, no evidence",
         )
         if self.reads_data:
             parser.add_argument("--data", type=Path, metavar="PATH", help="a trace, or a folder")
@@ -76,7 +78,7 @@ class Comparison:
             raise StudyError(f"--hours must be more than 0 and at most 100000, not {hours:g}")
         if options["quick"]:
             seeds = seeds[:QUICK_SEEDS]
-            hours = min(hours, QUICK_HOURS)
+            hours = min(hours, self.quick_hours)
         return seeds, {**options, "hours": hours, "warm_up_h": min(hours / 4, LONGEST_WARM_UP)}
 
     def _plan(self, options: dict[str, Any]) -> tuple[Callable[[Task], Figures], list[Task]]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from django.conf import settings
 
+from metrics.experiments.comparison import paired_by_seed, summarised
 from metrics.experiments.openb_policies import POLICIES
 from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
 from metrics.inputs import lines_of
@@ -79,15 +80,35 @@ def run(options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str
     one, tasks = plan(options)
     published = _published(_folder(options))
     found: dict[tuple[str, str], list[list[float]]] = {}
+    shares: dict[str, dict[int, dict[str, float]]] = {}
     partial = False
     try:
         for task, result in runner(one, tasks, progress):
             found.setdefault((_list_name(task.pod_list), task.policy), []).append(result)
+            # Runs of two policies on the same list and seed are a pair.
+            of = shares.setdefault(task.policy, {})
+            of[len(of)] = {"gar_at_100": result[0] / 100, "gar_mean": result[1] / 100}
     except KeyboardInterrupt:
         partial = True
     rows = [_row(*key, results, published) for key, results in found.items()]
     seeds = list(dict.fromkeys(task.seed for task in tasks))
-    return {"experiment": STUDY.name, "partial": partial, "seeds": seeds, "rows": rows}
+    baseline = next(iter(shares), None)
+    return {
+        "experiment": STUDY.name,
+        "partial": partial,
+        "seeds": seeds,
+        "baseline": baseline,
+        "summary": {
+            name: {**summarised(list(of.values())), "seeds": len(seeds)}
+            for name, of in shares.items()
+        },
+        "paired": {
+            name: paired_by_seed(of, shares[baseline])
+            for name, of in shares.items()
+            if baseline is not None and name != baseline
+        },
+        "rows": rows,
+    }
 
 
 def inflate(task: Task) -> list[float]:

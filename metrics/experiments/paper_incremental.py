@@ -10,10 +10,17 @@ from statistics import fmean
 from typing import Any
 
 from metrics.benches import incremental
+from metrics.experiments.comparison import paired_by_seed, summarised
 from metrics.experiments.intervals import half_width
 from metrics.experiments.study import Progress, Runner, Study, StudyError
 
 QUICK_REPEATS = 2
+BASELINE = "copying"
+# Of each way, CPU of a cycle and of taking in what changed: the names of the bench's figures.
+SIDES = {
+    BASELINE: {"cycle_us": "copying_cycle_us", "update_us": "deepcopy_us"},
+    "incremental": {"cycle_us": "cycle_us", "update_us": "deltas_100_us"},
+}
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -37,11 +44,17 @@ def run(options: dict[str, Any], progress: Progress, _: Runner) -> dict[str, Any
         partial = True
     figures = {key: [one[key] for one in found] for key in (found[0] if found else ())}
     ratio = fmean(figures["cycle_cpu_ratio"]) if found else None
+    sides = {name: _by_repeat(found, keys) for name, keys in SIDES.items()}
     return {
         "experiment": STUDY.name,
         "partial": partial,
         "repeats": len(found),
-        "summary": {key: fmean(values) for key, values in figures.items()},
+        "baseline": BASELINE,
+        "summary": {n: summarised(list(of.values())) for n, of in sides.items() if of},
+        "paired": {
+            n: paired_by_seed(of, sides[BASELINE]) for n, of in sides.items() if n != BASELINE
+        },
+        "figures": {key: fmean(values) for key, values in figures.items()},
         "half": {key: half_width(values) for key, values in figures.items()},
         "bars": [
             {
@@ -54,9 +67,13 @@ def run(options: dict[str, Any], progress: Progress, _: Runner) -> dict[str, Any
     }
 
 
+def _by_repeat(found: list[dict[str, float]], keys: dict[str, str]) -> dict[int, dict[str, float]]:
+    return {n: {name: one[key] for name, key in keys.items()} for n, one in enumerate(found)}
+
+
 def lines(document: dict[str, Any]) -> Iterator[str]:
     """The means with half of their 95 % intervals."""
-    for key, value in document["summary"].items():
+    for key, value in document["figures"].items():
         half = document["half"][key]
         yield f"{key:24} {value:12,.4g}" + ("" if half is None else f" ± {half:,.3g}")
     if document["partial"]:

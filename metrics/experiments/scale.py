@@ -58,5 +58,6 @@ STUDY = Comparison(
     bars=bars,
     seeds="1-2",
     hours=48.0,
+    quick_hours=3.0,
     columns=("cpu_seconds", "cpu_us_per_event", "events"),
 ).study()

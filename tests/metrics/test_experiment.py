@@ -90,6 +90,15 @@ def test_every_list_and_policy_has_a_row(data):
     assert tiny["mean_at_130"] == statistics.fmean(r[1] for r in runs)
     assert tiny["sd_at_130"] == statistics.stdev(r[1] for r in runs)
     assert 0 < tiny["mean_at_100"] <= tiny["mean_at_130"] <= 100
+    first, *others = POLICIES
+    assert list(found["summary"]) == list(POLICIES)
+    of = [r["mean_at_130"] / 100 for r in found["rows"] if r["policy"] == first]
+    assert found["summary"][first]["gar_mean"] == pytest.approx(statistics.fmean(of))
+    assert (found["baseline"], list(found["paired"])) == (first, others)
+    for name in others:
+        difference = found["paired"][name]["gar_mean"]
+        assert difference["pairs"] == 6, "each of two lists with each of three seeds"
+        assert difference["low"] <= difference["mean"] <= difference["high"]
 
 
 @pytest.mark.usefixtures("at_once")

@@ -9,6 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from scipy import stats
 
+from metrics.benches import incremental
 from metrics.experiments import fairness, paper_inference, runs, walltime
 from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at_most, summarised
 from metrics.experiments.intervals import half_width, paired, t_quantile
@@ -192,6 +193,28 @@ def test_files_are_whole_or_not_there(tmp_path):
 def test_wrong_options_are_named(args, words):
     with pytest.raises(CommandError, match=re.escape(words)):
         call(*args)
+
+
+def test_incremental_cycles_are_paired_with_copying_ones(monkeypatch):
+    measured = iter((1.0, 3.0))
+
+    def run():
+        factor = next(measured)
+        names = ("cycle_us", "deltas_100_us", "deepcopy_over_deltas", "index_mb")
+        return {
+            **dict.fromkeys(names, factor),
+            "copying_cycle_us": 4 * factor,
+            "deepcopy_us": 9 * factor,
+            "cycle_cpu_ratio": 0.25,
+        }
+
+    monkeypatch.setattr(incremental, "run", run)
+    found = json.loads(call("paper-incremental", "--repeats", "2", "--json")[0])
+    assert found["summary"]["copying"]["cycle_us"] == 8
+    assert found["summary"]["incremental"]["update_us"] == 2
+    assert found["paired"]["incremental"]["cycle_us"]["mean"] == -6
+    assert found["paired"]["incremental"]["cycle_us"]["ratio"] == 0.25
+    assert [bar["holds"] for bar in found["bars"]] == [True]
 
 
 def test_every_study_has_a_plan():
