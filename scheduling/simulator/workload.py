@@ -145,12 +145,13 @@ VARIANTS = {
 
 
 def tenants_of(gpus: int, gpu_model: str) -> tuple[tuple[Tenant, ...], tuple[Quota, ...]]:
-    """The 15 tenants and their shared quotas of one GPU model, in published proportions."""
-    total = sum(TENANT_SHARES)
+    """The 15 tenants and their shared quotas of one GPU model, in published proportions; together
+    they are the whole fleet: a rest that is nobody's quota could never be borrowed."""
     names = [f"tenant-{i + 1:02}" for i in range(len(TENANT_SHARES))]
+    ends = [gpus * 1000 * part // sum(TENANT_SHARES) for part in accumulate(TENANT_SHARES)]
     quotas = tuple(
-        Quota(name, gpu_model, gpus * 1000 * share // total, QuotaMode.SHARED)
-        for name, share in zip(names, TENANT_SHARES, strict=True)
+        Quota(name, gpu_model, end - begin, QuotaMode.SHARED)
+        for name, begin, end in zip(names, [0, *ends], ends, strict=False)
     )
     return tuple(Tenant(n) for n in names), quotas
 

@@ -93,7 +93,8 @@ def test_variants():
 def test_quotas_share_out_the_fleet():
     tenants, quotas = w.tenants_of(8000, "H100")
     assert len(tenants) == 15
-    assert 7_980_000 < sum(q.guaranteed for q in quotas) <= 8_000_000
+    assert sum(q.guaranteed for q in quotas) == 8_000_000
+    assert [round(q.guaranteed * 135 / 8_000_000) for q in quotas] == list(w.TENANT_SHARES)
 
 
 @pytest.mark.parametrize(
