@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.decisions import Blocked, CycleResult, Waiting
 from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted, PolicyChanged
-from scheduling.engine.lending import nodes_to_empty, what_if
+from scheduling.engine.lending import Outlook
 from scheduling.engine.queueing.waiting import order_key
 from scheduling.engine.shards import WIDE
 from scheduling.engine.states import HOLDING, WAITING
@@ -65,6 +65,7 @@ class Borrower:
     def __init__(self, changes: Changes, nodes: Nodes) -> None:
         self._changes = changes
         self._nodes = nodes
+        self._outlook = Outlook()
         self._wanted: Wanted | None = None  # as it was written last
         self._needed: frozenset[str] = frozenset()
         self._emptied_for = ""  # the job for which nodes are kept free
@@ -93,18 +94,18 @@ class Borrower:
         wishes = [JobSubmitted(j.request, j.not_before, j.held) for j in waiting.values()]
         if self._emptied_for:
             others = nodes.keys() - self._needed - self._nodes.mine
-            found = what_if([*known, *wishes], nodes, others, now)
+            found = self._outlook.what_if([*known, *wishes], nodes, others, now)
             if any(start.job_id == self._emptied_for for start in found.started):
                 if self._all_here(state):
                     self._emptied_for = ""  # all of them are opened together
                 return
-        found = what_if([*known, *wishes], nodes, taken, now)
+        found = self._outlook.what_if([*known, *wishes], nodes, taken, now)
         self._tell(found, waiting)
         self._emptied_for = ""
         self._needed = frozenset(p.node for start in found.started for p in start.placements)
         head = self._overdue(found, waiting, now)
         if head is not None:
-            empty = nodes_to_empty(known, head.request, nodes, taken, now)
+            empty = self._outlook.nodes_to_empty(known, head.request, nodes, taken, now)
             if empty:
                 self._emptied_for, self._needed = head.id, empty
 

@@ -1,12 +1,14 @@
 """Shards: every node in exactly one scope, and no device given twice while nodes change hands."""
 
+from random import Random
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from scheduling.engine.deltas import JobRestored, JobSubmitted, TenantsChanged
-from scheduling.engine.lending import nodes_to_empty, what_if
+from scheduling.engine.deltas import JobRestored, JobSubmitted, OtherPodChanged, TenantsChanged
+from scheduling.engine.lending import Outlook
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.shards import (
     WHOLE,
@@ -118,9 +120,9 @@ def test_nothing_moves_when_all_is_at_home():
 def test_what_would_start_on_idle_nodes():
     job = job_of("j", pods(3, 8))
     known = [TENANCY, JobSubmitted(job)]
-    result = what_if(known, nodes(4), {"n1"}, 0.0)
+    result = Outlook().what_if(known, nodes(4), {"n1"}, 0.0)
     assert {p.node for p in result.started[0].placements} == {"n0", "n2", "n3"}
-    result = what_if(known, nodes(4), {"n1", "n2"}, 0.0)
+    result = Outlook().what_if(known, nodes(4), {"n1", "n2"}, 0.0)
     assert result.started == ()
     # Told of the whole cluster, not of what was lent so far.
     assert result.waiting[0].verdict.reason is Reason.INSUFFICIENT_GPUS
@@ -129,10 +131,13 @@ def test_what_would_start_on_idle_nodes():
 def test_the_least_loaded_nodes_are_emptied():
     taken = {f"n{i}": 1000 * (i % 8 + 1) for i in range(40)}
     job = job_of("j", pods(6, 8))
-    wanted = nodes_to_empty([TENANCY], job, nodes(42), taken, 0.0)
+    wanted = Outlook().nodes_to_empty([TENANCY], job, nodes(42), taken, 0.0)
     assert len(wanted) == 6
     assert sum(taken.get(name, 0) for name in wanted) <= 8 * 2000
-    assert nodes_to_empty([TENANCY], job_of("j", pods(43, 8)), nodes(42), taken, 0.0) == frozenset()
+    assert (
+        Outlook().nodes_to_empty([TENANCY], job_of("j", pods(43, 8)), nodes(42), taken, 0.0)
+        == frozenset()
+    )
 
 
 def test_what_the_wide_scope_runs_is_not_asked_for_again():
@@ -140,7 +145,10 @@ def test_what_the_wide_scope_runs_is_not_asked_for_again():
     place_of = PodPlacement(0, 0, "n0", tuple(range(8)), 1000)
     known = [TENANCY, JobRestored(running, (place_of,), 0.0)]
     job = job_of("j", pods(2, 8))
-    assert nodes_to_empty(known, job, nodes(3), {"n1": 4000, "n2": 8000}, 0.0) == {"n1", "n2"}
+    assert Outlook().nodes_to_empty(known, job, nodes(3), {"n1": 4000, "n2": 8000}, 0.0) == {
+        "n1",
+        "n2",
+    }
 
 
 # --- hand over ------------------------------------------------------------------------------------
@@ -173,7 +181,9 @@ class Handover(RuleBasedStateMachine):
 
     def lend(self, job):
         taken = [n for n in self.nodes if any(s.pods_on(n) for s in self.scopes.values())]
-        for start in what_if([TENANCY, JobSubmitted(job)], self.nodes, taken, 0.0).started:
+        for start in (
+            Outlook().what_if([TENANCY, JobSubmitted(job)], self.nodes, taken, 0.0).started
+        ):
             for name in {p.node for p in start.placements}:
                 if self.row[name] != WIDE:
                     self.move(name, self.row[name], WIDE)
@@ -232,6 +242,27 @@ def test_jobs_of_other_scopes_count_against_the_limit_of_a_tenant():
     job = JobSubmitted(job_of("j", pods(1, 8)))
     for elsewhere, reason in ((2, None), (3, Reason.WAITING_FOR_QUOTA)):
         tenancy = TenantsChanged(tenants, quotas, (), (("tenant", elsewhere),))
-        result = what_if([tenancy, job], nodes(1), (), 0.0)
+        result = Outlook().what_if([tenancy, job], nodes(1), (), 0.0)
         assert len(result.started) == (reason is None)
         assert [w.verdict.reason for w in result.waiting] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_kept_between_two_questions_changes_no_answer(seed):
+    dice = Random(seed)
+    kept = Outlook()
+    for now in range(12):
+        there = {n: node for n, node in nodes(12).items() if dice.random() < 0.9}
+        taken = [name for name in there if dice.random() < 0.4]
+        known = [TENANCY]
+        for name in taken[:2]:
+            known.append(OtherPodChanged(f"{name}-{dice.randrange(2)}", name, dice.randrange(5)))
+        if dice.random() < 0.5:
+            running = job_of("r", pods(1, 8))
+            known.append(JobRestored(running, (PodPlacement(0, 0, "n0", (0, 1), 1000),), 0.0))
+        for i in range(dice.randrange(3)):
+            known.append(JobSubmitted(job_of(f"j{i}", pods(dice.randrange(1, 9), 8))))
+        again, fresh = (each.what_if(known, there, taken, float(now)) for each in (kept, Outlook()))
+        assert again.started == fresh.started
+        reasons = [[(w.job_id, w.verdict.reason) for w in r.waiting] for r in (again, fresh)]
+        assert reasons[0] == reasons[1]
