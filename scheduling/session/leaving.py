@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded
+from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
 from scheduling.engine.states import TERMINAL
 from scheduling.kube.seam import Annotate, DeletePod, EvictPod
 from scheduling.models.jobs import PlacementState as P
@@ -22,6 +22,7 @@ from scheduling.session.live import (
     Notice,
     Outbox,
     PodLeaves,
+    PodStep,
 )
 from scheduling.session.pods import CHECKPOINT_BY
 from scheduling.session.steps import release
@@ -87,7 +88,18 @@ class Leaving:
         for pod, last_word in leaves:
             pod.leaving, pod.why = last_word, why
             self._pods.append((job, pod))
+            if pod.state in (P.BOUND, P.RUNNING):
+                # The next scheduler has to know, or it would take its end for a failure.
+                self._out.writes.steps.append(PodStep(pod, pod.state, pod.state, why))
             self._remove(job, pod, now)
+
+    def resume(self, job: LiveJob) -> None:
+        """Pods of a job found at start that the last scheduler made leave while it goes on."""
+        for pod in job.pods.values():
+            if pod.why and pod.state not in OVER:
+                job.complete = False
+                pod.leaving = PodRequeued(job.id, *pod.key, not_before=0.0)
+                self._pods.append((job, pod))
 
     def sweep(self, now: float) -> None:
         """Go on with all that leave."""

@@ -203,6 +203,7 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
             row=row.pk,
             placed_at=row.intended_at.timestamp(),
             uid=row.pod_uid,
+            why=row.message if row.state in LIVE_PLACEMENTS else "",
         )
     )
 

@@ -54,6 +54,8 @@ def _take_up(life: Lifecycle, job: LiveJob) -> None:
     life.out.deltas.append(job.restored())
     wanted = sum(pod_set.count for pod_set in job.request.pod_sets)
     job.complete = len(job.pods) == wanted
+    if job.state in HOLDING:
+        life.leave.resume(job)
     if job.state == JobState.ADMITTED:
         life.admitted[job.id] = job
 

@@ -9,7 +9,7 @@ from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.models import Job, Placement, SchedulerLease
+from scheduling.models import Job, JobEvent, Placement, PodSet, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tests.live.conftest import NODES, SchedulerProcess, wait
 
@@ -126,6 +126,43 @@ def test_a_gang_that_a_fault_stopped_stays_in_front(world):
     world.drive_to(gang, S.RUNNING)
     assert world.state(older) in WAITING
     assert K.ADMITTED not in world.kinds(older)
+
+
+def test_a_pod_that_was_leaving_alone_is_placed_again_and_is_no_failure(world):
+    """It is gone before the next scheduler looks."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    service = world.submit("service", pods=4, gang=False, stop_s=2.0)
+    world.drive(lambda: len(world.placements(service, state="RUNNING")) == 4)
+    high = world.submit("high", priority=10, run_s=0.3)
+    world.drive(lambda: any("deletionTimestamp" in p["metadata"] for p in world.pods().values()))
+    world.restart_scheduler()
+    deadline = time.monotonic() + 20
+    while any("deletionTimestamp" in p["metadata"] for p in world.pods().values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    world.drive_to(high, S.SUCCEEDED)
+    world.drive(lambda: len(world.placements(service, state="RUNNING")) == 4)
+    row = Job.objects.get(pk=service.pk)
+    assert (row.state, row.failures) == (S.RUNNING, 0)
+    assert not JobEvent.objects.filter(job=service, reason="PodLost").exists()
+    assert sorted(r.attempt for r in world.placements(service, state="RUNNING")) == [1, 1, 1, 2]
+
+
+def test_an_elastic_gang_goes_on_when_its_surplus_left_during_a_restart(world):
+    """Its deletion kills the pod, with exit code 143, when the preemptor is not there any more."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    gang = world.submit("gang", pods=4, stop_s=2.0)
+    PodSet.objects.filter(job=gang).update(min_count=2)
+    world.drive_to(gang, S.RUNNING)
+    high = world.submit("high", priority=10)
+    world.drive(lambda: any("deletionTimestamp" in p["metadata"] for p in world.pods().values()))
+    world.restart_scheduler()
+    world.cancel(high)
+    world.drive(lambda: len(world.pods()) == 3)
+    world.drive(lambda: world.free_gpus() == 8000)
+    assert K.REQUEUED not in world.kinds(gang)
+    assert world.state(gang) == S.RUNNING
+    assert len(world.placements(gang, state="RUNNING")) == 3
 
 
 # --- kill -9 ------------------------------------------------------------------------------------
