@@ -1,0 +1,167 @@
+"""What a session tells its engine of the nodes and pods of a divided cluster."""
+
+from scheduling.engine.deltas import NodeChanged, NodeRemoved, OtherPodChanged, OtherPodRemoved
+from scheduling.engine.types import Node, Shard
+from scheduling.kube import manifests
+from scheduling.kube.seam import NodeFacts, PodFacts
+from scheduling.session.foreign import ForeignPods
+from scheduling.session.live import Outbox
+from scheduling.session.nodes import Nodes
+
+SHARDS = (Shard("north", (), ("s0",)), Shard("south"))
+
+
+def node(name, spine="s0", **facts):
+    return NodeFacts(Node(name, topology=("", spine, ""), **facts), {}, "uid")
+
+
+def pod(name, where, job="", phase="Running"):
+    labels = {manifests.JOB: job, manifests.ATTEMPT: "1"} if job else {}
+    if job:
+        labels |= {manifests.POD_SET: "0", manifests.ORDINAL: "0"}
+    return PodFacts(
+        namespace="ns",
+        name=name,
+        uid=f"uid-{name}",
+        node=where,
+        phase=phase,
+        owned=bool(job),
+        deleting=False,
+        gated=False,
+        reason="",
+        message="",
+        exit_code=None,
+        gpus=2,
+        gpu_milli=0,
+        cpu_milli=1,
+        memory_mib=1,
+        priority=0,
+        started_at=None,
+        finished_at=None,
+        labels=labels,
+        annotations={},
+        resource_version="1",
+    )
+
+
+def told(out):
+    deltas, out.deltas = out.deltas, []
+    return deltas
+
+
+def names(deltas, kind):
+    return [d.node.name if kind is NodeChanged else d.name for d in deltas if isinstance(d, kind)]
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+def test_the_engine_hears_of_own_nodes_only():
+    out = Outbox()
+    nodes = Nodes("north", SHARDS, out)
+    for facts in (node("a"), node("b"), node("c", "s1")):
+        nodes.seen(facts)
+    assert told(out) == []
+    assert nodes.unclaimed == {"a", "b"}  # until their rows say that they are north's
+    nodes.arrived({"a"})
+    assert (names(told(out), NodeChanged), nodes.unclaimed) == (["a"], {"b"})
+    nodes.seen(node("a", cpu_milli=5))
+    nodes.seen(node("b", cpu_milli=5))
+    assert names(told(out), NodeChanged) == ["a"]
+    nodes.leave({"a"})
+    nodes.seen(node("a", cpu_milli=6))
+    deltas = told(out)
+    assert (names(deltas, NodeRemoved), names(deltas, NodeChanged)) == (["a"], [])
+    assert nodes.dirty == set()
+
+
+def test_a_closed_node_takes_nothing_more_until_it_is_opened():
+    out = Outbox()
+    nodes = Nodes("north", SHARDS, out)
+    nodes.seen(node("a"))
+    nodes.arrived({"a"})
+    told(out)
+    nodes.close({"a", "unknown"})
+    nodes.seen(node("a", cpu_milli=5))
+    nodes.close({"a"})
+    assert [d.node.schedulable for d in told(out)] == [False, False]
+    nodes.close(())
+    assert [d.node.schedulable for d in told(out)] == [True]
+
+
+def test_a_node_that_leaves_the_cluster_is_kept_until_its_row_goes():
+    out = Outbox()
+    nodes = Nodes("north", SHARDS, out)
+    nodes.seen(node("a"))
+    nodes.arrived({"a", "long-gone"})
+    assert nodes.gone == {"long-gone"}
+    nodes.vanished("a")
+    assert (nodes.mine, nodes.gone) == ({"a", "long-gone"}, {"a", "long-gone"})
+    nodes.seen(node("a"))
+    assert nodes.gone == {"long-gone"}
+    nodes.deleted({"long-gone"})
+    assert (nodes.mine, nodes.gone) == ({"a"}, set())
+
+
+def test_a_node_whose_labels_changed_is_a_stranger():
+    out = Outbox()
+    nodes = Nodes("north", SHARDS, out)
+    nodes.seen(node("a"))
+    nodes.arrived({"a"})
+    nodes.seen(node("a", "s1"))
+    assert (nodes.strange, nodes.home("a")) == ({"a"}, "south")
+    nodes.seen(node("a"))
+    assert nodes.strange == set()
+
+
+# --- pods -----------------------------------------------------------------------------------------
+def test_pods_on_nodes_of_other_scopes_count_once_the_node_comes():
+    out = Outbox()
+    mine = {"a"}
+    foreign = ForeignPods(mine)
+    foreign.seen(pod("on-a", "a"), out)
+    foreign.seen(pod("on-b", "b"), out)
+    foreign.seen(pod("of-kant", "b", job="j"), out)
+    foreign.seen(pod("over", "b"), out)
+    foreign.seen(pod("over", "b", phase="Succeeded"), out)
+    assert [d.uid for d in told(out)] == ["uid-on-a"]
+    assert [d.uid for d in foreign.not_of_kant()] == ["uid-on-b"]
+    mine.add("b")
+    foreign.node_arrived("b", out)
+    assert sorted(d.uid for d in told(out)) == ["uid-of-kant", "uid-on-b"]
+    foreign.seen(pod("on-b", "b", phase="Failed"), out)
+    foreign.gone("uid-of-kant", out)
+    foreign.gone("uid-unknown", out)
+    assert told(out) == [OtherPodRemoved("uid-on-b"), OtherPodRemoved("uid-of-kant")]
+
+
+def test_a_pod_that_was_counted_is_followed_when_its_node_goes():
+    out = Outbox()
+    mine = {"a"}
+    foreign = ForeignPods(mine)
+    foreign.seen(pod("p", "a"), out)
+    mine.discard("a")
+    told(out)
+    foreign.seen(pod("p", "a"), out)
+    assert told(out) == [OtherPodChanged("uid-p", "a", 2, 1, 1)]
+    foreign.gone("uid-p", out)
+    assert told(out) == [OtherPodRemoved("uid-p")]
+
+
+def test_only_what_is_left_over_of_own_jobs_is_deleted():
+    out = Outbox()
+    foreign = ForeignPods(set())
+    for name in ("left", "theirs", "placed"):
+        foreign.seen(pod(name, "a", job=f"job-of-{name}"), out)
+    foreign.seen(pod("not-of-kant", "a"), out)
+
+    def look_up(jobs):
+        assert jobs == {name: f"job-of-{name}" for name in jobs}
+        return {"theirs"} & jobs.keys(), {"left"} & jobs.keys()
+
+    foreign.delete_leftovers(look_up, out)
+    assert [effect.name for effect in out.effects] == ["left"]
+    # What has a place, although nobody here knows it, is looked up until that is clear.
+    assert set(foreign.leftovers) == {"uid-placed"}
+    foreign.seen(pod("placed", "a", job="job-of-placed", phase="Succeeded"), out)
+    assert foreign.leftovers == {}
+    foreign.delete_leftovers(lambda _: ({}, {}), out)
+    assert len(out.effects) == 1
