@@ -2,13 +2,15 @@
 
 Besides GAR and GFR by cluster size: whole free nodes left for large inference, and how far the
 replicas of a service stand apart (replicas on one node and in one leaf, mean over services of
-two replicas and more and over time; fewer is safer). `i2, shared` lets 44 % of the pods ask for
+two replicas and more and over time; fewer is safer). `gfr_floor` and `gfr_foresight` (foresight.py)
+say what the demand allows whatever the policy. `i2, shared` lets 44 % of the pods ask for
 a part of a GPU.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from metrics.experiments import foresight
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from scheduling.engine.decisions import CycleResult
@@ -81,7 +83,8 @@ def services(task: Task) -> Figures:
         # Services are not limited by quota: the demand never exceeds the cluster.
         quotas=tuple(Quota(n, model, 1000 * gpus) for n in names),
     )
-    return {**found, **{f"made_{key}": value for key, value in made.items()}}
+    marks = foresight.marks(arrivals, cluster.nodes, hours=task.hours, warm_up_h=task.warm_up_h)
+    return {**found, **marks, **{f"made_{key}": value for key, value in made.items()}}
 
 
 def tasks(options: dict[str, Any]) -> Sequence[Task]:
@@ -134,5 +137,11 @@ STUDY = Comparison(
     tasks=tasks,
     bars=bars,
     hours=336.0,
-    columns=("idle_nodes_mean", "replicas_a_node", "replicas_a_leaf"),
+    columns=(
+        "idle_nodes_mean",
+        "replicas_a_node",
+        "replicas_a_leaf",
+        "gfr_floor",
+        "gfr_foresight",
+    ),
 ).study()
