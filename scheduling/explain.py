@@ -36,7 +36,7 @@ GATE_OF: dict[str, str] = {
 SHOWN_AHEAD = 5
 # Waiting jobs with these reasons stand in nobody's way.
 OUT_OF_ORDER = frozenset({Reason.ON_HOLD, Reason.BACKING_OFF}) | NEVER
-FRONT = datetime(1, 1, 1, tzinfo=UTC)  # before any submission
+FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission
 
 
 @dataclass(frozen=True, slots=True)
