@@ -186,12 +186,12 @@ class World:
 class SchedulerProcess:
     """A scheduler process that can be killed."""
 
-    def __init__(self):
+    def __init__(self, lease_s=1):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "metrics.benches.scheduler_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "KANT_LEASE_SECONDS": "1"},
+            env={**os.environ, "KANT_LEASE_SECONDS": str(lease_s)},
             text=True,
         )
         assert self.process.stdout.readline().strip() == "LEADING"

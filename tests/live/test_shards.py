@@ -192,19 +192,20 @@ def test_two_processes_under_load_and_one_is_killed(shared_world):
             if i % 20 == 7:
                 jobs.append(world.submit(f"{name}-gang-{i}", pods=6, gpus=8, run_s=0.3))
 
-    processes = [SchedulerProcess(), SchedulerProcess()]
+    processes = [SchedulerProcess(lease_s=3), SchedulerProcess(lease_s=3)]
     try:
         wait(lambda: set(leads()) == {p.process.pid for p in processes})
         load(40, "first")
         before = leads()
         wait(lambda: all(placed(scopes) > 3 for scopes in before.values()))
+        assert leads() == before  # so each of them bound pods
         # The one with most scopes, so that the other has to take over several.
         victim = max(processes, key=lambda p: len(before[p.process.pid]))
         load(40, "second")
         victim.kill()
         wait(lambda: all_over(jobs), within=90)
         (survivor,) = (p for p in processes if p is not victim)
-        assert leads()[survivor.process.pid] == {NORTH, SOUTH, WIDE}
+        wait(lambda: leads() == {survivor.process.pid: {NORTH, SOUTH, WIDE}})
     finally:
         for process in processes:
             if process.process.poll() is None:
