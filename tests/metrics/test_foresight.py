@@ -1,8 +1,12 @@
 """The marks that bound fragmentation: floor and foresight."""
 
+from dataclasses import replace
+
 import pytest
 
+from metrics.experiments import paper_inference
 from metrics.experiments.foresight import marks
+from metrics.experiments.runs import carry_out
 from scheduling.engine.types import JobRequest, PodSet
 from scheduling.simulator import inference
 from scheduling.simulator.model import Arrival
@@ -45,3 +49,11 @@ def test_no_placement_goes_below_the_floor():
     found = marks(made, cluster.nodes, hours=24, warm_up_h=6)
     assert 0 < found["gfr_floor"] <= 1 / cluster.nodes
     assert found["gfr_floor"] <= found["gfr_foresight"] < 1
+
+
+def test_the_study_stays_above_the_floor():
+    plan = paper_inference.tasks({"hours": 12.0, "warm_up_h": 3.0})
+    (task,) = (t for t in plan if (t.scenario, t.name) == ("a10", "e-spread"))
+    found = carry_out(replace(task, seed=1))
+    assert 0 < found["gfr_floor"] <= found["gfr_mean"]
+    assert found["gfr_floor"] <= found["gfr_foresight"]
