@@ -43,7 +43,7 @@ class Source:
     """What arrives and on what. `hours`: length of the run, None = until everything has ended.
 
     `start`: where the run begins, before 0 where jobs are carried over. `policy`: the source's
-    own, None = it has none.
+    own, None = it has none. `remarks`: what people should know of it.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Source:
     hours: float | None
     start: float = 0.0
     policy: Policy | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def pools_of(text: str) -> Pools:
@@ -108,9 +109,14 @@ def traced(
         return traces.jobs_of(lines_of(path), counting, format_name)
 
     rows = None if path.is_file() else list(read(bad))  # a pipe can be read only once
-    ordered, before, tenants, number = True, float("-inf"), dict[str, None](), 0
+    remarks: tuple[str, ...] = ()
+    before, tenants, number = float("-inf"), dict[str, None](), 0
     for job in read(bad) if rows is None else rows:
-        ordered = ordered and job.submitted_at >= before
+        if job.submitted_at < before and not remarks:
+            remarks = (
+                f"--trace {path}: job {job.id} was submitted at {job.submitted_at:g} s, before the "
+                f"job above it ({before:g} s); the trace is sorted by submission",
+            )
         before = job.submitted_at
         if job.gpus > 0:
             tenants[job.tenant or dealt_to(number, traces.TENANTS)] = None
@@ -118,7 +124,7 @@ def traced(
     if not number:
         raise InputError(f"--trace {path}: has no job that asks for a GPU")
     jobs = read(traces.BadRows(skip=bad.skip)) if rows is None else iter(rows)
-    if not ordered:
+    if remarks:
         jobs = iter(sorted(jobs, key=lambda job: job.submitted_at))
         # Other jobs than in the order of the file may then be dealt out to a tenant.
         tenants.update((dealt_to(i, traces.TENANTS), None) for i in range(traces.TENANTS))
@@ -131,7 +137,7 @@ def traced(
     )
     return Source(
         str(path), fleet, _until(made, hours), tuple(Tenant(t) for t in sorted(tenants)), quotas,
-        hours,
+        hours, remarks=remarks,
     )  # fmt: skip
 
 

@@ -102,11 +102,20 @@ def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fl
     if missing:
         raise FleetError(f"line 1: column {missing[0]} is missing; need {', '.join(wanted)}")
     nodes, seen = [], set[str]()
+    first_seen: dict[str, tuple[str, int]] = {}  # switch: its column, and the line
     for line, row in enumerate(rows, start=2):
         for column in wanted:
             if not (row[column] or "").strip():
                 raise FleetError(f"line {line}, column {column}: is empty")
         ip, core, spine, leaf = (row[c].strip() for c in wanted)
+        for column in wanted[1:]:
+            switch = row[column].strip()
+            earlier, at = first_seen.setdefault(switch, (column, line))
+            if earlier != column:
+                raise FleetError(
+                    f"line {line}, column {column}: {switch} stands in column {earlier} on line "
+                    f"{at}; a switch on two levels makes a loop of the topology"
+                )
         if ip in seen:
             raise FleetError(f"line {line}, column ip: {ip} stands twice")
         seen.add(ip)

@@ -15,9 +15,9 @@ from scheduling.simulator.traces import TENANTS, BadRows
 HEADER = "id,submitted_at,duration_s,gpus,pods,tenant\n"
 
 
-def simulate(*args):
+def simulate(*args, err=None):
     out = StringIO()
-    call_command("simulate", *args, "--json", stdout=out, stderr=StringIO())
+    call_command("simulate", *args, "--json", stdout=out, stderr=err or StringIO())
     return json.loads(out.getvalue())
 
 
@@ -72,7 +72,12 @@ def test_files(trace, tmp_path):
         (["--workload", "busy"], "'busy' is unknown; known are calibrated"),
         (["--trace", "/nowhere.csv"], "/nowhere.csv: cannot be read"),
         (["--hours", "-1"], "--hours must be more than 0"),
-        (["--cycle", "-1"], "--cycle must not be negative"),
+        (["--cycle", "-1"], "--cycle must be at least 0 and finite, not -1"),
+        (["--bind-delay", "nan"], "--bind-delay must be at least 0 and finite, not nan"),
+        (["--checkpoint", "inf"], "--checkpoint must be more than 0 and finite, not inf"),
+        (["--hours", "1e9"], "--hours must be at most 100000"),
+        (["--hours", "1", "--warm-up-hours", "1"], "--warm-up-hours 1 leaves nothing of --hours 1"),
+        (["--seed", "-1"], "--seed must be at least 0, not -1"),
     ],
 )
 def test_wrong_input_is_one_line(args, message):
@@ -83,7 +88,7 @@ def test_wrong_input_is_one_line(args, message):
 
 def test_a_wrong_row_stops_or_is_counted(trace):
     trace.write_text(HEADER + "a,0,100,8,2,x\nb,10,-5,4,1,y\n")
-    with pytest.raises(CommandError, match="line 3, column duration_s: is '-5'"):
+    with pytest.raises(CommandError, match=r"trace\.csv: line 3, column duration_s: is '-5'"):
         simulate("--trace", str(trace), "--fleet", "2x8")
     assert simulate("--trace", str(trace), "--fleet", "2x8", "--skip-bad")["skipped_rows"] == 1
 
@@ -113,8 +118,10 @@ def test_an_unsorted_trace_is_sorted_and_a_pipe_is_read_once(trace, tmp_path):
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=("".join(lines),))
     writer.start()
-    for path in (trace, pipe):
-        again = simulate("--trace", str(path), "--fleet", "2x8")
+    for path, remark in ((trace, "job b was submitted at 10 s, before the job above"), (pipe, "")):
+        err = StringIO()
+        again = simulate("--trace", str(path), "--fleet", "2x8", err=err)
+        assert remark in err.getvalue()
         assert again["waits"] == found["waits"]
         assert again["tenants"] == found["tenants"]
     writer.join()
@@ -136,3 +143,11 @@ def test_a_sorted_trace_is_read_while_it_is_simulated(trace, monkeypatch):
     assert next(source.arrivals).job.id == "j0"
     assert len(read) == 1
     assert sum(1 for _ in source.arrivals) == 99
+
+
+def test_a_switch_on_two_levels_is_a_loop(tmp_path):
+    path = tmp_path / "network.csv"
+    path.write_text("ip,DSW,PSW,ASW\n10.0.0.1,core,spine,leaf\n10.0.0.2,spine,core,leaf\n")
+    loop = r"network.csv: line 3, column DSW: spine stands in column PSW on line 2; .* loop"
+    with pytest.raises(CommandError, match=loop):
+        simulate("--fleet", str(path))

@@ -1,6 +1,7 @@
 """`manage.py simulate`: one run of the scheduler over a trace or a generated workload."""
 
 import json
+import math
 import resource
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
+from django.db import DatabaseError
 from django.utils import timezone
 from tqdm import tqdm
 
@@ -23,6 +25,7 @@ from scheduling.simulator.loop import Outcome, Simulation, TraceError
 from scheduling.simulator.model import Settings
 from scheduling.simulator.nodes import faults_of
 
+MOST_HOURS = 100_000.0
 FAULTS = {"none": 0.0, "good": 2.3, "base": 6.5, "stress": 22.0}
 
 
@@ -80,6 +83,11 @@ class Command(BaseCommand):
             document = self._run(options)
         except (InputError, TraceError, traces.TraceFormatError, ValueError) as error:
             raise CommandError(str(error)) from None
+        except DatabaseError as error:
+            raise CommandError(
+                f"--from-history: the database cannot be read ({error}); does it run, and has "
+                "`manage.py migrate` been run?"
+            ) from None
         except KeyboardInterrupt:
             raise CommandError("Interrupted before there was a result.") from None
         if options["json"]:
@@ -89,12 +97,7 @@ class Command(BaseCommand):
                 self.stdout.write(line)
 
     def _run(self, options: dict[str, Any]) -> dict[str, Any]:
-        for name in ("hours", "checkpoint"):
-            if options[name] is not None and not options[name] > 0:
-                raise InputError(f"--{name} must be more than 0, not {options[name]:g}")
-        for name in ("cycle", "bind_delay", "restart_cost", "warm_up_hours"):
-            if not options[name] >= 0:
-                raise InputError(f"--{name.replace('_', '-')} must not be negative")
+        _check(options)
         shares, bad = workload.Shares(), traces.BadRows(skip=options["skip_bad"])
         source = _source(options, shares, bad)
         nodes, hours = source.fleet.nodes, source.hours
@@ -143,6 +146,8 @@ class Command(BaseCommand):
             "events_per_second": outcome.events / seconds if seconds else None,
             "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
+        for message in source.remarks:
+            self.stderr.write(message)
         for message in bad.first:
             self.stderr.write(f"skipped: {message}")
         if options["out"]:
@@ -172,6 +177,28 @@ class Command(BaseCommand):
         return outcome
 
 
+def _check(options: dict[str, Any]) -> None:
+    """Raises InputError for a number that no run can be made with."""
+    for name, least in (
+        ("hours", "more than"), ("checkpoint", "more than"), ("cycle", "at least"),
+        ("bind_delay", "at least"), ("restart_cost", "at least"), ("warm_up_hours", "at least"),
+    ):  # fmt: skip
+        value, option = options[name], f"--{name.replace('_', '-')}"
+        if value is None:
+            continue
+        if not (value > 0 or (value == 0 and least == "at least")) or not value < math.inf:
+            raise InputError(f"{option} must be {least} 0 and finite, not {value:g}")
+    hours = options["hours"]
+    if hours is not None and hours > MOST_HOURS:
+        raise InputError(f"--hours must be at most {MOST_HOURS:g}, not {hours:g}")
+    if hours is not None and options["warm_up_hours"] >= hours:
+        raise InputError(
+            f"--warm-up-hours {options['warm_up_hours']:g} leaves nothing of --hours {hours:g}"
+        )
+    if options["seed"] < 0:
+        raise InputError(f"--seed must be at least 0, not {options['seed']}")
+
+
 def _source(
     options: dict[str, Any], shares: workload.Shares, bad: traces.BadRows
 ) -> sources.Source:
@@ -190,7 +217,11 @@ def _source(
             raise InputError(f"--{name} is for --from-history only")
     pools = sources.pools_of(fleet or sources.DEFAULT_FLEET)
     if options["trace"] is not None:
-        return sources.traced(Path(options["trace"]), pools, hours, options["format"], bad)
+        path = Path(options["trace"])
+        try:
+            return sources.traced(path, pools, hours, options["format"], bad)
+        except traces.TraceFormatError as error:
+            raise InputError(f"--trace {path}: {error}") from None
     return sources.generated(options["workload"], pools, options["seed"], hours, shares)
 
 
