@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from dataclasses import replace
 from io import StringIO
 
 import pytest
@@ -10,7 +11,7 @@ from django.core.management import CommandError, call_command
 from scipy import stats
 
 from metrics.benches import incremental
-from metrics.experiments import fairness, paper_inference, runs, walltime
+from metrics.experiments import fairness, faults, paper_inference, runs, walltime
 from metrics.experiments.comparison import QUICK_SEEDS, Comparison, at_least, at_most, summarised
 from metrics.experiments.intervals import half_width, paired, t_quantile
 from metrics.experiments.registry import STUDIES
@@ -18,7 +19,10 @@ from metrics.experiments.runs import Task, policy
 from metrics.experiments.study import Study, StudyError
 from metrics.management.commands import experiment
 from metrics.report import Figure, Report, write_files
-from scheduling.simulator.workload import Variant
+from scheduling.engine.types import JobRequest, PodSet, Quota, Tenant
+from scheduling.simulator.model import Arrival, Fault
+from scheduling.simulator.nodes import engine_nodes, sized
+from scheduling.simulator.workload import HOUR, Variant
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 30, 99])
@@ -231,6 +235,45 @@ def test_a_lender_gets_its_half_back_only_with_reclamation():
     assert with_it["returned_after_s"] <= fairness.T_S
     assert without["returned_after_s"] > 10 * fairness.T_S
     assert with_it["lender_gpu_hours"] > without["lender_gpu_hours"]
+
+
+def after_a_fault(case):
+    """A gang of 32 nodes loses one of 34, of which two smaller jobs want the rest."""
+    plan = faults.tasks({"hours": 10.0, "warm_up_h": 0.0, "quick": False})
+    task = next(t for t in plan if t.name == case)
+    if task.policy.spare_nodes:
+        task = replace(task, policy=replace(task.policy, spare_nodes={"H100": 1}))
+    made = [("gang", 0.0, 32, 10.0), ("one", 1.0, 1, 5.0), ("two", 2.0, 1, 5.0)]
+    arrivals = [
+        Arrival(
+            JobRequest(
+                name, "a", at, (PodSet("main", pods, 8, ("H100",)),), uses_spares=pods == 32
+            ),
+            hours * HOUR,
+        )
+        for name, at, pods, hours in made
+    ]
+    return runs.simulate(
+        task,
+        engine_nodes(sized("34x8")),
+        arrivals,
+        simulation_type=faults.Restarts,
+        tenants=(Tenant("a"),),
+        quotas=(Quota("a", "H100", 10**9),),
+        faults=[Fault(HOUR, "node-00000", 15 * HOUR)],
+    )
+
+
+def test_a_spare_node_takes_the_place_of_one_that_failed():
+    waits = {case: after_a_fault(case) for case in faults.CASES}
+    assert {case: found["restarts_of_large"] for case, found in waits.items()} == dict.fromkeys(
+        faults.CASES, 1
+    )
+    # Without one it waits until a smaller job, begun after 1 s, is over.
+    assert waits["neither"]["restart_wait_s"] == 4 * HOUR + 1
+    assert waits["fast requeue"]["restart_wait_s"] == 4 * HOUR + 1
+    assert waits["both"]["restart_wait_s"] == waits["spares"]["restart_wait_s"] == 0
+    assert waits["both"]["sor_net"] > waits["neither"]["sor_net"]
 
 
 def swf_line(number, submit, run, declared, procs=8):
