@@ -5,6 +5,7 @@ engine decides is carried out by this shell as the live session would: pods star
 delay, lose work when they are preempted or their node fails, and end.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
@@ -93,7 +94,8 @@ class Simulation:
         levels: tuple[str, ...] = DEFAULT_LEVELS,
     ) -> None:
         self.settings = settings or Settings()
-        self.state = SchedulerState(levels=levels, policy=policy)
+        # Nobody reads the numbers in the reasons of a simulated job.
+        self.state = SchedulerState(levels=levels, policy=policy, refresh_s=math.inf)
         self.now = start
         self.observer = Observer(start, self.settings.sample_s)
         self.nodes = {n.name: n for n in nodes}
