@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.decisions import Blocked, CycleResult, Waiting
-from scheduling.engine.deltas import Delta, JobRestored, JobSubmitted, PolicyChanged
+from scheduling.engine.deltas import Delta, JobSubmitted, PolicyChanged
 from scheduling.engine.lending import Outlook
 from scheduling.engine.queueing.waiting import order_key
 from scheduling.engine.shards import WIDE
@@ -13,7 +13,7 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.session import divided
 from scheduling.session.changes import Changes
-from scheduling.session.live import OVER, Handover, LiveJob, Wanted
+from scheduling.session.live import Handover, LiveJob, Wanted
 from scheduling.session.nodes import Nodes
 
 PLAN_S = 0.5  # how often the wide scope thinks about which nodes it needs
@@ -126,10 +126,9 @@ class Borrower:
         known: list[Delta] = [PolicyChanged(life.policy), self._changes.tenancy]
         known += life.foreign.not_of_kant()
         for job in life.jobs.values():
-            places = tuple(p.place for p in job.pods.values() if p.state not in OVER)
-            if places:
-                ended = tuple(p.key for p in job.pods.values() if p.state in OVER)
-                known.append(JobRestored(job.request, places, job.admitted_at, ended))
+            restored = job.restored()
+            if restored.placements:
+                known.append(restored)
         return known
 
     def _all_here(self, state: SchedulerState) -> bool:
