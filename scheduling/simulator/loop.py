@@ -260,6 +260,8 @@ class Simulation:
         if run.missing <= 0:
             columns = self.observer.jobs
             columns.started[run.row] = now
+            # What it asked for may name several models, or none.
+            columns.models[run.row] = self.nodes[part.placements[0].node].gpu_model
             columns.nodes[run.row], columns.groups[run.row] = self.observer.used(
                 run.places.values()
             )

@@ -18,7 +18,8 @@ class JobColumns:
     """Results of jobs in order of arrival, as flat columns (times in seconds, NaN = never).
 
     `started` is when all pods of a gang (all pods of any other job) were placed for the last
-    time; `nodes` and `groups` count what that placement used; `lost_milli_s` is work thrown away.
+    time; `nodes` and `groups` count what that placement used, `models` is the GPU model it used,
+    before it the first one asked for; `lost_milli_s` is work thrown away.
     """
 
     def __init__(self) -> None:

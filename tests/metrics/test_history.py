@@ -14,7 +14,7 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.kube.nodes import NodeTranslator
 from scheduling.kube.objects import NodeTaint
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, PodSet
 from scheduling.services.lease import take_or_renew
 from scheduling.services.projection import write_nodes
 from tenants.models import GpuType, Quota, Tenant
@@ -201,6 +201,12 @@ def test_the_history_is_simulated_on_the_clusters_own_nodes(recent):
     assert found["states"] == {"WAITING": 1, "SUCCEEDED": 2, "FAILED": 0, "CANCELLED": 0}
     assert found["waits"]["32"]["mean_s"] == pytest.approx((0 + 540) / 2, abs=1e-3)
     assert found["pools"]["H100"]["sor"] == pytest.approx((900 + 100 / 4) / 1800, abs=1e-3)
+    assert found["jtted"]["32"] == {"jobs": 2, "nodes": 1.0, "groups": 1.0}
+
+
+def test_a_job_that_takes_any_gpu_is_judged_by_the_one_it_got(recent):
+    PodSet.objects.update(gpu_models=[])
+    found = simulate("--since", recent.isoformat())
     assert found["jtted"]["32"] == {"jobs": 2, "nodes": 1.0, "groups": 1.0}
 
 
