@@ -48,7 +48,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
             order.push(lane)
             order.push(record.lane)
         elif terms.may_preempt and try_to_preempt(
-            state, lane, record, blocking.overdue(record), terms.kept, out
+            state, lane, record, blocking.overdue(lane, record), terms.kept, out
         ):
             order.push(lane)
         else:

@@ -288,7 +288,7 @@ class _Maker:
         dice = self.dice
         drawn = math.exp(row.mu + row.sigma * dice.normal())
         duration = min(max(drawn, SHORTEST_S), row.cap_h * HOUR)
-        declared = declared_s(duration, dice.uniform()) if self.variant.declared else None
+        declared: float | None = declared_s(duration, dice.uniform())  # the same jobs without it
         fate = dice.uniform()
         ends = (
             JobState.SUCCEEDED
@@ -308,7 +308,7 @@ class _Maker:
             pod_sets=self.pod_sets[row.gpus],
             priority=HIGH if row.gpus >= LARGE else LOW if kind is JobKind.DEVELOPMENT else NORMAL,
             kind=kind,
-            declared_s=declared,
+            declared_s=declared if self.variant.declared else None,
         )
         return at, self.count, Arrival(job, duration, ends, resubmit_after_s=again)
 

@@ -38,7 +38,8 @@ class Watched(Simulation):
     """A run that holds the engine to what it tells heads: until more of a job starts, its
     reservation is only ever moved forward, and then kept.
 
-    Jobs in front of a head, which waited for their quota or came back, may start before it.
+    Jobs in front of a head, which waited for their quota or came back, may start before it, or
+    take the places for it.
     """
 
     told: dict[str, float]
@@ -51,7 +52,9 @@ class Watched(Simulation):
             self.kept += at is not None
             key = self.state.jobs[start.job_id].key
             self.overtaken += any(self._key(other) < key for other in self.told)
-            self.told = {j: at for j, at in self.told.items() if self._key(j) < key}
+            self._passed_by(key)
+        for victim in result.preempted:
+            self._passed_by(self._key(victim.by))
         for told in result.reservations:
             if told.start_at is None:
                 self.told.pop(told.job_id, None)
@@ -60,6 +63,9 @@ class Watched(Simulation):
                 self.told[told.job_id] = told.start_at
         assert all(at >= now - 1e-6 for at in self.told.values()), (self.told, now)
         super()._carry_out(result, now)
+
+    def _passed_by(self, key: OrderKey) -> None:
+        self.told = {j: at for j, at in self.told.items() if self._key(j) < key}
 
     def _key(self, job_id: str) -> OrderKey:
         return self.state.jobs[job_id].key
@@ -126,6 +132,29 @@ def test_no_head_starves_under_a_stream_of_small_jobs(seed: int, declared: bool)
         head_at = max(head_at, started)
     assert max(waits) > after, "no head was ever blocked for long: the history proves nothing"
     assert max(waits) <= bound
+
+
+@pytest.mark.parametrize("kinds", [(), (PreemptionKind.BACKFILL,)], ids=["closed", "open"])
+def test_an_overdue_head_lets_pass_whom_it_can_preempt(kinds: tuple[PreemptionKind, ...]) -> None:
+    """It starts when what ran before it has ended; until then others may use what is free, if
+    their places can be taken back."""
+    short = [arrival(f"s{at}", float(at), 300.0, gpus=4) for at in range(50, 1000, 50)]
+    stubborn = arrival("stubborn", 60.0, 300.0, gpus=4, preemptible=False)
+    stream = [
+        arrival("before", 0.0, 1000.0),
+        arrival("head", 1.0, 100.0, pods=NODES),
+        *sorted([*short, stubborn], key=lambda a: a.submitted_at),
+    ]
+    policy = Policy(QueueingPolicy.BACKFILL, backfill_after_s=10, preemption=kinds)
+    run = simulation(stream, nodes=NODES, policy=policy)
+    found = rows(run.run())
+    # A job that started less than the minimum run time ago is let run so long.
+    assert 1000.0 <= found["head"][0] <= 1000.0 + policy.min_runtime_s
+    assert found["stubborn"][0] >= found["head"][1]
+    at_once = [a.job.id for a in short if found[a.job.id][1] == a.submitted_at + 300.0]
+    assert len(at_once) == (14 if kinds else 0)
+    preempted = [n for n in run.observer.jobs.preemptions if n]
+    assert len(preempted) == (5 if kinds else 0)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -50,7 +50,7 @@ def test_nothing_outlives_its_owner(tmp_path, end):
     assert len(pids) == 2
     assert all(map(alive, pids))
     os.kill(owner.pid, end)
-    owner.communicate(timeout=20)
+    owner.communicate(timeout=60)
     eventually(lambda: not any(map(alive, pids)))
 
 

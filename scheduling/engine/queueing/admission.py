@@ -44,6 +44,8 @@ def assess(state: SchedulerState, lane: Lane) -> None:
         lane.quota_at = at
         if loosened != at[0] if lane.refusal is not None else tightened != at[1]:
             no = None if lane.never else refused(state, state.jobs[lane.head])
+            if lane.refusal is not None and no is None:
+                lane.admitted_at = state.cluster.now
             lane.refusal = None if no is None else no[0]
 
 

@@ -12,10 +12,13 @@ Mark = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first blocked job of a pool under backfill."""
+    """The first blocked job of a pool under backfill.
+
+    `closes`: it has been blocked for too long and no start of it is known.
+    """
 
     job_id: str
-    overdue: bool
+    closes: bool
     expected: Expected | None
 
 
@@ -56,19 +59,23 @@ class InTheWay:
     """Pools, accounts, quota to borrow and nodes that belong to blocked jobs, as one walk over the
     queue has found.
 
-    `mark` names all of it at the present place of the walk; where the walk before found the same,
-    it is the same object. `last` is the last job in order that closed something.
+    `closers`: the jobs that have been blocked for too long under backfill, and whether what passed
+    them by only has to run a little longer before it can be preempted: until then, whoever could be
+    preempted for all of them may pass. `mark` names all of it at the present place of the walk;
+    where the walk before found the same, it is the same object. `last` is the last job in order
+    that closed something.
     """
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
     accounts: dict[tuple[str, str], str] = field(default_factory=dict)
     kept: dict[Account | Group, str] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
+    closers: dict[str, bool] = field(default_factory=dict)
     mark: Mark = ()
     last: OrderKey | None = None
     # What holds for all lanes alike until another job is found blocked.
     ahead_of: dict[frozenset[str], Ahead] = field(default_factory=dict)
-    closed_to: dict[tuple[frozenset[str], bool], frozenset[str]] = field(default_factory=dict)
+    closed_to: dict[tuple[frozenset[str], bool, bool], frozenset[str]] = field(default_factory=dict)
     told: dict[str, Verdict] = field(default_factory=dict)
     _marks: list[Mark] = field(default_factory=list)
     _before: list[Mark] = field(default_factory=list)

@@ -5,6 +5,8 @@
 | strict FIFO | the pools it competes for; if quota refuses it: its tenant's, what it would borrow |
 | best-effort FIFO | nothing |
 | backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
+
+Under backfill nothing is closed after the threshold to jobs that could be preempted for it.
 """
 
 import math
@@ -28,7 +30,7 @@ from scheduling.engine.queueing.settled import settle, still_settled
 from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
-from scheduling.engine.types import QueueingPolicy
+from scheduling.engine.types import PreemptionKind, QueueingPolicy
 from scheduling.engine.verdict import Reason, Verdict
 
 
@@ -55,11 +57,12 @@ class Blocking:
         ahead = way.ahead_of.get(models) or self._ahead(models)
         window = ahead.starts_at - self._out.now
         short = None if lane.shortest > window else self._ends_within(lane, window)
-        closed = way.closed_to.get((models, short is None)) if not self._accounts else None
+        passes = short is not None, bool(way.closers) and self._yields(first)
+        closed = way.closed_to.get((models, *passes)) if not self._accounts else None
         if closed is None:
-            closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, short is None))
-            way.closed_to[models, short is None] = closed
-        kept = frozenset(way.kept)
+            closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, *passes))
+            way.closed_to[models, *passes] = closed
+        kept = frozenset() if passes[1] or closed >= models else frozenset(way.kept)
         if kept:
             closed |= self._kept_from(first, models, kept)
         if short is not None or not ahead.heads:
@@ -76,11 +79,25 @@ class Blocking:
         self._way.ahead_of[models] = found
         return found
 
-    def _is_closed(self, tenant: str, model: str, too_long: bool) -> bool:
+    def _yields(self, record: JobRecord) -> bool:
+        """Whether the job, once started, could be preempted for each job that closes anything."""
+        state, job, closers = self._state, record.job, self._way.closers
+        return (
+            PreemptionKind.BACKFILL in state.policy.preemption
+            and job.preemptible
+            and record.disruptions is None
+            and not state.tired(record)
+            and not any(closers.values())
+            and not any(job.id in state.jobs[ahead].preempted_by for ahead in closers)
+        )
+
+    def _is_closed(self, tenant: str, model: str, short: bool, yields: bool) -> bool:
         if model in self._pools:
             return True
         head = self._heads.get(model)
-        if head is not None and head.overdue and head.expected is None and too_long:
+        if yields:
+            return False
+        if head is not None and head.closes and not short:
             return True
         chain = self._state.book.chain(tenant, model) if self._accounts else ()
         return bool(chain) and (chain[0].tenant, model) in self._accounts
@@ -175,11 +192,19 @@ class Blocking:
         elif lane.refusal is None:
             self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
             return False
-        elif not self._overdue(record):
+        elif not self._awaited(lane, record) or not self._overdue(record):
             return False
         if lane.refusal is not None:
             self._close_quota(lane, record)
         return True
+
+    def _awaited(self, lane: Lane, record: JobRecord) -> Kept:
+        """What the job that quota refuses waits for, apart from what is kept for those ahead."""
+        found = refused(self._state, record)
+        if found is None:
+            return frozenset()
+        no, demand = found
+        return self._state.book.awaited(lane.tenant, demand, no).difference(self._way.kept)
 
     def _close_quota(self, lane: Lane, record: JobRecord, kept: Kept = frozenset()) -> None:
         """Close what a job that quota refuses waits for: its tenant's quota, and to others what
@@ -199,16 +224,21 @@ class Blocking:
         if more or account not in self._accounts:
             self._accounts.setdefault(account, lane.head)
             way.kept.update(dict.fromkeys(more, lane.head))
-            way.add((*account, lane.head, more), record.key)
+            if self._policy is QueueingPolicy.BACKFILL:
+                way.closers[lane.head] = record.nearly
+            way.add((*account, lane.head, more, record.nearly), record.key)
 
-    def overdue(self, record: JobRecord) -> bool:
-        """Whether backfilled jobs may be preempted for this one."""
-        since = record.blocked_since
-        return (
-            self._policy is QueueingPolicy.BACKFILL
-            and since is not None
-            and since + self._state.policy.backfill_after_s <= self._out.now
-        )
+    def overdue(self, lane: Lane, record: JobRecord) -> bool:
+        """Whether what was backfilled past the job may be preempted for it: it is the first that
+        waits for a pool, or for quota to borrow, and has done so for long enough."""
+        since, state = record.blocked_since, self._state
+        if self._policy is not QueueingPolicy.BACKFILL or since is None:
+            return False
+        if since + state.policy.backfill_after_s > self._out.now:
+            return False
+        if lane.refusal is not None:
+            return bool(self._awaited(lane, record))
+        return any(m not in self._heads for m in pools_wanted(state, record))
 
     def _overdue(self, record: JobRecord) -> bool:
         """Whether the job has been blocked for longer than the policy's threshold."""
@@ -224,9 +254,12 @@ class Blocking:
         """Make the job the head of the pools that have none yet."""
         if pools:
             expected = self._expected(record, frozenset(pools))
-            head = Head(record.job.id, self._overdue(record), expected)
+            closes = self._overdue(record) and expected is None
+            head = Head(record.job.id, closes, expected)
             self._heads.update(dict.fromkeys(pools, head))
-            self._way.add((*pools, head), record.key)
+            if closes:
+                self._way.closers[head.job_id] = record.nearly
+            self._way.add((*pools, head, record.nearly), record.key)
 
     def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
         """The head's reservation, in pools that no other head has the first right to; worked out

@@ -97,6 +97,7 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
         for p, at in zip(delta.placements, delta.placed_at, strict=True):
             if (p.pod_set, p.ordinal) in record.pods:
                 record.placed_at[p.pod_set, p.ordinal] = at
+                state.note_placed(record, at)
     state.enqueue(record, now)
 
 

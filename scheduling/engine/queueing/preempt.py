@@ -49,7 +49,8 @@ def try_to_preempt(
     if lane.unplanned_at == stamp and out.now < lane.unplanned_until:
         return False
     lane.unplanned_until = math.inf
-    for counts in _wanted(record):
+    record.nearly = False
+    for counts in _wanted(record) if overdue or not state.only_backfilled else ():
         plan = _cheapest(state, record, counts, overdue, kept, out)
         if plan is not None:
             _carry_out(state, record, plan, out)
@@ -116,17 +117,36 @@ def _plan_for(
         return None
     begun = frozenset(start.job_id for start in out.started)
     victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now, begun)
+    lane, reach = record.lane, victims.within_reach()
+    if victims.none or lane is None or any(reach[m] < milli for m, milli in asked.items()):
+        return None
+    # What is backfilled past a job, or ends that was, brings it nothing that was not in its reach.
+    facts = (state.cluster.facts_version, state.book.structure)
+    only = state.only_backfilled
+    last = record.in_vain.get(candidate.counts + models) if only else None
+    if last is not None and last[0] == facts and all(last[1][m] >= reach[m] for m in reach):
+        return None
     for surplus_only in (True, False):
         units = victims.units(surplus_only=surplus_only)
+        if surplus_only and all(unit.whole or not unit.record.job.gang for unit in units):
+            continue
         if _could_suffice(state, asked, units):
             out.plans += 1
             plan = plan_for(state, record, candidate, asked, units)
             if plan is not None:
                 return plan
-    lane, until = record.lane, victims.protected_until
-    if until is not None and lane is not None:
+    until = victims.protected_until
+    nearly = False
+    if until is not None and overdue:
+        out.plans += 1
+        unripe = victims.units(unripe=True)
+        nearly = plan_for(state, record, candidate, asked, unripe) is not None
+        record.nearly |= nearly
+    if until is not None and (nearly or not only):
         lane.unplanned_until = min(lane.unplanned_until, until)
         state.wake_at(until)
+    elif only:
+        record.in_vain[candidate.counts + models] = facts, reach
     return None
 
 

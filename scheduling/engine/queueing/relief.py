@@ -7,8 +7,10 @@ from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook, Refusal
-from scheduling.engine.queueing.victims import Unit
+from scheduling.engine.queueing.victims import PodAt, Unit
 from scheduling.engine.types import JobRequest
+
+_Held = tuple[str, frozenset[str]]  # the tenant of a unit, and the GPU models it holds
 
 
 class Trial:
@@ -56,12 +58,21 @@ def relieve(
     book: QuotaBook, tenant: str, asked: Mapping[str, int], units: list[Unit]
 ) -> list[Unit] | None:
     """The cheapest units whose going lets quota allow `asked`; None when none of them do."""
+    if book.refusal_of(tenant, asked) is None:
+        return []
+    alike: dict[_Held, list[Unit]] = {}  # the dearest first
+    for unit in sorted(units, key=_price, reverse=True):
+        models = frozenset(unit.record.pods[pod][0] for pod in unit.pods)
+        alike.setdefault((unit.record.job.tenant, models), []).append(unit)
     with trial(book, ()) as books:
         while (no := book.refusal_of(tenant, asked)) is not None:
-            helpful = [u for u in units if u not in books.out and _helps(book, u, no)]
+            helpful = [held for held in alike if _helps(book, held, no)]
             if not helpful:
                 return None
-            books.take(min(helpful, key=lambda u: (u.cost / sum(u.on.values()), u.order)))
+            cheapest = min(helpful, key=lambda held: _price(alike[held][-1]))
+            books.take(alike[cheapest].pop())
+            if not alike[cheapest]:
+                del alike[cheapest]
         for unit in sorted(books.out, key=lambda u: u.order, reverse=True):
             books.give_back(unit)
             if book.refusal_of(tenant, asked) is not None:
@@ -69,12 +80,19 @@ def relieve(
         return sorted(books.out, key=lambda u: u.order)
 
 
-def _helps(book: QuotaBook, unit: Unit, no: Refusal) -> bool:
-    """Whether the unit is charged to the account that refuses, or borrows where it wants to."""
+def _price(unit: Unit) -> tuple[float, tuple[float, str, tuple[PodAt, ...]]]:
+    """What a GPU costs that it gives back."""
+    return unit.cost / sum(unit.on.values()), unit.order
+
+
+def _helps(book: QuotaBook, held: _Held, no: Refusal) -> bool:
+    """Whether who holds that is charged to the account that refuses, or borrows where it wants
+    to."""
+    tenant, models = held
     model = no.account.gpu_model
-    if not any(unit.record.pods[pod][0] == model for pod in unit.pods):
+    if model not in models:
         return False
-    chain = book.chain(unit.record.job.tenant, model)
+    chain = book.chain(tenant, model)
     if no.account in chain:
         return True
     return any(a.group is no.account.group and a.over > 0 for a in chain)

@@ -50,14 +50,14 @@ def settle(
         return
     plans = None
     preempts = state.policy.preemption and record.job.preempts and lane.never is None
-    if preempts and terms.may_preempt:
+    since, until = record.blocked_since, min(now + state.refresh_s, lane.unplanned_until)
+    due = math.inf if since is None else since + state.policy.backfill_after_s
+    if preempts and terms.may_preempt and (due <= now or not state.only_backfilled):
         plans = (state.cluster.version, state.book.version)
         if lane.unplanned_at[:2] != plans:
             return  # no plan was made for it: others had used up what a cycle may make
-    until = min(now + state.refresh_s, lane.unplanned_until)
-    if record.blocked_since is not None:
-        due = record.blocked_since + state.policy.backfill_after_s
-        until = min(until, due if due > now else math.inf)
+    if due > now:
+        until = min(until, due)
     lane.settled = Settled(
         lane.jobs[0],
         way.mark,

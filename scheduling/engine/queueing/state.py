@@ -1,6 +1,8 @@
 """What one cluster's scheduler remembers between two cycles."""
 
 import math
+from bisect import insort
+from collections.abc import Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -22,12 +24,20 @@ from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
 from scheduling.engine.queueing.waiting import JobRecord, Merge, WaitQueue, order_key
-from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, PodPlacement, Policy
+from scheduling.engine.types import (
+    DEFAULT_LEVELS,
+    JobRequest,
+    PodPlacement,
+    Policy,
+    PreemptionKind,
+)
 from scheduling.engine.verdict import Verdict
 
 # Numbers move with every job that starts or ends: without a bound 10,000 waiting jobs would mean
 # 10,000 writes a cycle.
 REFRESH_S = 60.0
+# Placements of jobs that have ended are remembered until there are so many.
+MORE_PLACED = 1_000
 
 
 class SchedulerState:
@@ -54,6 +64,9 @@ class SchedulerState:
         self.book = QuotaBook()
         self.jobs: dict[str, JobRecord] = {}
         self.running: dict[str, JobRecord] = {}
+        self.placed: list[
+            tuple[float, str]
+        ] = []  # when running jobs, and some that ended, got pods
         self.promised: dict[str, JobRecord] = {}
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.queue = WaitQueue()
@@ -83,6 +96,7 @@ class SchedulerState:
 
         A started gang never waits for more pods; other jobs do while pods are missing.
         """
+        waited = record.lane is not None
         self.queue.remove(record)
         if record.left or record.promise is not None:
             return
@@ -96,6 +110,8 @@ class SchedulerState:
                 heappush(self._due, (record.not_before, record.job.id))
             self.parked.append(record.job.id)
             return
+        if not waited:
+            record.queued_at = now
         self.queue.add(record, self._lane_key(record, now))
 
     def waits_for(self, record: JobRecord) -> list[str]:
@@ -111,7 +127,7 @@ class SchedulerState:
         record.blamed = {n: until for n, until in record.blamed.items() if until > now}
         if record.blamed:
             heappush(self._due, (min(record.blamed.values()), job.id))
-        if record.blamed or record.pods or record.ended:
+        if record.blamed or record.pods or record.ended or self.tired(record):
             return (job.tenant, job.id)  # nobody else misses the same pods or avoids the same nodes
         return (job.tenant, shape_of(job))
 
@@ -144,10 +160,11 @@ class SchedulerState:
     def next_walk(self) -> Merge:
         """The lanes to ask now in the global order: all of them; or, where nothing happened but
         that jobs came, and all of them behind what is in the way, the lanes of those jobs. Not so
-        where the order is not that of the jobs, or what has started might be preempted."""
+        where the order is not that of the jobs, or anybody's places might be taken."""
         came, last = self.queue.touched, self.in_the_way.last
         ahead = last is not None and any(lane.jobs and lane.jobs[0] <= last for lane in came)
-        if not (self.dirty or ahead or self.policy.fair_share or self.policy.preemption):
+        anybody = self.policy.preemption and not self.only_backfilled
+        if not (self.dirty or ahead or self.policy.fair_share or anybody):
             return Merge(sorted((lane.jobs[0], lane) for lane in came if lane.jobs))
         self.dirty = False
         self.in_the_way = self.in_the_way.next_walk()
@@ -190,7 +207,35 @@ class SchedulerState:
             self.note_started(record, at)
         return borrowed
 
+    @property
+    def only_backfilled(self) -> bool:
+        """Whether nobody else may lose a place than who was backfilled past the preemptor."""
+        return set(self.policy.preemption) == {PreemptionKind.BACKFILL}
+
+    def tired(self, record: JobRecord) -> bool:
+        """Whether the job has been preempted as often as it may be."""
+        return record.preemptions >= self.policy.max_preemptions
+
+    def note_placed(self, record: JobRecord, at: float) -> None:
+        """Note that a running job got a place, in `placed`."""
+        placed, running = self.placed, self.running
+        if len(placed) > 2 * len(running) + MORE_PLACED:
+            latest = {job_id: since for since, job_id in placed if job_id in running}
+            placed[:] = sorted((since, job_id) for job_id, since in latest.items())
+        insort(placed, (at, record.job.id))
+
+    def placed_since(self, at: float) -> Iterator[JobRecord]:
+        """Running jobs of which a pod may have got its place since then, the last first."""
+        seen = set()
+        for since, job_id in reversed(self.placed):
+            if since < at:
+                return
+            if job_id not in seen and job_id in self.running:
+                seen.add(job_id)
+                yield self.running[job_id]
+
     def note_started(self, record: JobRecord, at: float) -> None:
+        self.note_placed(record, at)
         if record.started_at is None:
             record.started_at = at
             self.running[record.job.id] = record

@@ -4,7 +4,7 @@ A gang is one unit, except that an elastic one first gives up the pods beyond it
 jobs lose single pods. Cost is GPU-seconds lost since the start or the last checkpoint.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.queueing.state import SchedulerState
@@ -53,13 +53,32 @@ class Victims:
         self._now = now
         self._begun = begun
         self.protected_until: float | None = None
+        self._unripe = False
+        self._records = [r for r in self._in_question() if self._may_lose(r)]
+        self.none = not self._records
 
-    def units(self, *, surplus_only: bool) -> list[Unit]:
-        """All eligible units; with `surplus_only`, elastic gangs offer only what exceeds `min`."""
+    def _in_question(self) -> Iterable[JobRecord]:
+        """Running jobs, without those that surely may not lose anything."""
+        state, since = self._state, self._preemptor.record.passed_since
+        if not state.only_backfilled:
+            return state.running.values()
+        return state.placed_since(since) if since is not None and self._preemptor.overdue else ()
+
+    def within_reach(self) -> dict[str, int]:
+        """GPU-milli by model asked for: free, or held by jobs that may lose something."""
+        found = {m: self._state.cluster.free_milli(m) for m in self._preemptor.asked}
+        for record in self._records:
+            for model, milli in record.pods.values():
+                if model in found:
+                    found[model] += milli
+        return found
+
+    def units(self, *, surplus_only: bool = False, unripe: bool = False) -> list[Unit]:
+        """All eligible units; with `surplus_only`, elastic gangs offer only what exceeds `min`;
+        with `unripe`, those too that have not run long enough yet."""
         found: list[Unit] = []
-        for record in self._state.running.values():
-            if not self._may_lose(record):
-                continue
+        self._unripe = unripe
+        for record in self._records:
             if record.job.gang:
                 found += self._units_of_gang(record, surplus_only)
             else:
@@ -72,8 +91,9 @@ class Victims:
             record.started_at is not None
             and record is not by
             and record.job.preemptible
-            and record.preemptions < self._state.policy.max_preemptions
+            and not self._state.tired(record)
             and record.job.id not in by.preempted_by
+            and (record.key > by.key or not self._state.only_backfilled)
             and any(model in self._preemptor.asked for model, _ in record.pods.values())
         )
 
@@ -92,12 +112,8 @@ class Victims:
 
     def _was_backfilled(self, record: JobRecord, since: float) -> bool:
         by = self._preemptor.record
-        return (
-            self._preemptor.overdue
-            and by.blocked_since is not None
-            and since >= by.blocked_since
-            and record.key > by.key
-        )
+        passed = by.passed_since if self._preemptor.overdue else None
+        return passed is not None and since >= passed and record.key > by.key
 
     def _outranked(self, record: JobRecord) -> bool:
         """Lower priority; a borrower takes from its own tenant or from other borrowers only."""
@@ -131,7 +147,7 @@ class Victims:
             return True
         until = max(until, self._now)
         self.protected_until = min(until, self.protected_until or until)
-        return False
+        return self._unripe
 
     def _single_pods(self, record: JobRecord) -> Iterator[Unit]:
         """Pods of a job that is no gang, each held since its own time; a job's last pods first."""

@@ -56,11 +56,14 @@ class JobRecord:
 
     `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
     when, of a job that is no gang. `ended`: pods that are done and not to be placed again.
-    `blamed`: node -> until when it is avoided. `blocked_since`: when it was first blocked at the
-    head; `expected` is its reservation as of `expected_at`: the version of the cluster, and the
-    pools it was the head of. `disruptions`: how many of its pods may be evicted now, by its
-    disruption budget. `leaving`: evicted pods that are not gone yet; `left`: all of it was
-    evicted. `promise`: places held for it while its victims leave.
+    `blamed`: node -> until when it is avoided. `queued_at`: when it last began to wait for places;
+    `blocked_since`: when it was first blocked at the head. `nearly`: what was backfilled past it
+    has not all run long enough to be preempted, else it could start. `in_vain`: by what was to be
+    placed, the facts and the GPU-milli within its reach with which no preemption could make room.
+    `expected` is its reservation as of `expected_at`: the version of the cluster, and the pools it
+    was the head of. `disruptions`: how many of its pods may be evicted now, by its disruption
+    budget. `leaving`: evicted pods that are not gone yet; `left`: all of it was evicted. `promise`:
+    places held for it while its victims leave.
     """
 
     job: JobRequest
@@ -76,7 +79,10 @@ class JobRecord:
     ended: set[tuple[int, int]] = field(default_factory=set)
     started_at: float | None = None
     blamed: dict[str, float] = field(default_factory=dict)
+    queued_at: float = -math.inf
     blocked_since: float | None = None
+    nearly: bool = False
+    in_vain: dict[object, tuple[object, dict[str, int]]] = field(default_factory=dict)
     expected: Expected | None = None
     expected_at: tuple[int, frozenset[str]] | None = None
     preemptions: int = 0
@@ -86,6 +92,14 @@ class JobRecord:
     leaving: set[tuple[int, int]] = field(default_factory=set)
     left: bool = False
     promise: Promise | None = None
+
+    @property
+    def passed_since(self) -> float | None:
+        """Since when the jobs behind it that start pass it by: since it waits for nothing but
+        places. None where it is the head of no pool."""
+        if self.blocked_since is None or self.lane is None:
+            return None
+        return min(self.blocked_since, max(self.queued_at, self.lane.admitted_at))
 
     def missing(self) -> tuple[int, ...]:
         """Pods per pod set that have no place and have not ended."""
@@ -106,14 +120,14 @@ class Lane:
 
     Each finding stands with the versions it was made at: `never` with those of node sizes and
     quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
-    the book (`quota_at`: loosened, tightened), the failed placement (`failed_at`) with those of the
-    cluster and of the book, and with the pools that were closed and the nodes and the quota to
-    borrow that were reserved then (`failed_with`). `failure` is its reason, explained at
-    `explained_at`; no preemption was possible at `unplanned_at`, and will not be before
-    `unplanned_until` by the passing of time. `rest` is the reason told to all but the first job;
-    those in `fresh` have not been told. No job of the lane declares less than `shortest` seconds.
-    `settled`: what its last answer rested on. `would_start`: behind these jobs, as found out then,
-    only reserved nodes keep it waiting.
+    the book (`quota_at`: loosened, tightened; `admitted_at`: when it last ended), the failed
+    placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
+    closed and the nodes and the quota to borrow that were reserved then (`failed_with`). `failure`
+    is its reason, explained at `explained_at`; no preemption was possible at `unplanned_at`, and
+    will not be before `unplanned_until` by the passing of time. `rest` is the reason told
+    to all but the first job; those in `fresh` have not been told. No job of the lane declares less
+    than `shortest` seconds. `settled`: what its last answer rested on. `would_start`: behind these
+    jobs, as found out then, only reserved nodes keep it waiting.
     """
 
     key: Key
@@ -123,6 +137,7 @@ class Lane:
     never_at: tuple[int, int] = (-1, -1)
     refusal: Refusal | None = None
     quota_at: tuple[int, int] = UNASKED
+    admitted_at: float = -math.inf
     ask: Ask | None = None
     ask_at: int = -1
     reserved: bool = False
