@@ -267,8 +267,8 @@ class Policy:
     released. A node that rejected a pod is avoided for `blame_s`.
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
-    in its way but what it may preempt. `preemption`: the kinds that are allowed. A job is not preempted in its first
-    `min_runtime_s` seconds, nor more than `max_preemptions` times.
+    in its way but what it may preempt. `preemption`: the kinds that are allowed. A job is not
+    preempted in its first `min_runtime_s` seconds, nor more than `max_preemptions` times.
 
     `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
     goes first, its past use counted with half-life `usage_half_life_s` (0 = only what it holds).
