@@ -100,7 +100,8 @@ def simulate(
         **more,
     )
     cpu = time.process_time()
-    outcome = run.run()
+    with simulation.no_collection():
+        outcome = run.run()
     cpu = time.process_time() - cpu
     gpus = sum(len(n.devices) for n in nodes)
     return {

@@ -165,6 +165,7 @@ class Command(BaseCommand):
         with (
             tqdm(total=hours, unit="h", disable=hidden, file=sys.stderr) as bar,
             asked_to_stop() as stop,
+            simulation.no_collection(),
         ):
 
             def progress(now: float, events: int, jobs: int) -> None:

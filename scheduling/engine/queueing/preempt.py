@@ -19,7 +19,7 @@ from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.victims import Preemptor, Unit, Victims
-from scheduling.engine.queueing.waiting import JobRecord, Lane, Promise
+from scheduling.engine.queueing.waiting import InVain, JobRecord, Lane, Promise
 from scheduling.engine.statement import Statement
 from scheduling.engine.verdict import Reason, Verdict
 
@@ -117,14 +117,15 @@ def _plan_for(
         return None
     begun = frozenset(start.job_id for start in out.started)
     victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now, begun)
-    lane, reach = record.lane, victims.within_reach()
-    if victims.none or lane is None or any(reach[m] < milli for m, milli in asked.items()):
+    reach = victims.within_reach()
+    if victims.none or any(reach[m] < milli for m, milli in asked.items()):
         return None
     # What is backfilled past a job, or ends that was, brings it nothing that was not in its reach.
     facts = (state.cluster.facts_version, state.book.structure)
-    only = state.only_backfilled
-    last = record.in_vain.get(candidate.counts + models) if only else None
-    if last is not None and last[0] == facts and all(last[1][m] >= reach[m] for m in reach):
+    only, what = state.only_backfilled, candidate.counts + models
+    last = record.in_vain.get(what) if only else None
+    if last is not None and last.holds(facts, reach, out.now):
+        _try_again_at(state, record, last)
         return None
     for surplus_only in (True, False):
         units = victims.units(surplus_only=surplus_only)
@@ -135,19 +136,26 @@ def _plan_for(
             plan = plan_for(state, record, candidate, asked, units)
             if plan is not None:
                 return plan
-    until = victims.protected_until
-    nearly = False
+    until, ripe = victims.protected_until, None
     if until is not None and overdue:
         out.plans += 1
-        unripe = victims.units(unripe=True)
-        nearly = plan_for(state, record, candidate, asked, unripe) is not None
-        record.nearly |= nearly
-    if until is not None and (nearly or not only):
-        lane.unplanned_until = min(lane.unplanned_until, until)
-        state.wake_at(until)
-    elif only:
-        record.in_vain[candidate.counts + models] = facts, reach
+        ripe = plan_for(state, record, candidate, asked, victims.units(unripe=True))
+        if only:
+            until = max(map(victims.ripe_at, ripe.units)) if ripe is not None else None
+    last = InVain(facts, reach, math.inf if until is None else until, ripe is not None)
+    if only:
+        record.in_vain[what] = last
+    _try_again_at(state, record, last)
     return None
+
+
+def _try_again_at(state: SchedulerState, record: JobRecord, last: InVain) -> None:
+    """No plan is possible before that by the passing of time alone."""
+    assert record.lane is not None
+    record.nearly |= last.nearly
+    if last.until < math.inf:
+        record.lane.unplanned_until = min(record.lane.unplanned_until, last.until)
+        state.wake_at(last.until)
 
 
 def _could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit]) -> bool:

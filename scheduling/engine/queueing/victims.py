@@ -85,6 +85,13 @@ class Victims:
                 found += self._single_pods(record)
         return found
 
+    def ripe_at(self, unit: Unit) -> float:
+        """When all of it will have run for as long as it is sure to."""
+        record = unit.record
+        assert record.started_at is not None
+        since = [record.placed_at.get(pod, record.started_at) for pod in unit.pods]
+        return max(since) + self._state.policy.min_runtime_s
+
     def _may_lose(self, record: JobRecord) -> bool:
         by = self._preemptor.record
         return (

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Kept, Refusal
@@ -39,6 +39,21 @@ class Promise:
     awaited: set[tuple[str, int, int]]
 
 
+class InVain(NamedTuple):
+    """That no preemption could make room, by these facts and the GPU-milli by model that were
+    within reach; `nearly`: not before `until`."""
+
+    facts: tuple[int, int]
+    reach: dict[str, int]
+    until: float
+    nearly: bool
+
+    def holds(self, facts: tuple[int, int], reach: dict[str, int], now: float) -> bool:
+        """Whether a new plan would fail as well."""
+        more = any(milli > self.reach[model] for model, milli in reach.items())
+        return facts == self.facts and now < self.until and not more
+
+
 OrderKey = tuple[float, float, int, str]
 
 
@@ -59,11 +74,11 @@ class JobRecord:
     `blamed`: node -> until when it is avoided. `queued_at`: when it last began to wait for places;
     `blocked_since`: when it was first blocked at the head. `nearly`: what was backfilled past it
     has not all run long enough to be preempted, else it could start. `in_vain`: by what was to be
-    placed, the facts and the GPU-milli within its reach with which no preemption could make room.
-    `expected` is its reservation as of `expected_at`: the version of the cluster, and the pools it
-    was the head of. `disruptions`: how many of its pods may be evicted now, by its disruption
-    budget. `leaving`: evicted pods that are not gone yet; `left`: all of it was evicted. `promise`:
-    places held for it while its victims leave.
+    placed, when no preemption could make room for it. `expected` is its reservation as of
+    `expected_at`: the version of the cluster, and the pools it was the head of. `disruptions`: how
+    many of its pods may be evicted now, by its disruption budget. `leaving`: evicted pods that are
+    not gone yet; `left`: all of it was evicted. `promise`: places held for it while its victims
+    leave.
     """
 
     job: JobRequest
@@ -82,7 +97,7 @@ class JobRecord:
     queued_at: float = -math.inf
     blocked_since: float | None = None
     nearly: bool = False
-    in_vain: dict[object, tuple[object, dict[str, int]]] = field(default_factory=dict)
+    in_vain: dict[object, InVain] = field(default_factory=dict)
     expected: Expected | None = None
     expected_at: tuple[int, frozenset[str]] | None = None
     preemptions: int = 0
