@@ -56,6 +56,41 @@ POLICIES = {
           gone small2
           head     -> starts
     """,
+    "backfill: past an overdue head go those that it can preempt, and nobody else": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        policy backfill, backfill_after_s=600, preemption=backfill, min_runtime_s=60
+        at 0
+          + r      a 1x8 H100 -> starts
+          + head   a 2x8 H100 -> InsufficientGpus
+        at 700
+          + small1   b 1x2 H100 -> starts
+          + stubborn b 1x2 H100 fixed -> ReservedForHead
+        at 950
+          + small2 b 1x2 H100 -> starts
+        at 1000
+          ends r
+          + small3 b 1x2 H100 -> ReservedForHead
+          head     -> InsufficientGpus
+        at 1010
+          head     -> WaitingForPreemption
+          small1   -> preempted for head
+          small2   -> preempted for head
+    """,
+    "backfill: what a job waits to borrow is lent to those that it can preempt": """
+        nodes  H100: 8 8 8
+        quota  a H100 0 | b H100 0 | owner H100 16
+        policy backfill, backfill_after_s=600, preemption=backfill, min_runtime_s=60
+        at 0
+          + r      b 1x8 H100 -> starts
+          + head   a 2x8 H100 -> WaitingForQuota
+        at 700
+          + small  b 1x8 H100 -> starts
+        at 1000
+          ends r
+          head     -> WaitingForPreemption
+          small    -> preempted for head
+    """,
 }
 
 TRAPS = {

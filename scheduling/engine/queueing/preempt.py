@@ -125,6 +125,7 @@ def _plan_for(
     only, what = state.only_backfilled, candidate.counts + models
     last = record.in_vain.get(what) if only else None
     if last is not None and last.holds(facts, reach, out.now):
+        record.in_vain[what] = last._replace(reach=reach)  # what is lost may come back elsewhere
         _try_again_at(state, record, last)
         return None
     for surplus_only in (True, False):
@@ -140,8 +141,12 @@ def _plan_for(
     if until is not None and overdue:
         out.plans += 1
         ripe = plan_for(state, record, candidate, asked, victims.units(unripe=True))
-        if only:
-            until = max(map(victims.ripe_at, ripe.units)) if ripe is not None else None
+        if only and ripe is not None:
+            until = max(out.now, *map(victims.ripe_at, ripe.units))
+            if until == out.now and not any(u.record.job.id in begun for u in ripe.units):
+                return ripe
+        elif only:
+            until = None
     last = InVain(facts, reach, math.inf if until is None else until, ripe is not None)
     if only:
         record.in_vain[what] = last

@@ -112,6 +112,7 @@ class SchedulerState:
             return
         if not waited:
             record.queued_at = now
+            record.in_vain.clear()
         self.queue.add(record, self._lane_key(record, now))
 
     def waits_for(self, record: JobRecord) -> list[str]:
