@@ -64,9 +64,8 @@ class SchedulerState:
         self.book = QuotaBook()
         self.jobs: dict[str, JobRecord] = {}
         self.running: dict[str, JobRecord] = {}
-        self.placed: list[
-            tuple[float, str]
-        ] = []  # when running jobs, and some that ended, got pods
+        # When running jobs, and some that have ended, got places.
+        self.placed: list[tuple[float, str]] = []
         self.promised: dict[str, JobRecord] = {}
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.queue = WaitQueue()
