@@ -14,9 +14,10 @@ from tests.kube.servers import ROOT
 from tests.requirements import missing
 
 OWNER = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from metrics.benches.apiserver import ApiServer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what shells start with & ignores it
 with ApiServer(Path(sys.argv[1])) as server:
     print(*(each.pid for each in server._running.values()), flush=True)
     time.sleep(60)
