@@ -187,6 +187,47 @@ def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
         assert {what: over_of(what) for what in kept} == before
 
 
+@settings(max_examples=300, deadline=None)
+@given(
+    quotas_of("abcde"), edits("abcde"), edits("abcde"), st.sampled_from("abcde"), st.integers(1, 30)
+)
+def test_an_answer_stands_until_enough_has_changed(
+    quotas: Any, before: Any, after: Any, tenant: str, asked: int
+) -> None:
+    """Nothing less than what was refused, given back, ends a refusal; nothing less than the slack,
+    booked, begins one."""
+    book = QuotaBook()
+    book.replace(TREE, quotas)
+    if not book.chain(tenant, MODEL):
+        return
+    jobs = play(book, before, [])
+    no = book.refusal(tenant, MODEL, asked)
+    if no is None:
+        begin = book.booked.get(MODEL, 0) + book.slack(tenant, MODEL, asked)
+    else:
+        end = book.returned.get(MODEL, 0) + asked - no.allowed
+    for step in after:
+        jobs = play(book, [step], jobs)
+        if no is None and book.booked.get(MODEL, 0) <= begin:
+            assert book.refusal(tenant, MODEL, asked) is None
+        elif no is not None and book.returned.get(MODEL, 0) < end:
+            assert book.refusal(tenant, MODEL, asked) is not None
+
+
+def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Book and give back as the steps say, where quota allows; returns the jobs that hold some."""
+    jobs = list(jobs)
+    for what, arg, amount in steps:
+        if what == "end" and jobs:
+            name, milli = jobs.pop(arg % len(jobs))
+            book.unbook(name, MODEL, milli)
+        elif what == "ask" and book.chain(arg, MODEL) and not book.refusal(arg, MODEL, amount):
+            name = f"j{book.version}"
+            jobs.append((name, amount))
+            book.book(name, arg, MODEL, amount, 0.0)
+    return jobs
+
+
 def over_of(what: Account | Group) -> int:
     """What has been borrowed of it."""
     return what.over if isinstance(what, Account) else what.borrowed

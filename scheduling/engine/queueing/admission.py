@@ -47,6 +47,22 @@ def assess(state: SchedulerState, lane: Lane) -> None:
             if lane.refusal is not None and no is None:
                 lane.admitted_at = state.cluster.now
             lane.refusal = None if no is None else no[0]
+            lane.quota_until = _quota_until(state, lane)
+
+
+def _quota_until(state: SchedulerState, lane: Lane) -> tuple[str, int] | None:
+    """Of which GPU model how much must have been given back, ever, before the refusal can end; or
+    may have been booked before there can be one. None where the lane may start in several ways."""
+    ask = ask_of(state, state.jobs[lane.head])
+    if ask.beyond or len(ask.ways) != 1 or len(ask.ways[0].starts) != 1:
+        return None
+    if lane.never is not None or len(ask.ways[0].starts[0]) != 1:
+        return None
+    book = state.book
+    ((model, milli),) = ask.ways[0].starts[0].items()
+    if lane.refusal is not None:
+        return model, book.returned.get(model, 0) + milli - lane.refusal.allowed
+    return model, book.booked.get(model, 0) + book.slack(lane.tenant, model, milli)
 
 
 def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
@@ -78,8 +94,11 @@ def refused(
             no = book.refusal_of(tenant, demand, kept)
             if no is None:
                 return None
-            if first is None or (not possible and book.could_ever(tenant, demand)):
-                first, possible = (no, demand), book.could_ever(tenant, demand)
+            if possible:
+                continue
+            possible = book.could_ever(tenant, demand)
+            if possible or first is None:
+                first = no, demand
     if beyond_ways(state, record, frozenset(), kept, free=False):
         return None
     return first

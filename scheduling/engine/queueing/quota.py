@@ -113,8 +113,11 @@ class QuotaBook:
     """All accounts and bookings of one cluster.
 
     `version` grows with every change, `loosened` with those that may allow more than before,
-    `tightened` with those that may allow less, `structure` when tenants or quotas were replaced.
-    Giving back never refuses what was allowed, and booking never allows what was refused.
+    `tightened` with those that may allow less, `structure` when tenants or quotas were replaced;
+    `booked` and `returned` are what ever was, in milli-GPU by GPU model.
+    Giving back never refuses what was allowed, and booking never allows what was refused. What is
+    refused stays so until as much is given back as it asks beyond what is allowed, what is allowed
+    until more than its `slack` is booked.
     """
 
     def __init__(self) -> None:
@@ -122,11 +125,14 @@ class QuotaBook:
         self.loosened = 0
         self.tightened = 0
         self.structure = 0
+        self.booked: dict[str, int] = {}
+        self.returned: dict[str, int] = {}
         self.tenants: dict[str, Tenant] = {}
         self.limits_jobs = False  # whether any tenant may run only so many jobs at once
         self.jobs_elsewhere: tuple[tuple[str, int], ...] = ()  # (tenant, jobs)
         self._accounts: dict[tuple[str, str], Account] = {}
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
+        self._ceilings: dict[tuple[str, str], int] = {}
         self.bookings: dict[str, Booking] = {}
 
     # --- structure ----------------------------------------------------------------------------
@@ -140,6 +146,7 @@ class QuotaBook:
         self.tenants = {t.id: t for t in tenants}
         self.limits_jobs = any(t.max_running is not None for t in self.tenants.values())
         self._chains.clear()
+        self._ceilings.clear()
         self._accounts = {}
         for q in quotas:
             self._accounts[q.tenant, q.gpu_model] = Account(
@@ -231,9 +238,10 @@ class QuotaBook:
         return found
 
     # --- asking -------------------------------------------------------------------------------
-    def _steps(self, tenant: str, model: str, milli: int) -> Iterator[_Step]:
+    def _steps(self, tenant: str, model: str, milli: int) -> list[_Step]:
         lack: int | None = None
         borrows = False
+        steps: list[_Step] = []
         for account in self.chain(tenant, model):
             group, used = account.group, account.used + milli
             over, lendable = account.after(used, lack)
@@ -241,7 +249,8 @@ class QuotaBook:
             borrows = over > account.over and (borrows or used - account.guaranteed > by_use)
             lack = group.borrowed - account.over + over - group.lendable + account.lendable
             lack -= lendable
-            yield _Step(account, used, over, lendable, lack, borrows)
+            steps.append(_Step(account, used, over, lendable, lack, borrows))
+        return steps
 
     def refusal(
         self, tenant: str, model: str, milli: int, kept: Kept = frozenset()
@@ -271,6 +280,22 @@ class QuotaBook:
                 left = max(0, milli - min(more, step.lack))
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
         return None
+
+    def slack(self, tenant: str, model: str, milli: int) -> int:
+        """How much more of the model may be booked, by whomever, before the tenant may no longer
+        hold `milli` more, which it may now; a lower bound."""
+        chain = self.chain(tenant, model)
+        within = min((a.guaranteed - a.used for a in chain), default=0) - milli
+        if within >= 0:
+            return within
+        left = UNLIMITED
+        for account, _, over, _, lack, _ in self._steps(tenant, model, milli):
+            if not account.shared:
+                return 0
+            left = min(left, max(account.borrow_limit, account.over) - over)
+            if account.parent is None:
+                left = min(left, -lack)
+        return max(0, left)
 
     def would_borrow(self, tenant: str, model: str, milli: int) -> bool:
         """Whether part of `milli` more would be borrowed even if nobody below the same parents
@@ -322,7 +347,12 @@ class QuotaBook:
 
     def ceiling(self, tenant: str, model: str) -> int:
         """The most the tenant could ever hold of the model: guaranteed and borrowable."""
-        chain = self.chain(tenant, model)
+        known = self._ceilings.get((tenant, model))
+        if known is None:
+            known = self._ceilings[tenant, model] = self._ceiling(self.chain(tenant, model))
+        return known
+
+    def _ceiling(self, chain: tuple[Account, ...]) -> int:
         most, beyond = UNLIMITED, 0
         for account in reversed(chain):
             cap = account.guaranteed
@@ -338,6 +368,7 @@ class QuotaBook:
         """Book `milli` to a job; returns how much of it is borrowed at some level."""
         booking = self.bookings.setdefault(job_id, Booking(tenant, since))
         booking.held[model] = booking.held.get(model, 0) + milli
+        self.booked[model] = self.booked.get(model, 0) + milli
         self.version += 1
         self.tightened += 1
         return self._add(booking.tenant, model, milli)
@@ -351,12 +382,13 @@ class QuotaBook:
         if not booking.held:
             del self.bookings[job_id]
         self._add(booking.tenant, model, -milli)
+        self.returned[model] = self.returned.get(model, 0) + milli
         self.version += 1
         self.loosened += 1
 
     def _add(self, tenant: str, model: str, milli: int) -> int:
         borrowed = 0
-        for step in list(self._steps(tenant, model, milli)):
+        for step in self._steps(tenant, model, milli):
             account, group = step.account, step.account.group
             borrowed = max(borrowed, step.over - account.over)
             group.borrowed += step.over - account.over

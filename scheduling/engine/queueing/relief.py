@@ -43,6 +43,7 @@ class Trial:
 def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
     """Take units out of the book for a while; afterwards the book is what it was."""
     at = (book.version, book.loosened, book.tightened)
+    booked, returned = book.booked.copy(), book.returned.copy()
     books = Trial(book)
     try:
         for unit in units:
@@ -52,6 +53,7 @@ def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
         for unit in list(books.out):
             books.give_back(unit)
         book.version, book.loosened, book.tightened = at
+        book.booked, book.returned = booked, returned
 
 
 def relieve(

@@ -24,7 +24,7 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
     if known.plans is not None and known.plans != (state.cluster.version, state.book.version):
         return False
     if known.refused:
-        return lane.quota_at[0] == state.book.loosened
+        return lane.quota_stands(state.book)
     if known.books is not None and known.books != state.book.loosened:
         return False
     if known.closed or known.never is not None:

@@ -61,7 +61,7 @@ def try_to_start(
         return False
     out.considered += 1
     tried: list[Failed] = []
-    by_quota = lane.refusal is None or lane.quota_at[0] != state.book.loosened
+    by_quota = lane.refusal is None or not lane.quota_stands(state.book)
     for candidate in candidates(state, record, closed, kept) if by_quota else ():
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):

@@ -21,8 +21,7 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
     lanes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.lanes.values()
     state.admitted_at = (facts, at)
     for lane in lanes:
-        may_differ = 1 if lane.refusal is None else 0
-        if lane.jobs and (lane.never_at != facts or lane.quota_at[may_differ] != at[may_differ]):
+        if lane.jobs and (lane.never_at != facts or not lane.quota_stands(state.book)):
             assess(state, lane)
         passes = lane.never is None and lane.refusal is None
         if passes != lane.reserved:

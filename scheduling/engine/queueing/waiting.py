@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from scheduling.engine.queueing.asks import Ask
-from scheduling.engine.queueing.quota import Kept, Refusal
+from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
 from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
@@ -135,7 +135,9 @@ class Lane:
 
     Each finding stands with the versions it was made at: `never` with those of node sizes and
     quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
-    the book (`quota_at`: loosened, tightened; `admitted_at`: when it last ended), the failed
+    the book (`quota_at`: loosened, tightened; `quota_until`: a GPU model, and how much of it must
+    have been given back before the refusal can end, or may be booked before it can begin;
+    `admitted_at`: when it last ended), the failed
     placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
     closed and the nodes and the quota to borrow that were reserved then (`failed_with`). `failure`
     is its reason, explained at `explained_at`; no preemption was possible at `unplanned_at`, and
@@ -152,6 +154,7 @@ class Lane:
     never_at: tuple[int, int] = (-1, -1)
     refusal: Refusal | None = None
     quota_at: tuple[int, int] = UNASKED
+    quota_until: tuple[str, int] | None = None
     admitted_at: float = -math.inf
     ask: Ask | None = None
     ask_at: int = -1
@@ -172,6 +175,18 @@ class Lane:
     @property
     def head(self) -> str:
         return self.jobs[0][3]
+
+    def quota_stands(self, book: QuotaBook) -> bool:
+        """Whether quota would answer the lane as it did, be it with other numbers."""
+        free = self.refusal is None
+        if self.quota_at[free] == (book.tightened if free else book.loosened):
+            return True
+        if self.quota_until is None or self.quota_at is UNASKED:
+            return False
+        model, milli = self.quota_until
+        if free:
+            return book.booked.get(model, 0) <= milli
+        return book.returned.get(model, 0) < milli
 
 
 class WaitQueue:
@@ -232,7 +247,7 @@ class WaitQueue:
             lane.settled = None
 
 
-_MergeKey = tuple[float, float, OrderKey]  # priority, the tenant's share, order
+_MergeKey = OrderKey | tuple[float, float, OrderKey]  # order; or priority, share, order
 
 
 class Merge:
@@ -248,9 +263,9 @@ class Merge:
         shares: Mapping[str, float] | None = None,
     ) -> None:
         self._shares = shares or {}
-        entries = [(self._key(lane), lane) for _, lane in ordered]
+        entries: list[tuple[_MergeKey, Lane]] = list(ordered)
         if shares:
-            entries.sort()
+            entries = sorted((self._key(lane), lane) for _, lane in entries)
         self._rest = entries[::-1]  # the next at the end
         self._put_back: list[tuple[_MergeKey, Lane]] = []
         self._later: list[tuple[_MergeKey, Lane]] = []
@@ -287,4 +302,6 @@ class Merge:
 
     def _key(self, lane: Lane) -> _MergeKey:
         first = lane.jobs[0]
+        if not self._shares:
+            return first
         return (first[0], self._shares.get(lane.tenant, 0.0), first)
