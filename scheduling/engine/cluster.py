@@ -21,7 +21,14 @@ from scheduling.engine.columns import (
 from scheduling.engine.constraints import evicting_taint
 from scheduling.engine.facts import sane
 from scheduling.engine.lifetimes import Outlook, outlook
-from scheduling.engine.types import DEFAULT_LEVELS, JobRequest, Node, PodPlacement, PodSet
+from scheduling.engine.types import (
+    DEFAULT_LEVELS,
+    MILLI,
+    JobRequest,
+    Node,
+    PodPlacement,
+    PodSet,
+)
 
 __all__ = ["ClusterState", "PodKey"]
 
@@ -205,6 +212,13 @@ class ClusterState(Columns):
     def held_by(self, job_id: str) -> Mapping[tuple[int, int], Booking]:
         """(pod set, ordinal) -> booking of what a job holds; not to be changed by the caller."""
         return self._jobs.get(job_id, {})
+
+    def left_of_device(self, node: str, device: int) -> int:
+        """GPU-milli of a healthy device that nobody has booked."""
+        slot = self.slot_of[node]
+        if self.free_mask[slot] >> device & 1:
+            return MILLI
+        return self.partial[slot].get(device, 0)
 
     # --- run times --------------------------------------------------------------------------
     def began(self, job_id: str, at: float, declared_s: float | None) -> None:

@@ -31,6 +31,19 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     report_run_limits(state, out)
     if state.at_rest():
         return out.result(state.next_wake())
+    room_left = True
+    while room_left:  # by those who were preempted, beside the jobs they make room for
+        before = len(out.preempted)
+        _walk(state, out)
+        room_left = len(out.preempted) > before
+    # 7. Decisions, quota seen against what runs now.
+    admit_by_quota(state, out)
+    state.queue.touched.clear()
+    return out.result(state.next_wake())
+
+
+def _walk(state: SchedulerState, out: Outcome) -> None:
+    """Ask the waiting jobs once, in their order."""
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
     # 3. One global order over all tenants.
@@ -55,7 +68,3 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
             blocking.blocked(lane, terms)
     blocking.give_up()
-    # 7. Decisions, quota seen against what runs now.
-    admit_by_quota(state, out)
-    state.queue.touched.clear()
-    return out.result(state.next_wake())

@@ -1,6 +1,5 @@
 """Thousands of random steps through the cycle; what must hold after each of them."""
 
-import dataclasses
 import random
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from scheduling.engine import deltas as d
+from scheduling.engine.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
 from scheduling.engine.queueing.admission import pools_wanted
@@ -16,6 +16,7 @@ from scheduling.engine.queueing.waiting import Merge
 from scheduling.engine.types import (
     MILLI,
     JobRequest,
+    PodPlacement,
     Policy,
     PreemptionKind,
     QueueingPolicy,
@@ -73,6 +74,7 @@ class Cycles(RuleBasedStateMachine):
         self.pending.append(d.TenantsChanged(TENANTS, quotas))
         self.pending.append(d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)))
         self.leaving: list[Preempted] = []
+        self.left_on: dict[PodKey, PodPlacement] = {}  # where they still are
         self.pairs: set[tuple[str, str]] = set()  # (victim, preemptor)
         self.promised: set[str] = set()
         self.disturbed: set[str] = set()  # preemptors that something happened to meanwhile
@@ -175,6 +177,8 @@ class Cycles(RuleBasedStateMachine):
         self.now += seconds
         edited = any(isinstance(delta, d.TenantsChanged) for delta in self.pending)
         before = {} if edited else {a.tenant + a.gpu_model: a.used for a in self._isolated()}
+        placed = {name: self.state.cluster.placements_of(name) for name in self.state.jobs}
+        held = set(self.state.promised)
         result = run_cycle(self.state, self.pending, self.now)
         self._asking_everybody_decides_the_same(result)
         self.pending = []
@@ -188,7 +192,8 @@ class Cycles(RuleBasedStateMachine):
             used = before.get(account.tenant + account.gpu_model)
             if used is not None and account.used > used:
                 assert account.used <= account.guaranteed
-        self._nobody_overtook(result)
+        self._nobody_overtook(result, held)
+        self._places_are_empty_when_they_are_given(result, placed)
         self._preemptions_are_sound(result)
         due = result.next_at is not None and result.next_at <= self.now
         if self.state.dirty or due:
@@ -244,14 +249,31 @@ class Cycles(RuleBasedStateMachine):
     def _isolated(self) -> list:
         return [a for a in self.state.book.accounts() if not a.shared]
 
-    def _nobody_overtook(self, result) -> None:
+    def _places_are_empty_when_they_are_given(self, result, placed) -> None:
+        for victim in result.preempted:
+            for p in placed[victim.job_id]:
+                if (p.pod_set, p.ordinal) in victim.pods:
+                    self.left_on[victim.job_id, p.pod_set, p.ordinal] = p
+        for key in list(self.left_on):
+            record = self.state.jobs.get(key[0])
+            if record is None or key[1:] not in record.leaving:
+                del self.left_on[key]
+        on = list(self.left_on.values())
+        for name in self.state.running:
+            on += self.state.cluster.placements_of(name) if name not in self.state.promised else ()
+        used: dict[tuple[str, int], int] = {}
+        for p in on:
+            for device in p.devices:
+                used[p.node, device] = used.get((p.node, device), 0) + p.milli
+        assert all(milli <= MILLI for milli in used.values())
+
+    def _nobody_overtook(self, result, held) -> None:
         """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools."""
         if self.state.policy.queueing is not QueueingPolicy.STRICT_FIFO or result.preempted:
             return
-        promised = set(self.promised)
         for start in result.started:
             record = self.state.jobs[start.job_id]
-            if start.job_id in promised:
+            if start.job_id in held:
                 continue
             used = {self.state.pools.model_of[p.node] for p in start.placements}
             for lane in self.state.queue.lanes.values():
@@ -340,7 +362,7 @@ TestCycles = Cycles.TestCase
 TestCycles.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(60))
 def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
     """Many more steps than hypothesis takes, with the weights of a cluster that is in use."""
     rng = random.Random(seed)
@@ -390,23 +412,3 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             count = len(world.leaving)
     world.teardown()
     assert sum(seen.values()) > 0
-
-
-def test_a_verdict_is_told_again_only_when_it_changed() -> None:
-    state = SchedulerState()
-    first = run_cycle(
-        state,
-        [
-            d.NodeChanged(node("n0", 8)),
-            d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 80000),)),
-            *(d.JobSubmitted(job(f"j{i}", "a", "1x8 H100", at=i)) for i in range(50)),
-        ],
-        0.0,
-    )
-    assert len(first.started) == 1
-    assert len(first.waiting) == 49
-    for now in range(1, 50):
-        more = d.JobSubmitted(job(f"k{now}", "a", "1x8 H100", at=100 + now))
-        result = run_cycle(state, [more], float(now))
-        assert [w.job_id for w in result.waiting] == [f"k{now}"]
-    assert dataclasses.asdict(state.jobs["j7"].verdict)["reason"] == "InsufficientGpus"

@@ -21,6 +21,41 @@ SCENARIOS = {
           high -> starts on n0
           low  -> BehindInQueue ahead=thief
     """,
+    "what a victim leaves beside its preemptor is entered when it is gone": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy strict-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low   a 1x8 H100    -> starts on n0
+          + other a 1x8 H100    -> starts on n1
+        at 100
+          + high  a 1x2 H100 p9 -> WaitingForPreemption
+          low -> preempted for high
+          + next  a 1x4 H100    -> WaitingForPreemption
+        at 101
+          ends other
+          + free  a 1x8 H100    -> starts on n1
+        at 102
+          gone low
+          high  -> starts on n0
+          next  -> starts on n0
+    """,
+    "a place that its preemptor does not want any more is entered when the victim is gone": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy strict-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100    -> starts
+        at 100
+          + high a 1x8 H100 p9 -> WaitingForPreemption
+          low -> preempted for high
+        at 101
+          ends high
+          + next a 1x8 H100 p5 -> WaitingForPreemption
+        at 102
+          gone low
+          next -> starts
+    """,
     "equal priority is never preempted": """
         nodes  H100: 8
         quota  a H100 16

@@ -48,6 +48,21 @@ def test_a_victim_saves_its_work_before_it_goes_and_the_preemptor_waits_for_it(w
     assert all(BY not in world.pods()[name]["metadata"]["annotations"] for name in names)
 
 
+def test_what_a_victim_leaves_beside_its_preemptor_is_entered_when_it_is_gone(world):
+    """The kubelet rejects a pod whose GPUs are still held by one that is being deleted."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    low = world.submit("low", pods=4, stop_s=1.5)
+    world.drive_to(low, S.RUNNING)
+    high = world.submit("high", gpus=2, priority=10)
+    world.drive(lambda: "Preempted" in reasons(world, low))
+    beside = [world.submit(f"beside-{i}", gpus=4) for i in range(4)]
+    for job in (high, *beside):
+        world.drive_to(job, S.RUNNING)
+        assert min(r.intended_at for r in world.placements(job)) >= max(ended(world, low))
+        assert {r.attempt for r in world.placements(job)} == {1}
+        assert "REQUEUED" not in world.kinds(job)
+
+
 def test_who_does_not_answer_goes_when_its_time_is_up(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     low = world.submit("low", pods=4, checkpoint_notice_s=1)

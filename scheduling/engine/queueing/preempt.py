@@ -15,13 +15,12 @@ from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.plans import Plan, plan_for
 from scheduling.engine.queueing.quota import Kept
-from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import narrowed
+from scheduling.engine.queueing.start import promise
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.victims import Preemptor, Unit, Victims
-from scheduling.engine.queueing.waiting import InVain, JobRecord, Lane, Promise
+from scheduling.engine.queueing.waiting import InVain, JobRecord, Lane
 from scheduling.engine.statement import Statement
-from scheduling.engine.verdict import Reason, Verdict
 
 # Plans a cycle may make; the blocked jobs behind get theirs in later cycles.
 PLANS_PER_CYCLE = 16
@@ -201,19 +200,8 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
     for p in plan.placements:
         statement.allocate(plan.candidate.job, p)
     statement.commit()
-    state.queue.remove(record)
-    borrowed = state.hold(record, plan.placements, out.now, promised=True)
-    record.promise = Promise(plan.placements, tuple(sorted(borrowed.items())), awaited)
-    state.promised[record.job.id] = record
-    tell(
-        record,
-        Verdict(
-            Reason.WAITING_FOR_PREEMPTION,
-            "Its places are held; it starts when the jobs that make room are gone.",
-            {"pods_leaving": len(awaited)},
-        ),
-        out,
-    )
+    awaited |= state.leaving.in_the_way(state.cluster, plan.candidate.job, plan.placements)
+    promise(state, record, plan.placements, awaited, out)
 
 
 def _by_job(units: list[Unit]) -> Iterator[tuple[JobRecord, list[Unit]]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from scheduling.engine.cluster import PodKey
 from scheduling.engine.decisions import Started
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.queueing.admission import (
@@ -20,9 +21,10 @@ from scheduling.engine.queueing.counts import (
 )
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
 from scheduling.engine.queueing.quota import Kept
+from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Key
 from scheduling.engine.queueing.state import Outcome, SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.queueing.waiting import JobRecord, Promise
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Reason, Verdict
@@ -117,7 +119,7 @@ def place_on(
     if spare_before and not job.uses_spares and _takes_spares(state, spare_before):
         statement.rollback(mark)
         return SPARES_ONLY
-    ended = state.jobs[job.id].ended | state.jobs[job.id].leaving
+    ended = state.jobs[job.id].ended.union(state.jobs[job.id].leaving)
     if not ended:
         return placed
     statement.rollback(mark)
@@ -162,23 +164,51 @@ def _renumbered(
 
 
 def start_promised(state: SchedulerState, out: Outcome) -> None:
-    """Start the preemptors whose victims are all gone."""
+    """Start the jobs in whose places nobody is any more."""
     for record in list(state.promised.values()):
-        promise = record.promise
-        if promise is None or promise.awaited:
+        held = record.promise
+        if held is None or held.awaited:
             continue
         record.promise = None
         del state.promised[record.job.id]
         state.note_started(record, out.now)
-        _report(state, record, promise.placements, promise.borrowed, out)
+        _report(state, record, held.placements, held.borrowed, out)
 
 
 def started(
     state: SchedulerState, record: JobRecord, placed: tuple[PodPlacement, ...], out: Outcome
 ) -> None:
-    """Book what was placed and report it; a job that still misses pods goes on waiting."""
+    """Book what was placed and report it; a job that still misses pods goes on waiting. Where pods
+    that leave are in the way, it starts when they are gone."""
+    awaited = state.leaving.in_the_way(state.cluster, record.job, placed)
+    if awaited:
+        promise(state, record, placed, awaited, out)
+        return
     borrowed = state.hold(record, placed, out.now)
     _report(state, record, placed, tuple(sorted(borrowed.items())), out)
+
+
+def promise(
+    state: SchedulerState,
+    record: JobRecord,
+    placed: tuple[PodPlacement, ...],
+    awaited: set[PodKey],
+    out: Outcome,
+) -> None:
+    """Hold places, which are booked in the cluster, for a job until the pods in them are gone."""
+    state.queue.remove(record)
+    borrowed = state.hold(record, placed, out.now, promised=True)
+    record.promise = Promise(placed, tuple(sorted(borrowed.items())), awaited)
+    state.promised[record.job.id] = record
+    tell(
+        record,
+        Verdict(
+            Reason.WAITING_FOR_PREEMPTION,
+            "Its places are held; it starts when the jobs that make room are gone.",
+            {"pods_leaving": len(awaited)},
+        ),
+        out,
+    )
 
 
 def _report(

@@ -20,6 +20,7 @@ from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.fairness import Usage
 from scheduling.engine.queueing.forecast import Forecast
+from scheduling.engine.queueing.leaving import Leaving
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
@@ -45,7 +46,7 @@ class SchedulerState:
 
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
     held jobs stand nowhere, backing-off jobs in `_due` by their time. `running` are those that
-    have started, `promised` those whose places are held while their victims leave.
+    have started, `promised` those whose places are held while others leave them (`leaving`).
     `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
     stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
     """
@@ -67,6 +68,7 @@ class SchedulerState:
         # When running jobs, and some that have ended, got places.
         self.placed: list[tuple[float, str]] = []
         self.promised: dict[str, JobRecord] = {}
+        self.leaving = Leaving()
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.queue = WaitQueue()
         self.in_the_way = InTheWay()
@@ -288,13 +290,17 @@ class SchedulerState:
         self, record: JobRecord, pods: tuple[tuple[int, int], ...], whole: bool, by: str
     ) -> set[PodKey]:
         """Take pods away from a victim; returns what has to be reported gone."""
+        for pod in pods:
+            booking = self.cluster.booking((record.job.id, *pod))
+            assert booking is not None
+            record.leaving[pod] = booking
+            self.leaving.add((record.job.id, *pod), booking)
         if whole:
             self.give_back_all(record)
             record.left = True
         else:
             for pod in pods:
                 self.give_back(record, *pod)
-        record.leaving.update(pods)
         record.preemptions += 1
         record.preempted_by.add(by)
         record.verdict = None
@@ -303,10 +309,12 @@ class SchedulerState:
 
     def gone(self, record: JobRecord, pod: tuple[int, int] | None = None) -> None:
         """A victim's pod (None: all of them) is really gone; who waits for it need not any more."""
-        pods = set(record.leaving) if pod is None else {pod}
-        record.leaving -= pods
-        record.left = record.left and bool(record.leaving)
+        pods = tuple(record.leaving) if pod is None else (pod,)
         keys = {(record.job.id, *p) for p in pods}
+        for p in pods:
+            if p in record.leaving:
+                self.leaving.remove((record.job.id, *p), record.leaving.pop(p))
+        record.left = record.left and bool(record.leaving)
         for other in self.promised.values():
             if other.promise is not None:
                 other.promise.awaited -= keys

@@ -97,6 +97,7 @@ class Victims:
         return (
             record.started_at is not None
             and record is not by
+            and record.promise is None  # who has to go for it would have gone in vain
             and record.job.preemptible
             and not self._state.tired(record)
             and record.job.id not in by.preempted_by

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
+from scheduling.engine.columns import Booking
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
 from scheduling.engine.queueing.shapes import Key
@@ -77,8 +78,8 @@ class JobRecord:
     placed, when no preemption could make room for it. `expected` is its reservation as of
     `expected_at`: the version of the cluster, and the pools it was the head of. `disruptions`: how
     many of its pods may be evicted now, by its disruption budget. `leaving`: evicted pods that are
-    not gone yet; `left`: all of it was evicted. `promise`: places held for it while its victims
-    leave.
+    not gone yet, and the places they had; `left`: all of it was evicted. `promise`: places held for
+    it while others leave them.
     """
 
     job: JobRequest
@@ -104,7 +105,7 @@ class JobRecord:
     preempted_by: set[str] = field(default_factory=set)
     disruptions: int | None = None
     checkpoint_at: float = -math.inf
-    leaving: set[tuple[int, int]] = field(default_factory=set)
+    leaving: dict[tuple[int, int], Booking] = field(default_factory=dict)
     left: bool = False
     promise: Promise | None = None
 
@@ -121,7 +122,7 @@ class JobRecord:
         counts = [s.count for s in self.job.pod_sets]
         for pod_set, _ in self.pods:
             counts[pod_set] -= 1
-        for pod_set, _ in self.ended | self.leaving:
+        for pod_set, _ in self.ended.union(self.leaving):
             counts[pod_set] -= 1
         return tuple(max(0, n) for n in counts)
 

@@ -1,0 +1,69 @@
+"""Pods that were evicted and are not gone yet.
+
+Their places are booked anew at once, first of all for their preemptor. Until they are gone they
+still hold them on the node: who is placed there starts only then.
+"""
+
+from collections.abc import Iterable
+
+from scheduling.engine.cluster import ClusterState, PodKey
+from scheduling.engine.columns import Booking
+from scheduling.engine.types import JobRequest, PodPlacement
+
+
+class Leaving:
+    """What pods that leave still hold, by node."""
+
+    def __init__(self) -> None:
+        self._on: dict[str, dict[PodKey, Booking]] = {}
+
+    def add(self, key: PodKey, booking: Booking) -> None:
+        self._on.setdefault(booking.placement.node, {})[key] = booking
+
+    def remove(self, key: PodKey, booking: Booking) -> None:
+        on = self._on[booking.placement.node]
+        del on[key]
+        if not on:
+            del self._on[booking.placement.node]
+
+    def in_the_way(
+        self, cluster: ClusterState, job: JobRequest, places: Iterable[PodPlacement]
+    ) -> set[PodKey]:
+        """Pods without whose end the job cannot run on these places, which are booked for it: they
+        hold a device or a NIC of them, or the node has too little of all else for both."""
+        found: set[PodKey] = set()
+        for p in places if self._on else ():
+            on = self._on.get(p.node)
+            if on is None:
+                continue
+            for device in p.devices:
+                on_it = {key: b for key, b in on.items() if device in b.placement.devices}
+                wanted = sum(b.placement.milli for b in on_it.values())
+                if wanted > cluster.left_of_device(p.node, device):
+                    found.update(on_it)
+            if job.pod_sets[p.pod_set].nics:
+                nics = set(p.nics)
+                found |= {key for key, b in on.items() if _owns(b) and nics & set(b.placement.nics)}
+            if _crowded(cluster, p.node, on.values()):
+                found.update(on)
+        return found
+
+
+def _owns(booking: Booking) -> bool:
+    """Whether the pod has its NICs for itself."""
+    return booking.pod_set.nics > 0
+
+
+def _crowded(cluster: ClusterState, node: str, leaving: Iterable[Booking]) -> bool:
+    """Whether the node has not enough left for those who leave beside all that is booked."""
+    slot = cluster.slot_of[node]
+    specs = [spec for _, spec in leaving]
+    if (
+        cluster.cpu[slot] < sum(s.cpu_milli for s in specs)
+        or cluster.memory[slot] < sum(s.memory_mib for s in specs)
+        or cluster.pods[slot] < len(specs)
+    ):
+        return True
+    left = cluster.extended[slot]
+    names = {name for s in specs for name in s.extended}
+    return any(left.get(n, 0) < sum(s.extended.get(n, 0) for s in specs) for n in names)
