@@ -143,12 +143,12 @@ class _Recording(Simulation):
     def _decide(self, now: float) -> None:
         for delta in self._deltas:
             if isinstance(delta, PodEnded):
-                self._gone(delta.job_id, [(delta.pod_set, delta.ordinal)])
+                self._close(delta.job_id, [(delta.pod_set, delta.ordinal)])
             elif isinstance(delta, JobEnded | JobRequeued):
-                self._gone(delta.job_id, list(self._open[delta.job_id]))
+                self._close(delta.job_id, list(self._open[delta.job_id]))
         super()._decide(now)
 
-    def _gone(self, job_id: str, pods: Iterable[tuple[int, int]]) -> None:
+    def _close(self, job_id: str, pods: Iterable[tuple[int, int]]) -> None:
         for pod in pods:
             hold = self._open[job_id].pop(pod, None)
             if hold is not None:

@@ -13,8 +13,8 @@ from typing import Any
 
 from metrics import definitions
 from scheduling.engine.types import JobKind, Node, Policy, QueueingPolicy
-from scheduling.simulator.loop import Outcome
 from scheduling.simulator.observe import STATE_NAMES, PoolBook
+from scheduling.simulator.run import Outcome
 
 # The paper's own settings and the plain baseline, by name; others are QUEUEING+STRATEGY.
 PRESETS = {

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from metrics.report import Figure, Report
-from scheduling.simulator.loop import Outcome
 from scheduling.simulator.observe import STATE_NAMES
+from scheduling.simulator.run import Outcome
 
 JOB_COLUMNS = (
     "id", "tenant", "gpu_model", "gpus", "priority", "submitted_s", "started_s", "ended_s",

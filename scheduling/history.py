@@ -5,6 +5,7 @@ of them are exact, so that what happened in one scheduling pass happens at one i
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,6 +18,8 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node, Taint
 from scheduling.kube.nodes import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
+from scheduling.models.jobs import PlacementState
+from scheduling.session.live import PREEMPTED
 from scheduling.session.load import live_job
 from scheduling.simulator.model import Arrival
 
@@ -95,7 +98,8 @@ def arrivals_of(window: Window) -> Iterator[Arrival | HistoryError]:
 
     A job holds its places as long as it really did, from the decision until its last pod was
     gone; what had not ended by the end of the window never ends. A job that ended without a
-    start is given up when it ended. Of a job that was placed several times the last time counts.
+    start is given up when it ended. Of a job that was placed several times the last time counts;
+    how long its pods took to go when it was preempted is told for each time.
     Rows that no job can be made of come as errors, in their places.
     """
     jobs = Job.objects.filter(cluster=window.cluster, submitted_at__lt=window.until)
@@ -127,9 +131,11 @@ def _arrivals(window: Window, jobs: list[Job]) -> Iterator[Arrival | HistoryErro
     ids = [job.pk for job in jobs]
     told = _told(window, ids)
     pods = _pods(window, jobs)
+    leaves = _leaves(window, ids)
     for job in jobs:
         try:
-            yield _arrival(window, job, *told[job.pk], pods[job.pk])
+            arrival = _arrival(window, job, *told[job.pk], pods[job.pk])
+            yield replace(arrival, leaves_s=leaves[job.pk])
         except (KeyError, TypeError, ValueError) as error:
             yield HistoryError(f"job {job.pk}: cannot be read ({error})")
 
@@ -165,6 +171,30 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
         if begun >= starts[job_id]:  # else of an earlier start
             gone = math.inf if ended is None or ended > window.until else window.at(ended)
             found[job_id][pod_set, ordinal] = (window.at(begun), gone)
+    return found
+
+
+def _leaves(window: Window, ids: list[Any]) -> dict[Any, tuple[float, ...]]:
+    """{job: seconds from each preemption in the window until the last of the pods was gone}."""
+    found: dict[Any, tuple[float, ...]] = dict.fromkeys(ids, ())
+    told: dict[Any, list[datetime]] = {}
+    events = JobEvent.objects.filter(
+        job_id__in=ids, reason=PREEMPTED, at__gte=window.since, at__lte=window.until
+    )
+    for job_id, at in events.order_by("at", "id").values_list("job_id", "at"):
+        told.setdefault(job_id, []).append(at)
+    last: dict[tuple[Any, int], datetime] = {}
+    given_back = Placement.objects.filter(
+        job_id__in=told, state=PlacementState.RELEASED, ended_at__isnull=False
+    )
+    for job_id, begun, ended in given_back.values_list("job_id", "intended_at", "ended_at"):
+        assert ended is not None
+        number = bisect_right(told[job_id], ended) - 1
+        if number >= 0 and begun < told[job_id][number]:
+            key = (job_id, number)
+            last[key] = max(last.get(key, ended), ended)
+    for job_id, times in told.items():
+        found[job_id] = tuple(exact(last.get((job_id, i), at) - at) for i, at in enumerate(times))
     return found
 
 

@@ -9,9 +9,10 @@ from metrics import simulation
 from metrics.inputs import fleet_of
 from scheduling.engine.types import JobKind, Node, Policy, PreemptionKind, QueueingPolicy
 from scheduling.simulator import workload
-from scheduling.simulator.loop import Outcome, Simulation
+from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
 from scheduling.simulator.nodes import engine_nodes, faults_of
+from scheduling.simulator.run import Outcome
 from scheduling.simulator.workload import HOUR
 
 # Figures by size class; all others of a run are plain numbers.

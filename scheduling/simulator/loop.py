@@ -7,7 +7,7 @@ delay, lose work when they are preempted or their node fails, and end.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
@@ -25,13 +25,15 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.states import JobState
-from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
+from scheduling.engine.types import DEFAULT_LEVELS, Node, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.simulator.model import Arrival, Change, Fault, Settings
-from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer, PoolBook
+from scheduling.simulator.nodes import broken
+from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer
+from scheduling.simulator.run import Outcome, Run, TraceError
 
 # At one instant what ends goes first, so that what arrives finds the freed places.
-END, REPAIR, FAULT, CHANGE, GIVE_UP, ARRIVAL, CYCLE, WARM = range(8)
+END, GONE, REPAIR, FAULT, CHANGE, GIVE_UP, ARRIVAL, CYCLE, WARM = range(9)
 
 _ENDS = {
     JobState.SUCCEEDED: SUCCEEDED,
@@ -40,40 +42,6 @@ _ENDS = {
 }
 
 Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
-
-
-class TraceError(ValueError):
-    """An arrival that cannot be: its time goes backwards, or its duration is negative."""
-
-
-@dataclass(slots=True)
-class _Run:
-    """A job the shell knows: its row, what is left of its work, and its places while it runs."""
-
-    arrival: Arrival
-    row: int
-    left_s: float
-    saved_s: float = 0.0
-    epoch: int = 0
-    since: float = 0.0
-    attempts: int = 0
-    missing: int = 0
-    places: dict[tuple[int, int], PodPlacement] | None = None
-    gone: dict[tuple[int, int], int] = field(default_factory=dict)  # preempted so often
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The end of a run. `partial`: it was cancelled before its end."""
-
-    observer: Observer
-    pools: dict[str, PoolBook]
-    ended_at: float
-    events: int
-    cycles: int
-    partial: bool
-    never: dict[str, str]  # job id -> why it can never run
-    waiting: int
 
 
 class Simulation:
@@ -99,7 +67,7 @@ class Simulation:
         self.now = start
         self.observer = Observer(start, self.settings.sample_s)
         self.nodes = {n.name: n for n in nodes}
-        self.jobs: dict[str, _Run] = {}
+        self.jobs: dict[str, Run] = {}
         self.never: dict[str, str] = {}
         self.events = self.cycles = 0
         self._heap: list[tuple[float, int, int, Any]] = []
@@ -211,23 +179,40 @@ class Simulation:
             self._push(now, CYCLE, None)
 
     def _preempt(self, victim: Preempted, now: float) -> None:
-        """Pods go at once; the whole job waits again, or the job goes on with the rest."""
+        """Pods are told to go; the whole job stops, or the job goes on with the rest."""
         run = self.jobs[victim.job_id]
         columns = self.observer.jobs
+        before, leaves = columns.preemptions[run.row], run.arrival.leaves_s
         columns.preemptions[run.row] += 1
         if victim.whole:
-            self._interrupt(run, now)
-            self._deltas.append(JobRequeued(victim.job_id, now))
+            run.stopped_at = now
+            run.epoch += 1
+        else:
+            for where in victim.pods:
+                run.gone[where] = run.gone.get(where, 0) + 1
+        delay = leaves[before] if before < len(leaves) else self.settings.evict_s
+        if delay:
+            self._push(now + delay, GONE, (victim, run.epoch))
+        else:
+            self._gone((victim, run.epoch))
+
+    def _gone(self, payload: tuple[Preempted, int]) -> None:
+        """The pods of a victim are gone: the whole job waits again, or some pods of it."""
+        victim, epoch = payload
+        run = self.jobs.get(victim.job_id)
+        if run is None or run.epoch != epoch:
+            return  # it was cancelled, or lost its node, while it left
+        if victim.whole:
+            self._interrupt(run, self.now)
+            self._deltas.append(JobRequeued(victim.job_id, self.now))
             return
         assert run.places is not None
         for where in victim.pods:
             p = run.places.pop(where)
             milli = p.milli * len(p.devices)
-            self.observer.took(p.node, -milli, now)
-            columns.lost_milli_s[run.row] += milli * (now - run.since)
-            if not run.arrival.job.gang:
-                run.missing += 1
-                run.gone[where] = run.gone.get(where, 0) + 1
+            self.observer.took(p.node, -milli, self.now)
+            self.observer.jobs.lost_milli_s[run.row] += milli * (self.now - run.since)
+            run.missing += not run.arrival.job.gang
             self._deltas.append(PodEnded(victim.job_id, *where))
 
     def _start(self, part: Started, now: float) -> None:
@@ -281,7 +266,7 @@ class Simulation:
             return
         self._finish(run, _ENDS[run.arrival.ends])
 
-    def _finish(self, run: _Run, state: int) -> None:
+    def _finish(self, run: Run, state: int) -> None:
         job = run.arrival.job
         self._deltas.append(JobEnded(job.id, succeeded=state == SUCCEEDED))
         self._leave(job.id, state)
@@ -303,31 +288,33 @@ class Simulation:
         self.observer.jobs.ended[run.row] = self.now
         self.observer.jobs.state[run.row] = state
 
-    def _release(self, run: _Run) -> None:
+    def _release(self, run: Run) -> None:
         self._account(run)
         for p in (run.places or {}).values():
             self.observer.took(p.node, -p.milli * len(p.devices), self.now)
         run.places = None
         run.epoch += 1
 
-    def _interrupt(self, run: _Run, now: float) -> None:
+    def _interrupt(self, run: Run, now: float) -> None:
         """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
         setup = self.settings.bind_delay_s
         if run.attempts > 1:
             setup += self.settings.restart_s
-        worked = min(run.left_s, max(0.0, now - run.since - setup))
+        stopped = now if run.stopped_at is None else run.stopped_at
+        worked = min(run.left_s, max(0.0, stopped - run.since - setup))
         step = self.settings.checkpoint_s
         saved = worked - worked % step if step else 0.0
         milli = sum(p.milli * len(p.devices) for p in (run.places or {}).values())
         self.observer.jobs.lost_milli_s[run.row] += milli * (now - run.since - saved)
         run.left_s -= saved
         run.saved_s += saved
+        run.stopped_at = None
         job = run.arrival.job
         run.missing = sum(s.count for s in job.pod_sets)
         self._release(run)
         self.observer.jobs.started[run.row] = float("nan")
 
-    def _account(self, run: _Run) -> None:
+    def _account(self, run: Run) -> None:
         """Book the GPU time of a stretch of running on its tenant."""
         if run.places:
             milli = sum(p.milli * len(p.devices) for p in run.places.values())
@@ -358,7 +345,7 @@ class Simulation:
         else:
             arrival = payload
         job = arrival.job
-        run = _Run(arrival, self.observer.jobs.add(job), arrival.duration_s)
+        run = Run(arrival, self.observer.jobs.add(job), arrival.duration_s)
         run.missing = sum(s.count for s in job.pod_sets)
         self.jobs[job.id] = run
         self._deltas.append(JobSubmitted(job, arrival.not_before))
@@ -384,7 +371,7 @@ class Simulation:
         """Tell of a node as its facts and the faults that are not repaired make it."""
         node = self.nodes[name]
         for fault in self._down.get(name, ()):
-            node = _broken(node, fault.device)
+            node = broken(node, fault.device)
         self._deltas.append(NodeChanged(node))
         self.observer.node_changed(node, self.now)
 
@@ -405,6 +392,7 @@ class Simulation:
 
     _HANDLERS: ClassVar[dict[int, Callable[[Any, Any], None]]] = {
         END: _end,
+        GONE: _gone,
         REPAIR: _repair,
         FAULT: _fault,
         CHANGE: _change,
@@ -413,12 +401,3 @@ class Simulation:
         CYCLE: _tick,
         WARM: _warm,
     }
-
-
-def _broken(node: Node, device: int | None) -> Node:
-    """The node with one GPU out of service; with all of them, when `device` is None."""
-    devices = tuple(
-        replace(d, healthy=False) if device is None or d.index == device else d
-        for d in node.devices
-    )
-    return replace(node, devices=devices, schedulable=node.schedulable and device is not None)

@@ -17,7 +17,8 @@ class Arrival:
     its owner that long after submission, waiting or running; None = never. `pod_s`: run times by
     (pod set, ordinal) where pods differ, `duration_s` the longest; else a gang ends as one.
     `heard_after_s`: from submission until the scheduler hears of it. `not_before`: no start
-    earlier, in seconds of the run.
+    earlier, in seconds of the run. `leaves_s`: how long its pods take to go at its first, second, …
+    preemption, where that is known.
     """
 
     job: JobRequest
@@ -28,6 +29,7 @@ class Arrival:
     pod_s: Mapping[tuple[int, int], float] | None = None
     heard_after_s: float = 0.0
     not_before: float = 0.0
+    leaves_s: tuple[float, ...] = ()
 
     @property
     def submitted_at(self) -> float:
@@ -57,7 +59,8 @@ class Settings:
     """How the simulated shell behaves. Times in seconds.
 
     `cycle_s`: a cycle at each multiple of it that has news; 0 = at once at every event.
-    `bind_delay_s`: from decision to running. `checkpoint_s`: interval at which running jobs save
+    `bind_delay_s`: from decision to running; `evict_s`: from a preemption until the victim's pods
+    are gone, while which they work no more. `checkpoint_s`: interval at which running jobs save
     their work, None = never; `restart_s`: lost at every start after the first. `sample_s`: spacing
     of the sampled series; integrals are exact whatever it is. `warm_up_s`: left out of the
     summary. `stop_s`: end of the run, None = when everything has come to rest. `fault_first`: a
@@ -67,6 +70,7 @@ class Settings:
 
     cycle_s: float = 0.0
     bind_delay_s: float = 0.0
+    evict_s: float = 0.0
     checkpoint_s: float | None = None
     restart_s: float = 0.0
     sample_s: float = 600.0

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -168,3 +169,12 @@ def faults_of(
             repair = 4 * 3600 * float(np.exp(sigma * rng.standard_normal()))
             faults.append(Fault(float(at), name, repair))
     return faults
+
+
+def broken(node: Node, device: int | None) -> Node:
+    """The node with one GPU out of service; with all of them, when `device` is None."""
+    devices = tuple(
+        replace(d, healthy=False) if device is None or d.index == device else d
+        for d in node.devices
+    )
+    return replace(node, devices=devices, schedulable=node.schedulable and device is not None)

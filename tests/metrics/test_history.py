@@ -15,6 +15,7 @@ from scheduling.engine.states import JobEventKind, JobState
 from scheduling.kube.nodes import NodeTranslator
 from scheduling.kube.objects import NodeTaint
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, PodSet
+from scheduling.models.jobs import PlacementState
 from scheduling.services.lease import take_or_renew
 from scheduling.services.projection import write_nodes
 from tenants.models import GpuType, Quota, Tenant
@@ -85,6 +86,28 @@ def test_of_a_job_that_started_twice_the_last_start_counts(cluster):
     assert arrivals(cluster)["twice"].duration_s == 40
 
 
+def test_how_long_a_victim_took_to_go_each_time(cluster):
+    job = rows.job(cluster, "victim", pods=2, bound=0, ended=12, nodes=("n000", "n001"))
+    again = rows.job(cluster, "quick", bound=0, ended=20, nodes=("n002",))
+    job.placements.filter(ordinal=0).update(ended_at=rows.at(10.5))
+    for i, (begun, ended) in enumerate(((30, 45), (60, 90))):
+        job.placements.create(
+            attempt=2 + i, pod_set=0, ordinal=0, pod_name=f"victim-{i}", node="n001",
+            intended_at=rows.at(begun), ended_at=rows.at(ended),
+        )  # fmt: skip
+    job.placements.filter(attempt__lt=3).update(state=PlacementState.RELEASED)
+    Job.objects.filter(pk=job.pk).update(admitted_at=rows.at(60), ended_at=rows.at(90), attempt=3)
+    for victim, at in ((job, 10), (job, 41), (again, 20)):
+        JobEvent.objects.create(
+            job=victim, at=rows.at(at), kind=JobEventKind.PREEMPTED, reason="Preempted",
+            to_state="PENDING",
+        )  # fmt: skip
+    found = arrivals(cluster)
+    assert found["victim"].leaves_s == (2, 4)
+    assert found["victim"].duration_s == 30
+    assert found["quick"].leaves_s == (0,), "its pod was gone by then"
+
+
 def test_what_was_there_before_the_window_comes_first(cluster):
     rows.job(cluster, "new", submitted=500, bound=500, ended=600, nodes=("n003",))
     rows.job(cluster, "second", submitted=390)
@@ -126,7 +149,7 @@ def test_jobs_are_read_as_they_are_needed(cluster, django_assert_num_queries, mo
     for i in range(10):
         rows.job(cluster, f"job-{i}", submitted=i // 4)
     reading = history.arrivals_of(window(cluster))
-    with django_assert_num_queries(2 + 2 + 1):  # nothing before; jobs, pod sets, events
+    with django_assert_num_queries(2 + 2 + 2):  # nothing before; jobs, pod sets, events
         first = next(reading)
     found = [first, *reading]
     assert len({a.job.id for a in found}) == 10

@@ -8,8 +8,8 @@ import pytest
 from scheduling.engine.deltas import NodeRemoved, TenantsChanged
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, QuotaMode, Tenant
-from scheduling.simulator.loop import TraceError
 from scheduling.simulator.model import Change, Fault, Settings
+from scheduling.simulator.run import TraceError
 from tests.simulator.runs import arrival, rows, simulation
 
 
@@ -52,6 +52,55 @@ def test_pods_of_a_gang_end_when_each_of_them_did():
     ).run()
     assert rows(out) == {"gang": (0, 30, "SUCCEEDED"), "next": (10, 15, "SUCCEEDED")}
     assert out.pools["H100"].milli_s == 8000 * (10 + 30 + 5)
+
+
+@pytest.mark.parametrize("known", [(), (3.0,)])
+def test_a_victim_works_no_more_while_it_leaves_and_nobody_enters_before_it_is_gone(known):
+    low = arrival("low", 0, 100, gpus=8, leaves_s=known)
+    out = simulation(
+        [low, arrival("high", 40, 10, gpus=2, priority=9), arrival("next", 41, 30, gpus=4)],
+        nodes=1,
+        policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
+        settings=Settings(evict_s=5.0, checkpoint_s=30.0),
+    ).run()
+    gone = 43 if known else 45
+    found = rows(out)
+    assert found["high"] == (gone, gone + 10, "SUCCEEDED")
+    assert found["next"] == (gone, gone + 30, "SUCCEEDED")
+    # 30 of the 40 s that it had worked were saved; while it left it did nothing.
+    assert found["low"] == (gone + 30, gone + 30 + 70, "SUCCEEDED")
+    jobs = out.observer.jobs
+    assert jobs.lost_milli_s[0] == 8000 * (gone - 30)
+    assert out.pools["H100"].milli_s == 8000 * (gone + 70) + 2000 * 10 + 4000 * 30
+
+
+def test_who_is_cancelled_while_it_leaves_is_gone():
+    out = simulation(
+        [
+            arrival("low", 0, 100, cancel_after_s=42),
+            arrival("high", 40, 10, priority=9),
+        ],
+        nodes=1,
+        policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
+        settings=Settings(evict_s=5.0),
+    ).run()
+    assert rows(out) == {"low": (0, 42, "CANCELLED"), "high": (42, 52, "SUCCEEDED")}
+    assert out.pools["H100"].milli_s == 8000 * 52
+
+
+def test_a_pod_of_a_service_ends_by_being_preempted_or_by_itself_but_not_twice():
+    out = simulation(
+        [
+            arrival("service", 0, 43, pods=2, gpus=4, gang=False),
+            arrival("high", 40, 10, gpus=4, priority=9),
+        ],
+        nodes=1,
+        policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
+        settings=Settings(evict_s=5.0),
+    ).run()
+    # One pod leaves from 40 to 45, the other ends at 43; the first begins anew at 45.
+    assert rows(out) == {"service": (45, 88, "SUCCEEDED"), "high": (45, 55, "SUCCEEDED")}
+    assert out.pools["H100"].milli_s == 4000 * (45 + 43 + 10 + 43)
 
 
 def test_a_pods_own_end_keeps_what_was_saved():

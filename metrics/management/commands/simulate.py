@@ -21,9 +21,10 @@ from metrics.interrupts import asked_to_stop
 from metrics.simulation_files import write_results
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.simulator import traces, workload
-from scheduling.simulator.loop import Outcome, Simulation, TraceError
+from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
 from scheduling.simulator.nodes import faults_of
+from scheduling.simulator.run import Outcome, TraceError
 
 MOST_HOURS = 100_000.0
 FAULTS = {"none": 0.0, "good": 2.3, "base": 6.5, "stress": 22.0}
@@ -66,6 +67,9 @@ class Command(BaseCommand):
             "--cycle", type=float, default=0.0, help="seconds between cycles; 0: at once"
         )
         parser.add_argument("--bind-delay", type=float, default=0.0, help="seconds to start a pod")
+        parser.add_argument(
+            "--evict-delay", type=float, default=0.0, help="seconds until a victim's pods are gone"
+        )
         parser.add_argument("--checkpoint", type=float, help="seconds between checkpoints of a job")
         parser.add_argument(
             "--restart-cost", type=float, default=0.0, help="seconds lost by a restart"
@@ -114,6 +118,7 @@ class Command(BaseCommand):
             settings=Settings(
                 cycle_s=options["cycle"],
                 bind_delay_s=options["bind_delay"],
+                evict_s=options["evict_delay"],
                 checkpoint_s=options["checkpoint"],
                 restart_s=options["restart_cost"],
                 warm_up_s=warm_up - source.start,
@@ -182,7 +187,8 @@ def _check(options: dict[str, Any]) -> None:
     """Raises InputError for a number that no run can be made with."""
     for name, least in (
         ("hours", "more than"), ("checkpoint", "more than"), ("cycle", "at least"),
-        ("bind_delay", "at least"), ("restart_cost", "at least"), ("warm_up_hours", "at least"),
+        ("bind_delay", "at least"), ("evict_delay", "at least"),
+        ("restart_cost", "at least"), ("warm_up_hours", "at least"),
     ):  # fmt: skip
         value, option = options[name], f"--{name.replace('_', '-')}"
         if value is None:

@@ -1,0 +1,46 @@
+"""A job while the simulator runs it, and what is left when the run is over."""
+
+from dataclasses import dataclass, field
+
+from scheduling.engine.types import PodPlacement
+from scheduling.simulator.model import Arrival
+from scheduling.simulator.observe import Observer, PoolBook
+
+
+class TraceError(ValueError):
+    """An arrival that cannot be: its time goes backwards, or its duration is negative."""
+
+
+@dataclass(slots=True)
+class Run:
+    """A job the shell knows: its row, what is left of its work, and its places while it runs.
+
+    `epoch` grows with every interruption: what was to happen in an earlier one does not. `gone`:
+    how often each pod was preempted alone. `stopped_at`: since when it is leaving its places.
+    """
+
+    arrival: Arrival
+    row: int
+    left_s: float
+    saved_s: float = 0.0
+    epoch: int = 0
+    since: float = 0.0
+    attempts: int = 0
+    missing: int = 0
+    places: dict[tuple[int, int], PodPlacement] | None = None
+    gone: dict[tuple[int, int], int] = field(default_factory=dict)
+    stopped_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a run. `partial`: it was cancelled before its end."""
+
+    observer: Observer
+    pools: dict[str, PoolBook]
+    ended_at: float
+    events: int
+    cycles: int
+    partial: bool
+    never: dict[str, str]  # job id -> why it can never run
+    waiting: int
