@@ -177,24 +177,27 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
 def _leaves(window: Window, ids: list[Any]) -> dict[Any, tuple[float, ...]]:
     """{job: seconds from each preemption in the window until the last of the pods was gone}."""
     found: dict[Any, tuple[float, ...]] = dict.fromkeys(ids, ())
-    told: dict[Any, list[datetime]] = {}
+    told: dict[Any, list[tuple[datetime, bool]]] = {}  # when, and whether all of it had to go
     events = JobEvent.objects.filter(
         job_id__in=ids, reason=PREEMPTED, at__gte=window.since, at__lte=window.until
     )
-    for job_id, at in events.order_by("at", "id").values_list("job_id", "at"):
-        told.setdefault(job_id, []).append(at)
+    for job_id, at, kind in events.order_by("at", "id").values_list("job_id", "at", "kind"):
+        told.setdefault(job_id, []).append((at, kind == Kind.PREEMPTED))
     last: dict[tuple[Any, int], datetime] = {}
-    given_back = Placement.objects.filter(
-        job_id__in=told, state=PlacementState.RELEASED, ended_at__isnull=False
-    )
-    for job_id, begun, ended in given_back.values_list("job_id", "intended_at", "ended_at"):
+    gone = Placement.objects.filter(job_id__in=told, ended_at__isnull=False)
+    for job_id, begun, ended, state in gone.values_list(
+        "job_id", "intended_at", "ended_at", "state"
+    ):
         assert ended is not None
-        number = bisect_right(told[job_id], ended) - 1
-        if number >= 0 and begun < told[job_id][number]:
-            key = (job_id, number)
-            last[key] = max(last.get(key, ended), ended)
+        number = bisect_right(told[job_id], (ended, True)) - 1
+        at, whole = told[job_id][number]
+        # A pod that had to go may have come to its own end first.
+        if number >= 0 and begun < at and (whole or state == PlacementState.RELEASED):
+            last[job_id, number] = max(last.get((job_id, number), ended), ended)
     for job_id, times in told.items():
-        found[job_id] = tuple(exact(last.get((job_id, i), at) - at) for i, at in enumerate(times))
+        found[job_id] = tuple(
+            exact(last.get((job_id, i), at) - at) for i, (at, _) in enumerate(times)
+        )
     return found
 
 
