@@ -362,7 +362,7 @@ TestCycles = Cycles.TestCase
 TestCycles.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
     """Many more steps than hypothesis takes, with the weights of a cluster that is in use."""
     rng = random.Random(seed)
