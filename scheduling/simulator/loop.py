@@ -206,14 +206,10 @@ class Simulation:
             self._interrupt(run, self.now)
             self._deltas.append(JobRequeued(victim.job_id, self.now))
             return
-        assert run.places is not None
         for where in victim.pods:
-            p = run.places.pop(where)
-            milli = p.milli * len(p.devices)
-            self.observer.took(p.node, -milli, self.now)
+            milli = self._end_pod(run, where)
             self.observer.jobs.lost_milli_s[run.row] += milli * (self.now - run.since)
             run.missing += not run.arrival.job.gang
-            self._deltas.append(PodEnded(victim.job_id, *where))
 
     def _start(self, part: Started, now: float) -> None:
         run = self.jobs[part.job_id]
@@ -260,11 +256,18 @@ class Simulation:
         if run.gone.get((pod_set, ordinal), 0) != gone:
             return  # so was this pod alone
         if pod_set >= 0 and (len(run.places) > 1 or run.missing > 0):
-            p = run.places.pop((pod_set, ordinal))
-            self.observer.took(p.node, -p.milli * len(p.devices), self.now)
-            self._deltas.append(PodEnded(job_id, pod_set, ordinal))
+            self._end_pod(run, (pod_set, ordinal))
             return
         self._finish(run, _ENDS[run.arrival.ends])
+
+    def _end_pod(self, run: Run, where: tuple[int, int]) -> int:
+        """One pod is gone while its job goes on; returns the GPU-milli that it held."""
+        assert run.places is not None
+        p = run.places.pop(where)
+        milli = p.milli * len(p.devices)
+        self.observer.took(p.node, -milli, self.now)
+        self._deltas.append(PodEnded(run.arrival.job.id, *where))
+        return milli
 
     def _finish(self, run: Run, state: int) -> None:
         job = run.arrival.job

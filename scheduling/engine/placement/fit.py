@@ -1,5 +1,6 @@
 """Whether one pod fits on one node as it is now, and which devices and NICs it then gets."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from scheduling.engine.cluster import ClusterState
@@ -27,6 +28,19 @@ def rest_fits(state: ClusterState, slot: int, pod_set: PodSet, pods: int = 1) ->
     if pod_set.nics or pod_set.extended:
         return pods_of_rest(state, slot, pod_set) >= pods
     return True
+
+
+def amounts_fit(state: ClusterState, slot: int, pods: Sequence[PodSet]) -> bool:
+    """CPU, memory, pod count and extended resources of these pods together, one of each set."""
+    if (
+        state.cpu[slot] < sum(s.cpu_milli for s in pods)
+        or state.memory[slot] < sum(s.memory_mib for s in pods)
+        or state.pods[slot] < len(pods)
+    ):
+        return False
+    left = state.extended[slot]
+    names = {name for s in pods for name in s.extended}
+    return all(left.get(n, 0) >= sum(s.extended.get(n, 0) for s in pods) for n in names)
 
 
 def pods_of_rest(state: ClusterState, slot: int, pod_set: PodSet) -> int:

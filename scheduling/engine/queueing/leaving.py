@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.columns import Booking
+from scheduling.engine.placement.fit import amounts_fit
 from scheduling.engine.types import JobRequest, PodPlacement
 
 
@@ -44,7 +45,7 @@ class Leaving:
             if job.pod_sets[p.pod_set].nics:
                 nics = set(p.nics)
                 found |= {key for key, b in on.items() if _owns(b) and nics & set(b.placement.nics)}
-            if _crowded(cluster, p.node, on.values()):
+            if not amounts_fit(cluster, cluster.slot_of[p.node], [b.pod_set for b in on.values()]):
                 found.update(on)
         return found
 
@@ -52,18 +53,3 @@ class Leaving:
 def _owns(booking: Booking) -> bool:
     """Whether the pod has its NICs for itself."""
     return booking.pod_set.nics > 0
-
-
-def _crowded(cluster: ClusterState, node: str, leaving: Iterable[Booking]) -> bool:
-    """Whether the node has not enough left for those who leave beside all that is booked."""
-    slot = cluster.slot_of[node]
-    specs = [spec for _, spec in leaving]
-    if (
-        cluster.cpu[slot] < sum(s.cpu_milli for s in specs)
-        or cluster.memory[slot] < sum(s.memory_mib for s in specs)
-        or cluster.pods[slot] < len(specs)
-    ):
-        return True
-    left = cluster.extended[slot]
-    names = {name for s in specs for name in s.extended}
-    return any(left.get(n, 0) < sum(s.extended.get(n, 0) for s in specs) for n in names)

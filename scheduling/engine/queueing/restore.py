@@ -3,7 +3,8 @@
 from collections.abc import Iterable
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.types import MILLI, JobRequest, PodPlacement
+from scheduling.engine.placement.fit import amounts_fit
+from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
 
 
 def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlacement]) -> bool:
@@ -11,8 +12,7 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
     masks: dict[int, int] = {}
     shares: dict[tuple[int, int], int] = {}
     nics: dict[int, int] = {}
-    amounts: dict[int, list[int]] = {}
-    extended: dict[tuple[int, str], int] = {}
+    pods: dict[int, list[PodSet]] = {}
     for p in places:
         slot = state.slot_of.get(p.node)
         if slot is None or state.facts[slot] is None:
@@ -27,12 +27,7 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
         if spec.nics:
             for nic in p.nics:
                 nics[slot] = nics.get(slot, 0) | 1 << nic
-        used = amounts.setdefault(slot, [0, 0, 0])
-        used[0] += spec.cpu_milli
-        used[1] += spec.memory_mib
-        used[2] += 1
-        for name, amount in spec.extended.items():
-            extended[slot, name] = extended.get((slot, name), 0) + amount
+        pods.setdefault(slot, []).append(spec)
     opened = {slot: mask.bit_count() for slot, mask in masks.items()}
     for (slot, device), milli in shares.items():
         if state.free_mask[slot] >> device & 1:
@@ -43,9 +38,5 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
         all(state.free_mask[slot] & mask == mask for slot, mask in masks.items())
         and all(state.free[slot] >= n for slot, n in opened.items())
         and all(state.nic_mask[slot] & mask == mask for slot, mask in nics.items())
-        and all(
-            state.cpu[slot] >= cpu and state.memory[slot] >= memory and state.pods[slot] >= pods
-            for slot, (cpu, memory, pods) in amounts.items()
-        )
-        and all(state.extended[slot].get(name, 0) >= n for (slot, name), n in extended.items())
+        and all(amounts_fit(state, slot, specs) for slot, specs in pods.items())
     )

@@ -54,13 +54,14 @@ class Victims:
         self._begun = begun
         self.protected_until: float | None = None
         self._unripe = False
+        self._only_backfilled = state.only_backfilled
         self._records = [r for r in self._in_question() if self._may_lose(r)]
         self.none = not self._records
 
     def _in_question(self) -> Iterable[JobRecord]:
         """Running jobs, without those that surely may not lose anything."""
         state, since = self._state, self._preemptor.record.passed_since
-        if not state.only_backfilled:
+        if not self._only_backfilled:
             return state.running.values()
         return state.placed_since(since) if since is not None and self._preemptor.overdue else ()
 
@@ -101,7 +102,7 @@ class Victims:
             and record.job.preemptible
             and not self._state.tired(record)
             and record.job.id not in by.preempted_by
-            and (record.key > by.key or not self._state.only_backfilled)
+            and (record.key > by.key or not self._only_backfilled)
             and any(model in self._preemptor.asked for model, _ in record.pods.values())
         )
 
