@@ -22,7 +22,8 @@ from scheduling.engine.types import (
     Taint,
     Toleration,
 )
-from tests.engine.reference import Cluster, place_one_set
+from tests.engine.reference import place_one_set
+from tests.engine.reference_cluster import Cluster
 
 # The gradient remembers what was typical when it learned it: held to its own rules below.
 COMPARED = sorted(set(STRATEGIES) - {"fragmentation"})

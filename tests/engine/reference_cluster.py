@@ -1,0 +1,133 @@
+"""The state that the naive reference of placement decides on: bookings, summed up when asked.
+
+Node order and topology are worked out anew for every question.
+"""
+
+from scheduling.engine.facts import sane
+from scheduling.engine.lifetimes import outlook
+from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
+
+
+def bit_positions(mask):
+    return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+
+
+class Cluster:
+    """Nodes by name, pods by (job, pod set, ordinal), pods of others by uid."""
+
+    def __init__(self, levels):
+        self.levels = levels
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[tuple, tuple[PodPlacement, PodSet]] = {}
+        self.others: dict[str, tuple[str, int, int, int]] = {}
+        self.now = 0.0
+        self.times: dict[str, tuple[float, float | None]] = {}
+
+    def upsert_node(self, node):
+        self.nodes[node.name] = sane(node)
+
+    # --- what is free -----------------------------------------------------------------------
+    def on(self, node):
+        return [(p, s) for p, s in self.pods.values() if p.node == node.name]
+
+    def used(self, node):
+        used = {}
+        for p, _ in self.on(node):
+            for device in p.devices:
+                used[device] = used.get(device, 0) + p.milli
+        return used
+
+    def free_devices(self, node):
+        used = self.used(node)
+        return [d.index for d in node.devices if d.healthy and d.index not in used]
+
+    def partial(self, node):
+        healthy = {d.index for d in node.devices if d.healthy}
+        return {d: MILLI - m for d, m in self.used(node).items() if d in healthy and m < MILLI}
+
+    def free(self, node):
+        taken = sum(gpus for name, gpus, _, _ in self.others.values() if name == node.name)
+        return max(len(self.free_devices(node)) - taken, 0)
+
+    def idle(self, node):
+        """Whether no GPU of the node is held by anybody."""
+        held = any(d.index in self.used(node) for d in node.devices)
+        return not held and not any(
+            g for name, g, _, _ in self.others.values() if name == node.name
+        )
+
+    def left(self, node):
+        """CPU, memory, pods, extended resources and NICs that are left."""
+        cpu, memory, pods = node.cpu_milli, node.memory_mib, node.max_pods
+        extended, nics = dict(node.extended), {n.index for n in node.nics if n.healthy}
+        for p, s in self.on(node):
+            cpu, memory, pods = cpu - s.cpu_milli, memory - s.memory_mib, pods - 1
+            if s.nics:
+                nics -= set(p.nics)
+            for name, amount in s.extended.items():
+                extended[name] = extended.get(name, 0) - amount
+        for name, _, c, m in self.others.values():
+            if name == node.name:
+                cpu, memory, pods = cpu - c, memory - m, pods - 1
+        return cpu, memory, pods, extended, nics
+
+    def room(self, node, s, milli):
+        """How many pods of the set fit on the node as it is."""
+        cpu, memory, pods, extended, nics = self.left(node)
+        limits = [pods]
+        if milli < MILLI:
+            limits.append(
+                sum(left // milli for left in self.partial(node).values())
+                + self.free(node) * (MILLI // milli)
+            )
+        elif s.gpus:
+            limits.append(self.free(node) // s.gpus)
+        if s.cpu_milli:
+            limits.append(cpu // s.cpu_milli)
+        if s.memory_mib:
+            limits.append(memory // s.memory_mib)
+        if s.nics:
+            limits.append(len(nics) // s.nics)
+        limits += [extended.get(k, 0) // v for k, v in s.extended.items() if v]
+        return max(min(limits), 0) if node.schedulable else 0
+
+    def outlook(self, node):
+        """Of the pods that held their places before this job was looked at."""
+        keys = [k for k, (p, _) in self.pods.items() if p.node == node.name]
+        jobs = [key[0] for key in keys if isinstance(key[2], int)]
+        return outlook([self.times.get(job, (self.now, None)) for job in jobs], self.now)
+
+    # --- topology ---------------------------------------------------------------------------
+    def paths(self):
+        parent, paths = {}, {}
+        for name in sorted(self.nodes):
+            topology, key, path = self.nodes[name].topology, "=" + name, []
+            for at in range(len(self.levels)):
+                up = (topology[at] if at < len(topology) else "") or key
+                if at:
+                    up = parent.setdefault((at, key), up)
+                path.append(up)
+                key = up
+            paths[name] = path
+        return paths
+
+    def ordered(self):
+        paths = self.paths()
+        return sorted(
+            self.nodes.values(), key=lambda n: (paths[n.name][::-1], n.hyper_node, n.name)
+        )
+
+    def group(self, node, level):
+        if level == "hyper-node":
+            return node.hyper_node
+        return self.paths()[node.name][self.levels.index(level)]
+
+    def small_gpus(self, leaf, model):
+        """GPUs (rounded up) of a model that pods of less than a node hold in a leaf."""
+        milli = 0
+        for node in self.nodes.values():
+            if self.group(node, self.levels[0]) == leaf and node.gpu_model == model:
+                for p, _ in self.on(node):
+                    if p.milli * len(p.devices) < len(node.devices) * MILLI:
+                        milli += p.milli * len(p.devices)
+        return -(-milli // MILLI)
