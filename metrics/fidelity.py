@@ -18,9 +18,9 @@ from metrics.definitions import NodeUse, StepIntegral
 from scheduling import history
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded
-from scheduling.engine.states import JobEventKind
 from scheduling.engine.types import MILLI, Node
 from scheduling.models import Job, JobEvent, Placement
+from scheduling.session.live import PREEMPTED
 from scheduling.session.load import policy, tenancy
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
@@ -63,7 +63,7 @@ class Asked:
 class Record:
     """A run of `seconds`: jobs by id, holds in the order they were decided in.
 
-    `preempted`: ids of jobs that made room for others.
+    `preempted`: ids of jobs that made room for others, with all their pods or some.
     """
 
     seconds: float
@@ -105,7 +105,7 @@ def recorded(window: history.Window) -> Record:
         )
         for p in placed.order_by("intended_at", "id")
     ]
-    preempted = JobEvent.objects.filter(job__in=rows, kind=JobEventKind.PREEMPTED)
+    preempted = JobEvent.objects.filter(job__in=rows, reason=PREEMPTED)
     ids = frozenset(str(i) for i in preempted.values_list("job_id", flat=True))
     return Record(window.seconds, jobs, holds, ids)
 

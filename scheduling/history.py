@@ -5,7 +5,7 @@ of them are exact, so that what happened in one scheduling pass happens at one i
 """
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -135,7 +135,7 @@ def _arrivals(window: Window, jobs: list[Job]) -> Iterator[Arrival | HistoryErro
     for job in jobs:
         try:
             arrival = _arrival(window, job, *told[job.pk], pods[job.pk])
-            yield replace(arrival, leaves_s=leaves[job.pk])
+            yield replace(arrival, leaves_s=leaves.get(job.pk))
         except (KeyError, TypeError, ValueError) as error:
             yield HistoryError(f"job {job.pk}: cannot be read ({error})")
 
@@ -161,7 +161,11 @@ def _told(window: Window, ids: list[Any]) -> dict[Any, tuple[float | None, float
 
 
 def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], PodSpan]]:
-    """{job: {(pod set, ordinal): when it was placed and when it was gone}}, of its last start."""
+    """{job: {(pod set, ordinal): when it was placed and when it was gone}}, of its last start.
+
+    What a job still holds when it is over goes at one time: the scheduler hears of it when the
+    last pod is gone.
+    """
     found: dict[Any, dict[tuple[int, int], PodSpan]] = {job.pk: {} for job in jobs}
     starts = {job.pk: job.admitted_at for job in jobs if job.admitted_at is not None}
     rows = Placement.objects.filter(job_id__in=starts).order_by("attempt")
@@ -171,33 +175,34 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
         if begun >= starts[job_id]:  # else of an earlier start
             gone = math.inf if ended is None or ended > window.until else window.at(ended)
             found[job_id][pod_set, ordinal] = (window.at(begun), gone)
+    for job in jobs:
+        over = window.at(job.ended_at) if job.ended_at else math.inf
+        held = {pod: span for pod, span in found[job.pk].items() if span[1] > over}
+        last = max((gone for _, gone in held.values()), default=over)
+        found[job.pk].update((pod, (begun, last)) for pod, (begun, _) in held.items())
     return found
 
 
-def _leaves(window: Window, ids: list[Any]) -> dict[Any, tuple[float, ...]]:
-    """{job: seconds from each preemption in the window until the last of the pods was gone}."""
-    found: dict[Any, tuple[float, ...]] = dict.fromkeys(ids, ())
+def _leaves(window: Window, ids: list[Any]) -> dict[Any, dict[tuple[int, int], tuple[float, ...]]]:
+    """{job: {(pod set, ordinal): seconds that the pod took to go each time it was preempted}}."""
     told: dict[Any, list[tuple[datetime, bool]]] = {}  # when, and whether all of it had to go
     events = JobEvent.objects.filter(
         job_id__in=ids, reason=PREEMPTED, at__gte=window.since, at__lte=window.until
     )
     for job_id, at, kind in events.order_by("at", "id").values_list("job_id", "at", "kind"):
         told.setdefault(job_id, []).append((at, kind == Kind.PREEMPTED))
-    last: dict[tuple[Any, int], datetime] = {}
+    found: dict[Any, dict[tuple[int, int], tuple[float, ...]]] = {job_id: {} for job_id in told}
     gone = Placement.objects.filter(job_id__in=told, ended_at__isnull=False)
-    for job_id, begun, ended, state in gone.values_list(
-        "job_id", "intended_at", "ended_at", "state"
+    for job_id, pod_set, ordinal, begun, ended, state in gone.order_by("ended_at").values_list(
+        "job_id", "pod_set", "ordinal", "intended_at", "ended_at", "state"
     ):
         assert ended is not None
-        number = bisect_right(told[job_id], (ended, True)) - 1
-        at, whole = told[job_id][number]
+        before = bisect_left(told[job_id], (ended,))
+        at, whole = told[job_id][before - 1]
         # A pod that had to go may have come to its own end first.
-        if number >= 0 and begun < at and (whole or state == PlacementState.RELEASED):
-            last[job_id, number] = max(last.get((job_id, number), ended), ended)
-    for job_id, times in told.items():
-        found[job_id] = tuple(
-            exact(last.get((job_id, i), at) - at) for i, (at, _) in enumerate(times)
-        )
+        if before and begun < at and (whole or state == PlacementState.RELEASED):
+            times = found[job_id].get((pod_set, ordinal), ())
+            found[job_id][pod_set, ordinal] = (*times, window.at(ended) - window.at(at))
     return found
 
 

@@ -11,6 +11,7 @@ from scheduling.engine.queueing.preempt import try_to_preempt
 from scheduling.engine.queueing.start import start_promised, try_to_start
 from scheduling.engine.queueing.state import Outcome, SchedulerState
 from scheduling.engine.queueing.tenant_queues import admit_by_quota
+from scheduling.engine.types import PreemptionKind, QueueingPolicy
 
 __all__ = ["SchedulerState", "run_cycle"]
 
@@ -30,22 +31,28 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     start_promised(state, out)
     report_run_limits(state, out)
     if state.at_rest():
-        return out.result(state.next_wake())
-    room_left = True
-    while room_left:  # by those who were preempted, beside the jobs they make room for
-        before = len(out.preempted)
-        _walk(state, out)
-        room_left = len(out.preempted) > before
-    # 7. Decisions, quota seen against what runs now.
+        return out.result(state.next_wake(now))
+    # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
+    kinds, queueing = state.policy.preemption, state.policy.queueing
+    somebody_is_in_the_way = bool(kinds) or queueing is not QueueingPolicy.BEST_EFFORT_FIFO
+    again = True
+    while again:
+        started = len(out.started)
+        _walk(state, out)
+        # 7. Quota seen against what runs now; then decisions.
+        admit_by_quota(state, out)
+        # Asked again at once, not when something else happens: victims leave room beside the jobs
+        # they make way for, a head that lost its quota frees what was reserved for it, and who
+        # started on quota that others lent makes it worth reclaiming.
+        lent = PreemptionKind.RECLAIM in kinds and len(out.started) > started
+        again = (state.dirty or lent) and somebody_is_in_the_way
     state.queue.touched.clear()
-    return out.result(state.next_wake())
+    return out.result(state.next_wake(now))
 
 
 def _walk(state: SchedulerState, out: Outcome) -> None:
     """Ask the waiting jobs once, in their order."""
-    # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
-    admit_by_quota(state, out)
     # 3. One global order over all tenants.
     order = state.next_walk()
     blocking = Blocking(state, state.in_the_way, out)

@@ -239,6 +239,7 @@ class Scheduler:
                 stale = apply_decisions(led.lease, part.writes, datetime.fromtimestamp(now, UTC))
             led.session.finish(part, stale, now)
             part = part.later
+        self._bells[led.lease.cluster_id, led.lease.scope].ring_at(led.session.next_at)
 
     def _project(self, led: Led) -> None:
         clock = time.monotonic()
@@ -264,29 +265,51 @@ def _named(key: Key) -> str:
 
 
 class Bell:
-    """Rings for news of a cluster from a thread of its own: the door's loop must not wait for a
-    broker, and a broker that is away must not stop the door."""
+    """Rings for news of a cluster, and when the time has come for a decision without any.
+
+    It has a thread of its own: the door's loop must not wait for a broker, and a broker that is
+    away must not stop the door.
+    """
 
     def __init__(self, cluster_id: int) -> None:
         self.cluster_id = cluster_id
-        self._wanted = threading.Event()
-        self._stopped = False
+        self._changed = threading.Condition()
+        self._wanted = self._stopped = False
+        self._due: float | None = None
         self._thread = threading.Thread(target=self._run, name=f"bell-{cluster_id}", daemon=True)
         self._thread.start()
 
     def ring(self) -> None:
-        self._wanted.set()
+        with self._changed:
+            self._wanted = True
+            self._changed.notify()
+
+    def ring_at(self, due: float | None) -> None:
+        """Ring once at that second since the epoch, and at no other that was said before."""
+        with self._changed:
+            if due != self._due:
+                self._due = due
+                self._changed.notify()
 
     def stop(self) -> None:
-        self._stopped = True
-        self._wanted.set()
+        with self._changed:
+            self._stopped = True
+            self._changed.notify()
+
+    def _wait(self) -> bool:
+        """Until there is something to ring for; False when the bell is stopped."""
+        with self._changed:
+            while not (self._wanted or self._stopped):
+                left = None if self._due is None else self._due - time.time()
+                if left is not None and left <= 0:
+                    self._due = None
+                    break
+                self._changed.wait(left if left is None else min(left, threading.TIMEOUT_MAX))
+            self._wanted = False
+            return not self._stopped
 
     def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            self._wanted.clear()
-            if self._stopped:
-                return
+        while self._wait():
             try:
                 doorbell.ring(self.cluster_id)
             except Exception as error:  # the tick comes anyway

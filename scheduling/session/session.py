@@ -101,6 +101,7 @@ class Session:
             self.lending = (Borrower if scope == WIDE else Lender)(self.changes, self.nodes)
         self.connected = False
         self.trouble = ""
+        self.next_at: float | None = None  # when to decide although nothing is reported
         self._first: list[Observation] = []
         self._cycled = self._claimed = False
 
@@ -171,6 +172,7 @@ class Session:
         deltas, self.life.out.deltas = self.life.out.deltas, []
         self._mark_nodes(deltas)
         result = self._cycle(deltas, now)
+        self.next_at = result.next_at
         self.life.lost(result.lost, self._is_dead, now)
         for victim in result.preempted:
             self.life.preempted(victim, now)

@@ -41,6 +41,7 @@ _ENDS = {
     JobState.CANCELLED: CANCELLED,
 }
 
+Pod = tuple[int, int]  # (pod set, ordinal)
 Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
 
 
@@ -118,8 +119,6 @@ class Simulation:
 
     def result(self, *, partial: bool) -> Outcome:
         """What there is at the instant the run has reached; the run is over."""
-        for run in self.jobs.values():
-            self._account(run)
         return Outcome(
             observer=self.observer,
             pools=dict(self.observer.finish(self.now)),
@@ -180,36 +179,35 @@ class Simulation:
 
     def _preempt(self, victim: Preempted, now: float) -> None:
         """Pods are told to go; the whole job stops, or the job goes on with the rest."""
-        run = self.jobs[victim.job_id]
-        columns = self.observer.jobs
-        before, leaves = columns.preemptions[run.row], run.arrival.leaves_s
-        columns.preemptions[run.row] += 1
+        run, pods = self.jobs[victim.job_id], victim.pods
+        self.observer.jobs.preemptions[run.row] += 1
+        takes = [run.evict(pod) for pod in pods]
+        delays = [self.settings.evict_s if s is None else s for s in takes]
+        leaving: list[tuple[float, Pod | None]] = list(zip(delays, pods, strict=True))
         if victim.whole:
             run.stopped_at = now
             run.epoch += 1
-        else:
-            for where in victim.pods:
-                run.gone[where] = run.gone.get(where, 0) + 1
-        delay = leaves[before] if before < len(leaves) else self.settings.evict_s
-        if delay:
-            self._push(now + delay, GONE, (victim, run.epoch))
-        else:
-            self._gone((victim, run.epoch))
+            leaving = [(max(delays), None)]
+        for delay, pod in leaving:
+            payload = (victim.job_id, run.epoch, pod)
+            if delay:
+                self._push(now + delay, GONE, payload)
+            else:
+                self._gone(payload)
 
-    def _gone(self, payload: tuple[Preempted, int]) -> None:
-        """The pods of a victim are gone: the whole job waits again, or some pods of it."""
-        victim, epoch = payload
-        run = self.jobs.get(victim.job_id)
+    def _gone(self, payload: tuple[str, int, Pod | None]) -> None:
+        """A pod that was preempted is gone, or (None) all of its job, which waits again."""
+        job_id, epoch, pod = payload
+        run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch:
             return  # it was cancelled, or lost its node, while it left
-        if victim.whole:
+        if pod is None:
             self._interrupt(run, self.now)
-            self._deltas.append(JobRequeued(victim.job_id, self.now))
+            self._deltas.append(JobRequeued(job_id, self.now))
             return
-        for where in victim.pods:
-            milli = self._end_pod(run, where)
-            self.observer.jobs.lost_milli_s[run.row] += milli * (self.now - run.since)
-            run.missing += not run.arrival.job.gang
+        milli = self._end_pod(run, pod)
+        self.observer.jobs.lost_milli_s[run.row] += milli * (self.now - run.since)
+        run.missing += not run.arrival.job.gang
 
     def _start(self, part: Started, now: float) -> None:
         run = self.jobs[part.job_id]
@@ -225,10 +223,10 @@ class Simulation:
         own = run.arrival.pod_s
         for p in part.placements:
             run.places[p.pod_set, p.ordinal] = p
-            self.observer.took(p.node, p.milli * len(p.devices), now)
+            self.observer.took(p.node, p.milli * len(p.devices), now, job.tenant)
             if own or not job.gang:
                 where = (p.pod_set, p.ordinal)
-                pod = (job.id, run.epoch, *where, run.gone.get(where, 0))
+                pod = (job.id, run.epoch, *where, run.evicted.get(where, 0))
                 left = run.left_s
                 if own and where in own:
                     left = max(0.0, own[where] - run.saved_s)
@@ -249,11 +247,11 @@ class Simulation:
 
     # --- ends ---------------------------------------------------------------------------------
     def _end(self, payload: tuple[str, int, int, int, int]) -> None:
-        job_id, epoch, pod_set, ordinal, gone = payload
+        job_id, epoch, pod_set, ordinal, evicted = payload
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch or run.places is None:
             return  # it was interrupted since
-        if run.gone.get((pod_set, ordinal), 0) != gone:
+        if run.evicted.get((pod_set, ordinal), 0) != evicted:
             return  # so was this pod alone
         if pod_set >= 0 and (len(run.places) > 1 or run.missing > 0):
             self._end_pod(run, (pod_set, ordinal))
@@ -265,7 +263,7 @@ class Simulation:
         assert run.places is not None
         p = run.places.pop(where)
         milli = p.milli * len(p.devices)
-        self.observer.took(p.node, -milli, self.now)
+        self.observer.took(p.node, -milli, self.now, run.arrival.job.tenant)
         self._deltas.append(PodEnded(run.arrival.job.id, *where))
         return milli
 
@@ -292,9 +290,9 @@ class Simulation:
         self.observer.jobs.state[run.row] = state
 
     def _release(self, run: Run) -> None:
-        self._account(run)
+        tenant = run.arrival.job.tenant
         for p in (run.places or {}).values():
-            self.observer.took(p.node, -p.milli * len(p.devices), self.now)
+            self.observer.took(p.node, -p.milli * len(p.devices), self.now, tenant)
         run.places = None
         run.epoch += 1
 
@@ -316,14 +314,6 @@ class Simulation:
         run.missing = sum(s.count for s in job.pod_sets)
         self._release(run)
         self.observer.jobs.started[run.row] = float("nan")
-
-    def _account(self, run: Run) -> None:
-        """Book the GPU time of a stretch of running on its tenant."""
-        if run.places:
-            milli = sum(p.milli * len(p.devices) for p in run.places.values())
-            tenant = run.arrival.job.tenant
-            book = self.observer.tenant_milli_s
-            book[tenant] = book.get(tenant, 0.0) + milli * (self.now - run.since)
 
     # --- what happens -------------------------------------------------------------------------
     def _next_arrival(self) -> None:

@@ -17,8 +17,8 @@ class Arrival:
     its owner that long after submission, waiting or running; None = never. `pod_s`: run times by
     (pod set, ordinal) where pods differ, `duration_s` the longest; else a gang ends as one.
     `heard_after_s`: from submission until the scheduler hears of it. `not_before`: no start
-    earlier, in seconds of the run. `leaves_s`: how long its pods take to go at its first, second, …
-    preemption, where that is known.
+    earlier, in seconds of the run. `leaves_s`: by (pod set, ordinal), how long the pod takes to go
+    when it is preempted for the first, the second, … time, where that is known.
     """
 
     job: JobRequest
@@ -29,7 +29,7 @@ class Arrival:
     pod_s: Mapping[tuple[int, int], float] | None = None
     heard_after_s: float = 0.0
     not_before: float = 0.0
-    leaves_s: tuple[float, ...] = ()
+    leaves_s: Mapping[tuple[int, int], tuple[float, ...]] | None = None
 
     @property
     def submitted_at(self) -> float:

@@ -144,7 +144,10 @@ class Observer:
         self.start = start
         self.sample_s = sample_s
         self.pools: dict[str, PoolBook] = {}
+        # GPU-milli-seconds by tenant since the warm-up, complete after `finish`; and what each
+        # holds now: time is added when it is given back, and taken off when it is taken.
         self.tenant_milli_s: dict[str, float] = {}
+        self._held: dict[str, int] = {}
         self.nodes: dict[str, NodeBook] = {}
         self._next = start + sample_s
 
@@ -162,8 +165,10 @@ class Observer:
         book.installed = len(node.devices) * 1000
         self._count(book)
 
-    def took(self, name: str, milli: int, now: float) -> None:
-        """GPU-milli taken on a node (given back when negative)."""
+    def took(self, name: str, milli: int, now: float, tenant: str) -> None:
+        """GPU-milli taken on a node by a tenant's job (given back when negative)."""
+        self._held[tenant] = self._held.get(tenant, 0) + milli
+        self.tenant_milli_s[tenant] = self.tenant_milli_s.get(tenant, 0.0) - milli * now
         book = self.nodes[name]
         book.pool.advance(now)
         self._uncount(book)
@@ -194,7 +199,7 @@ class Observer:
     def end_warm_up(self, now: float) -> None:
         for pool in self.pools.values():
             pool.reset(now)
-        self.tenant_milli_s.clear()
+        self.tenant_milli_s = {tenant: -milli * now for tenant, milli in self._held.items()}
         self._next = now + self.sample_s
 
     def used(self, placements: Iterable[PodPlacement]) -> tuple[int, int]:
@@ -203,7 +208,10 @@ class Observer:
         return len(nodes), len({self.nodes[n].group for n in nodes})
 
     def finish(self, now: float) -> Mapping[str, PoolBook]:
+        """Close the books; at most once."""
         self.sample_until(now)
         for pool in self.pools.values():
             pool.advance(now)
+        for tenant, milli in self._held.items():
+            self.tenant_milli_s[tenant] += milli * now
         return self.pools

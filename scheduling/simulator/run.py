@@ -15,8 +15,8 @@ class TraceError(ValueError):
 class Run:
     """A job the shell knows: its row, what is left of its work, and its places while it runs.
 
-    `epoch` grows with every interruption: what was to happen in an earlier one does not. `gone`:
-    how often each pod was preempted alone. `stopped_at`: since when it is leaving its places.
+    `epoch` grows with every interruption: what was to happen in an earlier one does not.
+    `evicted`: how often each pod was preempted. `stopped_at`: since when it is leaving its places.
     """
 
     arrival: Arrival
@@ -28,8 +28,15 @@ class Run:
     attempts: int = 0
     missing: int = 0
     places: dict[tuple[int, int], PodPlacement] | None = None
-    gone: dict[tuple[int, int], int] = field(default_factory=dict)
+    evicted: dict[tuple[int, int], int] = field(default_factory=dict)
     stopped_at: float | None = None
+
+    def evict(self, pod: tuple[int, int]) -> float | None:
+        """Count a pod's preemption; how long it takes to go this time, None = not known."""
+        before = self.evicted.get(pod, 0)
+        self.evicted[pod] = before + 1
+        known = (self.arrival.leaves_s or {}).get(pod, ())
+        return known[before] if before < len(known) else None
 
 
 @dataclass(frozen=True, slots=True)

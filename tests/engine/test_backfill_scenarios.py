@@ -140,8 +140,10 @@ SCENARIOS = {
           + s4  b 1x4 H100 -> starts borrowing 4
         at 60
           + s5  b 1x4 H100 -> BehindInQueue ahead=big
+        at 61
           + d1  d 1x4 H100 -> starts borrowing 0
           + c1  c 1x4 H100 -> starts borrowing 0
+          s5  -> WaitingForQuota
         at 70
           ends s2 s3 s4
           s5  -> BehindInQueue ahead=big

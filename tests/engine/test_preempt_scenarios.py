@@ -208,6 +208,20 @@ SCENARIOS = {
           + owner    b 1x8 H100    -> WaitingForPreemption
           borrowed   -> preempted for owner
     """,
+    "who starts on lent quota makes it worth reclaiming, in the same cycle": """
+        nodes  H100: 8 8
+        quota  a H100 12 | b H100 4
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + b1  b 1x4 H100 -> starts on n0
+          + a1  a 1x5 H100 -> starts on n1
+        at 10
+          + own a 1x7 H100 -> FragmentedCapacity
+        at 20
+          + b2  b 1x3 H100 -> starts borrowing 3
+          own   -> WaitingForPreemption
+          b1    -> preempted for own
+    """,
     "reclaim takes no more than was borrowed": """
         nodes  H100: 8 8
         quota  a H100 8 isolated | b H100 8 isolated

@@ -80,3 +80,33 @@ def test_the_live_recorder_says_the_same_of_the_run(window):
         fmean([row.node_deviation for row in quality.values() for _ in range(row.jobs)])
     )
     assert counted == 10
+
+
+def test_it_preempts_whom_the_live_scheduler_preempted(world):
+    """A gang that goes as a whole and a service that loses pods, each as slowly as it did."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0, strategies={"training": "e-binpack"})
+    world.drive(lambda: world.cluster.nodes.count() == NODES)
+    since = timezone.now()
+    gang = world.submit("gang", pods=2, run_s=2.0, stop_s=0.4)
+    service = world.submit("service", pods=4, gpus=4, gang=False, run_s=2.5, stop_s=0.2)
+    for job in (gang, service):
+        world.drive_to(job, "RUNNING")
+    first = world.submit("first", run_s=0.5, priority=10)
+    world.drive_to(first, "RUNNING")
+    second = world.submit("second", pods=3, run_s=0.7, priority=20)
+    world.drive_to(second, "RUNNING")
+    world.submit("third", gpus=2, run_s=0.3)
+    over = Job.objects.filter(state__in=list(TERMINAL))
+    world.drive(lambda: over.count() == Job.objects.count())
+    window = history.Window(world.cluster, since, timezone.now())
+
+    live = fidelity.recorded(window)
+    simulated = fidelity.replayed(window, fidelity.bind_delay(live))
+    assert live.preempted >= {str(gang.pk), str(service.pk)}
+    assert simulated.preempted == live.preempted
+    assert simulated.order() == live.order()
+    nodes = tuple(history.nodes_of(window.cluster))
+    ours, theirs = fidelity.figures(live, nodes), fidelity.figures(simulated, nodes)
+    for name in ("gar_mean", "gfr_mean", "sor_mean"):
+        assert theirs[name] == pytest.approx(ours[name], rel=0.01), name
+    assert theirs["wait_mean_s"]["all"] == pytest.approx(ours["wait_mean_s"]["all"], rel=0.01)

@@ -54,7 +54,7 @@ def test_pods_of_a_gang_end_when_each_of_them_did():
     assert out.pools["H100"].milli_s == 8000 * (10 + 30 + 5)
 
 
-@pytest.mark.parametrize("known", [(), (3.0,)])
+@pytest.mark.parametrize("known", [None, {(0, 0): (3.0,)}])
 def test_a_victim_works_no_more_while_it_leaves_and_nobody_enters_before_it_is_gone(known):
     low = arrival("low", 0, 100, gpus=8, leaves_s=known)
     out = simulation(
@@ -293,3 +293,22 @@ def test_a_high_priority_job_takes_the_place_of_a_low_one_which_goes_on_later():
     jobs = out.observer.jobs
     assert jobs.preemptions[0] == 1
     assert jobs.lost_milli_s[0] == 16_000 * 100
+
+
+def test_what_tenants_used_is_what_was_used_since_the_warm_up():
+    own = {(0, 0): 10.0, (0, 1): 60.0}
+    out = simulation(
+        [
+            arrival("gang", 0, 60, pods=2, pod_s=own, tenant="a"),
+            arrival("service", 0, 50, pods=2, gpus=4, gang=False, tenant="b"),
+            arrival("high", 40, 100, gpus=8, priority=9, tenant="a"),
+        ],
+        nodes=3,
+        faults=[Fault(at=35, node="n002", repair_s=10)],
+        policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
+        settings=Settings(evict_s=2.0, warm_up_s=30.0, stop_s=90.0),
+    ).run()
+    used = out.observer.tenant_milli_s
+    assert set(used) == {"a", "b"}
+    assert all(milli_s > 0 for milli_s in used.values())
+    assert sum(used.values()) == pytest.approx(out.pools["H100"].milli_s)

@@ -263,18 +263,18 @@ class Blocking:
 
     def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
         """The head's reservation, in pools that no other head has the first right to; worked out
-        again only when the cluster has changed."""
-        state = self._state
+        again only when the cluster has changed, or a job is past its declared end."""
+        state, known = self._state, record.expected
         at_stake = (state.cluster.version, led)
-        if record.expected_at != at_stake:
+        if record.expected_at != at_stake or (known and known.until <= self._out.now):
             record.expected_at = at_stake
             expected = None
             for candidate in candidates(state, record, pools_wanted(state, record) - led):
                 expected = expected_start(state, candidate, self._out.now)
                 if expected is not None:
                     break
-            if expected != record.expected:
-                record.expected = expected
+            record.expected = expected
+            if expected != known:
                 at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
                 self._out.reservations.append(Reservation(record.job.id, at, tuple(sorted(nodes))))
                 if expected is not None:

@@ -90,7 +90,8 @@ class Forecast:
         found = self._first_fit(request, overdue)
         if found is None:
             return None
-        start = Expected(ends[self._gone - 1][0], found)
+        at = ends[self._gone - 1][0]
+        start = Expected(at, found, at)
         question = self._question(request)
         if question is not None:
             self._last = (question, ends[self._gone - 1]), start
@@ -207,7 +208,7 @@ class Forecast:
                 low = middle
             else:
                 high, found = middle, nodes
-        return Expected(now, found)
+        return Expected(now, found, next((at for at, _ in self._ends[overdue:]), math.inf))
 
     def _place(self, request: Request) -> Nodes:
         """Nodes of the job in the copy; None when it does not fit."""

@@ -171,6 +171,9 @@ def start_promised(state: SchedulerState, out: Outcome) -> None:
             continue
         record.promise = None
         del state.promised[record.job.id]
+        for p in held.placements:
+            if (p.pod_set, p.ordinal) in record.placed_at:
+                record.placed_at[p.pod_set, p.ordinal] = out.now  # not since it was promised
         state.note_started(record, out.now)
         _report(state, record, held.placements, held.borrowed, out)
 

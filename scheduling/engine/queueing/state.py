@@ -138,15 +138,23 @@ class SchedulerState:
         while self._timers and self._timers[0] <= now:
             heappop(self._timers)
             self.dirty = True
+        if any(until <= now for until in self._reserved_until()):
+            self.dirty = True
         while self._due and self._due[0][0] <= now:
             record = self.jobs.get(heappop(self._due)[1])
             if record is not None:
                 self.enqueue(record, now)
 
-    def next_wake(self) -> float | None:
+    def next_wake(self, now: float) -> float | None:
         """When something happens by the passing of time alone; None = never."""
         times = [due for due, _ in self._due[:1]] + [end[0] for end in self.run_ends[:1]]
+        times += [until for until in self._reserved_until() if now < until < math.inf]
         return min(times + self._timers[:1], default=None)
+
+    def _reserved_until(self) -> list[float]:
+        """Until when each reservation holds if nothing happens."""
+        heads = [self.jobs[name].expected for name in self.reserving if name in self.jobs]
+        return [expected.until for expected in heads if expected is not None]
 
     def wake_at(self, at: float) -> None:
         """Decide anew at that time even if nothing is reported."""

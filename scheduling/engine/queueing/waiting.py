@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A blocked head starts at `at` on `nodes`, when declared run times hold."""
+    """A blocked head starts at `at` on `nodes`, when declared run times hold. Once it is `until`
+    and no job has ended, that is to be worked out anew: a job is past its declared end then."""
 
     at: float
     nodes: frozenset[str]
+    until: float = field(default=math.inf, compare=False)
 
 
 @dataclass(slots=True)
