@@ -229,6 +229,8 @@ class Cycles(RuleBasedStateMachine):
                 assert name in self.disturbed, f"{name} preempted others and does not start"
                 self.promised.remove(name)
         self.disturbed.clear()
+        begun = {(s.job_id, p.pod_set, p.ordinal) for s in result.started for p in s.placements}
+        assert not any((v.job_id, *pod) in begun for v in result.preempted for pod in v.pods)
         for victim in result.preempted:
             pair = (victim.job_id, victim.by)
             assert pair[::-1] not in self.pairs, "two jobs preempted each other"

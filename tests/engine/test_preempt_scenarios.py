@@ -208,6 +208,23 @@ SCENARIOS = {
           + owner    b 1x8 H100    -> WaitingForPreemption
           borrowed   -> preempted for owner
     """,
+    "nobody is preempted in the cycle in which he starts, however long his places were promised": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100         -> starts
+        at 10
+          + svc  a 2x4 H100 pods p5 -> WaitingForPreemption
+          low    -> preempted for svc
+        at 20
+          gone low
+          + high a 1x4 H100 p9      -> InsufficientGpus
+          svc    -> starts 2 pods
+        at 21
+          high   -> WaitingForPreemption
+          svc    -> preempted 1 pods
+    """,
     "who starts on lent quota makes it worth reclaiming, in the same cycle": """
         nodes  H100: 8 8
         quota  a H100 12 | b H100 4
