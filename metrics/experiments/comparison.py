@@ -17,20 +17,23 @@ QUICK_SEEDS, LONGEST_WARM_UP = 2, 168.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A claim about a study: `value` against `limit`; `holds` None = there is nothing to check."""
+    """A claim about a study: `value` against `limit`; `holds` None = there is nothing to check.
+    `bound`: what is reached where nothing but the order of the queue limits it, if that is known.
+    """
 
     claim: str
     value: float | None
     limit: str
     holds: bool | None
+    bound: float | None = None
 
 
-def at_least(claim: str, value: float | None, limit: float) -> Bar:
-    return Bar(claim, value, f"≥ {limit:g}", None if value is None else value >= limit)
+def at_least(claim: str, value: float | None, limit: float, bound: float | None = None) -> Bar:
+    return Bar(claim, value, f"≥ {limit:g}", None if value is None else value >= limit, bound)
 
 
-def at_most(claim: str, value: float | None, limit: float) -> Bar:
-    return Bar(claim, value, f"≤ {limit:g}", None if value is None else value <= limit)
+def at_most(claim: str, value: float | None, limit: float, bound: float | None = None) -> Bar:
+    return Bar(claim, value, f"≤ {limit:g}", None if value is None else value <= limit, bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +117,13 @@ class Comparison:
             **first,
             "scenarios": scenarios,
             "bars": [
-                {"claim": b.claim, "value": b.value, "limit": b.limit, "holds": b.holds}
+                {
+                    "claim": b.claim,
+                    "value": b.value,
+                    "limit": b.limit,
+                    "holds": b.holds,
+                    "bound": b.bound,
+                }
                 for b in bars
             ],
         }
@@ -221,7 +230,9 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
     for bar in document["bars"]:
         mark = {True: "met", False: "MISSED", None: "unknown"}[bar["holds"]]
         value = "–" if bar["value"] is None else f"{bar['value']:.4g}"
-        yield f"  {mark:8}{bar['claim']}: {value} ({bar['limit']})"
+        bound = bar.get("bound")
+        beside = "" if bound is None else f"; with all GPUs in one machine {bound:.4g}"
+        yield f"  {mark:8}{bar['claim']}: {value} ({bar['limit']}{beside})"
     if document["quick"]:
         yield "QUICK: few seeds and short runs, no evidence"
     if document["partial"]:

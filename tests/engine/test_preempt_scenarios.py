@@ -208,7 +208,7 @@ SCENARIOS = {
           + owner    b 1x8 H100    -> WaitingForPreemption
           borrowed   -> preempted for owner
     """,
-    "nobody is preempted in the cycle in which he starts, however long his places were promised": """
+    "nobody is preempted in the cycle in which he starts, whenever he was promised places": """
         nodes  H100: 8
         quota  a H100 64
         policy best-effort-fifo, preemption=priority, min_runtime_s=0
