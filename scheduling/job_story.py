@@ -1,4 +1,5 @@
-"""What the page of a job tells beyond its row: whom it waits for, who made it give way."""
+"""What the page of a job tells beyond its row: whom it waits for, who made it give way, and who
+gave way for it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from scheduling.models import Job, JobEvent
 
 EVENTS_SHOWN = 100
 DEPENDENCIES_SHOWN = 20
-PREEMPTED = "Preempted"  # the reason that `session.lifecycle` gives such events
+# The reasons that `session.lifecycle` gives such events: of the victim, of the preemptor.
+PREEMPTED, ROOM_MADE = "Preempted", "RoomMade"
 WHY = {
     PreemptionKind.PRIORITY: "which has a higher priority",
     PreemptionKind.RECLAIM: "whose tenant took back quota that it had lent",
@@ -56,11 +58,23 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """Pods that make room for this job: of the jobs that the reader may see and of `others`, and
+    GPU-seconds lost by all of them."""
+
+    jobs: tuple[Job, ...]
+    others: int
+    pods: int
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
 class Happening:
     """One line of the list of events."""
 
     event: JobEvent
     preemption: Preemption | None
+    room: Room | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +87,8 @@ def story_of(user: Any, job: Job) -> Story:
     """The newest events first. Other jobs are named only as far as `user` may see them."""
     events = list(selectors.events_of(job).order_by("-id")[:EVENTS_SHOWN])
     shown = [*job.after[:DEPENDENCIES_SHOWN], *job.after_ok[:DEPENDENCIES_SHOWN]]
-    known = _jobs(user, [*shown, *(e.evidence["by"] for e in events if _is_preemption(e))])
+    named = [i for e in events for i in _named(e)]
+    known = _jobs(user, [*shown, *named])
     arrays = _arrays(user, [i for i in shown if i not in known])
     groups = (
         ("After the end of", job.after),
@@ -83,9 +98,7 @@ def story_of(user: Any, job: Job) -> Story:
         dependencies=tuple(
             _dependencies(title, ids, known, arrays) for title, ids in groups if ids
         ),
-        happenings=tuple(
-            Happening(e, _preemption(e, known) if _is_preemption(e) else None) for e in events
-        ),
+        happenings=tuple(Happening(e, _preemption(e, known), _room(e, known)) for e in events),
     )
 
 
@@ -108,12 +121,19 @@ def _dependencies(
     return Dependencies(title, shown, len(ids) - len(shown))
 
 
-def _is_preemption(event: JobEvent) -> bool:
-    return event.reason == PREEMPTED and "by" in event.evidence
+def _named(event: JobEvent) -> list[str]:
+    """Ids of the other jobs that an event is about."""
+    if event.reason == PREEMPTED and "by" in event.evidence:
+        return [event.evidence["by"]]
+    if event.reason == ROOM_MADE and "victims" in event.evidence:
+        return str(event.evidence["victims"]).split(",")
+    return []
 
 
-def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption:
+def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption | None:
     record = event.evidence
+    if event.reason != PREEMPTED or "by" not in record:
+        return None
     return Preemption(
         by=known.get(record["by"]),
         why=WHY[PreemptionKind(record["kind"])],
@@ -123,3 +143,11 @@ def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption:
         total=record.get("total_gpu_s", record["cost_gpu_s"]),
         alternatives=record.get("alternatives", ""),
     )
+
+
+def _room(event: JobEvent, known: dict[str, Job]) -> Room | None:
+    record = event.evidence
+    if event.reason != ROOM_MADE or "victims" not in record:
+        return None
+    jobs = tuple(known[i] for i in _named(event) if i in known)
+    return Room(jobs, record["jobs"] - len(jobs), record["pods"], record["total_gpu_s"])

@@ -5,7 +5,7 @@ deltas, rows to write and effects go to the outbox.
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
@@ -33,6 +33,7 @@ from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
     OVER,
     PREEMPTED,
+    ROOM_MADE,
     EffectKey,
     LiveJob,
     LivePod,
@@ -43,6 +44,8 @@ from scheduling.session.requeueing import UNPLACED, Requeueing
 from scheduling.session.steps import Evidence, advance, release, step
 
 log = logging.getLogger(__name__)
+
+VICTIMS_TOLD = 20  # of a preemption, by id to the preemptor
 
 
 class Lifecycle(Requeueing):
@@ -131,6 +134,23 @@ class Lifecycle(Requeueing):
         leaves = [(p, PodEnded(job.id, *p.key)) for p in pods if p.state not in OVER]
         self.leave.tell(job, pods, now)
         self.leave.pods(job, leaves, text, now)
+
+    def room_made(self, victims: Sequence[Preempted]) -> None:
+        """Tell each preemptor who makes room for it, and what that costs them together."""
+        for job_id in dict.fromkeys(victim.by for victim in victims):
+            job = self.jobs.get(job_id)
+            mine = [victim for victim in victims if victim.by == job_id]
+            if job is None:
+                continue
+            kinds = " and ".join(sorted({victim.kind.value for victim in mine}))
+            text = f"{len(mine)} jobs make room ({kinds})"
+            record: Evidence = (
+                ("jobs", len(mine)),
+                ("pods", sum(len(victim.pods) for victim in mine)),
+                ("total_gpu_s", round(mine[0].total_gpu_s, 1)),
+                ("victims", ",".join(victim.job_id for victim in mine[:VICTIMS_TOLD])),
+            )
+            self.out.writes.notes.append(Note(job.id, job.state, ROOM_MADE, text, record))
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
         """End a job that ran longer than it may; tell once that the limit comes near."""

@@ -176,6 +176,7 @@ class Session:
         self.life.lost(result.lost, self._is_dead, now)
         for victim in result.preempted:
             self.life.preempted(victim, now)
+        self.life.room_made(result.preempted)
         started = {decision.job_id for decision in result.started}
         for job_id in result.quota_lost:
             self.life.quota_changed(job_id, Kind.QUOTA_LOST)

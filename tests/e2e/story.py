@@ -74,6 +74,16 @@ def tell(now: datetime | None = None) -> None:
                 **more,
             },
         )
+    victims = ",".join(str(job.pk) for job in (head, foreign))
+    JobEvent.objects.create(
+        job=before,
+        at=now,
+        kind="REASON",
+        to_state="PENDING",
+        reason="RoomMade",
+        message="2 jobs make room (priority)",
+        evidence={"jobs": 2, "pods": 3, "total_gpu_s": 9000.0, "victims": victims},
+    )
     for index in range(4):
         _store(
             f"sweep-{index}",

@@ -143,6 +143,18 @@ def test_preemptions_say_for_whom_why_and_what_they_cost(as_user):
     assert str(Job.objects.get(name="urgent").pk) not in text.partition("Events")[2]
 
 
+def test_the_preemptor_says_who_makes_room_for_it(as_user):
+    page = as_user("erin").get(job_url("prepare"))
+    assert (
+        "Room made 3 pods of head of vision and 1 job of other tenants make room for it; "
+        "2.5 GPU-hours of work lost."
+    ) in plain(page)
+    assert str(Job.objects.get(name="urgent").pk) not in page.content.decode()
+    assert "of head of vision, urgent of search make room" in plain(
+        as_user("operator").get(job_url("prepare"))
+    )
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 GPU-seconds"), (1, "1 GPU-second"), (90, "1.5 GPU-minutes"), (3600, "1 GPU-hour")],

@@ -144,6 +144,15 @@ def test_the_record_of_a_preemption_is_told_over_rest(world, rest):
     said = event["evidence"]
     assert (said["by"], said["kind"], said["pods"]) == (high, "priority", 2)
     assert said["cost_gpu_s"] == said["total_gpu_s"] > 0
+    told = rest.client.get(f"/api/v1/jobs/{high}/events").json()["items"]
+    [made] = [each for each in told if each["reason"] == "RoomMade"]
+    victim = next(job for job in (cheap, dear) if state(job) != S.RUNNING)
+    assert made["evidence"] == {
+        "jobs": 1,
+        "pods": 2,
+        "total_gpu_s": said["total_gpu_s"],
+        "victims": victim,
+    }
     # The other gang would have made room as well.
     assert said["alternatives"].startswith("other victims: ")
     assert said["alternative_gpu_s"] > 0
