@@ -143,7 +143,8 @@ class Lifecycle(Requeueing):
             if job is None:
                 continue
             kinds = " and ".join(sorted({victim.kind.value for victim in mine}))
-            text = f"{len(mine)} jobs make room ({kinds})"
+            who = "1 job makes" if len(mine) == 1 else f"{len(mine)} jobs make"
+            text = f"{who} room ({kinds})"
             record: Evidence = (
                 ("jobs", len(mine)),
                 ("pods", sum(len(victim.pods) for victim in mine)),
