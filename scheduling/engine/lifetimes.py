@@ -8,7 +8,7 @@ pod's end is taken for exponential, with a mean made of what it declared and has
 """
 
 from collections.abc import Sequence
-from math import exp, fsum
+from math import exp, fsum, inf
 from typing import NamedTuple
 
 # Jobs use a third of their declared time at the median, and less of a long one.
@@ -33,21 +33,19 @@ class Outlook(NamedTuple):
 def mean_left(declared_s: float | None, age_s: float) -> float:
     """Mean seconds that a pod of this age goes on. The age counts by powers of two of a minute,
     so that an outlook holds for a while; a pod that is overdue may end at any moment."""
-    age = _full(age_s)
-    if declared_s is None:
-        return UNDECLARED_S + age / 2
-    if age_s >= declared_s:
-        return SHORTEST_S
-    return max(min(USED_SHARE * declared_s + age / 2, declared_s - age), SHORTEST_S)
+    return _left(declared_s, age_s)[0]
 
 
 def outlook(pods: Sequence[tuple[float, float | None]], now: float) -> Outlook:
     """The outlook of a node whose pods began at these times and declared these run times."""
     if not pods:
-        return Outlook(0.0, 0.0, float("inf"))
-    left = [mean_left(declared, now - since) for since, declared in pods]
-    until = min(since + _next(declared, now - since) for since, declared in pods)
-    return Outlook(max(left), fsum(1 / seconds for seconds in left), until)
+        return Outlook(0.0, 0.0, inf)
+    seconds, until = [], inf
+    for since, declared_s in pods:
+        left, changes_at = _left(declared_s, now - since)
+        seconds.append(left)
+        until = min(until, since + changes_at)
+    return Outlook(max(seconds), fsum([1 / left for left in seconds]), until)
 
 
 def growth(mean_s: float, node: Outlook, left_free: int) -> float:
@@ -59,13 +57,15 @@ def growth(mean_s: float, node: Outlook, left_free: int) -> float:
     return longer - 1 / (1 / mean_s + node.rate)
 
 
-def _next(declared_s: float | None, age_s: float) -> float:
-    """The age at which what is left of the pod changes next."""
-    doubled = max(2 * _full(age_s), 60.0)
-    return doubled if declared_s is None or declared_s <= age_s else min(doubled, declared_s)
-
-
-def _full(age_s: float) -> float:
-    """The largest power of two of a minute that is no more than the age; 0 below a minute."""
+def _left(declared_s: float | None, age_s: float) -> tuple[float, float]:
+    """Mean seconds that a pod of this age goes on, and the age at which that changes next."""
     minutes = int(age_s / 60)
-    return 60.0 * (1 << minutes.bit_length() - 1) if minutes > 0 else 0.0
+    # The largest power of two of a minute that is no more than the age; 0 below a minute.
+    age = 60.0 * (1 << minutes.bit_length() - 1) if minutes > 0 else 0.0
+    doubled = 2 * age if age else 60.0
+    if declared_s is None:
+        return UNDECLARED_S + age / 2, doubled
+    if age_s >= declared_s:
+        return SHORTEST_S, doubled
+    left = max(min(USED_SHARE * declared_s + age / 2, declared_s - age), SHORTEST_S)
+    return left, min(doubled, declared_s)

@@ -189,8 +189,9 @@ class View:
                 break
             found, looked = self.pool.bits[free] & self.mask, 0
             while found and looked < LOOKED_AT:
-                number = first(found)
-                found &= found - 1
+                lowest = found & -found
+                found ^= lowest
+                number = lowest.bit_length() - 1
                 if not self.fits(number, pods):
                     continue
                 looked += 1
