@@ -28,13 +28,16 @@ class PoolIndex:
     """One pool. `bits[f]`: usable nodes with f whole GPUs free. `shares[r]`: usable nodes whose
     largest partly used GPU has r milli left, `share_keys` the r in use. `by_fill[f][l]`: leaf
     groups that have a node of `bits[f]` and hold l GPUs of small pods (less than a whole node),
-    `fills[f]` the l in use. The rest is what was counted, by node number and by leaf."""
+    `fills[f]` the l in use; `file_leaves` brings both up to date, `filed[leaf]` is the l and the
+    set of f under which a leaf stands there. The rest is what was counted, by node number and by
+    leaf."""
 
     __slots__ = (
         "bits",
         "by_fill",
         "constraints",
         "count",
+        "filed",
         "fills",
         "free_at",
         "gradient",
@@ -47,6 +50,7 @@ class PoolIndex:
         "small_at",
         "top",
         "touched",
+        "unfiled",
     )
 
     def __init__(self, layout: Layout, top: int) -> None:
@@ -58,6 +62,8 @@ class PoolIndex:
         self.share_keys = 0
         self.by_fill: list[dict[int, int]] = [{} for _ in range(top + 1)]
         self.fills = [0] * (top + 1)
+        self.filed = [(0, 0)] * leaves
+        self.unfiled: set[int] = set()
         self.count = [array("i", bytes(4 * leaves)) for _ in range(top + 1)]
         self.leaf_milli = array("q", bytes(8 * leaves))
         self.leaf_fill = array("q", bytes(8 * leaves))
@@ -88,17 +94,28 @@ class PoolIndex:
         before = self.free_at[number]
         if before >= 0:
             self.bits[before] ^= bit
-            count = self.count[before]
-            count[leaf] -= 1
-            if not count[leaf]:
-                self._toggle(before, self.leaf_fill[leaf], leaf)
+            self.count[before][leaf] -= 1
         if free >= 0:
             self.bits[free] ^= bit
-            count = self.count[free]
-            count[leaf] += 1
-            if count[leaf] == 1:
-                self._toggle(free, self.leaf_fill[leaf], leaf)
+            self.count[free][leaf] += 1
         self.free_at[number] = free
+        self.unfiled.add(leaf)
+
+    def file_leaves(self) -> None:
+        """Follow the leaves that changed in `by_fill`, which is asked for far less often."""
+        for leaf in self.unfiled:
+            fill, old = self.filed[leaf]
+            for free in range(self.top + 1):
+                if old >> free & 1:
+                    self._toggle(free, fill, leaf)
+            fill = -(-self.leaf_milli[leaf] // MILLI)
+            has = 0
+            for free, count in enumerate(self.count):
+                if count[leaf]:
+                    has |= 1 << free
+                    self._toggle(free, fill, leaf)
+            self.filed[leaf] = fill, has
+        self.unfiled.clear()
 
     def _toggle(self, free: int, fill: int, leaf: int) -> None:
         """Put the leaf into, or take it out of, the groups of this free count and fill."""
@@ -126,14 +143,8 @@ class PoolIndex:
 
     def _fill(self, leaf: int, milli: int) -> None:
         self.leaf_milli[leaf] += milli
-        before, fill = self.leaf_fill[leaf], -(-self.leaf_milli[leaf] // MILLI)
-        if fill == before:
-            return
-        self.leaf_fill[leaf] = fill
-        for free, count in enumerate(self.count):
-            if count[leaf]:
-                self._toggle(free, before, leaf)
-                self._toggle(free, fill, leaf)
+        self.leaf_fill[leaf] = -(-self.leaf_milli[leaf] // MILLI)
+        self.unfiled.add(leaf)
 
     def copy(self) -> PoolIndex:
         twin = PoolIndex.__new__(PoolIndex)
@@ -142,6 +153,7 @@ class PoolIndex:
         twin.bits, twin.fills = self.bits.copy(), self.fills.copy()
         twin.shares, twin.constraints = self.shares.copy(), self.constraints.copy()
         twin.by_fill = [groups.copy() for groups in self.by_fill]
+        twin.filed, twin.unfiled = self.filed.copy(), self.unfiled.copy()
         twin.count = [count[:] for count in self.count]
         for name in ("leaf_milli", "leaf_fill", "free_at", "share_at", "small_at"):
             setattr(twin, name, getattr(self, name)[:])

@@ -270,6 +270,7 @@ def by_name(state, pool):
     def leaves_in(mask):
         return {keys[i] for i in range(len(keys)) if mask >> i & 1}
 
+    pool.file_leaves()
     assert pool.share_keys == sum(1 << key for key in pool.shares)
     assert pool.fills == [sum(1 << fill for fill in groups) for groups in pool.by_fill]
     known = dict(zip(keys, pool.leaf_milli, strict=True))

@@ -206,6 +206,7 @@ class View:
     def _by_leaf(self, free: int, pods: int) -> int:
         """The first node with so many free GPUs that fits, leaf by leaf, most small pods first."""
         pool, layout = self.pool, self.layout
+        pool.file_leaves()
         fills, nodes = pool.fills[free], pool.bits[free]
         while fills:
             fill = fills.bit_length() - 1
