@@ -138,7 +138,7 @@ class SchedulerState:
         while self._timers and self._timers[0] <= now:
             heappop(self._timers)
             self.dirty = True
-        if any(until <= now for until in self._reserved_until()):
+        if self.reserving and min(self._reserved_until(), default=math.inf) <= now:
             self.dirty = True
         while self._due and self._due[0][0] <= now:
             record = self.jobs.get(heappop(self._due)[1])
@@ -147,9 +147,14 @@ class SchedulerState:
 
     def next_wake(self, now: float) -> float | None:
         """When something happens by the passing of time alone; None = never."""
-        times = [due for due, _ in self._due[:1]] + [end[0] for end in self.run_ends[:1]]
-        times += [until for until in self._reserved_until() if now < until < math.inf]
-        return min(times + self._timers[:1], default=None)
+        first = self._timers[0] if self._timers else math.inf
+        if self._due:
+            first = min(first, self._due[0][0])
+        if self.run_ends:
+            first = min(first, self.run_ends[0][0])
+        if self.reserving:
+            first = min([first, *(until for until in self._reserved_until() if until > now)])
+        return first if first < math.inf else None
 
     def _reserved_until(self) -> list[float]:
         """Until when each reservation holds if nothing happens."""
