@@ -146,7 +146,7 @@ def test_preemptions_say_for_whom_why_and_what_they_cost(as_user):
 def test_the_preemptor_says_who_makes_room_for_it(as_user):
     page = as_user("erin").get(job_url("prepare"))
     assert (
-        "Room made 3 pods of head of vision and 1 job of other tenants make room for it; "
+        "Room made 3 pods of head of vision and 1 other job make room for it; "
         "2.5 GPU-hours of work lost."
     ) in plain(page)
     assert str(Job.objects.get(name="urgent").pk) not in page.content.decode()
