@@ -7,9 +7,10 @@ from scheduling.engine.deltas import Delta
 from scheduling.engine.queueing import intake
 from scheduling.engine.queueing.blocking import Blocking
 from scheduling.engine.queueing.limits import report_run_limits
+from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.preempt import try_to_preempt
 from scheduling.engine.queueing.start import start_promised, try_to_start
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.tenant_queues import admit_by_quota
 from scheduling.engine.types import PreemptionKind, QueueingPolicy
 

@@ -8,7 +8,8 @@ import pytest
 from scheduling.engine.deltas import JobEnded, JobRestored, JobSubmitted, NodeChanged
 from scheduling.engine.lifetimes import LEFT_FREE_S, growth, mean_left, outlook
 from scheduling.engine.queueing.intake import apply
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.types import PodPlacement
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 

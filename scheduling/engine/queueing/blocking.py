@@ -23,12 +23,13 @@ from scheduling.engine.queueing.admission import (
 from scheduling.engine.queueing.ahead import Ahead, Head, InTheWay, Terms
 from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.limits import over_job_limit
+from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell_lane
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.settled import settle, still_settled
 from scheduling.engine.queueing.start import would_start
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
 from scheduling.engine.types import PreemptionKind, QueueingPolicy
 from scheduling.engine.verdict import Reason, Verdict

@@ -4,7 +4,8 @@ from typing import assert_never
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cluster import PodKey
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import order_key
 
 

@@ -13,11 +13,12 @@ from scheduling.engine.queueing.admission import Candidate, ask_of, assess
 from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
+from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.plans import Plan, plan_for
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.start import promise
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.victims import Preemptor, Unit, Victims
 from scheduling.engine.queueing.waiting import InVain, JobRecord, Lane
 from scheduling.engine.statement import Statement

@@ -1,7 +1,8 @@
 """Telling waiting jobs why they wait, only when that changed."""
 
 from scheduling.engine.decisions import Waiting
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
 from scheduling.engine.verdict import Verdict
 

@@ -20,10 +20,11 @@ from scheduling.engine.queueing.counts import (
     why_by_count,
 )
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
+from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Key
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Promise
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement

@@ -7,15 +7,6 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from scheduling.engine.cluster import ClusterState, PodKey
-from scheduling.engine.decisions import (
-    Blocked,
-    CycleResult,
-    Preempted,
-    Reservation,
-    RunLimit,
-    Started,
-    Waiting,
-)
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.fairness import Usage
@@ -361,43 +352,3 @@ class SchedulerState:
         else:
             self.cluster.note(job.id)
         return record
-
-
-class Outcome:
-    """The decisions of one cycle while it is being made."""
-
-    def __init__(self, now: float, refresh_s: float) -> None:
-        self.now = now
-        self.refresh_s = refresh_s
-        self.started: list[Started] = []
-        self.reserved: dict[str, None] = {}  # in order
-        self.quota_lost: list[str] = []
-        self.waiting: dict[str, Waiting] = {}
-        self.lost: list[PodKey] = []
-        self.preempted: list[Preempted] = []
-        self.reservations: list[Reservation] = []
-        self.blocked: dict[str, Blocked] = {}
-        self.run_limits: list[RunLimit] = []
-        self.plans = 0
-        self.considered = 0
-
-    def block(self, record: JobRecord, since: float | None) -> None:
-        """Note, and report, since when a job is blocked at the head; None = no longer."""
-        if record.blocked_since != since:
-            record.blocked_since = since
-            self.blocked[record.job.id] = Blocked(record.job.id, since)
-
-    def result(self, next_at: float | None) -> CycleResult:
-        return CycleResult(
-            started=tuple(self.started),
-            quota_reserved=tuple(self.reserved),
-            quota_lost=tuple(self.quota_lost),
-            waiting=tuple(self.waiting.values()),
-            lost=tuple(self.lost),
-            considered=self.considered,
-            preempted=tuple(self.preempted),
-            reservations=tuple(self.reservations),
-            blocked=tuple(self.blocked.values()),
-            run_limits=tuple(self.run_limits),
-            next_at=next_at,
-        )

@@ -1,8 +1,9 @@
 """Static quota admission of the tenants' queues: who has passed into the global queue."""
 
 from scheduling.engine.queueing.admission import assess
+from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.report import tell
-from scheduling.engine.queueing.state import Outcome, SchedulerState
+from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
 from scheduling.engine.verdict import Reason, Verdict
 
