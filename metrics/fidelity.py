@@ -20,7 +20,7 @@ from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded
 from scheduling.engine.types import MILLI, Node
 from scheduling.models import Job, JobEvent, Placement
-from scheduling.session.live import PREEMPTED
+from scheduling.models.jobs import PREEMPTED
 from scheduling.session.load import policy, tenancy
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings

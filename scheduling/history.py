@@ -18,8 +18,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node, Taint
 from scheduling.kube.nodes import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
-from scheduling.models.jobs import PlacementState
-from scheduling.session.live import PREEMPTED
+from scheduling.models.jobs import PREEMPTED, PlacementState
 from scheduling.session.load import live_job
 from scheduling.simulator.model import Arrival
 

@@ -9,11 +9,10 @@ from scheduling import selectors
 from scheduling.engine.states import JobEventKind
 from scheduling.engine.types import PreemptionKind
 from scheduling.models import Job, JobEvent
+from scheduling.models.jobs import PREEMPTED, ROOM_MADE
 
 EVENTS_SHOWN = 100
 DEPENDENCIES_SHOWN = 20
-# The reasons that `session.lifecycle` gives such events: of the victim, of the preemptor.
-PREEMPTED, ROOM_MADE = "Preempted", "RoomMade"
 WHY = {
     PreemptionKind.PRIORITY: "which has a higher priority",
     PreemptionKind.RECLAIM: "whose tenant took back quota that it had lent",
@@ -123,16 +122,21 @@ def _dependencies(
 
 def _named(event: JobEvent) -> list[str]:
     """Ids of the other jobs that an event is about."""
-    if event.reason == PREEMPTED and "by" in event.evidence:
+    if _tells(event, PREEMPTED, "by"):
         return [event.evidence["by"]]
-    if event.reason == ROOM_MADE and "victims" in event.evidence:
+    if _tells(event, ROOM_MADE, "victims"):
         return str(event.evidence["victims"]).split(",")
     return []
 
 
+def _tells(event: JobEvent, reason: str, name: str) -> bool:
+    """Whether an event of this reason has the evidence that is to be told."""
+    return event.reason == reason and name in event.evidence
+
+
 def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption | None:
     record = event.evidence
-    if event.reason != PREEMPTED or "by" not in record:
+    if not _tells(event, PREEMPTED, "by"):
         return None
     return Preemption(
         by=known.get(record["by"]),
@@ -147,7 +151,7 @@ def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption | None:
 
 def _room(event: JobEvent, known: dict[str, Job]) -> Room | None:
     record = event.evidence
-    if event.reason != ROOM_MADE or "victims" not in record:
+    if not _tells(event, ROOM_MADE, "victims"):
         return None
     jobs = tuple(known[i] for i in _named(event) if i in known)
     return Room(jobs, record["jobs"] - len(jobs), record["pods"], record["total_gpu_s"])

@@ -2,7 +2,7 @@
 
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -116,16 +116,7 @@ class Comparison:
             "columns": list(self.columns),
             **first,
             "scenarios": scenarios,
-            "bars": [
-                {
-                    "claim": b.claim,
-                    "value": b.value,
-                    "limit": b.limit,
-                    "holds": b.holds,
-                    "bound": b.bound,
-                }
-                for b in bars
-            ],
+            "bars": [asdict(bar) for bar in bars],
         }
 
 

@@ -1,7 +1,7 @@
 """One simulated run of a study, in a process of its own: a task in, plain figures out."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,20 +67,24 @@ def training(task: Task) -> Figures:
     """The calibrated training workload on a fleet of one GPU model."""
     fleet = fleet_of(task.fleet)
     nodes = engine_nodes(fleet)
-    model, per_node = nodes[0].gpu_model, len(nodes[0].devices)
-    arrivals = workload.generate(
-        task.variant,
-        gpus=fleet.gpus,
-        gpu_model=model,
-        seed=task.seed,
-        hours=task.hours,
-        gpus_per_node=per_node,
-    )
-    tenants, quotas = workload.tenants_of(fleet.gpus, model)
+    arrivals = drawn(task, fleet.gpus, nodes[0])
+    tenants, quotas = workload.tenants_of(fleet.gpus, nodes[0].gpu_model)
     faults = faults_of(
         nodes, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
     )
     return simulate(task, nodes, arrivals, tenants=tenants, quotas=quotas, faults=faults)
+
+
+def drawn(task: Task, gpus: int, like: Node) -> Iterator[Arrival]:
+    """The task's workload for so many GPUs, on nodes `like` this one."""
+    return workload.generate(
+        task.variant,
+        gpus=gpus,
+        gpu_model=like.gpu_model,
+        seed=task.seed,
+        hours=task.hours,
+        gpus_per_node=len(like.devices),
+    )
 
 
 def simulate(

@@ -12,7 +12,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
-from metrics.experiments.runs import Figures, Task, figures
+from metrics.experiments.runs import Figures, Task, drawn, figures
 from metrics.inputs import fleet_of
 from scheduling.engine.queueing.waiting import OrderKey, order_key
 from scheduling.engine.states import JobState
@@ -42,16 +42,7 @@ def run(task: Task) -> Figures:
     first = engine_nodes(fleet)[0]
     machine = replace(first, devices=tuple(Device(i) for i in range(fleet.gpus)))
     shares = workload.Shares()
-    arrivals = shares.watch(
-        workload.generate(
-            task.variant,
-            gpus=fleet.gpus,
-            gpu_model=first.gpu_model,
-            seed=task.seed,
-            hours=task.hours,
-            gpus_per_node=len(first.devices),
-        )
-    )
+    arrivals = shares.watch(drawn(task, fleet.gpus, first))
     observer = Observer(0.0, task.settings.sample_s)
     observer.node_changed(machine, 0.0)
     cpu = time.process_time()
@@ -132,8 +123,7 @@ def _simulate(arrivals: Any, observer: Observer, name: str, task: Task) -> tuple
         jobs.ended[payload.row] = now
         if arrival.ends is JobState.FAILED and arrival.resubmit_after_s is not None:
             at = now + arrival.resubmit_after_s
-            retried = replace(job, id=f"{job.id}+", submitted_at=at)
-            push(at, ARRIVAL, (replace(arrival, job=retried, resubmit_after_s=None), True))
+            push(at, ARRIVAL, (arrival.again(at), True))
         left = []
         for one in queue:
             if one.milli <= free:

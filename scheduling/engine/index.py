@@ -108,8 +108,7 @@ class PoolIndex:
             for free in range(self.top + 1):
                 if old >> free & 1:
                     self._toggle(free, fill, leaf)
-            fill = -(-self.leaf_milli[leaf] // MILLI)
-            has = 0
+            fill, has = self.leaf_fill[leaf], 0
             for free, count in enumerate(self.count):
                 if count[leaf]:
                     has |= 1 << free
@@ -143,8 +142,10 @@ class PoolIndex:
 
     def _fill(self, leaf: int, milli: int) -> None:
         self.leaf_milli[leaf] += milli
-        self.leaf_fill[leaf] = -(-self.leaf_milli[leaf] // MILLI)
-        self.unfiled.add(leaf)
+        fill = -(-self.leaf_milli[leaf] // MILLI)
+        if fill != self.leaf_fill[leaf]:
+            self.leaf_fill[leaf] = fill
+            self.unfiled.add(leaf)
 
     def copy(self) -> PoolIndex:
         twin = PoolIndex.__new__(PoolIndex)

@@ -125,6 +125,10 @@ class PodSet(models.Model):
         ]
 
 
+# Reasons of events: of a victim or of pods of it, and of the job that they made room for.
+PREEMPTED, ROOM_MADE = "Preempted", "RoomMade"
+
+
 class JobEvent(models.Model):
     """One thing that happened to a job; append-only. Every transition has one."""
 

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
 from scheduling.engine.states import TERMINAL
 from scheduling.kube.seam import Annotate, DeletePod, EvictPod
+from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.foreign import ForeignPods
 from scheduling.session.live import (
     OVER,
-    PREEMPTED,
     LiveJob,
     LivePod,
     Note,

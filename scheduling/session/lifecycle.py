@@ -28,12 +28,11 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
+from scheduling.models.jobs import PREEMPTED, ROOM_MADE
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
     OVER,
-    PREEMPTED,
-    ROOM_MADE,
     EffectKey,
     LiveJob,
     LivePod,

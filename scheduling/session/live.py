@@ -27,8 +27,6 @@ PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
 PodLeaves = PodEnded | PodRequeued  # what the engine is told of a pod that leaves alone
 
-PREEMPTED = "Preempted"  # the reason of jobs and pods that made room for another job
-ROOM_MADE = "RoomMade"  # what that other job is told
 # A pod in one of these states holds no device any more.
 OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
 

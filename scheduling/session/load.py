@@ -23,9 +23,9 @@ from scheduling.engine.types import (
 )
 from scheduling.models import ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models import PodSet as PodSetRow
-from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
+from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policies import to_policy
-from scheduling.session.live import PREEMPTED, LiveJob, LivePod, PodContent
+from scheduling.session.live import LiveJob, LivePod, PodContent
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 

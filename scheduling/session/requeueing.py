@@ -4,9 +4,10 @@ from scheduling.engine.deltas import JobEnded, JobRequeued, PodRequeued
 from scheduling.engine.states import HOLDING, TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Policy
+from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.leaving import Leaving
-from scheduling.session.live import OVER, PREEMPTED, LiveJob, LivePod, Note, Outbox
+from scheduling.session.live import OVER, LiveJob, LivePod, Note, Outbox
 from scheduling.session.steps import step
 
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).

@@ -7,7 +7,6 @@ delay, lose work when they are preempted or their node fails, and end.
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
@@ -27,7 +26,7 @@ from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.states import JobState
 from scheduling.engine.types import DEFAULT_LEVELS, Node, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
-from scheduling.simulator.model import Arrival, Change, Fault, Settings
+from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
 from scheduling.simulator.nodes import broken
 from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer
 from scheduling.simulator.run import Outcome, Run, TraceError
@@ -41,7 +40,6 @@ _ENDS = {
     JobState.CANCELLED: CANCELLED,
 }
 
-Pod = tuple[int, int]  # (pod set, ordinal)
 Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
 
 
@@ -181,8 +179,7 @@ class Simulation:
         """Pods are told to go; the whole job stops, or the job goes on with the rest."""
         run, pods = self.jobs[victim.job_id], victim.pods
         self.observer.jobs.preemptions[run.row] += 1
-        takes = [run.evict(pod) for pod in pods]
-        delays = [self.settings.evict_s if s is None else s for s in takes]
+        delays = [run.evict(pod, self.settings.evict_s) for pod in pods]
         leaving: list[tuple[float, Pod | None]] = list(zip(delays, pods, strict=True))
         if victim.whole:
             run.stopped_at = now
@@ -274,12 +271,7 @@ class Simulation:
         again = run.arrival.resubmit_after_s
         if state == FAILED and again is not None:
             at = self.now + again
-            retried = replace(job, id=f"{job.id}+", submitted_at=at)
-            self._push(
-                at,
-                ARRIVAL,
-                replace(run.arrival, job=retried, resubmit_after_s=None, ends=JobState.SUCCEEDED),
-            )
+            self._push(at, ARRIVAL, run.arrival.again(at))
 
     def _leave(self, job_id: str, state: int) -> None:
         run = self.jobs.pop(job_id, None)

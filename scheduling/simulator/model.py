@@ -1,11 +1,13 @@
 """The nouns of a simulated run: what arrives, what breaks, what changes, and the parameters."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduling.engine.deltas import Delta
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest
+
+Pod = tuple[int, int]  # (pod set, ordinal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +28,19 @@ class Arrival:
     ends: JobState = JobState.SUCCEEDED
     resubmit_after_s: float | None = None
     cancel_after_s: float | None = None
-    pod_s: Mapping[tuple[int, int], float] | None = None
+    pod_s: Mapping[Pod, float] | None = None
     heard_after_s: float = 0.0
     not_before: float = 0.0
-    leaves_s: Mapping[tuple[int, int], tuple[float, ...]] | None = None
+    leaves_s: Mapping[Pod, tuple[float, ...]] | None = None
 
     @property
     def submitted_at(self) -> float:
         return self.job.submitted_at
+
+    def again(self, at: float) -> "Arrival":
+        """What its owner submits then because it failed; that succeeds."""
+        job = replace(self.job, id=f"{self.job.id}+", submitted_at=at)
+        return replace(self, job=job, resubmit_after_s=None, ends=JobState.SUCCEEDED)
 
 
 @dataclass(frozen=True, slots=True)

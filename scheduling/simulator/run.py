@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from scheduling.engine.types import PodPlacement
-from scheduling.simulator.model import Arrival
+from scheduling.simulator.model import Arrival, Pod
 from scheduling.simulator.observe import Observer, PoolBook
 
 
@@ -27,16 +27,16 @@ class Run:
     since: float = 0.0
     attempts: int = 0
     missing: int = 0
-    places: dict[tuple[int, int], PodPlacement] | None = None
-    evicted: dict[tuple[int, int], int] = field(default_factory=dict)
+    places: dict[Pod, PodPlacement] | None = None
+    evicted: dict[Pod, int] = field(default_factory=dict)
     stopped_at: float | None = None
 
-    def evict(self, pod: tuple[int, int]) -> float | None:
-        """Count a pod's preemption; how long it takes to go this time, None = not known."""
+    def evict(self, pod: Pod, usual_s: float) -> float:
+        """Count a pod's preemption; how long it takes to go this time, `usual_s` if not known."""
         before = self.evicted.get(pod, 0)
         self.evicted[pod] = before + 1
         known = (self.arrival.leaves_s or {}).get(pod, ())
-        return known[before] if before < len(known) else None
+        return known[before] if before < len(known) else usual_s
 
 
 @dataclass(frozen=True, slots=True)
