@@ -56,6 +56,38 @@ SCENARIOS = {
           gone low
           next -> starts
     """,
+    "a more important job of the same shape preempts where those before it could not": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low    a 1x8 H100 p5 -> starts
+        at 100
+          + less   a 1x8 H100 p1 -> InsufficientGpus
+        at 101
+          + same   a 1x8 H100 p5 -> InsufficientGpus
+        at 102
+          + higher a 1x8 H100 p9 -> WaitingForPreemption
+          low -> preempted for higher
+    """,
+    "who started in the places of others may be preempted himself once he has run": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=10
+        at 0
+          + low    a 1x8 H100 p1 -> starts
+        at 100
+          + middle a 1x8 H100 p5 -> WaitingForPreemption
+          low -> preempted for middle
+        at 105
+          + high   a 1x8 H100 p9 -> InsufficientGpus
+        at 110
+          gone low
+          middle -> starts
+        at 120
+          high   -> WaitingForPreemption
+          middle -> preempted for high
+    """,
     "equal priority is never preempted": """
         nodes  H100: 8
         quota  a H100 16

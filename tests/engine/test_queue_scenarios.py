@@ -94,6 +94,21 @@ QUEUEING = {
           + noquota  a 1x1      L4   p9 -> ExceedsMaxQuota
           + good     a 1x8      H100    -> starts
     """,
+    "a job with impossible times speaks for itself alone, before its like or behind": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + full   a 1x8 H100        -> starts
+        at 50
+          + before a 1x4 H100 s=-1   -> Misconfigured
+          + right  a 1x4 H100 s=100  -> InsufficientGpus
+          + behind a 1x4 H100 s=-1   -> Misconfigured
+        at 60
+          ends full
+          right    -> starts
+          behind   -> Misconfigured
+    """,
     "a pool that can never hold a job does not speak for those that can": """
         nodes  A100: 4 4 | H100: 8 8 | L4: 8
         quota  a H100 99 | a A100 99 | a L4 99 | b H100 8 isolated | b A100 8

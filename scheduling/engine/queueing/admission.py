@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scheduling.engine.queueing.asks import Ask, Demand, Way, work_out
 from scheduling.engine.queueing.combinations import Search
-from scheduling.engine.queueing.eligibility import demand_of, never, wrong_times
+from scheduling.engine.queueing.eligibility import demand_of, never
 from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Wish, narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
@@ -66,14 +66,14 @@ def _quota_until(state: SchedulerState, lane: Lane) -> tuple[str, int] | None:
 
 
 def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
-    """Why the lane can never run. That a shape can is remembered; a job's own times are not."""
+    """Why the lane can never run. That a shape can is remembered."""
     job = state.jobs[lane.head].job
     strategy = state.strategy_of(job)
     if state.possible_at != lane.never_at or len(state.possible) > MAX_SHAPES:
         state.possible_at = lane.never_at
         state.possible.clear()
     shape = (lane.key, strategy)
-    if shape in state.possible and not wrong_times(job):
+    if shape in state.possible:
         return None
     verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
     if verdict is None and isinstance(lane.key[1], tuple):

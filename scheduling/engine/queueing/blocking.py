@@ -264,9 +264,10 @@ class Blocking:
 
     def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
         """The head's reservation, in pools that no other head has the first right to; worked out
-        again only when the cluster has changed, or a job is past its declared end."""
+        again only when the cluster or the quotas have changed, or a job is past its declared
+        end."""
         state, known = self._state, record.expected
-        at_stake = (state.cluster.version, led)
+        at_stake = (state.cluster.version, state.book.structure, led)
         if record.expected_at != at_stake or (known and known.until <= self._out.now):
             record.expected_at = at_stake
             expected = None

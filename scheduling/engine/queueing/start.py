@@ -176,6 +176,8 @@ def start_promised(state: SchedulerState, out: Outcome) -> None:
             if (p.pod_set, p.ordinal) in record.placed_at:
                 record.placed_at[p.pod_set, p.ordinal] = out.now  # not since it was promised
         state.note_started(record, out.now)
+        state.cluster.note(record.job.id)
+        state.queue.plan_anew()  # it may be preempted itself from now on
         _report(state, record, held.placements, held.borrowed, out)
 
 

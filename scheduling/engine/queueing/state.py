@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
+from scheduling.engine.queueing.eligibility import wrong_times
 from scheduling.engine.queueing.fairness import Usage
 from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.leaving import Leaving
@@ -120,8 +121,9 @@ class SchedulerState:
         record.blamed = {n: until for n, until in record.blamed.items() if until > now}
         if record.blamed:
             heappush(self._due, (min(record.blamed.values()), job.id))
-        if record.blamed or record.pods or record.ended or self.tired(record):
-            return (job.tenant, job.id)  # nobody else misses the same pods or avoids the same nodes
+        own_pods = record.pods or record.ended  # nobody else misses the same
+        if record.blamed or own_pods or self.tired(record) or wrong_times(job):
+            return (job.tenant, job.id)
         return (job.tenant, shape_of(job))
 
     def wake(self, now: float) -> None:

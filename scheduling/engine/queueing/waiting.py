@@ -78,10 +78,10 @@ class JobRecord:
     `blocked_since`: when it was first blocked at the head. `nearly`: what was backfilled past it
     has not all run long enough to be preempted, else it could start. `in_vain`: by what was to be
     placed, when no preemption could make room for it. `expected` is its reservation as of
-    `expected_at`: the version of the cluster, and the pools it was the head of. `disruptions`: how
-    many of its pods may be evicted now, by its disruption budget. `leaving`: evicted pods that are
-    not gone yet, and the places they had; `left`: all of it was evicted. `promise`: places held for
-    it while others leave them.
+    `expected_at`: the versions of the cluster and of the quotas, and the pools it was the head of.
+    `disruptions`: how many of its pods may be evicted now, by its disruption budget. `leaving`:
+    evicted pods that are not gone yet, and the places they had; `left`: all of it was evicted.
+    `promise`: places held for it while others leave them.
     """
 
     job: JobRequest
@@ -102,7 +102,7 @@ class JobRecord:
     nearly: bool = False
     in_vain: dict[object, InVain] = field(default_factory=dict)
     expected: Expected | None = None
-    expected_at: tuple[int, frozenset[str]] | None = None
+    expected_at: tuple[int, int, frozenset[str]] | None = None
     preemptions: int = 0
     preempted_by: set[str] = field(default_factory=set)
     disruptions: int | None = None
@@ -130,6 +130,7 @@ class JobRecord:
 
 
 UNASKED = (-1, -1)
+UNPLANNED = (-1, -1, False)
 
 
 @dataclass(slots=True, eq=False)
@@ -143,11 +144,11 @@ class Lane:
     `admitted_at`: when it last ended), the failed
     placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
     closed and the nodes and the quota to borrow that were reserved then (`failed_with`). `failure`
-    is its reason, explained at `explained_at`; no preemption was possible at `unplanned_at`, and
-    will not be before `unplanned_until` by the passing of time. `rest` is the reason told
-    to all but the first job; those in `fresh` have not been told. No job of the lane declares less
-    than `shortest` seconds. `settled`: what its last answer rested on. `would_start`: behind these
-    jobs, as found out then, only reserved nodes keep it waiting.
+    is its reason, explained at `explained_at`; no preemption for the first job was possible at
+    `unplanned_at`, and will not be before `unplanned_until` by the passing of time. `rest` is the
+    reason told to all but the first job; those in `fresh` have not been told. No job of the lane
+    declares less than `shortest` seconds. `settled`: what its last answer rested on. `would_start`:
+    behind these jobs, as found out then, only reserved nodes keep it waiting.
     """
 
     key: Key
@@ -162,7 +163,7 @@ class Lane:
     ask: Ask | None = None
     ask_at: int = -1
     reserved: bool = False
-    unplanned_at: tuple[int, int, bool] = (-1, -1, False)
+    unplanned_at: tuple[int, int, bool] = UNPLANNED
     unplanned_until: float = math.inf
     failure: Verdict | None = None
     failed_at: tuple[int, int] = (-1, -1)
@@ -232,12 +233,14 @@ class WaitQueue:
         record.lane = None
 
     def _out_of_order(self, lane: Lane) -> None:
+        """Its first job changes; another one may preempt others than the first did."""
+        lane.unplanned_at = UNPLANNED
         self.ordered.pop(bisect_left(self.ordered, (lane.jobs[0],)))
 
     def plan_anew(self) -> None:
         """Preemptions that were not possible may be now."""
         for lane in self.lanes.values():
-            lane.unplanned_at = (-1, -1, False)
+            lane.unplanned_at = UNPLANNED
             lane.settled = None
 
     def forget_verdicts(self) -> None:
@@ -245,7 +248,7 @@ class WaitQueue:
         for lane in self.lanes.values():
             lane.never_at = lane.failed_at = (-1, -1)
             lane.explained_at = -math.inf
-            lane.unplanned_at = (-1, -1, False)
+            lane.unplanned_at = UNPLANNED
             lane.quota_at = UNASKED
             lane.settled = None
 
