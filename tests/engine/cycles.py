@@ -1,5 +1,7 @@
 """A machine of random steps through the cycle; what must hold after each of them."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -151,6 +153,17 @@ class Cycles(RuleBasedStateMachine):
         self.disturbed |= self.promised
         self.pending.append(d.NodeChanged(facts) if up else d.NodeRemoved(name))
 
+    @rule(name=st.sampled_from(sorted(NODES)), gpus=st.integers(0, 3))
+    def others_come_or_go(self, name: str, gpus: int) -> None:
+        self.disturbed |= self.promised
+        other = d.OtherPodChanged(f"other on {name}", name, gpus, 1000, 1000)
+        self.pending.append(other if gpus else d.OtherPodRemoved(other.uid))
+
+    @rule(pick=st.integers(0, 99), allowed=st.sampled_from((None, 0, 1, 5)))
+    def budget(self, pick: int, allowed: int | None) -> None:
+        if name := self._some(pick):
+            self.pending.append(d.DisruptionBudget(name, allowed))
+
     @rule(quotas=QUOTAS)
     def change_quotas(self, quotas: tuple[Quota, ...]) -> None:
         self.pending.append(d.TenantsChanged(TENANTS, quotas))
@@ -164,6 +177,8 @@ class Cycles(RuleBasedStateMachine):
             preemption=tuple(PreemptionKind) if preempt else (),
             min_runtime_s=10,
             max_preemptions=3,
+            fair_share=pick % 4 == 3,
+            spare_nodes={"H100": 1} if pick % 5 == 4 else {},
         )
         self.pending.append(d.PolicyChanged(policy))
 
@@ -274,7 +289,10 @@ class Cycles(RuleBasedStateMachine):
 
     def _nobody_overtook(self, result, held) -> None:
         """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools."""
-        if self.state.policy.queueing is not QueueingPolicy.STRICT_FIFO or result.preempted:
+        policy = self.state.policy
+        if policy.queueing is not QueueingPolicy.STRICT_FIFO or policy.fair_share:
+            return
+        if result.preempted:
             return
         for start in result.started:
             record = self.state.jobs[start.job_id]
@@ -343,6 +361,8 @@ class Cycles(RuleBasedStateMachine):
         """Once nothing new comes, every victim goes and every job ends: all that can start does,
         and who is left is held or has been told that it never will."""
         self.victim_is_gone(0)
+        self.pending += [d.OtherPodRemoved(f"other on {name}") for name in NODES]
+        self.pending.append(d.PolicyChanged(replace(self.state.policy, spare_nodes={})))
         at_rest = 0
         for _ in range(200):
             busy = self.pending or self.leaving or self.state.running or self.state.promised

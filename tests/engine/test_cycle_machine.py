@@ -52,6 +52,10 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             world.victim_is_gone(pick)
         elif draw < 0.64:
             rng.choice((world.requeue, world.hold_or_release, world.pod_ends))(pick)
+        elif draw < 0.65:
+            world.budget(pick, rng.choice((None, 0, 1, 5)))
+        elif draw < 0.655:
+            world.others_come_or_go(rng.choice(sorted(NODES)), rng.choice((0, 0, 1, 3)))
         elif draw < 0.66:
             world.node_comes_or_goes(rng.choice(sorted(NODES)), rng.random() < 0.8)
         elif draw < 0.67:

@@ -141,6 +141,36 @@ SCENARIOS = {
           late -> starts
           old  -> InsufficientGpus
     """,
+    "pods that start one by one start beside the spares; a gang that could do without does too": """
+        nodes  H100: 8 8 8
+        quota  a H100 64
+        policy best-effort-fifo, spare_nodes=H100:1
+        at 0
+          + alone a 1x4 H100            -> starts on n0
+          + pods  a 5x4 H100 pods       -> starts 3 pods
+        at 1
+          ends alone
+          ends pods
+          + gang  a 3x8 H100 min=2      -> starts 2 pods
+    """,
+    "spares are not taken by preemption either; the places of victims are no spares": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo, spare_nodes=H100:1, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100    -> starts on n0
+        at 100
+          + high a 1x8 H100 p9 -> WaitingForPreemption
+          low -> preempted for high
+        at 101
+          gone low
+          high -> starts
+        at 102
+          + fault a 1x8 H100 uses_spares=yes -> starts
+        at 103
+          + top  a 1x8 H100 p99 -> WaitingForPreemption
+          fault -> preempted for top
+    """,
     "spare nodes are kept free for those who may use them": """
         nodes  H100: 8 8
         quota  a H100 64

@@ -15,6 +15,7 @@ from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.choice import Room, Scan, cheapest, others
 from scheduling.engine.queueing.relief import relieve, trial
 from scheduling.engine.queueing.restore import can_return
+from scheduling.engine.queueing.spares import idle_nodes, takes_spares
 from scheduling.engine.queueing.start import place_on
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.victims import Unit
@@ -252,11 +253,12 @@ def _try(
     """Evict, place, and let everybody return who still can; then all is taken back."""
     statement = Statement(state.cluster)
     returned: set[Unit] = set()
+    idle = idle_nodes(state)
     with trial(state.book, units) as books:
         for unit in units:
             for pod in unit.pods:
                 statement.evict((unit.record.job.id, *pod))
-        placed = place_on(statement, state, candidate, frozenset(record.blamed))
+        placed = place_on(statement, state, candidate, frozenset(record.blamed), idle)
         if isinstance(placed, PlacementFailure) or books.refuses(
             record.job, state.pools, candidate
         ):
@@ -266,11 +268,15 @@ def _try(
             if not can_return(state.cluster, unit.record.job, unit.places):
                 continue
             books.give_back(unit)
-            if books.refuses(record.job, state.pools, candidate):
-                books.take(unit)
-                continue
+            mark = statement.checkpoint()
             for p in unit.places:
                 statement.allocate(unit.record.job, p)
+            if books.refuses(record.job, state.pools, candidate) or (
+                idle and takes_spares(state, record.job, idle)
+            ):
+                statement.rollback(mark)
+                books.take(unit)
+                continue
             returned.add(unit)
     statement.rollback()
     return Plan(candidate, placed, [unit for unit in units if unit not in returned])

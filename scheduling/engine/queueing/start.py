@@ -24,6 +24,7 @@ from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Key
+from scheduling.engine.queueing.spares import Idle, beside_spares, idle_nodes, takes_spares
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Promise
 from scheduling.engine.statement import Statement
@@ -33,7 +34,7 @@ from scheduling.engine.verdict import Reason, Verdict
 # A choice of GPU models that did not start; None: too few GPUs are free to try.
 Failed = tuple[Candidate, PlacementFailure | None]
 
-# The job fits, but only on the nodes that are kept free as spares.
+# Nothing of the job fits but on the nodes that are kept free as spares.
 SPARES_ONLY = PlacementFailure(-1)
 
 
@@ -102,12 +103,17 @@ def place(
 
 
 def place_on(
-    statement: Statement, state: SchedulerState, candidate: Candidate, avoid: frozenset[str]
+    statement: Statement,
+    state: SchedulerState,
+    candidate: Candidate,
+    avoid: frozenset[str],
+    idle: Idle | None = None,
 ) -> tuple[PodPlacement, ...] | PlacementFailure:
-    """Places for a candidate on a statement, which is unchanged on failure."""
+    """Places for a candidate on a statement, which is unchanged on failure. `idle`: the
+    wholly free nodes of which spares are kept, those of now if not given."""
     job = candidate.job
     mark = statement.checkpoint()
-    spare_before = _idle_nodes(state) if state.policy.spare_nodes else {}
+    before = idle_nodes(state) if idle is None else idle
     placed = place_job(
         statement,
         job,
@@ -117,36 +123,18 @@ def place_on(
     )
     if isinstance(placed, PlacementFailure):
         return placed
-    if spare_before and not job.uses_spares and _takes_spares(state, spare_before):
-        statement.rollback(mark)
-        return SPARES_ONLY
     ended = state.jobs[job.id].ended.union(state.jobs[job.id].leaving)
-    if not ended:
+    short = bool(before) and takes_spares(state, job, before)
+    if not (short or ended):
         return placed
+    kept = beside_spares(state, job, placed, before) if short else placed
     statement.rollback(mark)
-    placed = _renumbered(state, job, placed, ended)
+    if not kept:
+        return SPARES_ONLY
+    placed = _renumbered(state, job, kept, ended)
     for p in placed:
         statement.allocate(job, p)
     return placed
-
-
-def _idle_nodes(state: SchedulerState) -> dict[str, int]:
-    """Wholly free nodes of the GPU models for which the policy keeps spares."""
-    pools = state.cluster.index.pools
-    return {
-        model: pools[model].bits[pools[model].top].bit_count()
-        for model in state.policy.spare_nodes
-        if model in pools
-    }
-
-
-def _takes_spares(state: SchedulerState, before: dict[str, int]) -> bool:
-    """Whether fewer nodes are wholly free than are to be kept, and fewer than before."""
-    wanted = state.policy.spare_nodes
-    return any(
-        idle < min(wanted[model], before.get(model, 0))
-        for model, idle in _idle_nodes(state).items()
-    )
 
 
 def _renumbered(

@@ -1,0 +1,59 @@
+"""Hot spares: wholly free nodes that the policy keeps for the jobs that may use them."""
+
+from collections.abc import Iterable, Mapping
+
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.types import JobRequest, PodPlacement
+
+Idle = Mapping[str, int]  # by GPU model, the bit set of the wholly free nodes of its pool
+
+
+def idle_nodes(state: SchedulerState) -> dict[str, int]:
+    """Of the GPU models for which the policy keeps spares."""
+    if not state.policy.spare_nodes:
+        return {}
+    pools = state.cluster.index.pools
+    return {m: pools[m].bits[pools[m].top] for m in state.policy.spare_nodes if m in pools}
+
+
+def takes_spares(state: SchedulerState, job: JobRequest, before: Idle) -> bool:
+    """Whether the job, which may not, took of the nodes that were wholly free `before` some that
+    are to be kept as spares."""
+    return not job.uses_spares and any(_lacking(state, before).values())
+
+
+def beside_spares(
+    state: SchedulerState, job: JobRequest, placed: Iterable[PodPlacement], before: Idle
+) -> tuple[PodPlacement, ...]:
+    """Those of the places just booked that leave the spares free: the wholly free nodes that were
+    taken last are given up. () when the job cannot do without them."""
+    cluster, left = state.cluster, tuple(placed)
+    index = cluster.index
+    for model, lacking in _lacking(state, before).items():
+        names = {
+            p.node: None
+            for p in left
+            if index.model_of[slot := cluster.slot_of[p.node]] == model
+            and before[model] >> index.number_of[slot] & 1
+        }
+        given_up = set(list(names)[-lacking:]) if lacking else set()
+        left = tuple(p for p in left if p.node not in given_up)
+    counts = [0] * len(job.pod_sets)
+    for p in left:
+        counts[p.pod_set] += 1
+    for pod_set, _ in state.jobs[job.id].pods:
+        counts[pod_set] += 1
+    for s, count in zip(job.pod_sets, counts, strict=True):
+        least = (s.count if s.min_count is None else s.min_count) if job.gang else 0
+        if count < least or s.slice_size:
+            return ()
+    return left
+
+
+def _lacking(state: SchedulerState, before: Idle) -> dict[str, int]:
+    """How many nodes of each GPU model are missing among the spares since then."""
+    wanted, now = state.policy.spare_nodes, idle_nodes(state)
+    return {
+        model: max(0, min(wanted[model], nodes.bit_count()) - now[model].bit_count())
+        for model, nodes in before.items()
+    }
