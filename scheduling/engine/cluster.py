@@ -277,6 +277,10 @@ class ClusterState(Columns):
             self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
             self.typical.clear()
 
+    def widened(self) -> None:
+        """More may be possible anywhere than before, although nothing was given back."""
+        self._gain(_ANYWHERE)
+
     def _gain(self, slot: int) -> None:
         """More may be possible than before, there; versions are never used twice."""
         self._clock += 1

@@ -36,7 +36,8 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
     kinds, queueing = state.policy.preemption, state.policy.queueing
-    somebody_is_in_the_way = bool(kinds) or queueing is not QueueingPolicy.BEST_EFFORT_FIFO
+    in_order = queueing is QueueingPolicy.BEST_EFFORT_FIFO
+    somebody_is_in_the_way = bool(kinds or state.policy.spare_nodes) or not in_order
     again = True
     while again:
         started = len(out.started)

@@ -9,7 +9,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
-from scheduling.engine.queueing.admission import pools_wanted
+from scheduling.engine.queueing.admission import ask_of, pools_wanted
 from scheduling.engine.queueing.waiting import UNASKED, UNPLANNED, Merge
 from scheduling.engine.types import (
     MILLI,
@@ -28,6 +28,7 @@ from tests.engine.test_quota_book import check_balance
 
 TENANTS = (Tenant("a"), Tenant("b"), Tenant("dept"), Tenant("c", "dept"))
 NODES = {"n0": (8, "H100"), "n1": (8, "H100"), "n2": (8, "H100"), "n3": (4, "L4"), "n4": (4, "L4")}
+SORTS = ("", "", "fixed", "preempts=no", "uses_spares=yes")
 QUOTAS = st.fixed_dictionaries(
     {
         (tenant.id, model): st.builds(
@@ -95,6 +96,7 @@ class Cycles(RuleBasedStateMachine):
         wait=st.sampled_from((0, 0, 30)),
         declared=st.sampled_from((0, 0, 20, 100)),
         elastic=st.booleans(),
+        sort=st.sampled_from(SORTS),
     )
     def submit(
         self,
@@ -106,8 +108,9 @@ class Cycles(RuleBasedStateMachine):
         wait: int,
         declared: int,
         elastic: bool = False,
+        sort: str = "",
     ) -> None:
-        words = [f"p{priority}"] + ([] if gang else ["pods"])
+        words = [f"p{priority}"] + ([] if gang else ["pods"]) + sort.split()
         words += [f"s={declared}"] if declared else []
         words += ["min=1"] if elastic else []
         request = job(f"j{self.count}", tenant, asks, *words, at=self.now)
@@ -164,9 +167,22 @@ class Cycles(RuleBasedStateMachine):
         if name := self._some(pick):
             self.pending.append(d.DisruptionBudget(name, allowed))
 
-    @rule(quotas=QUOTAS)
-    def change_quotas(self, quotas: tuple[Quota, ...]) -> None:
-        self.pending.append(d.TenantsChanged(TENANTS, quotas))
+    @rule(pick=st.integers(0, 99))
+    def checkpoint(self, pick: int) -> None:
+        if name := self._some(pick):
+            self.pending.append(d.Checkpointed(name, self.now))
+
+    @rule(name=st.sampled_from(sorted(NODES)), device=st.integers(0, 7))
+    def device_breaks(self, name: str, device: int) -> None:
+        facts = node(name, *NODES[name])
+        devices = tuple(replace(it, healthy=it.index != device) for it in facts.devices)
+        self.disturbed |= self.promised
+        self.pending.append(d.NodeChanged(replace(facts, devices=devices)))
+
+    @rule(quotas=QUOTAS, most=st.sampled_from((None, None, 1, 3)))
+    def change_quotas(self, quotas: tuple[Quota, ...], most: int | None = None) -> None:
+        tenants = tuple(replace(t, max_running=most) for t in TENANTS)
+        self.pending.append(d.TenantsChanged(tenants, quotas))
 
     @rule(pick=st.integers(0, 9), preempt=st.booleans())
     def switch_policy(self, pick: int, preempt: bool) -> None:
@@ -304,7 +320,7 @@ class Cycles(RuleBasedStateMachine):
                     continue
                 if lane.failure is not None and lane.failure.will_never_run:
                     continue
-                if self._behind_for_quota(lane.head):
+                if self._behind_for_quota(lane.head) or self._over_job_limit(lane.head):
                     continue
                 for key in lane.jobs:
                     other = self.state.jobs[key[3]]
@@ -312,9 +328,21 @@ class Cycles(RuleBasedStateMachine):
                         contested = used & pools_wanted(self.state, other)
                         assert all(self._closed_by_quota(other, model) for model in contested)
 
+    def _over_job_limit(self, name: str) -> bool:
+        verdict = self.state.jobs[name].verdict
+        return verdict is not None and "max_running" in verdict.evidence
+
     def _closed_by_quota(self, record, model: str) -> bool:
-        chain = self.state.book.chain(record.job.tenant, model)
-        return bool(chain) and (chain[0].tenant, model) in self.state.in_the_way.accounts
+        way, book, tenant = self.state.in_the_way, self.state.book, record.job.tenant
+        chain = book.chain(tenant, model)
+        if chain and (chain[0].tenant, model) in way.accounts:
+            return True
+        starts = [start for way in ask_of(self.state, record).ways for start in way.starts]
+        return bool(way.kept) and all(
+            book.refusal_of(tenant, start, frozenset(way.kept))
+            for start in starts
+            if model in start
+        )
 
     @invariant()
     def no_device_holds_more_than_one_gpu(self) -> None:
@@ -363,6 +391,7 @@ class Cycles(RuleBasedStateMachine):
         self.victim_is_gone(0)
         self.pending += [d.OtherPodRemoved(f"other on {name}") for name in NODES]
         self.pending.append(d.PolicyChanged(replace(self.state.policy, spare_nodes={})))
+        self.pending += [d.NodeChanged(node(name, *facts)) for name, facts in NODES.items()]
         at_rest = 0
         for _ in range(200):
             busy = self.pending or self.leaving or self.state.running or self.state.promised

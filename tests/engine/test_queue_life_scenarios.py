@@ -178,7 +178,9 @@ SCENARIOS = {
         at 0
           + one   a 1x8 H100                 -> starts
           + two   a 1x8 H100                 -> InsufficientGpus spare_nodes=1
-          + three a 1x8 H100 uses_spares=yes -> starts
+        at 1
+          + three a 1x2 H100 uses_spares=yes -> starts
+          + four  a 1x4 H100                 -> starts
     """,
 }
 

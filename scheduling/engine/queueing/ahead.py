@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Account, Group, Kept
 from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
 from scheduling.engine.verdict import Verdict
@@ -101,14 +102,15 @@ class InTheWay:
 class Settled:
     """Why a lane that could not start still cannot, and has been told so.
 
-    It holds `until` then, for the same first job behind the same `mark`, with the same answer
-    about quota; unless it is `closed` to the lane whatever is free, also while no node has
-    `gained` what one of its pods needs. `books`: versions that must be the same where more GPU
-    models than one may be tried or quota is kept for a borrower ahead; `plans`: where other jobs
-    might be preempted for it.
+    It holds `until` then, for the same first job that asks for the same, behind the same `mark`,
+    with the same answer about quota; unless it is `closed` to the lane whatever is free, also while
+    no node has `gained` what one of its pods needs. `books`: the version that must be the same
+    where it may start in several ways or quota is kept for a borrower ahead; `plans`: where other
+    jobs might be preempted for it.
     """
 
     first: OrderKey
+    ask: Ask
     mark: Mark
     never: Verdict | None
     refused: bool

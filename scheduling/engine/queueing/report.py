@@ -8,8 +8,11 @@ from scheduling.engine.verdict import Verdict
 
 
 def worth_telling(old: Verdict | None, at: float, new: Verdict, out: Outcome) -> bool:
+    """Whether it is another reason than before, or other numbers and long enough since."""
     if old is None or old.reason is not new.reason:
         return True
+    if old.evidence.keys() != new.evidence.keys():
+        return True  # one limit and then another, say
     return out.now >= at + out.refresh_s and (
         old.evidence != new.evidence or old.summary != new.summary
     )

@@ -19,21 +19,20 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
         return False
     if known.never is not lane.never or known.refused != (lane.refusal is not None):
         return False
-    if known.first is not lane.jobs[0]:
+    if known.first is not lane.jobs[0] or known.ask is not lane.ask:
         return False
     if known.plans is not None and known.plans != (state.cluster.version, state.book.version):
         return False
     if known.refused:
-        return lane.quota_stands(state.book)
+        return known.books in (None, state.book.version) and lane.quota_stands(state.book)
     if known.books is not None and known.books != state.book.loosened:
         return False
     if known.closed or known.never is not None:
         return True
     gains = state.cluster.gains
     if known.gained != gains:
-        assert lane.ask is not None
         most = state.cluster.gained(known.gained)
-        if most is None or most >= lane.ask.gpus:
+        if most is None or most >= known.ask.gpus:
             return False
         known.gained = gains
     return True
@@ -58,14 +57,22 @@ def settle(
             return  # no plan was made for it: others had used up what a cycle may make
     if due > now:
         until = min(until, due)
+    books = None
+    if lane.refusal is not None:
+        # What it would close is closed already; it may be more when others have borrowed.
+        if way.kept or way.accounts:
+            books = state.book.version
+    elif way.kept or len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways):
+        books = state.book.loosened
     lane.settled = Settled(
         lane.jobs[0],
+        ask,
         way.mark,
         lane.never,
         lane.refusal is not None,
         closed,
         state.cluster.gains,
         until,
-        state.book.loosened if len(ask.ways) > 1 or way.kept else None,
+        books,
         plans,
     )

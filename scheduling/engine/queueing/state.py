@@ -211,6 +211,9 @@ class SchedulerState:
                 more = self.book.book(job.id, job.tenant, model, milli, at)
                 if more:
                     borrowed[model] = borrowed.get(model, 0) + more
+        if job.uses_spares and self.policy.spare_nodes:
+            self.cluster.widened()  # beside it on a spare there may be room for others now
+            self.dirty = True
         if not promised:
             self.note_started(record, at)
         return borrowed
