@@ -1,13 +1,13 @@
 """What a cycle returns. Deciding has already changed the engine's state; the shell acts on it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from scheduling.engine.types import PodPlacement, PreemptionKind
 from scheduling.engine.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(NamedTuple):
     """Pods that got their place now. A gang comes whole; other jobs may come in several parts.
 
     `borrowed`: (gpu model, milli) of this part that exceeds the tenant's own quota.
@@ -93,8 +93,7 @@ class RunLimit:
     exceeded: bool
 
 
-@dataclass(frozen=True, slots=True)
-class CycleResult:
+class CycleResult(NamedTuple):
     """Everything one cycle decided, in decision order.
 
     `quota_reserved` / `quota_lost`: jobs that newly passed, or no longer pass, static quota

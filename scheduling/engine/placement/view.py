@@ -180,14 +180,14 @@ class View:
         """The partly used node whose expected time of being so grows least (lifetimes.py); -1 if
         none fits. Of nodes with equally many free GPUs the first LOOKED_AT that fit are looked
         at, idle ones left out; ties by the fullest, then the first."""
-        state, slots = self.state, self.layout.slots
+        state, slots, bits = self.state, self.layout.slots, self.pool.bits
         mean_s = mean_left(declared_s, 0.0)
         best, least = -1, 0.0
-        for free in range(gpus, len(self.pool.bits)):
+        for free in range(gpus, self.pool.top):  # with all of its GPUs free a node is idle
             left = free - gpus
             if best >= 0 and least <= LEFT_FREE_S * left:
                 break
-            found, looked = self.pool.bits[free] & self.mask, 0
+            found, looked = bits[free] & self.mask, 0
             while found and looked < LOOKED_AT:
                 lowest = found & -found
                 found ^= lowest

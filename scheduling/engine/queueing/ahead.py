@@ -83,7 +83,7 @@ class InTheWay:
 
     def next_walk(self) -> "InTheWay":
         """Nothing in the way yet, for a walk that begins anew."""
-        return InTheWay(_before=self._marks)
+        return InTheWay(_before=self._marks) if self._marks or self._before else self
 
     def add(self, what: object, by: OrderKey) -> None:
         """Something more is closed to all that comes behind."""

@@ -287,6 +287,8 @@ class Blocking:
 
     def give_up(self) -> None:
         """Report the reservations of jobs that are the head of no pool any more."""
+        if not self._state.reserving:
+            return
         heads = {head.job_id for head in self._heads.values()}
         for job_id in sorted(self._state.reserving - heads):
             record = self._state.jobs.get(job_id)

@@ -132,6 +132,9 @@ class JobRecord:
 UNASKED = (-1, -1)
 UNPLANNED = (-1, -1, False)
 
+# Lanes without jobs that are kept, as another job of their shape may come.
+MAX_EMPTY = 1_000
+
 
 @dataclass(slots=True, eq=False)
 class Lane:
@@ -144,11 +147,11 @@ class Lane:
     `admitted_at`: when it last ended), the failed
     placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
     closed and the nodes and the quota to borrow that were reserved then (`failed_with`). `failure`
-    is its reason, explained at `explained_at`; no preemption for the first job was possible at
-    `unplanned_at`, and will not be before `unplanned_until` by the passing of time. `rest` is the
-    reason told to all but the first job; those in `fresh` have not been told. No job of the lane
-    declares less than `shortest` seconds. `settled`: what its last answer rested on. `would_start`:
-    behind these jobs, as found out then, only reserved nodes keep it waiting.
+    is its reason; no preemption for the first job was possible at `unplanned_at`, and will not be
+    before `unplanned_until` by the passing of time. `rest` is the reason told to all but the first
+    job; those in `fresh` have not been told. No job of the lane declares less than `shortest`
+    seconds. `settled`: what its last answer rested on. `would_start`: behind these jobs, as found
+    out then, only reserved nodes keep it waiting.
     """
 
     key: Key
@@ -168,7 +171,6 @@ class Lane:
     failure: Verdict | None = None
     failed_at: tuple[int, int] = (-1, -1)
     failed_with: tuple[frozenset[str], frozenset[str], Kept] = (frozenset(),) * 3
-    explained_at: float = 0.0
     rest: Verdict | None = None
     rest_at: float = 0.0
     fresh: set[str] = field(default_factory=set)
@@ -200,12 +202,14 @@ class WaitQueue:
         self.lanes: dict[Key, Lane] = {}
         self.ordered: list[tuple[OrderKey, Lane]] = []  # by the lanes' first jobs
         self.touched: dict[Lane, None] = {}  # those that got jobs since the last walk
+        self._empty: dict[Key, Lane] = {}
 
     def add(self, record: JobRecord, key: Key) -> None:
         """Put a job into the lane of its shape; it stays where its order key says."""
         lane = self.lanes.get(key)
         if lane is None:
-            lane = self.lanes[key] = Lane(key, record.job.tenant)
+            lane = self._empty.pop(key, None) or Lane(key, record.job.tenant)
+            self.lanes[key] = lane
             insort(self.ordered, (record.key, lane))
         elif record.key < lane.jobs[0]:
             lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
@@ -228,9 +232,20 @@ class WaitQueue:
         lane.fresh.discard(record.job.id)
         if not lane.jobs:
             del self.lanes[lane.key]
+            self._keep(lane)
         elif not at:
             insort(self.ordered, (lane.jobs[0], lane))
         record.lane = None
+
+    def _keep(self, lane: Lane) -> None:
+        """What was found out about the shape holds for its next job, not what its jobs were told;
+        nor is a lane kept that is one job's own."""
+        lane.rest = lane.settled = lane.would_start = None
+        lane.shortest = math.inf
+        if isinstance(lane.key[1], tuple):
+            if len(self._empty) >= MAX_EMPTY:
+                del self._empty[next(iter(self._empty))]
+            self._empty[lane.key] = lane
 
     def _out_of_order(self, lane: Lane) -> None:
         """Its first job changes; another one may preempt others than the first did."""
@@ -245,9 +260,9 @@ class WaitQueue:
 
     def forget_verdicts(self) -> None:
         """Everything found out about the lanes may be wrong now."""
+        self._empty.clear()
         for lane in self.lanes.values():
             lane.never_at = lane.failed_at = (-1, -1)
-            lane.explained_at = -math.inf
             lane.unplanned_at = UNPLANNED
             lane.quota_at = UNASKED
             lane.settled = None
