@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scheduling.engine.queueing.asks import Ask
-from scheduling.engine.queueing.quota import Account, Group, Kept
+from scheduling.engine.queueing.quota import Account, Group, Kept, Refusal
 from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
 from scheduling.engine.verdict import Verdict
 
@@ -76,8 +76,14 @@ class InTheWay:
     last: OrderKey | None = None
     # What holds for all lanes alike until another job is found blocked.
     ahead_of: dict[frozenset[str], Ahead] = field(default_factory=dict)
-    closed_to: dict[tuple[frozenset[str], bool, bool], frozenset[str]] = field(default_factory=dict)
+    closed_to: dict[tuple[str, frozenset[str], bool, bool], frozenset[str]] = field(
+        default_factory=dict
+    )
     told: dict[str, Verdict] = field(default_factory=dict)
+    all_kept: Kept = frozenset()
+    # By tenant and GPU-milli by model, why only what is kept forbids it; as of the book's version.
+    withheld: dict[object, Refusal | None] = field(default_factory=dict)
+    withheld_at: int = -1
     _marks: list[Mark] = field(default_factory=list)
     _before: list[Mark] = field(default_factory=list)
 
@@ -90,6 +96,8 @@ class InTheWay:
         self.ahead_of.clear()
         self.closed_to.clear()
         self.told.clear()
+        self.withheld.clear()
+        self.all_kept = frozenset(self.kept)
         mark, depth = (*self.mark, what), len(self._marks)
         if depth < len(self._before) and self._before[depth] == mark:
             mark = self._before[depth]

@@ -24,7 +24,7 @@ from scheduling.engine.queueing.ahead import Ahead, Head, InTheWay, Terms
 from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.quota import Kept
+from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.report import tell_lane
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.settled import settle, still_settled
@@ -59,13 +59,13 @@ class Blocking:
         window = ahead.starts_at - self._out.now
         short = None if lane.shortest > window else self._ends_within(lane, window)
         passes = short is not None, bool(way.closers) and self._yields(first)
-        closed = way.closed_to.get((models, *passes)) if not self._accounts else None
+        closed = way.closed_to.get((lane.tenant, models, *passes))
         if closed is None:
             closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, *passes))
-            way.closed_to[models, *passes] = closed
-        kept = frozenset() if passes[1] or closed >= models else frozenset(way.kept)
+            way.closed_to[lane.tenant, models, *passes] = closed
+        kept = frozenset() if passes[1] or closed >= models else way.all_kept
         if kept:
-            closed |= self._kept_from(first, models, kept)
+            closed |= self._kept_from(first, models)
         if short is not None or not ahead.heads:
             return Terms(short or first, closed, kept=kept, behind=short is not None)
         return Terms(first, closed, ahead.nodes, kept, ahead.later)
@@ -103,22 +103,26 @@ class Blocking:
         chain = self._state.book.chain(tenant, model) if self._accounts else ()
         return bool(chain) and (chain[0].tenant, model) in self._accounts
 
-    def _kept_from(self, record: JobRecord, models: frozenset[str], kept: Kept) -> frozenset[str]:
+    def _kept_from(self, record: JobRecord, models: frozenset[str]) -> frozenset[str]:
         """GPU models of which no part of the job can start without borrowing what is kept."""
-        tenant = record.job.tenant
         free: set[str] = set()
         for way in ask_of(self._state, record).ways:
             for demand in way.starts:
-                if not self._borrows(tenant, demand, kept):
+                if self._withheld(record.job.tenant, demand) is None:
                     free.update(demand)
         return models - free
 
-    def _borrows(self, tenant: str, demand: Demand, kept: Kept) -> bool:
-        """Whether it is only what is kept that forbids it."""
-        book = self._state.book
-        return book.refusal_of(tenant, demand) is None and bool(
-            book.refusal_of(tenant, demand, kept)
-        )
+    def _withheld(self, tenant: str, demand: Demand) -> Refusal | None:
+        """Why quota refuses it where it is only what is kept that forbids it."""
+        book, way = self._state.book, self._way
+        if way.withheld_at != book.version:
+            way.withheld_at = book.version
+            way.withheld.clear()
+        key = (tenant, *demand.items())
+        if key not in way.withheld:
+            free = book.refusal_of(tenant, demand) is None
+            way.withheld[key] = book.refusal_of(tenant, demand, way.all_kept) if free else None
+        return way.withheld[key]
 
     def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
         """The first job of the lane that, as declared, is over when the heads can start."""
@@ -317,12 +321,11 @@ class Blocking:
 
     def _lender(self, lane: Lane, model: str) -> str | None:
         """The job ahead for which is kept what the lane would borrow to start on this model."""
-        kept, book = self._way.kept, self._state.book
+        kept = self._way.kept
         for way in ask_of(self._state, self._state.jobs[lane.head]).ways if kept else ():
             for demand in way.starts:
-                if model in demand and self._borrows(lane.tenant, demand, frozenset(kept)):
-                    no = book.refusal_of(lane.tenant, demand, frozenset(kept))
-                    assert no is not None
+                no = self._withheld(lane.tenant, demand) if model in demand else None
+                if no is not None:
                     return kept.get(no.account) or kept.get(no.account.group)
         return None
 
