@@ -45,16 +45,19 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         # 7. Quota seen against what runs now; then decisions.
         admit_by_quota(state, out)
         # Asked again at once, not when something else happens: victims leave room beside the jobs
-        # they make way for, a head that lost its quota frees what was reserved for it, and who
-        # started on quota that others lent makes it worth reclaiming.
-        lent = PreemptionKind.RECLAIM in kinds and len(out.started) > started
-        again = (state.dirty or lent) and somebody_is_in_the_way
+        # they make way for, a head that lost its quota, or what it would borrow, frees what was
+        # reserved for it, who started on quota that others lent makes it worth reclaiming, and
+        # where it is fair another tenant's jobs come first now.
+        more = len(out.started) > started
+        moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
+        again = (state.dirty or moved) and somebody_is_in_the_way
     state.queue.touched.clear()
     return out.result(state.next_wake(now))
 
 
 def _walk(state: SchedulerState, out: Outcome) -> None:
     """Ask the waiting jobs once, in their order."""
+    started = len(out.started)
     # 3. One global order over all tenants.
     order = state.next_walk()
     blocking = Blocking(state, state.in_the_way, out)
@@ -77,3 +80,5 @@ def _walk(state: SchedulerState, out: Outcome) -> None:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
             blocking.blocked(lane, terms)
     blocking.give_up()
+    if len(out.started) > started and blocking.upset():
+        state.dirty = True

@@ -215,6 +215,7 @@ class Cycles(RuleBasedStateMachine):
         before = {} if edited else {a.tenant + a.gpu_model: a.used for a in self._isolated()}
         placed = {name: self.state.cluster.placements_of(name) for name in self.state.jobs}
         held = set(self.state.promised)
+        way = self.state.in_the_way
         result = run_cycle(self.state, self.pending, self.now)
         self._asking_everybody_decides_the_same(result)
         self.pending = []
@@ -235,7 +236,11 @@ class Cycles(RuleBasedStateMachine):
             return
         told = not self.state.dirty  # else quota may be what a job waits for now
         again = run_cycle(self.state, (), self.now)
-        run_cycle(self.anew, (), self.now)
+        self.anew.dirty |= self.state.in_the_way is not way  # else much time may have passed
+        asked = run_cycle(self.anew, (), self.now)
+        assert not asked.started
+        assert not asked.preempted
+        assert not asked.reservations
         assert not again.started
         assert not again.preempted
         assert not told or (not again.waiting and again.considered == 0)

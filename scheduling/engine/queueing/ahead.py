@@ -62,7 +62,8 @@ class InTheWay:
 
     `closers`: the jobs that have been blocked for too long under backfill, and whether what passed
     them by only has to run a little longer before it can be preempted: until then, whoever could be
-    preempted for all of them may pass. `mark` names all of it at the present place of the walk;
+    preempted for all of them may pass. `could`: in which ways quota let each job start that closed
+    a pool. `mark` names all of it at the present place of the walk;
     where the walk before found the same, it is the same object. `last` is the last job in order
     that closed something.
     """
@@ -72,6 +73,7 @@ class InTheWay:
     kept: dict[Account | Group, str] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
     closers: dict[str, bool] = field(default_factory=dict)
+    could: dict[str, tuple[bool, ...]] = field(default_factory=dict)
     mark: Mark = ()
     last: OrderKey | None = None
     # What holds for all lanes alike until another job is found blocked.

@@ -191,6 +191,7 @@ class Blocking:
             return False
         if self._policy is QueueingPolicy.STRICT_FIFO:
             if lane.refusal is None:
+                self._way.could[lane.head] = self._open_ways(record)
                 for model in sorted(wanted.difference(self._pools)):
                     self._pools[model] = lane.head
                     self._way.add((model, lane.head), record.key)
@@ -262,6 +263,7 @@ class Blocking:
             closes = self._overdue(record) and expected is None
             head = Head(record.job.id, closes, expected)
             self._heads.update(dict.fromkeys(pools, head))
+            self._way.could[head.job_id] = self._open_ways(record)
             if closes:
                 self._way.closers[head.job_id] = record.nearly
             self._way.add((*pools, head, record.nearly), record.key)
@@ -288,6 +290,25 @@ class Blocking:
                 else:
                     state.reserving.discard(record.job.id)
         return record.expected
+
+    def upset(self) -> bool:
+        """Whether quota and limits let a job that closed something to those behind it start in
+        other ways than they did then: others have started since, and what it would borrow may be
+        kept."""
+        jobs, could = self._state.jobs, self._way.could
+        return any(self._open_ways(jobs[name]) != ways for name, ways in could.items())
+
+    def _open_ways(self, record: JobRecord) -> tuple[bool, ...]:
+        """In which of its ways quota lets the job start, without what is kept; () if its tenant
+        runs as many jobs as it may."""
+        if over_job_limit(self._state, record) is not None:
+            return ()
+        book, kept = self._state.book, self._way.all_kept
+        return tuple(
+            book.refusal_of(record.job.tenant, start, kept) is None
+            for way in ask_of(self._state, record).ways
+            for start in way.starts
+        )
 
     def give_up(self) -> None:
         """Report the reservations of jobs that are the head of no pool any more."""
