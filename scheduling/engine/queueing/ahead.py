@@ -1,5 +1,6 @@
 """What blocked jobs have closed to the jobs behind them, as a walk over the queue finds it."""
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
 from scheduling.engine.verdict import Verdict
 
 Mark = tuple[object, ...]
+NOBODY_BEHIND: OrderKey = (math.inf, math.inf, 0, "")  # after every job
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from scheduling.engine.queueing.admission import (
     quota_verdict,
     refused,
 )
-from scheduling.engine.queueing.ahead import Ahead, Head, InTheWay, Terms
+from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
 from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
@@ -157,6 +157,8 @@ class Blocking:
         if not capped and not verdict.will_never_run and self._close(lane, record, wanted):
             rest = _behind(lane.head, min(wanted))
         tell_lane(state, lane, verdict, rest, out)
+        if terms.later and self._way.mark is not mark:
+            self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
         # What a job that quota refuses closes depends on what others hold by then.
         closes_quota = rest is not verdict and lane.refusal is not None
         if not capped and self._way.mark is mark and not closes_quota:
