@@ -36,27 +36,25 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
     kinds, queueing = state.policy.preemption, state.policy.queueing
-    in_order = queueing is QueueingPolicy.BEST_EFFORT_FIFO
-    somebody_is_in_the_way = bool(kinds or state.policy.spare_nodes) or not in_order
+    best_effort = queueing is QueueingPolicy.BEST_EFFORT_FIFO
+    somebody_is_in_the_way = bool(kinds or state.policy.spare_nodes) or not best_effort
     again = True
     while again:
-        started = len(out.started)
-        _walk(state, out)
+        more = _walk(state, out)
         # 7. Quota seen against what runs now; then decisions.
         admit_by_quota(state, out)
         # Asked again at once, not when something else happens: victims leave room beside the jobs
         # they make way for, a head that lost its quota, or what it would borrow, frees what was
         # reserved for it, who started on quota that others lent makes it worth reclaiming, and
         # where it is fair another tenant's jobs come first now.
-        more = len(out.started) > started
         moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
         again = (state.dirty or moved) and somebody_is_in_the_way
     state.queue.touched.clear()
     return out.result(state.next_wake(now))
 
 
-def _walk(state: SchedulerState, out: Outcome) -> None:
-    """Ask the waiting jobs once, in their order."""
+def _walk(state: SchedulerState, out: Outcome) -> bool:
+    """Ask the waiting jobs once, in their order; whether any of them started."""
     started = len(out.started)
     # 3. One global order over all tenants.
     order = state.next_walk()
@@ -80,5 +78,7 @@ def _walk(state: SchedulerState, out: Outcome) -> None:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
             blocking.blocked(lane, terms)
     blocking.give_up()
-    if len(out.started) > started and blocking.upset():
+    more = len(out.started) > started
+    if more and blocking.upset():
         state.dirty = True
+    return more

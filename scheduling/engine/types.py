@@ -155,6 +155,11 @@ class PodSet:
         """GPU-milli one pod holds, when the fraction is not given by memory."""
         return self.gpus * self.gpu_milli
 
+    @property
+    def least(self) -> int:
+        """Pods without which a gang does not start."""
+        return self.count if self.min_count is None else self.min_count
+
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:

@@ -68,9 +68,8 @@ def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool]) -
     """A gang needs all its pods at once: per set of acceptable models, and in all."""
     needs: dict[frozenset[str], int] = {}
     for s in spec.pod_sets:
-        least = s.count if s.min_count is None else s.min_count
         # A share given by memory may be small; only its pod, not its sum, is judged here.
-        milli = 0 if s.gpu_memory_mib else least * s.milli_per_pod
+        milli = 0 if s.gpu_memory_mib else s.least * s.milli_per_pod
         key = frozenset(_acceptable(s, installed)) if s.gpus else frozenset()
         needs[key] = needs.get(key, 0) + milli
     needs[frozenset(installed)] = sum(needs.values())

@@ -49,7 +49,7 @@ def explain(state: ClusterState, job: JobRequest, failure: PlacementFailure) -> 
             {"asked_models": named, "models": there},
             ("choose a GPU type that the cluster has",),
         )
-    least = pod_set.count if pod_set.min_count is None else pod_set.min_count
+    least = pod_set.least
     has = sum(1 for at, _ in state.held_by(job.id) if at == failure.pod_set)
     pods = max(least - has, 1) if job.gang else 1
     room = _room(state, job, failure, models)

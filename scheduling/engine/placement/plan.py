@@ -69,8 +69,7 @@ def _prepare(
     for index, pod_set in enumerate(pod_sets):
         asked = pod_set.count if counts is None else min(pod_set.count, max(counts[index], 0))
         want.append(asked - asked % max(pod_set.slice_size, 1))
-        needed = pod_set.count if pod_set.min_count is None else pod_set.min_count
-        least.append(needed if gang else 0)
+        least.append(pod_set.least if gang else 0)
     wishes = tuple(_wish(pod_set, levels) for pod_set in pod_sets)
     order = sorted(range(len(pod_sets)), key=lambda index: (*_choice(pod_sets[index]), index))
     return Plan("", how, wishes, tuple(want), tuple(least), tuple(order))

@@ -242,7 +242,7 @@ class Forecast:
                 for pool in pools
                 for free, nodes in enumerate(pool.bits)
             )
-            if fit < (s.count if s.min_count is None else s.min_count):
+            if fit < s.least:
                 return False
         return True
 

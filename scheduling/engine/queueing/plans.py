@@ -271,9 +271,8 @@ def _try(
             mark = statement.checkpoint()
             for p in unit.places:
                 statement.allocate(unit.record.job, p)
-            if books.refuses(record.job, state.pools, candidate) or (
-                idle and takes_spares(state, record.job, idle)
-            ):
+            refused = books.refuses(record.job, state.pools, candidate)
+            if refused or takes_spares(state, record.job, idle):
                 statement.rollback(mark)
                 books.take(unit)
                 continue

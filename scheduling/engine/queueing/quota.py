@@ -387,15 +387,13 @@ class QuotaBook:
         self.loosened += 1
 
     def _add(self, tenant: str, model: str, milli: int) -> int:
-        borrowed, lack = 0, None
-        for account in self.chain(tenant, model):
-            group, used = account.group, account.used + milli
-            over, lendable = account.after(used, lack)
-            borrowed = max(borrowed, over - account.over)
-            group.borrowed += over - account.over
-            group.lendable += lendable - account.lendable
-            account.used, account.over, account.lendable = used, over, lendable
-            lack = group.borrowed - group.lendable
+        borrowed = 0
+        for step in self._steps(tenant, model, milli):
+            account, group = step.account, step.account.group
+            borrowed = max(borrowed, step.over - account.over)
+            group.borrowed += step.over - account.over
+            group.lendable += step.lendable - account.lendable
+            account.used, account.over, account.lendable = step.used, step.over, step.lendable
         return borrowed
 
     # --- reading ------------------------------------------------------------------------------

@@ -71,8 +71,8 @@ def wish_of(job: JobRequest, missing: tuple[int, ...]) -> Wish:
     """A gang starts with `min_count` of each pod set or not at all, other jobs pod by pod."""
     if not job.gang:
         return Wish((0,) * len(missing), missing)
-    least = (s.count if s.min_count is None else s.min_count for s in job.pod_sets)
-    return Wish(tuple(min(n, m) for n, m in zip(least, missing, strict=True)), missing)
+    least = (min(s.least, n) for s, n in zip(job.pod_sets, missing, strict=True))
+    return Wish(tuple(least), missing)
 
 
 def choices(job: JobRequest, known: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

@@ -19,7 +19,7 @@ def idle_nodes(state: SchedulerState) -> dict[str, int]:
 def takes_spares(state: SchedulerState, job: JobRequest, before: Idle) -> bool:
     """Whether the job, which may not, took of the nodes that were wholly free `before` some that
     are to be kept as spares."""
-    return not job.uses_spares and any(_lacking(state, before).values())
+    return bool(before) and not job.uses_spares and any(_lacking(state, before).values())
 
 
 def beside_spares(
@@ -44,8 +44,7 @@ def beside_spares(
     for pod_set, _ in state.jobs[job.id].pods:
         counts[pod_set] += 1
     for s, count in zip(job.pod_sets, counts, strict=True):
-        least = (s.count if s.min_count is None else s.min_count) if job.gang else 0
-        if count < least or s.slice_size:
+        if s.slice_size or (job.gang and count < s.least):
             return ()
     return left
 

@@ -124,7 +124,7 @@ def place_on(
     if isinstance(placed, PlacementFailure):
         return placed
     ended = state.jobs[job.id].ended.union(state.jobs[job.id].leaving)
-    short = bool(before) and takes_spares(state, job, before)
+    short = takes_spares(state, job, before)
     if not (short or ended):
         return placed
     kept = beside_spares(state, job, placed, before) if short else placed

@@ -216,6 +216,5 @@ def _surplus(record: JobRecord, pods: list[PodAt]) -> list[PodAt]:
     found: list[PodAt] = []
     for i, s in enumerate(record.job.pod_sets):
         mine = [pod for pod in pods if pod[0] == i]
-        least = s.count if s.min_count is None else s.min_count
-        found += mine[least:]
+        found += mine[s.least :]
     return found
