@@ -230,14 +230,14 @@ class Scheduler:
 
     # --- one pass ---------------------------------------------------------------------------------
     def _pass(self, led: Led) -> None:
-        now = time.time()
-        part: Pass | None = led.session.decide(now)
+        part: Pass | None = led.session.decide()
         while part is not None:
             stale: set[str] = set()
             if part.writes:
                 self._renew(led)
-                stale = apply_decisions(led.lease, part.writes, datetime.fromtimestamp(now, UTC))
-            led.session.finish(part, stale, now)
+                at = datetime.fromtimestamp(part.at, UTC)
+                stale = apply_decisions(led.lease, part.writes, at)
+            led.session.finish(part, stale)
             part = part.later
         self._bells[led.lease.cluster_id, led.lease.scope].ring_at(led.session.next_at)
 

@@ -8,6 +8,7 @@ loses nothing.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
@@ -60,7 +61,7 @@ AT_ONCE = 500  # jobs in one transaction
 
 @dataclass(slots=True)
 class Pass:
-    """What one pass decided: first written, then, without the stale jobs, done.
+    """What one pass decided at `at`: first written, then, without the stale jobs, done.
 
     `later` are the decisions about further jobs, to be written and done after it: transactions
     stay short, and the first pods are being bound while the next are written.
@@ -68,6 +69,7 @@ class Pass:
 
     writes: Writes
     effects: list[Effect]
+    at: float
     later: "Pass | None" = None
 
 
@@ -158,13 +160,15 @@ class Session:
         return [nodes.facts[name] for name in written], gone
 
     # --- one pass ---------------------------------------------------------------------------------
-    def decide(self, now: float) -> Pass:
+    def decide(self) -> Pass:
         """Take in everything new, run one engine cycle, and say what is to be written and done."""
         self.news.clear()
         # Rows first: they are compared with what was committed, not with what this pass changes.
-        self.changes.read(now)
+        self.changes.read(time.time())
         self._look_for_nodes()
-        self._observe(self.gateway.drain(), now)
+        seen = self.gateway.drain()
+        now = time.time()  # no job is decided about at an instant before it came
+        self._observe(seen, now)
         self.life.overdue(now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
         self.life.foreign.delete_leftovers(self._look_up, self.life.out)
@@ -194,7 +198,7 @@ class Session:
             self.life.waiting(waiting)
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
-        return self._take_out()
+        return self._take_out(now)
 
     def _cycle(self, deltas: list[Delta], now: float) -> CycleResult:
         """One engine cycle. A waiting job that makes the first one raise is set aside.
@@ -225,20 +229,20 @@ class Session:
         self.life.out.writes.transitions.append(failed)
         self.life.out.deltas.append(JobEnded(job_id, succeeded=False))  # for those that wait for it
 
-    def finish(self, decided: Pass, stale: set[str], now: float) -> None:
+    def finish(self, decided: Pass, stale: set[str]) -> None:
         """After the commit: send the effects; a stale job (somebody was faster) is read again."""
         self.gateway.submit([e for e in decided.effects if not _of(e, stale)])
         for job_id in stale:
-            self._forget_intents(job_id, now)
+            self._forget_intents(job_id, decided.at)
         if stale:
-            self.changes.refresh(stale, now)
+            self.changes.refresh(stale, decided.at)
 
-    def _take_out(self) -> Pass:
+    def _take_out(self, now: float) -> Pass:
         out = self.life.out
         # Deltas that the decisions themselves caused wait for the next cycle.
         writes, out.writes = out.writes, Writes()
         effects, out.effects = out.effects, []
-        return split(writes, effects, AT_ONCE)
+        return split(writes, effects, now, AT_ONCE)
 
     def _mark_nodes(self, deltas: Iterable[Delta]) -> None:
         """Nodes whose allocation these deltas change."""
@@ -344,14 +348,14 @@ class Session:
         return others, jobs.keys() - others - divided.placed(jobs.keys() - others)
 
 
-def split(writes: Writes, effects: list[Effect], size: int) -> Pass:
+def split(writes: Writes, effects: list[Effect], at: float, size: int) -> Pass:
     """Everything in one part, but at most `size` jobs that get places, the others in later ones.
 
     All that is about one job stays together and in order.
     """
     placed = list(dict.fromkeys(job.id for job, _ in writes.intents))
     if len(placed) <= size:
-        return Pass(writes, effects)
+        return Pass(writes, effects, at)
     rest = set(placed[size:])
     later = Writes(
         transitions=[t for t in writes.transitions if t.job_id in rest],
@@ -361,7 +365,7 @@ def split(writes: Writes, effects: list[Effect], size: int) -> Pass:
     writes.intents = [i for i in writes.intents if i[0].id not in rest]
     mine = [e for e in effects if not _of(e, rest)]
     theirs = [e for e in effects if _of(e, rest)]
-    return Pass(writes, mine, split(later, theirs, size))
+    return Pass(writes, mine, at, split(later, theirs, at, size))
 
 
 def _of(effect: Effect, stale: set[str]) -> bool:
