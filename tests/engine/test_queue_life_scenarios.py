@@ -153,6 +153,15 @@ SCENARIOS = {
           ends pods
           + gang  a 3x8 H100 min=2      -> starts 2 pods
     """,
+    "who is spread goes beside the spares where there is room": """
+        nodes  H100: 8 8
+        quota  a H100 64
+        policy best-effort-fifo, spare_nodes=H100:1
+        at 0
+          + one a 1x4 H100                 -> starts on n0
+          + two a 1x2 H100 strategy=spread -> starts on n0
+          + pod a 3x1 H100 pods strategy=spread -> starts on n0
+    """,
     "spares are not taken by preemption either; the places of victims are no spares": """
         nodes  H100: 8 8
         quota  a H100 64

@@ -1,7 +1,8 @@
 """Hot spares: wholly free nodes that the policy keeps for the jobs that may use them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
+from scheduling.engine.placement.view import numbers
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.types import JobRequest, PodPlacement
 
@@ -22,22 +23,12 @@ def takes_spares(state: SchedulerState, job: JobRequest, before: Idle) -> bool:
     return bool(before) and not job.uses_spares and any(_lacking(state, before).values())
 
 
-def beside_spares(
-    state: SchedulerState, job: JobRequest, placed: Iterable[PodPlacement], before: Idle
+def without_spares(
+    state: SchedulerState, job: JobRequest, placed: Iterable[PodPlacement], spares: Set[str]
 ) -> tuple[PodPlacement, ...]:
-    """Those of the places just booked that leave the spares free: the wholly free nodes that were
-    taken last are given up. () when the job cannot do without them."""
-    cluster, left = state.cluster, tuple(placed)
-    index = cluster.index
-    for model, lacking in _lacking(state, before).items():
-        names = {
-            p.node: None
-            for p in left
-            if index.model_of[slot := cluster.slot_of[p.node]] == model
-            and before[model] >> index.number_of[slot] & 1
-        }
-        given_up = set(list(names)[-lacking:]) if lacking else set()
-        left = tuple(p for p in left if p.node not in given_up)
+    """Those of the places just booked that leave the spares free. () when the job cannot do
+    without the others."""
+    left = tuple(p for p in placed if p.node not in spares)
     counts = [0] * len(job.pod_sets)
     for p in left:
         counts[p.pod_set] += 1
@@ -47,6 +38,22 @@ def beside_spares(
         if s.slice_size or (job.gang and count < s.least):
             return ()
     return left
+
+
+def spares_beside(
+    state: SchedulerState, placed: Iterable[PodPlacement], before: Idle
+) -> frozenset[str]:
+    """Of the wholly free nodes, those that are to be kept as spares from a job that was just given
+    these places: all it did not take, and so many that it took last."""
+    cluster, found = state.cluster, set[str]()
+    taken = dict.fromkeys(p.node for p in placed)
+    for model, lacking in _lacking(state, before).items():
+        layout = cluster.index.pools[model].layout
+        if lacking:
+            idle = [cluster.names[layout.slots[n]] for n in numbers(before[model], layout.size)]
+            mine = [name for name in taken if name in set(idle)]
+            found.update(set(idle).difference(mine[:-lacking]))
+    return frozenset(found)
 
 
 def _lacking(state: SchedulerState, before: Idle) -> dict[str, int]:

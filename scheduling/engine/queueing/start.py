@@ -24,7 +24,13 @@ from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Key
-from scheduling.engine.queueing.spares import Idle, beside_spares, idle_nodes, takes_spares
+from scheduling.engine.queueing.spares import (
+    Idle,
+    idle_nodes,
+    spares_beside,
+    takes_spares,
+    without_spares,
+)
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Promise
 from scheduling.engine.statement import Statement
@@ -114,23 +120,27 @@ def place_on(
     job = candidate.job
     mark = statement.checkpoint()
     before = idle_nodes(state) if idle is None else idle
-    placed = place_job(
-        statement,
-        job,
-        strategy=state.strategy_of(job),
-        counts=candidate.counts,
-        avoid=avoid,
-    )
+    strategy, counts = state.strategy_of(job), candidate.counts
+    placed = place_job(statement, job, strategy=strategy, counts=counts, avoid=avoid)
     if isinstance(placed, PlacementFailure):
         return placed
+    if takes_spares(state, job, before):
+        spares = spares_beside(state, placed, before)
+        kept = without_spares(state, job, placed, spares)
+        statement.rollback(mark)
+        if not kept:
+            # A strategy that spreads takes idle nodes first; there may be room on others.
+            avoid = avoid.union(spares)
+            placed = place_job(statement, job, strategy=strategy, counts=counts, avoid=avoid)
+            if isinstance(placed, PlacementFailure):
+                return SPARES_ONLY
+            kept = placed
+    else:
+        kept = placed
     ended = state.jobs[job.id].ended.union(state.jobs[job.id].leaving)
-    short = takes_spares(state, job, before)
-    if not (short or ended):
+    if kept is placed and not ended:
         return placed
-    kept = beside_spares(state, job, placed, before) if short else placed
     statement.rollback(mark)
-    if not kept:
-        return SPARES_ONLY
     placed = _renumbered(state, job, kept, ended)
     for p in placed:
         statement.allocate(job, p)
