@@ -25,7 +25,7 @@ from prometheus_client.registry import Collector
 from metrics import definitions, selectors
 from scheduling.engine.states import WAITING, JobEventKind
 from scheduling.models import Cluster, Job, JobEvent, Placement
-from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.models.jobs import LIVE_PLACEMENTS, MOVED
 from tenants.models import Quota
 
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
@@ -163,6 +163,9 @@ def _events() -> Metric:
     )
     for cluster, kind, count in rows:
         family.add_metric([cluster, kind.lower()], count)
+    moves = JobEvent.objects.filter(reason=MOVED).order_by().values_list("job__cluster__name")
+    for cluster, count in moves.annotate(count=Count("id")):
+        family.add_metric([cluster, "moved"], count)
     return family
 
 

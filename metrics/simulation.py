@@ -73,6 +73,7 @@ def summary(
         "jtted": _jtted(outcome, rows, nodes),
         "preempted_jobs": sum(1 for i in counted if jobs.preemptions[i]),
         "preemptions": sum(jobs.preemptions[i] for i in counted),
+        "moves": sum(jobs.moves[i] for i in counted),
         "requeues": sum(jobs.requeues[i] for i in counted),
         "lost_gpu_hours": sum(jobs.lost_milli_s[i] for i in counted) / 3.6e6,
     }

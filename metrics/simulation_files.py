@@ -12,7 +12,7 @@ from scheduling.simulator.run import Outcome
 
 JOB_COLUMNS = (
     "id", "tenant", "gpu_model", "gpus", "priority", "submitted_s", "started_s", "ended_s",
-    "state", "preemptions", "requeues", "nodes", "groups", "lost_gpu_hours",
+    "state", "preemptions", "moves", "requeues", "nodes", "groups", "lost_gpu_hours",
 )  # fmt: skip
 SAMPLE_COLUMNS = ("at_s", "gpu_model", "gar", "sor", "gfr", "idle_nodes")
 
@@ -62,6 +62,7 @@ def _jobs(out: Any, outcome: Outcome) -> None:
                 _number(jobs.ended[i]),
                 STATE_NAMES[jobs.state[i]],
                 jobs.preemptions[i],
+                jobs.moves[i],
                 jobs.requeues[i],
                 jobs.nodes[i],
                 jobs.groups[i],

@@ -18,7 +18,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node, Taint
 from scheduling.kube.nodes import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
-from scheduling.models.jobs import PREEMPTED, PlacementState
+from scheduling.models.jobs import MOVED, PREEMPTED, PlacementState
 from scheduling.session.load import live_job
 from scheduling.simulator.model import Arrival
 
@@ -160,7 +160,8 @@ def _told(window: Window, ids: list[Any]) -> dict[Any, tuple[float | None, float
 
 
 def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], PodSpan]]:
-    """{job: {(pod set, ordinal): when it was placed and when it was gone}}, of its last start.
+    """{job: {(pod set, ordinal): when it was placed and when it was gone}}, of its last start, or
+    of its first where it was moved since.
 
     What a job still holds when it is over goes at one time: the scheduler hears of it when the
     last pod is gone.
@@ -168,12 +169,17 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
     found: dict[Any, dict[tuple[int, int], PodSpan]] = {job.pk: {} for job in jobs}
     starts = {job.pk: job.admitted_at for job in jobs if job.admitted_at is not None}
     rows = Placement.objects.filter(job_id__in=starts).order_by("attempt")
+    moves = JobEvent.objects.filter(job_id__in=starts, reason=MOVED)
+    told = moves.values_list("job_id", "evidence__pod_set", "evidence__ordinal")
+    moved = {(job_id, (pod_set, ordinal)) for job_id, pod_set, ordinal in told}
     for job_id, pod_set, ordinal, begun, ended in rows.values_list(
         "job_id", "pod_set", "ordinal", "intended_at", "ended_at"
     ).iterator(chunk_size=2000):
         if begun >= starts[job_id]:  # else of an earlier start
             gone = math.inf if ended is None or ended > window.until else window.at(ended)
-            found[job_id][pod_set, ordinal] = (window.at(begun), gone)
+            pod = (pod_set, ordinal)
+            known = found[job_id].get(pod) if (job_id, pod) in moved else None
+            found[job_id][pod] = (known[0] if known else window.at(begun), gone)
     for job in jobs:
         over = window.at(job.ended_at) if job.ended_at else math.inf
         held = {pod: span for pod, span in found[job.pk].items() if span[1] > over}
@@ -183,10 +189,14 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
 
 
 def _leaves(window: Window, ids: list[Any]) -> dict[Any, dict[tuple[int, int], tuple[float, ...]]]:
-    """{job: {(pod set, ordinal): seconds that the pod took to go each time it was preempted}}."""
+    """{job: {(pod set, ordinal): seconds that the pod took to go each time it was preempted, or
+    moved}}."""
     told: dict[Any, list[tuple[datetime, bool]]] = {}  # when, and whether all of it had to go
     events = JobEvent.objects.filter(
-        job_id__in=ids, reason=PREEMPTED, at__gte=window.since, at__lte=window.until
+        job_id__in=ids,
+        reason__in=(PREEMPTED, MOVED),
+        at__gte=window.since,
+        at__lte=window.until,
     )
     for job_id, at, kind in events.order_by("at", "id").values_list("job_id", "at", "kind"):
         told.setdefault(job_id, []).append((at, kind == Kind.PREEMPTED))

@@ -1,10 +1,11 @@
 """paper-inference: E-Spread against spread and E-Binpack on the inference clusters i7, i2, a10.
 
 Besides GAR and GFR by cluster size: whole free nodes left for large inference, and how far the
-replicas of a service stand apart (replicas on one node and in one leaf, mean over services of
-two replicas and more and over time; fewer is safer). `gfr_floor` and `gfr_foresight` (foresight.py)
-say what the demand allows whatever the policy. `i2, shared` lets 44 % of the pods ask for
-a part of a GPU.
+replicas of a service stand apart (replicas on one node and in one leaf, mean over services of two
+replicas and more and over time; fewer is safer). E-Spread runs with consolidation, and also
+without; `moves_a_day` counts replicas that were moved. `gfr_floor` and `gfr_foresight`
+(foresight.py) say what the demand allows whatever the policy. `i2, shared` lets 44 % of the pods
+ask for a part of a GPU.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +18,16 @@ from scheduling.engine.decisions import CycleResult
 from scheduling.engine.types import Quota, Tenant
 from scheduling.simulator import inference
 from scheduling.simulator.nodes import engine_nodes, sized
+from scheduling.simulator.workload import DAY
 
 LOOK_S = 3600.0
-STRATEGIES = ("spread", "e-spread", "e-binpack")
+# By name: the strategy, and whether replicas are moved together (consolidation).
+VARIANTS = {
+    "spread": ("spread", False),
+    "e-spread": ("e-spread", True),
+    "e-spread, unmoved": ("e-spread", False),
+    "e-binpack": ("e-binpack", False),
+}
 SCENARIOS = {
     "i7": ("i7", False),
     "i2": ("i2", False),
@@ -59,6 +67,7 @@ class _Apart(Watching):
         return {
             "replicas_a_node": sum(self._on_node) / len(self._on_node) if self._on_node else None,
             "replicas_a_leaf": sum(self._in_leaf) / len(self._in_leaf) if self._in_leaf else None,
+            "moves_a_day": sum(self.observer.jobs.moves) / self.now * DAY,
         }
 
 
@@ -92,15 +101,15 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
         Task(
             run=services,
             scenario=scenario,
-            name=strategy,
-            policy=policy("best-effort-fifo", strategy),
+            name=name,
+            policy=policy("best-effort-fifo", strategy, consolidation=moved),
             seed=0,
             hours=options["hours"],
             warm_up_h=options["warm_up_h"],
             more={"cluster": cluster, "sharing": sharing},
         )
         for scenario, (cluster, sharing) in SCENARIOS.items()
-        for strategy in STRATEGIES
+        for name, (strategy, moved) in VARIANTS.items()
     ]
 
 
@@ -141,6 +150,7 @@ STUDY = Comparison(
         "idle_nodes_mean",
         "replicas_a_node",
         "replicas_a_leaf",
+        "moves_a_day",
         "gfr_floor",
         "gfr_foresight",
     ),

@@ -277,6 +277,11 @@ class ClusterState(Columns):
             self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
             self.typical.clear()
 
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Differs when anything was given back, changed for the better, or placed."""
+        return self.version, self._committed
+
     def widened(self) -> None:
         """More may be possible anywhere than before, although nothing was given back."""
         self._gain(_ANYWHERE)

@@ -6,6 +6,7 @@ from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import Delta
 from scheduling.engine.queueing import intake
 from scheduling.engine.queueing.blocking import Blocking
+from scheduling.engine.queueing.consolidate import consolidate
 from scheduling.engine.queueing.limits import report_run_limits
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.preempt import try_to_preempt
@@ -31,8 +32,17 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     state.wake(now)
     start_promised(state, out)
     report_run_limits(state, out)
+    _decide(state, out)
+    # 8. Replicas move together; what that leaves is decided about at once.
+    if consolidate(state, out):
+        _decide(state, out)
+    return out.result(state.next_wake(now))
+
+
+def _decide(state: SchedulerState, out: Outcome) -> None:
+    """Ask the waiting jobs until there is nothing more to decide."""
     if state.at_rest():
-        return out.result(state.next_wake(now))
+        return
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
     kinds, queueing = state.policy.preemption, state.policy.queueing
@@ -50,7 +60,6 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
         again = (state.dirty or moved) and somebody_is_in_the_way
     state.queue.touched.clear()
-    return out.result(state.next_wake(now))
 
 
 def _walk(state: SchedulerState, out: Outcome) -> bool:

@@ -63,6 +63,17 @@ class Preempted:
     examined: int = 0
 
 
+class Moved(NamedTuple):
+    """A pod that leaves its node so that fewer nodes are partly used. The shell deletes it and
+    reports `PodEnded` when it is gone; its new place is booked and comes as `Started` then."""
+
+    job_id: str
+    pod_set: int
+    ordinal: int
+    source: str
+    target: str
+
+
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """Where and when a blocked head is expected to start, from declared run times.
@@ -108,6 +119,7 @@ class CycleResult(NamedTuple):
     lost: tuple[tuple[str, int, int], ...] = ()
     considered: int = 0
     preempted: tuple[Preempted, ...] = ()
+    moved: tuple[Moved, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     run_limits: tuple[RunLimit, ...] = ()

@@ -274,6 +274,8 @@ class Policy:
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
     in its way but what it may preempt. `preemption`: the kinds that are allowed. A job is not
     preempted in its first `min_runtime_s` seconds, nor more than `max_preemptions` times.
+    `consolidation`: replicas of preemptible inference jobs that have been in their place for as
+    long are moved where that makes one partly used node fewer.
 
     `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
     goes first, its past use counted with half-life `usage_half_life_s` (0 = only what it holds).
@@ -295,6 +297,7 @@ class Policy:
     preemption: tuple[PreemptionKind, ...] = ()
     min_runtime_s: float = 60.0
     max_preemptions: int = 5
+    consolidation: bool = False
     fair_share: bool = False
     usage_half_life_s: float = 0.0
     spare_nodes: Mapping[str, int] = field(default_factory=dict, hash=False)

@@ -125,8 +125,9 @@ class PodSet(models.Model):
         ]
 
 
-# Reasons of events: of a victim or of pods of it, and of the job that they made room for.
-PREEMPTED, ROOM_MADE = "Preempted", "RoomMade"
+# Reasons of events: of a victim or of pods of it, of the job that they made room for, and of a job
+# of which a pod goes to another node.
+PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
 
 
 class JobEvent(models.Model):

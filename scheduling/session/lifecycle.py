@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
-from scheduling.engine.decisions import Preempted, RunLimit, Started, Waiting
+from scheduling.engine.decisions import Moved, Preempted, RunLimit, Started, Waiting
 from scheduling.engine.deltas import (
     Checkpointed,
     JobEnded,
@@ -28,7 +28,7 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
-from scheduling.models.jobs import PREEMPTED, ROOM_MADE
+from scheduling.models.jobs import MOVED, PREEMPTED, ROOM_MADE
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
@@ -151,6 +151,26 @@ class Lifecycle(Requeueing):
                 ("victims", ",".join(victim.job_id for victim in mine[:VICTIMS_TOLD])),
             )
             self.out.writes.notes.append(Note(job.id, job.state, ROOM_MADE, text, record))
+
+    def moved(self, decision: Moved, now: float) -> None:
+        """A pod goes to another node, so that fewer nodes are partly used."""
+        job, key = self.jobs.get(decision.job_id), (decision.pod_set, decision.ordinal)
+        pod = job.pods.get(key) if job else None
+        if job is None or job.leaving is not None or pod is None or pod.state in OVER:
+            return
+        text = (
+            f"Pod {pod.name} moves from node {decision.source} to {decision.target}, "
+            "so that one node fewer is partly used"
+        )
+        record: Evidence = (
+            ("pod_set", decision.pod_set),
+            ("ordinal", decision.ordinal),
+            ("from", decision.source),
+            ("to", decision.target),
+        )
+        self.out.writes.notes.append(Note(job.id, job.state, MOVED, text, record))
+        self.leave.tell(job, [pod], now)
+        self.leave.pods(job, [(pod, PodEnded(job.id, *key))], text, now)
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
         """End a job that ran longer than it may; tell once that the limit comes near."""

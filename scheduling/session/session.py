@@ -181,6 +181,9 @@ class Session:
         for victim in result.preempted:
             self.life.preempted(victim, now)
         self.life.room_made(result.preempted)
+        for move in result.moved:
+            self.nodes.dirty.update((move.source, move.target))
+            self.life.moved(move, now)
         started = {decision.job_id for decision in result.started}
         for job_id in result.quota_lost:
             self.life.quota_changed(job_id, Kind.QUOTA_LOST)

@@ -5,7 +5,7 @@ different hours, so that all of them together ask for nearly the same share of t
 every hour, close to 93 % and never more than there is. Replicas have lifetimes of their own and
 are replaced while the service needs them; the newest go when it needs fewer; once a week a whole
 service is rolled out anew. Every replica is known to its end before the run begins: a seed gives
-the same demand under every policy.
+the same demand under every policy. Replicas may be moved, and end when they would have anyway.
 """
 
 import math
@@ -216,7 +216,6 @@ def _jobs(service: Service, replicas: Iterable[_Replica]) -> Iterable[Arrival]:
             pod_sets=(replace(service.pods, count=count),),
             gang=False,
             kind=JobKind.INFERENCE,
-            preemptible=False,
         )
         yield Arrival(job, end - start)
 

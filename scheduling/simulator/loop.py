@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 from scheduling.engine.cycle import run_cycle
-from scheduling.engine.decisions import CycleResult, Preempted, Started
+from scheduling.engine.decisions import CycleResult, Moved, Preempted, Started
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
@@ -155,6 +155,8 @@ class Simulation:
     def _carry_out(self, result: CycleResult, now: float) -> None:
         for victim in result.preempted:
             self._preempt(victim, now)
+        for move in result.moved:
+            self._move(move)
         for part in result.started:
             self._start(part, now)
         for limit in result.run_limits:
@@ -186,11 +188,21 @@ class Simulation:
             run.epoch += 1
             leaving = [(max(delays), None)]
         for delay, pod in leaving:
-            payload = (victim.job_id, run.epoch, pod)
-            if delay:
-                self._push(now + delay, GONE, payload)
-            else:
-                self._gone(payload)
+            self._leave_place(run, pod, delay)
+
+    def _move(self, move: Moved) -> None:
+        """A replica is told to go; it ends when it would have, wherever it runs by then."""
+        run, pod = self.jobs[move.job_id], (move.pod_set, move.ordinal)
+        self.observer.jobs.moves[run.row] += 1
+        run.moving[pod] = run.ends[pod]
+        self._leave_place(run, pod, run.evict(pod, self.settings.evict_s))
+
+    def _leave_place(self, run: Run, pod: Pod | None, delay: float) -> None:
+        payload = (run.arrival.job.id, run.epoch, pod)
+        if delay:
+            self._push(self.now + delay, GONE, payload)
+        else:
+            self._gone(payload)
 
     def _gone(self, payload: tuple[str, int, Pod | None]) -> None:
         """A pod that was preempted is gone, or (None) all of its job, which waits again."""
@@ -203,12 +215,14 @@ class Simulation:
             self._deltas.append(JobRequeued(job_id, self.now))
             return
         milli = self._end_pod(run, pod)
+        if pod in run.moving:
+            return  # replicas have no work to lose
         self.observer.jobs.lost_milli_s[run.row] += milli * (self.now - run.since)
         run.missing += not run.arrival.job.gang
 
     def _start(self, part: Started, now: float) -> None:
         run = self.jobs[part.job_id]
-        job, first = run.arrival.job, not run.places
+        job, first = run.arrival.job, not (run.places or run.moving)
         if first:
             run.attempts += 1
             run.places = {}
@@ -218,6 +232,9 @@ class Simulation:
         if run.attempts > 1:
             begin += self.settings.restart_s
         own = run.arrival.pod_s
+        moved = bool(run.moving) and all(
+            (p.pod_set, p.ordinal) in run.moving for p in part.placements
+        )
         for p in part.placements:
             run.places[p.pod_set, p.ordinal] = p
             self.observer.took(p.node, p.milli * len(p.devices), now, job.tenant)
@@ -227,13 +244,16 @@ class Simulation:
                 left = run.left_s
                 if own and where in own:
                     left = max(0.0, own[where] - run.saved_s)
-                self._push(begin + left, END, pod)
-                run.missing -= 1
+                if (ends := run.moving.pop(where, None)) is None:
+                    ends = begin + left
+                    run.missing -= 1
+                run.ends[where] = ends
+                self._push(max(now, ends), END, pod)
         if job.gang:
             if first and not own:
                 self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1, 0))
             run.missing = 0
-        if run.missing <= 0:
+        if run.missing <= 0 and not moved:
             columns = self.observer.jobs
             columns.started[run.row] = now
             # What it asked for may name several models, or none.
@@ -250,7 +270,7 @@ class Simulation:
             return  # it was interrupted since
         if run.evicted.get((pod_set, ordinal), 0) != evicted:
             return  # so was this pod alone
-        if pod_set >= 0 and (len(run.places) > 1 or run.missing > 0):
+        if pod_set >= 0 and (len(run.places.keys() | run.moving) > 1 or run.missing > 0):
             self._end_pod(run, (pod_set, ordinal))
             return
         self._finish(run, _ENDS[run.arrival.ends])
@@ -286,6 +306,8 @@ class Simulation:
         for p in (run.places or {}).values():
             self.observer.took(p.node, -p.milli * len(p.devices), self.now, tenant)
         run.places = None
+        run.ends.clear()
+        run.moving.clear()
         run.epoch += 1
 
     def _interrupt(self, run: Run, now: float) -> None:

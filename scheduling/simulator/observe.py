@@ -34,6 +34,7 @@ class JobColumns:
         self.state = array("b")
         self.preemptions = array("l")
         self.requeues = array("l")
+        self.moves = array("l")
         self.nodes = array("l")
         self.groups = array("l")
         self.lost_milli_s = array("d")
@@ -53,7 +54,7 @@ class JobColumns:
         self.started.append(NEVER)
         self.ended.append(NEVER)
         self.state.append(WAITING)
-        for column in (self.preemptions, self.requeues, self.nodes, self.groups):
+        for column in (self.preemptions, self.requeues, self.moves, self.nodes, self.groups):
             column.append(0)
         self.lost_milli_s.append(0.0)
         return len(self.ids) - 1

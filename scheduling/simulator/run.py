@@ -17,6 +17,8 @@ class Run:
 
     `epoch` grows with every interruption: what was to happen in an earlier one does not.
     `evicted`: how often each pod was preempted. `stopped_at`: since when it is leaving its places.
+    `ends`: when each pod ends that has an end of its own, `moving` when those that are on their way
+    to another node do.
     """
 
     arrival: Arrival
@@ -30,6 +32,8 @@ class Run:
     places: dict[Pod, PodPlacement] | None = None
     evicted: dict[Pod, int] = field(default_factory=dict)
     stopped_at: float | None = None
+    ends: dict[Pod, float] = field(default_factory=dict)
+    moving: dict[Pod, float] = field(default_factory=dict)
 
     def evict(self, pod: Pod, usual_s: float) -> float:
         """Count a pod's preemption; how long it takes to go this time, `usual_s` if not known."""

@@ -13,6 +13,7 @@ from scheduling.engine.queueing.admission import ask_of, pools_wanted
 from scheduling.engine.queueing.waiting import UNASKED, UNPLANNED, Merge
 from scheduling.engine.types import (
     MILLI,
+    JobKind,
     JobRequest,
     PodPlacement,
     Policy,
@@ -28,7 +29,7 @@ from tests.engine.test_quota_book import check_balance
 
 TENANTS = (Tenant("a"), Tenant("b"), Tenant("dept"), Tenant("c", "dept"))
 NODES = {"n0": (8, "H100"), "n1": (8, "H100"), "n2": (8, "H100"), "n3": (4, "L4"), "n4": (4, "L4")}
-SORTS = ("", "", "fixed", "preempts=no", "uses_spares=yes")
+SORTS = ("", "", "fixed", "preempts=no", "uses_spares=yes", "kind=inference", "kind=inference")
 QUOTAS = st.fixed_dictionaries(
     {
         (tenant.id, model): st.builds(
@@ -186,6 +187,7 @@ class Cycles(RuleBasedStateMachine):
 
     @rule(pick=st.integers(0, 9), preempt=st.booleans())
     def switch_policy(self, pick: int, preempt: bool) -> None:
+        together = pick % 2 == 1  # what was spread before is moved now
         policy = Policy(
             self.policies[pick % len(self.policies)],
             blame_s=30,
@@ -195,6 +197,8 @@ class Cycles(RuleBasedStateMachine):
             max_preemptions=3,
             fair_share=pick % 4 == 3,
             spare_nodes={"H100": 1} if pick % 5 == 4 else {},
+            consolidation=together,
+            strategies=dict.fromkeys(JobKind, "binpack" if together else "native"),
         )
         self.pending.append(d.PolicyChanged(policy))
 
@@ -232,6 +236,7 @@ class Cycles(RuleBasedStateMachine):
         self._nobody_overtook(result, held)
         self._places_are_empty_when_they_are_given(result, placed)
         self._preemptions_are_sound(result)
+        self._moves_are_sound(result, placed)
         if result.next_at is not None and result.next_at <= self.now:
             return
         told = not self.state.dirty  # else quota may be what a job waits for now
@@ -240,15 +245,18 @@ class Cycles(RuleBasedStateMachine):
         asked = run_cycle(self.anew, (), self.now)
         assert not asked.started
         assert not asked.preempted
+        assert not asked.moved
         assert not asked.reservations
         assert not again.started
         assert not again.preempted
+        assert not again.moved
         assert not told or (not again.waiting and again.considered == 0)
 
     def _asking_everybody_decides_the_same(self, result) -> None:
         again = run_cycle(self.anew, self.pending, self.now)
         assert result.started == again.started
         assert result.preempted == again.preempted
+        assert result.moved == again.moved
         assert result.reservations == again.reservations
         assert result.quota_reserved == again.quota_reserved
         assert result.quota_lost == again.quota_lost
@@ -287,6 +295,22 @@ class Cycles(RuleBasedStateMachine):
             self.promised.add(victim.by)
         self.leaving += result.preempted
 
+    def _moves_are_sound(self, result, placed) -> None:
+        started = {start.job_id for start in result.started}
+        assert len({move.job_id for move in result.moved}) == len(result.moved)
+        for move in result.moved:
+            record, pod = self.state.jobs[move.job_id], (move.pod_set, move.ordinal)
+            (before,) = (p for p in placed[move.job_id] if (p.pod_set, p.ordinal) == pod)
+            (after,) = (p for p in record.promise.placements if (p.pod_set, p.ordinal) == pod)
+            assert (before.node, after.node) == (move.source, move.target)
+            assert before.milli * len(before.devices) == after.milli * len(after.devices)
+            assert record.job.preemptible
+            assert not record.job.gang
+            assert move.job_id not in started
+            self.leaving.append(
+                Preempted(move.job_id, (pod,), False, "", PreemptionKind.BACKFILL, 0.0)
+            )
+
     def _isolated(self) -> list:
         return [a for a in self.state.book.accounts() if not a.shared]
 
@@ -295,6 +319,10 @@ class Cycles(RuleBasedStateMachine):
             for p in placed[victim.job_id]:
                 if (p.pod_set, p.ordinal) in victim.pods:
                     self.left_on[victim.job_id, p.pod_set, p.ordinal] = p
+        for move in result.moved:
+            for p in placed[move.job_id]:
+                if (p.pod_set, p.ordinal) == (move.pod_set, move.ordinal):
+                    self.left_on[move.job_id, p.pod_set, p.ordinal] = p
         for key in list(self.left_on):
             record = self.state.jobs.get(key[0])
             if record is None or key[1:] not in record.leaving:

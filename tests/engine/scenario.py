@@ -28,6 +28,7 @@ from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.types import (
     Device,
+    JobKind,
     JobRequest,
     Node,
     PodSet,
@@ -96,6 +97,8 @@ def job(name: str, tenant: str, asks: str, *words: str, at: float = 0.0) -> JobR
 def _value(text: str, kind: str) -> Any:
     if "Mapping" in kind:
         return {key: int(n) for key, n in [text.split(":")]}
+    if "JobKind" in kind and "Mapping" not in kind:
+        return JobKind(text)
     if "tuple" in kind:
         return tuple(text.split(","))
     if "float" in kind:
@@ -182,6 +185,9 @@ def _check(world: World, now: float, expected: list[tuple[str, str]]) -> None:
     evicted = {p.job_id for p in getattr(result, "preempted", ())}
     losers = {name for name, outcome in expected if outcome.startswith("preempted")}
     assert evicted == losers, f"at {now:g} preempted {sorted(evicted)}, expected {sorted(losers)}"
+    moved = {(m.job_id, f"moves {m.ordinal} from {m.source} to {m.target}") for m in result.moved}
+    movers = {(name, outcome) for name, outcome in expected if outcome.startswith("moves")}
+    assert moved == movers, f"at {now:g}"
     for name, outcome in expected:
         _check_one(world, result, name, outcome, f"at {now:g}, {name}")
 
@@ -203,7 +209,7 @@ def _check_one(world: World, result: CycleResult, name: str, outcome: str, about
     elif match := re.fullmatch(r"starts borrowing (\d+)", outcome):
         assert start is not None
         assert sum(milli for _, milli in start.borrowed) == int(match[1]) * 1000, about
-    elif not outcome.startswith(("starts", "preempted")):
+    elif not outcome.startswith(("starts", "preempted", "moves")):
         verdict = world.state.jobs[name].verdict
         reason, _, said = outcome.partition(" ")
         assert verdict is not None, about
@@ -267,7 +273,7 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
         return [d.JobEnded(name, word == "ends") for name in rest.split()]
     if word == "fault":
         return [d.JobRequeued(rest, now, front=True)]
-    if word == "pod-ends":
+    if word in {"pod-ends", "pod-gone"}:
         name, ordinal = rest.split()
         return [d.PodEnded(name, 0, int(ordinal))]
     if word == "hold":

@@ -4,6 +4,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from metrics import exporter, services
+from scheduling.models import Job, JobEvent
 from tests.metrics.rows import at, cluster, job
 
 pytestmark = pytest.mark.django_db
@@ -21,6 +22,8 @@ def test_gauges_and_histogram():
     c = cluster(2)
     job(c, "a", submitted=0, bound=4, nodes=("n000",))
     job(c, "b", submitted=0)
+    moved = {"at": at(5), "kind": "REASON", "to_state": "RUNNING", "reason": "Moved"}
+    JobEvent.objects.create(job=Job.objects.get(name="a"), **moved)
     services.record_sample(c, at(10))
     found = values(exporter.exposition().decode())
     assert (
@@ -29,6 +32,7 @@ def test_gauges_and_histogram():
     assert found["kant_job_wait_seconds_bucket", (("le", "1.0"), ("size_class", "8"))] == 0
     assert found["kant_job_wait_seconds_bucket", (("le", "5.0"), ("size_class", "8"))] == 1
     assert found["kant_job_wait_seconds_sum", (("size_class", "8"),)] == 4
+    assert found["kant_job_events_total", (("cluster", "c1"), ("event", "moved"))] == 1
     key = (("cluster", "c1"), ("gpu_type", "H100"))
     assert found["kant_gpu_allocation_ratio", key] == 0
     assert found["kant_gpus", (*key, ("state", "available"))] == 16

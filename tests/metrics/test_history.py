@@ -86,6 +86,22 @@ def test_of_a_job_that_started_twice_the_last_start_counts(cluster):
     assert arrivals(cluster)["twice"].duration_s == 40
 
 
+def test_a_replica_that_was_moved_counts_from_its_first_place(cluster):
+    job = rows.job(cluster, "moved", submitted=0, bound=0, ended=50, nodes=("n000",))
+    job.placements.update(ended_at=rows.at(12), state=PlacementState.RELEASED)
+    job.placements.create(
+        attempt=2, pod_set=0, ordinal=0, pod_name="moved-b", node="n001",
+        intended_at=rows.at(12), ended_at=rows.at(50),
+    )  # fmt: skip
+    JobEvent.objects.create(
+        job=job, at=rows.at(10), kind=JobEventKind.REASON, reason="Moved", to_state="RUNNING",
+        evidence={"pod_set": 0, "ordinal": 0, "from": "n000", "to": "n001"},
+    )  # fmt: skip
+    found = arrivals(cluster)["moved"]
+    assert found.duration_s == 50
+    assert found.leaves_s == {(0, 0): (2,)}
+
+
 def test_how_long_a_victim_took_to_go_each_time(cluster):
     job = rows.job(cluster, "victim", pods=2, bound=0, ended=12, nodes=("n000", "n001"))
     again = rows.job(cluster, "quick", bound=0, ended=20, nodes=("n002",))

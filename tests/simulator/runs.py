@@ -23,7 +23,7 @@ def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", **more
     pod_sets = (PodSet("main", pods, gpus, ("H100",)),)
     wishes = {
         k: more.pop(k)
-        for k in ("priority", "declared_s", "preemptible", "after", "after_ok")
+        for k in ("priority", "declared_s", "preemptible", "after", "after_ok", "kind")
         if k in more
     }
     return Arrival(JobRequest(name, tenant, at, pod_sets, gang=gang, **wishes), duration, **more)

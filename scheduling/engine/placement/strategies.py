@@ -9,12 +9,14 @@ from scheduling.engine.placement.view import View
 
 class Strategy(NamedTuple):
     """`pick` chooses the next node; `packs`: gangs go to the fewest leaf groups, best fit first;
-    `zones`: the inference zone is left to small inference pods while there is room elsewhere."""
+    `zones`: the inference zone is left to small inference pods while there is room elsewhere;
+    `spreads`: pods go where most is free, so that nobody moves them together again."""
 
     name: str
     pick: Callable[[View, int], tuple[int, int]]
     packs: bool = False
     zones: bool = False
+    spreads: bool = False
 
 
 STRATEGIES = {
@@ -22,10 +24,10 @@ STRATEGIES = {
     for strategy in (
         Strategy("binpack", binpack.pick),
         Strategy("e-binpack", ebinpack.pick, packs=True, zones=True),
-        Strategy("spread", spread.pick),
+        Strategy("spread", spread.pick, spreads=True),
         # Outside the zone E-Spread is E-Binpack (stages in pods.py).
         Strategy("e-spread", ebinpack.pick, packs=True, zones=True),
-        Strategy("native", native.pick),
+        Strategy("native", native.pick, spreads=True),
         Strategy("fragmentation", gradient.pick),
     )
 }

@@ -71,6 +71,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case _:
             assert_never(delta)
     state.dirty = True
+    state.look.seen = None
 
 
 def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None:

@@ -4,6 +4,7 @@ from scheduling.engine.cluster import PodKey
 from scheduling.engine.decisions import (
     Blocked,
     CycleResult,
+    Moved,
     Preempted,
     Reservation,
     RunLimit,
@@ -25,6 +26,7 @@ class Outcome:
         self.waiting: dict[str, Waiting] = {}
         self.lost: list[PodKey] = []
         self.preempted: list[Preempted] = []
+        self.moved: list[Moved] = []
         self.reservations: list[Reservation] = []
         self.blocked: dict[str, Blocked] = {}
         self.run_limits: list[RunLimit] = []
@@ -46,6 +48,7 @@ class Outcome:
             lost=tuple(self.lost),
             considered=self.considered,
             preempted=tuple(self.preempted),
+            moved=tuple(self.moved),
             reservations=tuple(self.reservations),
             blocked=tuple(self.blocked.values()),
             run_limits=tuple(self.run_limits),

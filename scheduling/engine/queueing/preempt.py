@@ -196,7 +196,9 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
             )
         )
         out.waiting.pop(victim.job.id, None)
-        awaited.update(state.evict(victim, pods, whole, record.job.id))
+        awaited.update(state.evict(victim, pods, whole=whole))
+        victim.preemptions += 1
+        victim.preempted_by.add(record.job.id)
     statement = Statement(state.cluster)
     for p in plan.placements:
         statement.allocate(plan.candidate.job, p)

@@ -199,11 +199,10 @@ def promise(
     awaited: set[PodKey],
     out: Outcome,
 ) -> None:
-    """Hold places, which are booked in the cluster, for a job until the pods in them are gone."""
+    """Hold places, which are booked in the cluster, for a waiting job until the pods in them are
+    gone."""
     state.queue.remove(record)
-    borrowed = state.hold(record, placed, out.now, promised=True)
-    record.promise = Promise(placed, tuple(sorted(borrowed.items())), awaited)
-    state.promised[record.job.id] = record
+    hold_until_gone(state, record, placed, awaited, out)
     tell(
         record,
         Verdict(
@@ -213,6 +212,19 @@ def promise(
         ),
         out,
     )
+
+
+def hold_until_gone(
+    state: SchedulerState,
+    record: JobRecord,
+    placed: tuple[PodPlacement, ...],
+    awaited: set[PodKey],
+    out: Outcome,
+) -> None:
+    """Note that places, which are booked in the cluster, are a job's once these pods are gone."""
+    borrowed = state.hold(record, placed, out.now, promised=True)
+    record.promise = Promise(placed, tuple(sorted(borrowed.items())), awaited)
+    state.promised[record.job.id] = record
 
 
 def _report(

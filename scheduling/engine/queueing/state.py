@@ -13,6 +13,7 @@ from scheduling.engine.queueing.eligibility import wrong_times
 from scheduling.engine.queueing.fairness import Usage
 from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.leaving import Leaving
+from scheduling.engine.queueing.look import Look
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
@@ -65,6 +66,7 @@ class SchedulerState:
         self.queue = WaitQueue()
         self.in_the_way = InTheWay()
         self.usage = Usage()
+        self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
         self.failed: set[str] = set()  # jobs that ended without success, and arrays with such jobs
@@ -296,9 +298,9 @@ class SchedulerState:
 
     # --- preemption ---------------------------------------------------------------------------
     def evict(
-        self, record: JobRecord, pods: tuple[tuple[int, int], ...], whole: bool, by: str
+        self, record: JobRecord, pods: tuple[tuple[int, int], ...], *, whole: bool
     ) -> set[PodKey]:
-        """Take pods away from a victim; returns what has to be reported gone."""
+        """Take pods away from a job; returns what has to be reported gone."""
         for pod in pods:
             booking = self.cluster.booking((record.job.id, *pod))
             assert booking is not None
@@ -310,8 +312,6 @@ class SchedulerState:
         else:
             for pod in pods:
                 self.give_back(record, *pod)
-        record.preemptions += 1
-        record.preempted_by.add(by)
         record.verdict = None
         self.queue.remove(record)
         return {(record.job.id, *pod) for pod in pods}
