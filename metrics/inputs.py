@@ -1,16 +1,21 @@
-"""Files and names of a simulated run: traces, fleets, inventories; each error in one line."""
+"""Files and names of a simulated run: fleets, inventories, policies; each error in one line."""
 
+import json
 import re
 from datetime import timedelta
 from pathlib import Path
 
 import yaml
 
+from metrics import simulation
+from scheduling import policies
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.types import Policy
 from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
 from scheduling.text_files import InputError, lines_of
 
-__all__ = ["InputError", "fleet_of", "length_of", "lines_of"]
+__all__ = ["InputError", "fleet_of", "length_of", "lines_of", "policy_of"]
 
 SHIPPED = ("demo", "paper", "large")
 FLEETS = Path(__file__).resolve().parent.parent / "scheduling" / "simcluster" / "fleets"
@@ -42,3 +47,18 @@ def fleet_of(text: str) -> Fleet:
         return parse_inventory(yaml.safe_load(body))
     except (FleetError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def policy_of(text: str) -> Policy:
+    """A policy by name, or the document in a .json file, written as for the REST API."""
+    if not text.endswith(".json"):
+        return simulation.policy_of(text, list(STRATEGIES))
+    try:
+        document = json.loads("".join(lines_of(Path(text))))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{text}: is no JSON ({error})") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{text}: must be one object of policy fields")
+    for fault in policies.faults(document):
+        raise InputError(f"{text}: {fault.field}: {fault.detail}")
+    return policies.to_policy(document)

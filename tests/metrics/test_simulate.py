@@ -64,6 +64,34 @@ def test_files(trace, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"policy.json: is no JSON \(Expecting"),
+        ("[]", "policy.json: must be one object of policy fields"),
+        ('{"queueing": "lifo"}', "policy.json: queueing: Choose one of strict-fifo"),
+        ('{"preemption": ["price"]}', "policy.json: preemption.0: Choose one of priority"),
+        ('{"min_runtime_s": -1}', "policy.json: min_runtime_s: Must be a number from 0"),
+    ],
+)
+def test_a_wrong_policy_file_is_one_line(tmp_path, trace, text, message):
+    path = tmp_path / "policy.json"
+    path.write_text(text)
+    with pytest.raises(CommandError, match=message) as error:
+        simulate("--trace", str(trace), "--fleet", "2x8", "--policy", str(path))
+    assert "\n" not in str(error.value)
+
+
+def test_a_policy_file_says_all_that_a_policy_may(tmp_path):
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text(f"{HEADER.strip()},priority\nlow,0,100,8,1,x,0\nhigh,10,100,8,1,x,9\n")
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"preemption": ["priority"], "min_runtime_s": 5}')
+    found = simulate("--trace", str(jobs), "--fleet", "1x8", "--policy", str(policy))
+    assert found["preempted_jobs"] == 1
+    assert found["waits"]["8"]["mean_s"] == 110 / 2  # the victim waits again
+
+
+@pytest.mark.parametrize(
     ("args", "message"),
     [
         (["--policy", "fastest"], "'fastest' is no policy; write kant, native or QUEUEING"),

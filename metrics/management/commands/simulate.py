@@ -16,10 +16,9 @@ from django.utils import timezone
 from tqdm import tqdm
 
 from metrics import simulation, sources
-from metrics.inputs import InputError
+from metrics.inputs import InputError, policy_of
 from metrics.interrupts import asked_to_stop
 from metrics.simulation_files import write_results
-from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.simulator import traces, workload
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
@@ -57,8 +56,8 @@ class Command(BaseCommand):
         )
         parser.add_argument(
             "--policy",
-            help=f"{', '.join(simulation.PRESETS)} or QUEUEING+STRATEGY (default kant, of a "
-            "history the cluster's own)",
+            help=f"{', '.join(simulation.PRESETS)}, QUEUEING+STRATEGY, or a .json file with the "
+            "fields of a cluster's policy (default kant, of a history the cluster's own)",
         )
         parser.add_argument("--seed", type=int, default=1, help="of workload and faults")
         parser.add_argument("--hours", type=float, help="length of the workload (default 720)")
@@ -107,7 +106,7 @@ class Command(BaseCommand):
         nodes, hours = source.fleet.nodes, source.hours
         policy = source.policy
         if options["policy"] or policy is None:
-            policy = simulation.policy_of(options["policy"] or "kant", list(STRATEGIES))
+            policy = policy_of(options["policy"] or "kant")
         warm_up = options["warm_up_hours"] * 3600
         simulated = Simulation(
             nodes,
@@ -263,9 +262,9 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
         tail = "".join(f" {quality[k]:>6.2f}" for k in ("nodes", "groups") if k in quality)
         yield f"{size:>6} {row['jobs']:>8,} {row['waiting']:>8,}{waits}{tail}"
     yield (
-        f"preempted jobs {document['preempted_jobs']}, requeues {document['requeues']}, "
-        f"lost GPU-hours {document['lost_gpu_hours']:,.1f}, never runnable "
-        f"{document['never_runnable']}"
+        f"preempted jobs {document['preempted_jobs']}, moves {document['moves']}, "
+        f"requeues {document['requeues']}, lost GPU-hours {document['lost_gpu_hours']:,.1f}, "
+        f"never runnable {document['never_runnable']}"
     )
     published = workload.Shares.PUBLISHED
     for name, value in document["workload"].items():
