@@ -13,6 +13,7 @@ import tempfile
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import heapify, heappop, heappush
@@ -34,6 +35,7 @@ from scheduling.models import Cluster, Job
 from scheduling.services.clusters import create_cluster
 from scheduling.services.jobs import cancel_job, submit_job
 from scheduling.services.policies import change_policy
+from tenants.errors import Conflict
 from tenants.models import QuotaMode, User
 from tenants.services.gpu_types import create_gpu_type
 from tenants.services.quotas import change_quota
@@ -171,9 +173,8 @@ def _submit(operator: User, made: list[Order]) -> None:
         time.sleep(max(0.0, began + at - time.monotonic()))
         order = made[number]
         if what == "cancel":
-            job = Job.objects.get(pk=ids[number])
-            if job.state not in TERMINAL:
-                cancel_job(operator, job)
+            with suppress(Conflict):  # it is over already
+                cancel_job(operator, Job.objects.get(pk=ids[number]))
             continue
         after = {} if order.after is None else {"after": [ids[order.after]]}
         ids[number] = str(submit_job(operator, {**order.document, **after}).pk)
