@@ -18,7 +18,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node, Taint
 from scheduling.kube.nodes import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
-from scheduling.models.jobs import MOVED, PREEMPTED, PlacementState
+from scheduling.models.jobs import MOVED, PREEMPTED
 from scheduling.session.load import live_job
 from scheduling.simulator.model import Arrival
 
@@ -191,27 +191,35 @@ def _pods(window: Window, jobs: list[Job]) -> dict[Any, dict[tuple[int, int], Po
 def _leaves(window: Window, ids: list[Any]) -> dict[Any, dict[tuple[int, int], tuple[float, ...]]]:
     """{job: {(pod set, ordinal): seconds that the pod took to go each time it was preempted, or
     moved}}."""
-    told: dict[Any, list[tuple[datetime, bool]]] = {}  # when, and whether all of it had to go
     events = JobEvent.objects.filter(
         job_id__in=ids,
         reason__in=(PREEMPTED, MOVED),
         at__gte=window.since,
         at__lte=window.until,
     )
-    for job_id, at, kind in events.order_by("at", "id").values_list("job_id", "at", "kind"):
-        told.setdefault(job_id, []).append((at, kind == Kind.PREEMPTED))
-    found: dict[Any, dict[tuple[int, int], tuple[float, ...]]] = {job_id: {} for job_id in told}
-    gone = Placement.objects.filter(job_id__in=told, ended_at__isnull=False)
-    for job_id, pod_set, ordinal, begun, ended, state in gone.order_by("ended_at").values_list(
-        "job_id", "pod_set", "ordinal", "intended_at", "ended_at", "state"
+    jobs: dict[Any, list[datetime]] = {}  # when all of it had to go
+    pods: dict[str, datetime] = {}  # by name, when that pod had to
+    for job_id, at, kind, evidence in events.order_by("at", "id").values_list(
+        "job_id", "at", "kind", "evidence"
+    ):
+        if kind == Kind.PREEMPTED:
+            jobs.setdefault(job_id, []).append(at)
+        else:
+            pods.update(dict.fromkeys(evidence.get("which", "").split(","), at))
+    found: dict[Any, dict[tuple[int, int], tuple[float, ...]]] = {}
+    gone = Placement.objects.filter(
+        Q(job_id__in=jobs) | Q(pod_name__in=pods), job_id__in=ids, ended_at__isnull=False
+    )
+    for job_id, pod_set, ordinal, name, begun, ended in gone.order_by("ended_at").values_list(
+        "job_id", "pod_set", "ordinal", "pod_name", "intended_at", "ended_at"
     ):
         assert ended is not None
-        before = bisect_left(told[job_id], (ended,))
-        at, whole = told[job_id][before - 1]
-        # A pod that had to go may have come to its own end first.
-        if before and begun < at and (whole or state == PlacementState.RELEASED):
-            times = found[job_id].get((pod_set, ordinal), ())
-            found[job_id][pod_set, ordinal] = (*times, window.at(ended) - window.at(at))
+        whole = jobs.get(job_id, [])
+        before = bisect_left(whole, ended)
+        told = pods.get(name, whole[before - 1] if before else None)
+        if told is not None and begun <= told:
+            times = found.setdefault(job_id, {}).get((pod_set, ordinal), ())
+            found[job_id][pod_set, ordinal] = (*times, window.at(ended) - window.at(told))
     return found
 
 
@@ -234,13 +242,16 @@ def _arrival(
         heard_after_s=max(0.0, heard - submitted) if heard is not None else 0.0,
         not_before=math.inf if job.held else not_before,
     )
-    if pods:
+    over = window.at(job.ended_at) if ended and job.ended_at is not None else math.inf
+    waiting = max((gone for _, gone in pods.values()), default=-math.inf) < over < math.inf
+    if pods and not (waiting and job.state != JobState.SUCCEEDED):
         spans = {key: gone - begin for key, (begin, gone) in pods.items()}
         longest = max(spans.values())
         alike = len(set(spans.values())) == 1
         arrival = replace(arrival, duration_s=longest, pod_s=None if alike else spans)
-    elif ended and job.ended_at is not None:
-        arrival = replace(arrival, cancel_after_s=window.at(job.ended_at) - submitted)
+    elif over < math.inf:
+        # It was over while it waited, whether it had never started or had lost its places.
+        arrival = replace(arrival, cancel_after_s=over - submitted)
     return arrival if submitted >= 0 else _carried_over(arrival, begun)
 
 

@@ -230,15 +230,16 @@ class Scheduler:
 
     # --- one pass ---------------------------------------------------------------------------------
     def _pass(self, led: Led) -> None:
-        part: Pass | None = led.session.decide()
-        while part is not None:
-            stale: set[str] = set()
-            if part.writes:
-                self._renew(led)
-                at = datetime.fromtimestamp(part.at, UTC)
-                stale = apply_decisions(led.lease, part.writes, at)
-            led.session.finish(part, stale)
-            part = part.later
+        for decide in (led.session.decide_due, led.session.decide):
+            part: Pass | None = decide()
+            while part is not None:
+                stale: set[str] = set()
+                if part.writes:
+                    self._renew(led)
+                    at = datetime.fromtimestamp(part.at, UTC)
+                    stale = apply_decisions(led.lease, part.writes, at)
+                led.session.finish(part, stale)
+                part = part.later
         self._bells[led.lease.cluster_id, led.lease.scope].ring_at(led.session.next_at)
 
     def _project(self, led: Led) -> None:

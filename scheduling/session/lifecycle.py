@@ -128,8 +128,9 @@ class Lifecycle(Requeueing):
             self.leave.tell(job, job.pods.values(), now)
             self._leave(job, JobRequeued(job.id, 0.0), now)
             return
-        self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why))
         pods = [job.pods[key] for key in decision.pods if key in job.pods]
+        which = (("which", ",".join(pod.name for pod in pods)),)
+        self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why + which))
         leaves = [(p, PodEnded(job.id, *p.key)) for p in pods if p.state not in OVER]
         self.leave.tell(job, pods, now)
         self.leave.pods(job, leaves, text, now)
@@ -165,6 +166,7 @@ class Lifecycle(Requeueing):
         record: Evidence = (
             ("pod_set", decision.pod_set),
             ("ordinal", decision.ordinal),
+            ("which", pod.name),
             ("from", decision.source),
             ("to", decision.target),
         )

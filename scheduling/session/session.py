@@ -57,6 +57,8 @@ SYNC_TIMEOUT_S = 60.0
 # The node controller's taints of a node whose kubelet does not answer.
 DEAD = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 AT_ONCE = 500  # jobs in one transaction
+# What was due longer ago than this is decided as of now: nobody is to have waited less than he has.
+LATE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class Session:
         self.next_at: float | None = None  # when to decide although nothing is reported
         self._first: list[Observation] = []
         self._cycled = self._claimed = False
+        self._at = 0.0  # of the last cycle
 
     # --- at start ---------------------------------------------------------------------------------
     def connect(self, now: float) -> None:
@@ -160,6 +163,14 @@ class Session:
         return [nodes.facts[name] for name in written], gone
 
     # --- one pass ---------------------------------------------------------------------------------
+    def decide_due(self) -> Pass | None:
+        """What was due by the passing of time alone, decided as of that instant, not as of when
+        the process came to it: else it would depend on what else has happened since."""
+        due = self.next_at
+        if due is None or not self._at <= due <= time.time() < due + LATE_S:
+            return None
+        return self._decided([], due)
+
     def decide(self) -> Pass:
         """Take in everything new, run one engine cycle, and say what is to be written and done."""
         self.news.clear()
@@ -174,9 +185,12 @@ class Session:
         self.life.foreign.delete_leftovers(self._look_up, self.life.out)
         self._divide(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
+        return self._decided(deltas, now)
+
+    def _decided(self, deltas: list[Delta], now: float) -> Pass:
         self._mark_nodes(deltas)
         result = self._cycle(deltas, now)
-        self.next_at = result.next_at
+        self.next_at, self._at = result.next_at, now
         self.life.lost(result.lost, self._is_dead, now)
         for victim in result.preempted:
             self.life.preempted(victim, now)

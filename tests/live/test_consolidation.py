@@ -45,7 +45,8 @@ def test_the_last_replica_of_a_node_fills_another_and_its_history_says_so(world)
     assert there.node == node
     assert there.intended_at >= left.ended_at  # never in two places at once
     told = JobEvent.objects.get(job=service, reason=MOVED)
-    assert told.evidence == {"pod_set": 0, "ordinal": 0, "from": alone.node, "to": node}
+    wanted = {"pod_set": 0, "ordinal": 0, "from": alone.node, "to": node}
+    assert told.evidence == {**wanted, "which": alone.pod_name}
     assert alone.node in told.message
 
     window = Window(world.cluster, service.submitted_at, there.intended_at)

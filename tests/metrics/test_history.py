@@ -88,6 +88,7 @@ def test_of_a_job_that_started_twice_the_last_start_counts(cluster):
 
 def test_a_replica_that_was_moved_counts_from_its_first_place(cluster):
     job = rows.job(cluster, "moved", submitted=0, bound=0, ended=50, nodes=("n000",))
+    (first,) = job.placements.all()
     job.placements.update(ended_at=rows.at(12), state=PlacementState.RELEASED)
     job.placements.create(
         attempt=2, pod_set=0, ordinal=0, pod_name="moved-b", node="n001",
@@ -95,11 +96,32 @@ def test_a_replica_that_was_moved_counts_from_its_first_place(cluster):
     )  # fmt: skip
     JobEvent.objects.create(
         job=job, at=rows.at(10), kind=JobEventKind.REASON, reason="Moved", to_state="RUNNING",
-        evidence={"pod_set": 0, "ordinal": 0, "from": "n000", "to": "n001"},
+        evidence={"pod_set": 0, "ordinal": 0, "which": first.pod_name},
     )  # fmt: skip
     found = arrivals(cluster)["moved"]
     assert found.duration_s == 50
     assert found.leaves_s == {(0, 0): (2,)}
+
+
+def test_who_is_cancelled_while_he_waits_again_gives_up_then(cluster):
+    job = rows.job(cluster, "victim", submitted=5, bound=5, nodes=("n000",))
+    job.placements.update(ended_at=rows.at(12), state=PlacementState.RELEASED)
+    Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED, ended_at=rows.at(30))
+    found = arrivals(cluster)["victim"]
+    assert (found.duration_s, found.cancel_after_s) == (math.inf, 25)
+
+
+def test_pods_that_had_to_go_are_known_by_name_however_they_ended(cluster):
+    nodes = ("n000", "n001", "n002")
+    job = rows.job(cluster, "web", pods=3, submitted=0, bound=0, nodes=nodes)
+    job.placements.update(ended_at=rows.at(12), state=PlacementState.SUCCEEDED)
+    first, second, _ = job.placements.order_by("ordinal")
+    for pod, at in ((first, 8), (second, 11)):
+        JobEvent.objects.create(
+            job=job, at=rows.at(at), kind=JobEventKind.REASON, reason="Preempted",
+            to_state="RUNNING", evidence={"which": pod.pod_name},
+        )  # fmt: skip
+    assert arrivals(cluster)["web"].leaves_s == {(0, 0): (4,), (0, 1): (1,)}
 
 
 def test_how_long_a_victim_took_to_go_each_time(cluster):
@@ -121,7 +143,7 @@ def test_how_long_a_victim_took_to_go_each_time(cluster):
     found = arrivals(cluster)
     assert found["victim"].leaves_s == {(0, 0): (0.5, 4), (0, 1): (2,)}
     assert found["victim"].duration_s == 30
-    assert found["quick"].leaves_s == {}, "its pod was gone by then"
+    assert found["quick"].leaves_s is None, "its pod was gone by then"
 
 
 def test_what_was_there_before_the_window_comes_first(cluster):
