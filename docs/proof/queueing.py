@@ -210,6 +210,31 @@ def run_limit(pool: Pool) -> None:
     pool.clear()
 
 
+def consolidation(pool: Pool) -> None:
+    """A replica moves where that makes one partly used node fewer. (All nodes are free for it.)"""
+    pool.set_policy(queueing="best-effort-fifo")
+    pool.cancel(pool.filler)
+    pool.is_over(pool.filler, "CANCELLED")
+    most, rest = pool.submit("most", pool.per_node - 1), pool.submit("rest", 1)
+    pool.runs(most)
+    pool.runs(rest)
+    web = pool.submit("web", 1, kind="inference", gang=False)
+    pool.runs(web)
+    pool.cancel(rest)
+    pool.is_over(rest, "CANCELLED")
+    pool.set_policy(queueing="best-effort-fifo", consolidation=True)
+    moved = pool.until("web is moved", lambda: pool.event(web, "REASON", "Moved"))
+    say(moved["message"])
+
+    def there() -> bool:
+        pods = pool.client.get(f"/jobs/{web}/pods")["items"]
+        return [p["node"] for p in pods if p["state"] == "RUNNING"] == [moved["evidence"]["to"]]
+
+    pool.until("it runs there", there, lambda: pool.job(web))
+    check(pool.state(web) == "RUNNING", "web has not been preempted")
+    pool.clear()
+
+
 SCENES: tuple[Callable[[Pool], None], ...] = (
     strict_and_best_effort,
     backfill,
@@ -222,6 +247,7 @@ SCENES: tuple[Callable[[Pool], None], ...] = (
     dependencies,
     array,
     run_limit,
+    consolidation,
 )
 
 

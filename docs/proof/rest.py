@@ -119,6 +119,7 @@ class Pool:
         if not client.has(f"/clusters/{cluster}"):
             raise NotPossible(f"there is no cluster {cluster}; name one with --cluster")
         self._jobs: list[str] = []
+        self.filler = ""
         self._quotas: list[str] = []
         self.gpu_type, self.nodes, self.per_node = self._smallest()
         self._must_be_idle()
@@ -174,6 +175,7 @@ class Pool:
         self.quota(BORROWER, 0, "shared")
         filler = self.submit("filler", self.per_node, pods=self.nodes - 1, preemptible=False)
         self.until("all nodes but one are filled", lambda: self.state(filler) == "RUNNING")
+        self.filler = filler
 
     def quota(self, tenant: str, gpus: int, mode: str) -> None:
         path = f"/quotas/{tenant}/{self.gpu_type}"

@@ -172,7 +172,8 @@ class Lifecycle(Requeueing):
         )
         self.out.writes.notes.append(Note(job.id, job.state, MOVED, text, record))
         self.leave.tell(job, [pod], now)
-        self.leave.pods(job, [(pod, PodEnded(job.id, *key))], text, now)
+        leaves = [(pod, PodEnded(job.id, *key))]
+        self.leave.pods(job, leaves, f"Moved to node {decision.target}", now)
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
         """End a job that ran longer than it may; tell once that the limit comes near."""
