@@ -101,10 +101,11 @@ def job_page(
 
 
 def current_placements(found: Job) -> list[Placement]:
-    """Where the pods of the newest attempt are or were."""
-    return list(
-        selectors.placements_of(found).filter(attempt=found.attempt).order_by("pod_set", "ordinal")
-    )
+    """Where each pod of the job's last start is, or was last: those that left alone have been
+    placed again since, as later attempts."""
+    rows = selectors.placements_of(found).filter(attempt__gte=found.attempt).order_by("attempt")
+    last = {(row.pod_set, row.ordinal): row for row in rows}
+    return [last[pod] for pod in sorted(last)]
 
 
 # --- what people do to a job ----------------------------------------------------------------------

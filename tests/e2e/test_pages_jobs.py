@@ -6,7 +6,8 @@ import pytest
 from django.urls import reverse
 
 from scheduling.engine.verdict import NEVER, Reason
-from scheduling.models import Job, JobEvent
+from scheduling.models import Job, JobEvent, NodeRecord, Placement
+from scheduling.models.jobs import PlacementState
 from scheduling.templatetags.jobs import GATES, STOPPED_AT, gates
 
 FORM = {
@@ -230,3 +231,17 @@ def test_every_reason_has_its_gate(reason):
     stops = [g.status for g in shown if g.status in ("no", "never")]
     assert stops == ["never" if reason in NEVER else "no"]
     assert reason in STOPPED_AT or reason is Reason.PENDING_EVALUATION
+
+
+def test_a_pod_that_was_moved_stands_where_it_is_now(as_user):
+    job = Job.objects.filter(state="RUNNING").first()
+    pod = job.placements.order_by("pod_set", "ordinal").first()
+    before = pod.node
+    node = NodeRecord.objects.filter(cluster=job.cluster).exclude(name=before).last()
+    Placement.objects.filter(pk=pod.pk).update(state=PlacementState.RELEASED, message="Moved away")
+    pod.pk, pod.attempt, pod.node = None, job.attempt + 1, node.name
+    pod.pod_name += "-again"
+    pod.save()
+    page = as_user("operator").get(reverse("job", args=[job.pk])).content.decode()
+    assert node.name in page
+    assert "Moved away" not in page
