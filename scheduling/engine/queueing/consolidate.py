@@ -100,16 +100,17 @@ class _Search:
         """A pod and its new place: from the emptiest node that gets rid of one, to the fullest
         that takes it."""
         for nodes in self._partly_used().values():
-            targets = sorted(nodes, key=lambda node: (node.free, node.name))
+            by_free: dict[int, list[_Node]] = {}
+            for node in sorted(nodes, key=lambda node: (node.free, node.name)):
+                by_free.setdefault(node.free, []).append(node)
             for source in sorted(nodes):
                 for pod in self._movable(source):
-                    for target in targets:
-                        if target is not source and _worth(pod, source, target):
-                            if self.tried == PLACES_TRIED:
-                                return None
-                            place = self._place(pod, target.name)
-                            if place is not None:
-                                return pod, place
+                    for target in _worth(pod, source, by_free):
+                        if self.tried == PLACES_TRIED:
+                            return None
+                        place = self._place(pod, target.name)
+                        if place is not None:
+                            return pod, place
         return None
 
     def _partly_used(self) -> dict[str, list[_Node]]:
@@ -184,8 +185,8 @@ class _Search:
         return found if found.milli == pod.place.milli else None
 
 
-def _worth(pod: _Pod, source: _Node, target: _Node) -> bool:
-    """Whether the move makes one partly used node fewer."""
-    if pod.milli == source.used:
-        return pod.milli <= target.free
-    return pod.milli == target.free
+def _worth(pod: _Pod, source: _Node, by_free: dict[int, list[_Node]]) -> Iterator[_Node]:
+    """Where the pod had to go to make one partly used node fewer, the fullest node first."""
+    last = pod.milli == source.used
+    for free in (f for f in by_free if f >= pod.milli) if last else (pod.milli,):
+        yield from (node for node in by_free.get(free, ()) if node is not source)
