@@ -202,19 +202,18 @@ def _leaves(window: Window, ids: list[Any]) -> dict[Any, dict[tuple[int, int], t
     for job_id, at, kind, evidence in events.order_by("at", "id").values_list(
         "job_id", "at", "kind", "evidence"
     ):
+        whole = jobs.setdefault(job_id, [])
         if kind == Kind.PREEMPTED:
-            jobs.setdefault(job_id, []).append(at)
+            whole.append(at)
         else:
             pods.update(dict.fromkeys(evidence.get("which", "").split(","), at))
     found: dict[Any, dict[tuple[int, int], tuple[float, ...]]] = {}
-    gone = Placement.objects.filter(
-        Q(job_id__in=jobs) | Q(pod_name__in=pods), job_id__in=ids, ended_at__isnull=False
-    )
+    gone = Placement.objects.filter(job_id__in=jobs, ended_at__isnull=False)
     for job_id, pod_set, ordinal, name, begun, ended in gone.order_by("ended_at").values_list(
         "job_id", "pod_set", "ordinal", "pod_name", "intended_at", "ended_at"
     ):
         assert ended is not None
-        whole = jobs.get(job_id, [])
+        whole = jobs[job_id]
         before = bisect_left(whole, ended)
         told = pods.get(name, whole[before - 1] if before else None)
         if told is not None and begun <= told:
