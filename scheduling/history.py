@@ -133,8 +133,9 @@ def _arrivals(window: Window, jobs: list[Job]) -> Iterator[Arrival | HistoryErro
     leaves = _leaves(window, ids)
     for job in jobs:
         try:
-            arrival = _arrival(window, job, *told[job.pk], pods[job.pk])
-            yield replace(arrival, leaves_s=leaves.get(job.pk))
+            went = leaves.get(job.pk)
+            arrival = _arrival(window, job, *told[job.pk], pods[job.pk], was_made_to_go=bool(went))
+            yield replace(arrival, leaves_s=went)
         except (KeyError, TypeError, ValueError) as error:
             yield HistoryError(f"job {job.pk}: cannot be read ({error})")
 
@@ -228,6 +229,8 @@ def _arrival(
     heard: float | None,
     released: float,
     pods: dict[tuple[int, int], PodSpan],
+    *,
+    was_made_to_go: bool,
 ) -> Arrival:
     request = live_job(job, job.tenant.name, list(job.pod_sets.all())).request
     submitted = window.at(job.submitted_at)
@@ -242,33 +245,36 @@ def _arrival(
         not_before=math.inf if job.held else not_before,
     )
     over = window.at(job.ended_at) if ended and job.ended_at is not None else math.inf
-    waiting = max((gone for _, gone in pods.values()), default=-math.inf) < over < math.inf
-    if pods and not (waiting and job.state != JobState.SUCCEEDED):
+    last = max((gone for _, gone in pods.values()), default=-math.inf)
+    # How long it would have run is not known of who was ended while he waited, whether he had never
+    # started or had lost his places; nor of who began anew and was cancelled.
+    waited = last < over < math.inf and job.state != JobState.SUCCEEDED
+    cut_off = over < math.inf and was_made_to_go and job.state == JobState.CANCELLED
+    if pods and not waited and not cut_off:
         spans = {key: gone - begin for key, (begin, gone) in pods.items()}
         longest = max(spans.values())
         alike = len(set(spans.values())) == 1
         arrival = replace(arrival, duration_s=longest, pod_s=None if alike else spans)
-    elif over < math.inf:
-        # It was over while it waited, whether it had never started or had lost its places.
-        arrival = replace(arrival, cancel_after_s=over - submitted)
+    elif max(over, last) < math.inf:  # else it holds its places to the end of the window
+        arrival = replace(arrival, cancel_after_s=max(over, last) - submitted)
     return arrival if submitted >= 0 else _carried_over(arrival, begun)
 
 
 def _carried_over(arrival: Arrival, begun: float) -> Arrival:
     """A job from before the window: with what was left of it where it already ran."""
     job, passed = arrival.job, max(0.0, RUNNING_AT - begun)
+    gave_up = arrival.cancel_after_s
+    if gave_up is not None:
+        gave_up += job.submitted_at
     if begun > 0.0:
         age = -job.submitted_at
         # Ages of any length in order between two arrivals before the window.
         at = WAITING_AT * age / (1 + age)
-        gave_up = arrival.cancel_after_s
-        if gave_up is not None:
-            gave_up = job.submitted_at + gave_up - at
         return replace(
             arrival,
             job=replace(job, submitted_at=at),
             heard_after_s=0.0,
-            cancel_after_s=gave_up,
+            cancel_after_s=None if gave_up is None else gave_up - at,
         )
     pods = arrival.pod_s and {key: max(0.0, s - passed) for key, s in arrival.pod_s.items()}
 
@@ -288,4 +294,5 @@ def _carried_over(arrival: Arrival, begun: float) -> Arrival:
         pod_s=pods,
         heard_after_s=0.0,
         not_before=ALWAYS,
+        cancel_after_s=None if gave_up is None else gave_up - RUNNING_AT,
     )

@@ -109,6 +109,26 @@ def test_who_is_cancelled_while_he_waits_again_gives_up_then(cluster):
     Job.objects.filter(pk=job.pk).update(state=JobState.CANCELLED, ended_at=rows.at(30))
     found = arrivals(cluster)["victim"]
     assert (found.duration_s, found.cancel_after_s) == (math.inf, 25)
+    carried = arrivals(cluster, since=10)["victim"]
+    assert carried.job.submitted_at + carried.cancel_after_s == pytest.approx(20)
+
+
+def test_who_began_anew_and_is_cancelled_would_have_run_on(cluster):
+    job = rows.job(cluster, "again", submitted=0, bound=0, nodes=("n000",))
+    job.placements.update(ended_at=rows.at(12), state=PlacementState.RELEASED)
+    JobEvent.objects.create(
+        job=job, at=rows.at(10), kind=JobEventKind.PREEMPTED, reason="Preempted",
+        to_state="PENDING",
+    )  # fmt: skip
+    job.placements.create(
+        attempt=2, pod_set=0, ordinal=0, pod_name="again-b", node="n001",
+        intended_at=rows.at(20), ended_at=rows.at(32),
+    )  # fmt: skip
+    Job.objects.filter(pk=job.pk).update(
+        state=JobState.CANCELLED, admitted_at=rows.at(20), ended_at=rows.at(30), attempt=2
+    )
+    found = arrivals(cluster)["again"]
+    assert (found.duration_s, found.pod_s, found.cancel_after_s) == (math.inf, None, 32)
 
 
 def test_pods_that_had_to_go_are_known_by_name_however_they_ended(cluster):
