@@ -9,7 +9,7 @@ from scheduling import selectors
 from scheduling.engine.states import JobEventKind
 from scheduling.engine.types import PreemptionKind
 from scheduling.models import Job, JobEvent
-from scheduling.models.jobs import PREEMPTED, ROOM_MADE
+from scheduling.models.jobs import MOVED, PREEMPTED, ROOM_MADE
 
 EVENTS_SHOWN = 100
 DEPENDENCIES_SHOWN = 20
@@ -74,6 +74,11 @@ class Happening:
     event: JobEvent
     preemption: Preemption | None
     room: Room | None
+
+    @property
+    def named_by_reason(self) -> bool:
+        """Whether its reason, not its kind, says in a word what happened."""
+        return bool(self.preemption or self.room) or self.event.reason == MOVED
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,9 +173,8 @@ class Pool:
         self.quota(FILL, fill, "isolated")
         self.quota(OWNER, 4 * last, "shared")
         self.quota(BORROWER, 0, "shared")
-        filler = self.submit("filler", self.per_node, pods=self.nodes - 1, preemptible=False)
-        self.until("all nodes but one are filled", lambda: self.state(filler) == "RUNNING")
-        self.filler = filler
+        self.filler = self.submit("filler", self.per_node, pods=self.nodes - 1, preemptible=False)
+        self.until("all nodes but one are filled", lambda: self.state(self.filler) == "RUNNING")
 
     def quota(self, tenant: str, gpus: int, mode: str) -> None:
         path = f"/quotas/{tenant}/{self.gpu_type}"

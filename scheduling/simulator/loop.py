@@ -270,7 +270,8 @@ class Simulation:
             return  # it was interrupted since
         if run.evicted.get((pod_set, ordinal), 0) != evicted:
             return  # so was this pod alone
-        if pod_set >= 0 and (len(run.places.keys() | run.moving) > 1 or run.missing > 0):
+        others = len(run.places) > 1 or run.missing > 0
+        if pod_set >= 0 and (others or any(pod not in run.places for pod in run.moving)):
             self._end_pod(run, (pod_set, ordinal))
             return
         self._finish(run, _ENDS[run.arrival.ends])

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from scheduling.engine.decisions import Moved
 from scheduling.engine.placement import PlacementFailure, place_job
-from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.placement.plan import prepare
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.start import hold_until_gone
 from scheduling.engine.queueing.state import SchedulerState
@@ -89,9 +89,8 @@ class _Search:
     def __init__(self, state: SchedulerState, out: Outcome) -> None:
         self._state = state
         self._now = out.now
-        self._begun = frozenset(start.job_id for start in out.started)
-        heads = (state.jobs[name].expected for name in state.reserving if name in state.jobs)
-        self._reserved = {node for expected in heads if expected for node in expected.nodes}
+        self._begun = out.begun
+        self._reserved = {node for head in state.reservations() for node in head.nodes}
         self._names = frozenset(state.cluster.slot_of)
         self.tried = 0
         self.ripe_at = math.inf
@@ -130,8 +129,7 @@ class _Search:
             record, pod = state.jobs[job_id], (where[0], where[1])
             if pod not in record.pods or not self._may_move(record):
                 continue
-            assert record.started_at is not None
-            since = record.placed_at.get(pod, record.started_at)
+            since = record.placed_since(pod)
             ripe_at = since + state.policy.min_runtime_s
             if ripe_at <= self._now:
                 found.append((-since, job_id, -pod[0], -pod[1]))
@@ -143,19 +141,18 @@ class _Search:
             yield _Pod(state.jobs[job_id], pod, place)
 
     def _may_move(self, record: JobRecord) -> bool:
-        job = record.job
-        how = STRATEGIES[job.strategy or self._state.strategy_of(job)]
+        job, state = record.job, self._state
         return (
             job.kind is JobKind.INFERENCE
             and job.preemptible
             and not job.gang
-            and not how.spreads
             and record.started_at is not None
             and job.id not in self._begun
             and record.promise is None
             and not record.leaving
             and not any(record.missing())
             and (record.disruptions is None or record.disruptions > 0)
+            and not prepare(job, state.strategy_of(job), None, state.cluster.levels).how.spreads
         )
 
     def _place(self, pod: _Pod, target: str) -> PodPlacement | None:

@@ -33,6 +33,11 @@ class Outcome:
         self.plans = 0
         self.considered = 0
 
+    @property
+    def begun(self) -> frozenset[str]:
+        """Jobs of which something starts in this cycle."""
+        return frozenset(start.job_id for start in self.started)
+
     def block(self, record: JobRecord, since: float | None) -> None:
         """Note, and report, since when a job is blocked at the head; None = no longer."""
         if record.blocked_since != since:

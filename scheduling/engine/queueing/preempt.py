@@ -115,7 +115,7 @@ def _plan_for(
     borrows = any(state.book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
     if kept and state.book.wants(job.tenant, asked, kept):
         return None
-    begun = frozenset(start.job_id for start in out.started)
+    begun = out.begun
     victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now, begun)
     reach = victims.within_reach()
     if victims.none or any(reach[m] < milli for m, milli in asked.items()):

@@ -50,9 +50,9 @@ def spares_beside(
     for model, lacking in _lacking(state, before).items():
         layout = cluster.index.pools[model].layout
         if lacking:
-            idle = [cluster.names[layout.slots[n]] for n in numbers(before[model], layout.size)]
-            mine = [name for name in taken if name in set(idle)]
-            found.update(set(idle).difference(mine[:-lacking]))
+            idle = {cluster.names[layout.slots[n]] for n in numbers(before[model], layout.size)}
+            mine = [name for name in taken if name in idle]
+            found |= idle.difference(mine[:-lacking])
     return frozenset(found)
 
 

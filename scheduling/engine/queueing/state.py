@@ -17,7 +17,13 @@ from scheduling.engine.queueing.look import Look
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
-from scheduling.engine.queueing.waiting import JobRecord, Merge, WaitQueue, order_key
+from scheduling.engine.queueing.waiting import (
+    Expected,
+    JobRecord,
+    Merge,
+    WaitQueue,
+    order_key,
+)
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
     JobRequest,
@@ -153,8 +159,12 @@ class SchedulerState:
 
     def _reserved_until(self) -> list[float]:
         """Until when each reservation holds if nothing happens."""
+        return [expected.until for expected in self.reservations()]
+
+    def reservations(self) -> list[Expected]:
+        """What is reserved for the heads that were told so."""
         heads = [self.jobs[name].expected for name in self.reserving if name in self.jobs]
-        return [expected.until for expected in heads if expected is not None]
+        return [expected for expected in heads if expected is not None]
 
     def wake_at(self, at: float) -> None:
         """Decide anew at that time even if nothing is reported."""

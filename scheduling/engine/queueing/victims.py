@@ -88,9 +88,7 @@ class Victims:
 
     def ripe_at(self, unit: Unit) -> float:
         """When all of it will have run for as long as it is sure to."""
-        record = unit.record
-        assert record.started_at is not None
-        since = [record.placed_at.get(pod, record.started_at) for pod in unit.pods]
+        since = map(unit.record.placed_since, unit.pods)
         return max(since) + self._state.policy.min_runtime_s
 
     def _may_lose(self, record: JobRecord) -> bool:
@@ -160,10 +158,9 @@ class Victims:
 
     def _single_pods(self, record: JobRecord) -> Iterator[Unit]:
         """Pods of a job that is no gang, each held since its own time; a job's last pods first."""
-        assert record.started_at is not None
         offered = []
         for pod in sorted(record.pods):
-            since = record.placed_at.get(pod, record.started_at)
+            since = record.placed_since(pod)
             if (kind := self._kind(record, since)) is not None:
                 offered.append((pod, kind, since))
         for pod, kind, since in offered[_beyond(len(offered), record) :]:

@@ -119,6 +119,11 @@ class JobRecord:
             return None
         return min(self.blocked_since, max(self.queued_at, self.lane.admitted_at))
 
+    def placed_since(self, pod: tuple[int, int]) -> float:
+        """Since when a pod of the job, which has started, holds its place."""
+        assert self.started_at is not None
+        return self.placed_at.get(pod, self.started_at)
+
     def missing(self) -> tuple[int, ...]:
         """Pods per pod set that have no place and have not ended."""
         counts = [s.count for s in self.job.pod_sets]
