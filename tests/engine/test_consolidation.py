@@ -2,7 +2,10 @@
 
 import pytest
 
-from tests.engine.scenario import play
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import PodPlacement, Policy
+from tests.engine.scenario import job, node, play
 
 SCENARIOS = {
     "a replica fills all that is free on another node, its own is emptied later": """
@@ -137,3 +140,11 @@ SCENARIOS = {
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_moves(name: str) -> None:
     play(SCENARIOS[name])
+
+
+def test_a_running_job_of_a_strategy_that_nobody_knows_disturbs_nobody():
+    state = SchedulerState(policy=Policy(consolidation=True, min_runtime_s=0))
+    odd = job("odd", "a", "1x1 H100", "pods", "kind=inference", "strategy=gone")
+    deltas = [d.NodeChanged(node("n0", 4)), d.NodeChanged(node("n1", 4))]
+    deltas.append(d.JobRestored(odd, (PodPlacement(0, 0, "n0", (0,), 1000),), 0.0))
+    assert not run_cycle(state, deltas, 100.0).moved

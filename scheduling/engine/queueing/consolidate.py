@@ -15,7 +15,7 @@ from scheduling.engine.decisions import Moved
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.plan import prepare
 from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.start import hold_until_gone
+from scheduling.engine.queueing.start import book, hold_until_gone
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
@@ -74,10 +74,7 @@ def _carry_out(state: SchedulerState, pod: _Pod, place: PodPlacement, out: Outco
     """Take the pod from its place and hold the new one for it."""
     record = pod.record
     awaited = state.evict(record, (pod.where,), whole=False)
-    statement = Statement(state.cluster)
-    statement.allocate(record.job, place)
-    statement.commit()
-    awaited |= state.leaving.in_the_way(state.cluster, record.job, (place,))
+    awaited |= book(state, record.job, (place,))
     hold_until_gone(state, record, (place,), awaited, out)
     out.moved.append(Moved(record.job.id, *pod.where, pod.place.node, place.node))
 

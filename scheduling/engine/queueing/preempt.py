@@ -17,11 +17,10 @@ from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.plans import Plan, plan_for
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.shapes import narrowed
-from scheduling.engine.queueing.start import promise
+from scheduling.engine.queueing.start import book, promise
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.victims import Preemptor, Unit, Victims
 from scheduling.engine.queueing.waiting import InVain, JobRecord, Lane
-from scheduling.engine.statement import Statement
 
 # Plans a cycle may make; the blocked jobs behind get theirs in later cycles.
 PLANS_PER_CYCLE = 16
@@ -199,11 +198,7 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
         awaited.update(state.evict(victim, pods, whole=whole))
         victim.preemptions += 1
         victim.preempted_by.add(record.job.id)
-    statement = Statement(state.cluster)
-    for p in plan.placements:
-        statement.allocate(plan.candidate.job, p)
-    statement.commit()
-    awaited |= state.leaving.in_the_way(state.cluster, plan.candidate.job, plan.placements)
+    awaited |= book(state, plan.candidate.job, plan.placements)
     promise(state, record, plan.placements, awaited, out)
 
 

@@ -214,6 +214,15 @@ def promise(
     )
 
 
+def book(state: SchedulerState, job: JobRequest, placed: tuple[PodPlacement, ...]) -> set[PodKey]:
+    """Book places in the cluster for good; returns the pods that leave and are in the way there."""
+    statement = Statement(state.cluster)
+    for p in placed:
+        statement.allocate(job, p)
+    statement.commit()
+    return state.leaving.in_the_way(state.cluster, job, placed)
+
+
 def hold_until_gone(
     state: SchedulerState,
     record: JobRecord,
