@@ -115,9 +115,10 @@ class Settled:
 
     It holds `until` then, for the same first job that asks for the same, behind the same `mark`,
     with the same answer about quota; unless it is `closed` to the lane whatever is free, also while
-    no node has `gained` what one of its pods needs. `books`: the version that must be the same
-    where it may start in several ways or quota is kept for a borrower ahead; `plans`: where other
-    jobs might be preempted for it.
+    no node has `gained` what one of its pods needs. Of the quota book's versions, `ways_at` must be
+    the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
+    must have gone on closing to it what was `withheld`, or have held all that it would wait for
+    itself. `plans`: as of when no other jobs could be preempted for it.
     """
 
     first: OrderKey
@@ -126,7 +127,9 @@ class Settled:
     never: Verdict | None
     refused: bool
     closed: bool
+    withheld: frozenset[str]
     gained: int
     until: float
-    books: int | None
+    ways_at: int | None
+    kept_at: int | None
     plans: tuple[int, int] | None

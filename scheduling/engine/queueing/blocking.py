@@ -21,10 +21,10 @@ from scheduling.engine.queueing.admission import (
     refused,
 )
 from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
-from scheduling.engine.queueing.asks import Demand
+from scheduling.engine.queueing.kept import awaited, kept_from, withheld
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.quota import Kept, Refusal
+from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.report import tell_lane
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.settled import settle, still_settled
@@ -65,7 +65,7 @@ class Blocking:
             way.closed_to[lane.tenant, models, *passes] = closed
         kept = frozenset() if passes[1] or closed >= models else way.all_kept
         if kept:
-            closed |= self._kept_from(first, models)
+            closed |= kept_from(self._state, way, first, models)
         if short is not None or not ahead.heads:
             return Terms(short or first, closed, kept=kept, behind=short is not None)
         return Terms(first, closed, ahead.nodes, kept, ahead.later)
@@ -103,27 +103,6 @@ class Blocking:
         chain = self._state.book.chain(tenant, model) if self._accounts else ()
         return bool(chain) and (chain[0].tenant, model) in self._accounts
 
-    def _kept_from(self, record: JobRecord, models: frozenset[str]) -> frozenset[str]:
-        """GPU models of which no part of the job can start without borrowing what is kept."""
-        free: set[str] = set()
-        for way in ask_of(self._state, record).ways:
-            for demand in way.starts:
-                if self._withheld(record.job.tenant, demand) is None:
-                    free.update(demand)
-        return models - free
-
-    def _withheld(self, tenant: str, demand: Demand) -> Refusal | None:
-        """Why quota refuses it where it is only what is kept that forbids it."""
-        book, way = self._state.book, self._way
-        if way.withheld_at != book.version:
-            way.withheld_at = book.version
-            way.withheld.clear()
-        key = (tenant, *demand.items())
-        if key not in way.withheld:
-            free = book.refusal_of(tenant, demand) is None
-            way.withheld[key] = book.refusal_of(tenant, demand, way.all_kept) if free else None
-        return way.withheld[key]
-
     def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
         """The first job of the lane that, as declared, is over when the heads can start."""
         for key in lane.jobs:
@@ -139,17 +118,18 @@ class Blocking:
         assess(state, lane)
         if lane.never is not None:
             tell_lane(state, lane, lane.never, lane.never, out)
-            settle(state, self._way, lane, terms, True, out.now)
+            settle(state, self._way, lane, out.now, closed=True)
             return
         record = state.jobs[lane.head]
         wanted = pools_wanted(state, record)
         if terms.closed >= wanted:
             verdict = self._behind(lane, terms.closed)
             tell_lane(state, lane, verdict, verdict, out)
-            if not terms.kept:
-                settle(state, self._way, lane, terms, True, out.now)
-            elif self._policy is QueueingPolicy.STRICT_FIFO:
+            if terms.kept and self._policy is QueueingPolicy.STRICT_FIFO:
                 self._close_quota(lane, record, terms.kept)
+                return
+            away = kept_from(state, self._way, record, wanted) if terms.kept else frozenset[str]()
+            settle(state, self._way, lane, out.now, closed=True, withheld=away)
             return
         verdict = self._reason(lane, terms, wanted)
         rest = verdict
@@ -162,7 +142,8 @@ class Blocking:
         # What a job that quota refuses closes depends on what others hold by then.
         closes_quota = rest is not verdict and lane.refusal is not None
         if not capped and self._way.mark is mark and not closes_quota:
-            settle(state, self._way, lane, terms, False, out.now)
+            preempts = terms.may_preempt and self._may_preempt(lane, record)
+            settle(state, self._way, lane, out.now, closed=False, preempts=preempts)
 
     def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
         capped = over_job_limit(self._state, self._state.jobs[lane.head])
@@ -200,19 +181,11 @@ class Blocking:
         elif lane.refusal is None:
             self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
             return False
-        elif not self._awaited(lane, record) or not self._overdue(record):
+        elif not awaited(self._state, self._way, record) or not self._overdue(record):
             return False
         if lane.refusal is not None:
             self._close_quota(lane, record)
         return True
-
-    def _awaited(self, lane: Lane, record: JobRecord) -> Kept:
-        """What the job that quota refuses waits for, apart from what is kept for those ahead."""
-        found = refused(self._state, record)
-        if found is None:
-            return frozenset()
-        no, demand = found
-        return self._state.book.awaited(lane.tenant, demand, no).difference(self._way.kept)
 
     def _close_quota(self, lane: Lane, record: JobRecord, kept: Kept = frozenset()) -> None:
         """Close what a job that quota refuses waits for: its tenant's quota, and to others what
@@ -236,6 +209,13 @@ class Blocking:
                 way.closers[lane.head] = record.nearly
             way.add((*account, lane.head, more, record.nearly), record.key)
 
+    def _may_preempt(self, lane: Lane, record: JobRecord) -> bool:
+        """Whether a plan could be made for the job where nobody ahead forbids it."""
+        state = self._state
+        if not (state.policy.preemption and record.job.preempts):
+            return False
+        return not state.only_backfilled or self.overdue(lane, record)
+
     def overdue(self, lane: Lane, record: JobRecord) -> bool:
         """Whether what was backfilled past the job may be preempted for it: it is the first that
         waits for a pool, or for quota to borrow, and has done so for long enough."""
@@ -245,7 +225,7 @@ class Blocking:
         if since + state.policy.backfill_after_s > self._out.now:
             return False
         if lane.refusal is not None:
-            return bool(self._awaited(lane, record))
+            return bool(awaited(state, self._way, record))
         return any(m not in self._heads for m in pools_wanted(state, record))
 
     def _overdue(self, record: JobRecord) -> bool:
@@ -344,10 +324,10 @@ class Blocking:
 
     def _lender(self, lane: Lane, model: str) -> str | None:
         """The job ahead for which is kept what the lane would borrow to start on this model."""
-        kept = self._way.kept
-        for way in ask_of(self._state, self._state.jobs[lane.head]).ways if kept else ():
-            for demand in way.starts:
-                no = self._withheld(lane.tenant, demand) if model in demand else None
+        state, way, kept = self._state, self._way, self._way.kept
+        for choice in ask_of(state, state.jobs[lane.head]).ways if kept else ():
+            for demand in choice.starts:
+                no = withheld(state, way, lane.tenant, demand) if model in demand else None
                 if no is not None:
                     return kept.get(no.account) or kept.get(no.account.group)
         return None

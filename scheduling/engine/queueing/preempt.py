@@ -14,7 +14,7 @@ from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.plans import Plan, plan_for
+from scheduling.engine.queueing.plans import Plan, plan_for, soonest
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.start import book, promise
@@ -42,7 +42,7 @@ def try_to_preempt(
     if not state.policy.preemption or not record.job.preempts or out.plans >= PLANS_PER_CYCLE:
         return False
     assess(state, lane)
-    stamp = (state.cluster.version, state.book.version, overdue)
+    stamp = (*state.plans_at, overdue)
     if lane.never is not None or over_job_limit(state, record) is not None:
         return False
     if lane.unplanned_at == stamp and out.now < lane.unplanned_until:
@@ -55,7 +55,7 @@ def try_to_preempt(
             _carry_out(state, record, plan, out)
             return True
     if not kept:
-        lane.unplanned_at = (state.cluster.version, state.book.version, overdue)
+        lane.unplanned_at = stamp
     return False
 
 
@@ -139,7 +139,8 @@ def _plan_for(
     until, ripe = victims.protected_until, None
     if until is not None and overdue:
         out.plans += 1
-        ripe = plan_for(state, record, candidate, asked, victims.units(unripe=True))
+        unripe = victims.units(unripe=True)
+        ripe = soonest(state, record, candidate, asked, unripe, victims.ripe_at)
         if only and ripe is not None:
             until = max(out.now, *map(victims.ripe_at, ripe.units))
             if until == out.now and not any(u.record.job.id in begun for u in ripe.units):
@@ -166,8 +167,7 @@ def _could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Uni
     """Whether what is free and all that the units hold is as much as is asked for."""
     held: dict[str, int] = {}
     for unit in units:
-        for pod in unit.pods:
-            model, milli = unit.record.pods[pod]
+        for model, milli in unit.held().items():
             held[model] = held.get(model, 0) + milli
     return bool(units) and all(
         state.cluster.free_milli(m) + held.get(m, 0) >= milli for m, milli in asked.items()

@@ -7,7 +7,8 @@ with a long queue nearly all its time.
 
 import math
 
-from scheduling.engine.queueing.ahead import InTheWay, Settled, Terms
+from scheduling.engine.queueing.ahead import InTheWay, Settled
+from scheduling.engine.queueing.kept import awaited, kept_from
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import Lane
 
@@ -21,11 +22,16 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
         return False
     if known.first is not lane.jobs[0] or known.ask is not lane.ask:
         return False
-    if known.plans is not None and known.plans != (state.cluster.version, state.book.version):
+    if known.plans is not None and known.plans != state.plans_at:
         return False
+    book = state.book
+    if known.kept_at not in (None, book.version):
+        if not _kept_alike(state, way, lane, known):
+            return False
+        known.kept_at = book.version
     if known.refused:
-        return known.books in (None, state.book.version) and lane.quota_stands(state.book)
-    if known.books is not None and known.books != state.book.loosened:
+        return lane.quota_stands(book)
+    if known.ways_at not in (None, book.loosened):
         return False
     if known.closed or known.never is not None:
         return True
@@ -38,41 +44,63 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
     return True
 
 
-def settle(
-    state: SchedulerState, way: InTheWay, lane: Lane, terms: Terms, closed: bool, now: float
-) -> None:
-    """Note what the blocked lane's answer rests on; nothing where it may change by itself."""
-    lane.settled = None
+def _kept_alike(state: SchedulerState, way: InTheWay, lane: Lane, known: Settled) -> bool:
+    """Whether the lane still waits for no quota that is not kept already, and what is kept still
+    keeps the lane waiting."""
     record = state.jobs[lane.head]
+    if known.refused:
+        return not awaited(state, way, record)
+    return known.withheld <= kept_from(state, way, record, known.ask.pools)
+
+
+def settle(
+    state: SchedulerState,
+    way: InTheWay,
+    lane: Lane,
+    now: float,
+    *,
+    closed: bool,
+    preempts: bool = False,
+    withheld: frozenset[str] = frozenset(),
+) -> None:
+    """Note what the blocked lane's answer rests on; nothing where it may change by itself.
+
+    `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
+    (`withheld`); `preempts`: its first job may take places from others.
+    """
+    lane.settled = None
+    record, book = state.jobs[lane.head], state.book
     ask = lane.ask
     if ask is None:
         return
     plans = None
-    preempts = state.policy.preemption and record.job.preempts and lane.never is None
     since, until = record.blocked_since, min(now + state.refresh_s, lane.unplanned_until)
     due = math.inf if since is None else since + state.policy.backfill_after_s
-    if preempts and terms.may_preempt and (due <= now or not state.only_backfilled):
-        plans = (state.cluster.version, state.book.version)
+    if preempts:
+        plans = state.plans_at
         if lane.unplanned_at[:2] != plans:
             return  # no plan was made for it: others had used up what a cycle may make
     if due > now:
         until = min(until, due)
-    books = None
-    if lane.refusal is not None:
-        # What it would close is closed already; it may be more when others have borrowed.
-        if way.kept or way.accounts:
-            books = state.book.version
-    elif way.kept or len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways):
-        books = state.book.loosened
+    refused, ways_at, kept_at = lane.refusal is not None, None, None
+    # What it would close is closed already; it may be more when others have borrowed, and that is
+    # news if it is its turn, or begins to wait for it.
+    waits = refused and not closed and not now < due < math.inf
+    if withheld or (waits and (way.kept or way.accounts)):
+        kept_at = book.version
+    if not (refused or closed) and (len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways)):
+        ways_at = book.loosened
     lane.settled = Settled(
         lane.jobs[0],
         ask,
         way.mark,
         lane.never,
-        lane.refusal is not None,
+        refused,
         closed,
+        withheld,
         state.cluster.gains,
         until,
-        books,
+        ways_at,
+        kept_at,
         plans,
     )

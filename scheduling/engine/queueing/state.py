@@ -1,8 +1,7 @@
 """What one cluster's scheduler remembers between two cycles."""
 
 import math
-from bisect import insort
-from collections.abc import Iterator
+from bisect import bisect_left, insort
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -235,6 +234,14 @@ class SchedulerState:
         """Whether nobody else may lose a place than who was backfilled past the preemptor."""
         return set(self.policy.preemption) == {PreemptionKind.BACKFILL}
 
+    @property
+    def plans_at(self) -> tuple[int, int]:
+        """While it stays the same, nothing happens that makes a preemption possible which was not.
+        Who only takes from those that were backfilled past him gains nothing by another start: what
+        the newcomer holds was free before."""
+        book = self.book
+        return self.cluster.version, book.loosened if self.only_backfilled else book.version
+
     def tired(self, record: JobRecord) -> bool:
         """Whether the job has been preempted as often as it may be."""
         return record.preemptions >= self.policy.max_preemptions
@@ -247,15 +254,11 @@ class SchedulerState:
             placed[:] = sorted((since, job_id) for job_id, since in latest.items())
         insort(placed, (at, record.job.id))
 
-    def placed_since(self, at: float) -> Iterator[JobRecord]:
+    def placed_since(self, at: float) -> list[JobRecord]:
         """Running jobs of which a pod may have got its place since then, the last first."""
-        seen = set()
-        for since, job_id in reversed(self.placed):
-            if since < at:
-                return
-            if job_id not in seen and job_id in self.running:
-                seen.add(job_id)
-                yield self.running[job_id]
+        first = bisect_left(self.placed, (at,))
+        names = dict.fromkeys(job_id for _, job_id in reversed(self.placed[first:]))
+        return [self.running[name] for name in names if name in self.running]
 
     def note_started(self, record: JobRecord, at: float) -> None:
         self.note_placed(record, at)

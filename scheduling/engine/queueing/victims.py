@@ -27,6 +27,14 @@ class Unit:
     places: tuple[PodPlacement, ...]
     order: tuple[float, str, tuple[PodAt, ...]]  # the cheapest first, a job's last pods first
 
+    def held(self) -> dict[str, int]:
+        """GPU-milli by GPU model."""
+        found: dict[str, int] = {}
+        for pod in self.pods:
+            model, milli = self.record.pods[pod]
+            found[model] = found.get(model, 0) + milli
+        return found
+
 
 @dataclass(slots=True)
 class Preemptor:
@@ -55,7 +63,7 @@ class Victims:
         self.protected_until: float | None = None
         self._unripe = False
         self._only_backfilled = state.only_backfilled
-        self._records = [r for r in self._in_question() if self._may_lose(r)]
+        self._records = self._who_may_lose()
         self.none = not self._records
 
     def _in_question(self) -> Iterable[JobRecord]:
@@ -64,6 +72,23 @@ class Victims:
         if not self._only_backfilled:
             return state.running.values()
         return state.placed_since(since) if since is not None and self._preemptor.overdue else ()
+
+    def _who_may_lose(self) -> list[JobRecord]:
+        """One pass over all running jobs for each plan: nothing is called for most of them."""
+        by, asked, only = self._preemptor.record, self._preemptor.asked, self._only_backfilled
+        key, spared, most = by.key, by.preempted_by, self._state.policy.max_preemptions
+        return [
+            record
+            for record in self._in_question()
+            if record is not by
+            and record.preemptions < most
+            and record.job.preemptible
+            and record.started_at is not None
+            and record.promise is None  # who has to go for it would have gone in vain
+            and record.job.id not in spared
+            and (record.key > key or not only)
+            and any(model in asked for model, _ in record.pods.values())
+        ]
 
     def within_reach(self) -> dict[str, int]:
         """GPU-milli by model asked for: free, or held by jobs that may lose something."""
@@ -90,19 +115,6 @@ class Victims:
         """When all of it will have run for as long as it is sure to."""
         since = map(unit.record.placed_since, unit.pods)
         return max(since) + self._state.policy.min_runtime_s
-
-    def _may_lose(self, record: JobRecord) -> bool:
-        by = self._preemptor.record
-        return (
-            record.started_at is not None
-            and record is not by
-            and record.promise is None  # who has to go for it would have gone in vain
-            and record.job.preemptible
-            and not self._state.tired(record)
-            and record.job.id not in by.preempted_by
-            and (record.key > by.key or not self._only_backfilled)
-            and any(model in self._preemptor.asked for model, _ in record.pods.values())
-        )
 
     def _kind(self, record: JobRecord, since: float) -> PreemptionKind | None:
         """The first kind of preemption that lets the preemptor take a place held since then."""

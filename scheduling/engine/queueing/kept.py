@@ -1,0 +1,42 @@
+"""Quota to borrow that is kept for blocked jobs, and what that leaves to the jobs behind them."""
+
+from scheduling.engine.queueing.admission import ask_of, refused
+from scheduling.engine.queueing.ahead import InTheWay
+from scheduling.engine.queueing.asks import Demand
+from scheduling.engine.queueing.quota import Kept, Refusal
+from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.waiting import JobRecord
+
+
+def awaited(state: SchedulerState, way: InTheWay, record: JobRecord) -> Kept:
+    """What the job waits for if quota refuses it, apart from what is kept for those ahead."""
+    found = refused(state, record)
+    if found is None:
+        return frozenset()
+    no, demand = found
+    return state.book.awaited(record.job.tenant, demand, no).difference(way.kept)
+
+
+def kept_from(
+    state: SchedulerState, way: InTheWay, record: JobRecord, models: frozenset[str]
+) -> frozenset[str]:
+    """GPU models of which no part of the job can start without borrowing what is kept."""
+    free: set[str] = set()
+    for choice in ask_of(state, record).ways:
+        for demand in choice.starts:
+            if withheld(state, way, record.job.tenant, demand) is None:
+                free.update(demand)
+    return models - free
+
+
+def withheld(state: SchedulerState, way: InTheWay, tenant: str, demand: Demand) -> Refusal | None:
+    """Why quota refuses it where it is only what is kept that forbids it."""
+    book = state.book
+    if way.withheld_at != book.version:
+        way.withheld_at = book.version
+        way.withheld.clear()
+    key = (tenant, *demand.items())
+    if key not in way.withheld:
+        free = book.refusal_of(tenant, demand) is None
+        way.withheld[key] = book.refusal_of(tenant, demand, way.all_kept) if free else None
+    return way.withheld[key]
