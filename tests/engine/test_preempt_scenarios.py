@@ -359,6 +359,26 @@ SCENARIOS = {
           first -> preempted for head
           head  -> WaitingForPreemption
     """,
+    "a service whose pods leave asks for them again when they are gone, not only for the others": """
+        nodes  L4: 2 | H100: 1
+        quota  a L4 2 | a H100 0 | b L4 2
+        policy best-effort-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + web  a 2x1+1x1 L4+H100 pods -> starts 2 pods
+        at 1
+          + high b 2x1 L4 p9 -> WaitingForPreemption
+          web    -> preempted 2 pods
+        at 2
+          release web
+          web    -> WaitingForQuota
+        at 3
+          pod-gone web 0
+          pod-gone web 1
+          high   -> starts
+        at 4
+          ends high
+          web    -> starts 2 pods
+    """,
     "no two jobs ever preempt each other in turn": """
         nodes  H100: 8
         quota  a H100 8 | b H100 8

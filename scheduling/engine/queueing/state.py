@@ -128,7 +128,7 @@ class SchedulerState:
         record.blamed = {n: until for n, until in record.blamed.items() if until > now}
         if record.blamed:
             heappush(self._due, (min(record.blamed.values()), job.id))
-        own_pods = record.pods or record.ended  # nobody else misses the same
+        own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
         if record.blamed or own_pods or self.tired(record) or wrong_times(job):
             return (job.tenant, job.id)
         return (job.tenant, shape_of(job))
