@@ -12,7 +12,7 @@ from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.preempt import try_to_preempt
 from scheduling.engine.queueing.start import start_promised, try_to_start
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.tenant_queues import admit_by_quota
+from scheduling.engine.queueing.tenant_queues import admit_by_quota, report_quota
 from scheduling.engine.types import PreemptionKind, QueueingPolicy
 
 __all__ = ["SchedulerState", "run_cycle"]
@@ -36,6 +36,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     # 8. Replicas move together; what that leaves is decided about at once.
     if consolidate(state, out):
         _decide(state, out)
+    report_quota(state, out)
     return out.result(state.next_wake(now))
 
 

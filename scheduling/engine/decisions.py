@@ -107,7 +107,7 @@ class RunLimit:
 class CycleResult(NamedTuple):
     """Everything one cycle decided, in decision order.
 
-    `quota_reserved` / `quota_lost`: jobs that newly passed, or no longer pass, static quota
+    `quota_reserved` / `quota_lost`: waiting jobs that newly passed, or no longer pass, static quota
     admission. `lost`: (job id, pod set, ordinal) of pods whose node or device is gone or bad.
     `next_at`: when something may be decided although nothing is reported; None = never.
     """

@@ -198,12 +198,10 @@ class Session:
         for move in result.moved:
             self.nodes.dirty.update((move.source, move.target))
             self.life.moved(move, now)
-        started = {decision.job_id for decision in result.started}
         for job_id in result.quota_lost:
             self.life.quota_changed(job_id, Kind.QUOTA_LOST)
         for job_id in result.quota_reserved:
-            if job_id not in started:
-                self.life.quota_changed(job_id, Kind.QUOTA_RESERVED)
+            self.life.quota_changed(job_id, Kind.QUOTA_RESERVED)
         for decision in result.started:
             models = {p.node: self.nodes.gpu_model(p.node) for p in decision.placements}
             self.nodes.dirty.update(models)

@@ -11,7 +11,7 @@ from scheduling.engine.decisions import (
     Started,
     Waiting,
 )
-from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.queueing.waiting import JobRecord, Lane
 
 
 class Outcome:
@@ -21,7 +21,7 @@ class Outcome:
         self.now = now
         self.refresh_s = refresh_s
         self.started: list[Started] = []
-        self.reserved: dict[str, None] = {}  # in order
+        self.quota_reserved: list[str] = []
         self.quota_lost: list[str] = []
         self.waiting: dict[str, Waiting] = {}
         self.lost: list[PodKey] = []
@@ -30,6 +30,8 @@ class Outcome:
         self.reservations: list[Reservation] = []
         self.blocked: dict[str, Blocked] = {}
         self.run_limits: list[RunLimit] = []
+        # Lanes whose answer about quota turned, or got jobs, and which.
+        self.turned: dict[Lane, set[str]] = {}
         self.plans = 0
         self.considered = 0
 
@@ -47,7 +49,7 @@ class Outcome:
     def result(self, next_at: float | None) -> CycleResult:
         return CycleResult(
             started=tuple(self.started),
-            quota_reserved=tuple(self.reserved),
+            quota_reserved=tuple(self.quota_reserved),
             quota_lost=tuple(self.quota_lost),
             waiting=tuple(self.waiting.values()),
             lost=tuple(self.lost),

@@ -4,12 +4,13 @@ from scheduling.engine.queueing.admission import assess
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord, Lane
+from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.verdict import Reason, Verdict
 
 
 def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
-    """Assess every lane against what runs now and report who passed or no longer passes.
+    """Assess every lane against what runs now; who passed or no longer passes is reported when the
+    cycle ends (`report_quota`).
 
     Called before placement and again after it, when starts have used quota up.
     """
@@ -24,32 +25,32 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
     for lane in lanes:
         if lane.jobs and (lane.never_at != facts or not lane.quota_stands(state.book)):
             assess(state, lane)
-        passes = lane.never is None and lane.refusal is None
-        if passes != lane.reserved:
-            lane.reserved = passes
+        if (lane.never is None and lane.refusal is None) != lane.reserved:
+            lane.reserved = not lane.reserved
             state.dirty = True  # it may be in the way of others now, or no longer
-            for key in lane.jobs:
-                _mark(state.jobs[key[3]], passes, out)
-        elif lane.fresh:
-            _mark_fresh(state, lane, passes, out)
+            out.turned.setdefault(lane, set())
+        if lane.fresh:
+            out.turned.setdefault(lane, set()).update(lane.fresh)
 
 
-def _mark_fresh(state: SchedulerState, lane: Lane, passes: bool, out: Outcome) -> None:
-    for job_id in sorted(lane.fresh):
-        _mark(state.jobs[job_id], passes, out)
+def report_quota(state: SchedulerState, out: Outcome) -> None:
+    """Report the waiting jobs that passed quota or no longer do: all of a lane only if its answer
+    is another than when the last cycle ended, else those that have come to it."""
+    for lane, came in out.turned.items():
+        names = sorted(came)
+        if lane.reserved != lane.told_reserved:
+            lane.told_reserved = lane.reserved
+            names = [key[3] for key in lane.jobs]
+        for name in names:
+            record = state.jobs.get(name)
+            if record is not None and record.lane is lane:
+                _mark(record, lane.reserved, out)
 
 
 def _mark(record: JobRecord, passes: bool, out: Outcome) -> None:
-    if record.started_at is not None or record.reserved == passes:
-        return
-    record.reserved = passes
-    job_id = record.job.id
-    if passes:
-        out.reserved[job_id] = None
-    elif job_id in out.reserved:
-        del out.reserved[job_id]  # it passed before placement and not after: no news
-    else:
-        out.quota_lost.append(job_id)
+    if record.started_at is None and record.reserved != passes:
+        record.reserved = passes
+        (out.quota_reserved if passes else out.quota_lost).append(record.job.id)
 
 
 def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:

@@ -149,7 +149,8 @@ class Lane:
     quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
     the book (`quota_at`: loosened, tightened; `quota_until`: a GPU model, and how much of it must
     have been given back before the refusal can end, or may be booked before it can begin;
-    `admitted_at`: when it last ended), the failed
+    `admitted_at`: when it last ended; `reserved`: it can pass, `told_reserved`: so its jobs have been
+    told), the failed
     placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
     closed and the nodes and the quota to borrow that were reserved then (`failed_with`). `failure`
     is its reason; no preemption for the first job was possible at `unplanned_at`, and will not be
@@ -171,6 +172,7 @@ class Lane:
     ask: Ask | None = None
     ask_at: int = -1
     reserved: bool = False
+    told_reserved: bool = False
     unplanned_at: tuple[int, int, bool] = UNPLANNED
     unplanned_until: float = math.inf
     failure: Verdict | None = None
