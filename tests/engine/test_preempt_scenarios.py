@@ -340,25 +340,6 @@ SCENARIOS = {
           gone fill2
           head  -> starts
     """,
-    "who passed a head by and has not run long enough goes as soon as enough of them have": """
-        nodes  H100: 8 8
-        quota  a H100 64 | b H100 64
-        policy backfill, backfill_after_s=0, preemption=backfill, min_runtime_s=100
-        at 0
-          + r1    a 1x6 H100 -> starts on n0
-          + r2    a 1x6 H100 -> starts on n1
-          + head  a 1x8 H100 -> InsufficientGpus
-        at 10
-          + first b 1x2 H100 -> starts on n0
-        at 50
-          + last  b 1x2 H100 -> starts on n1
-        at 60
-          ends r1 r2
-          head  -> FragmentedCapacity
-        at 110
-          first -> preempted for head
-          head  -> WaitingForPreemption
-    """,
     "a service whose pods leave asks for them again when they are gone, not only for the others": """
         nodes  L4: 2 | H100: 1
         quota  a L4 2 | a H100 0 | b L4 2

@@ -5,10 +5,7 @@ placed there, and whoever can keep his place beside it does. Other choices are t
 that the record of a preemption tells what they would have cost.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
-from typing import Any
 
 from scheduling.engine.constraints import admits
 from scheduling.engine.decisions import Alternative
@@ -86,7 +83,7 @@ def plan_for(
     dear = sorted((s for s in scopes if s.cost > limit), key=lambda s: s.cost)
     failed = 0
     for at, scope in enumerate(ordered := [*narrow, *dear]):
-        plan = _try(state, record, _at_level(candidate, scope.level), [[*first, *scope.units]])
+        plan = _try(state, record, _at_level(candidate, scope.level), [*first, *scope.units])
         if plan is not None:
             choices = _other_choices(state, record, asked, units, first, scope)
             choices += [(s.level, [*first, *s.units]) for s in ordered[at + 1 :]]
@@ -94,34 +91,10 @@ def plan_for(
         failed += 1
     if len(units) > TRY_ALL_UNITS:
         return None
-    plan = _try(state, record, candidate, [units])
+    plan = _try(state, record, candidate, units)
     if plan is not None:
         plan.examined = failed
     return plan
-
-
-def soonest(
-    state: SchedulerState,
-    record: JobRecord,
-    candidate: Candidate,
-    asked: dict[str, int],
-    units: list[Unit],
-    ripe_at: Callable[[Unit], float],
-) -> Plan | None:
-    """The plan whose victims have all run for long enough (`ripe_at`) soonest; whatever it costs,
-    as it is no plan for now. Of more than `TRY_ALL_UNITS` the first of them are tried."""
-    ripe = {unit: (ripe_at(unit), unit.order) for unit in units}
-    first = sorted(units, key=ripe.__getitem__)[:TRY_ALL_UNITS]
-    missing = {m: milli - state.cluster.free_milli(m) for m, milli in asked.items()}
-    lot = 0
-    for unit in first:  # fewer do not hold enough
-        lot += 1
-        for model, milli in unit.held().items():
-            missing[model] = missing.get(model, 0) - milli
-        if all(milli <= 0 for milli in missing.values()):
-            break
-    lots = [first[at : at + lot] for at in range(0, len(first), max(lot, 1))]
-    return _try(state, record, candidate, lots, ripe.__getitem__)
 
 
 def _other_choices(
@@ -161,7 +134,7 @@ def _compared(
     for at, units in choices:
         if frozenset(units) in done:
             continue
-        other = _try(state, record, _at_level(candidate, at), [units])
+        other = _try(state, record, _at_level(candidate, at), units)
         if other is None:
             failed += 1
             continue
@@ -275,34 +248,23 @@ def _scan(
 
 
 def _try(
-    state: SchedulerState,
-    record: JobRecord,
-    candidate: Candidate,
-    lots: Sequence[list[Unit]],
-    order: Callable[[Unit], Any] = attrgetter("order"),
+    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
 ) -> Plan | None:
-    """Evict one lot of units after the other until the job fits, place it, and let everybody return
-    who still can, the last in order first; then all is taken back."""
+    """Evict, place, and let everybody return who still can; then all is taken back."""
     statement = Statement(state.cluster)
-    gone: list[Unit] = []
     returned: set[Unit] = set()
     idle = idle_nodes(state)
-    with trial(state.book) as books:
-        for lot in lots:
-            for unit in lot:
-                books.take(unit)
-                for pod in unit.pods:
-                    statement.evict((unit.record.job.id, *pod))
-            gone += lot
-            if books.refuses(record.job, state.pools, candidate):
-                continue
-            placed = place_on(statement, state, candidate, frozenset(record.blamed), idle)
-            if not isinstance(placed, PlacementFailure):
-                break
-        else:
+    with trial(state.book, units) as books:
+        for unit in units:
+            for pod in unit.pods:
+                statement.evict((unit.record.job.id, *pod))
+        placed = place_on(statement, state, candidate, frozenset(record.blamed), idle)
+        if isinstance(placed, PlacementFailure) or books.refuses(
+            record.job, state.pools, candidate
+        ):
             statement.rollback()
             return None
-        for unit in sorted(gone, key=order, reverse=True):
+        for unit in sorted(units, key=lambda u: u.order, reverse=True):
             if not can_return(state.cluster, unit.record.job, unit.places):
                 continue
             books.give_back(unit)
@@ -316,4 +278,4 @@ def _try(
                 continue
             returned.add(unit)
     statement.rollback()
-    return Plan(candidate, placed, [unit for unit in gone if unit not in returned])
+    return Plan(candidate, placed, [unit for unit in units if unit not in returned])

@@ -14,7 +14,7 @@ from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.plans import Plan, plan_for, soonest
+from scheduling.engine.queueing.plans import Plan, plan_for
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.start import book, promise
@@ -139,8 +139,7 @@ def _plan_for(
     until, ripe = victims.protected_until, None
     if until is not None and overdue:
         out.plans += 1
-        unripe = victims.units(unripe=True)
-        ripe = soonest(state, record, candidate, asked, unripe, victims.ripe_at)
+        ripe = plan_for(state, record, candidate, asked, victims.units(unripe=True))
         if only and ripe is not None:
             until = max(out.now, *map(victims.ripe_at, ripe.units))
             if until == out.now and not any(u.record.job.id in begun for u in ripe.units):

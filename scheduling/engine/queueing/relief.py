@@ -1,6 +1,6 @@
 """Quota during a preemption plan: what the books would say if victims were gone."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from scheduling.engine.queueing.admission import Candidate
@@ -40,12 +40,14 @@ class Trial:
 
 
 @contextmanager
-def trial(book: QuotaBook) -> Iterator[Trial]:
-    """To take units out of the book for a while; afterwards the book is what it was."""
+def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
+    """Take units out of the book for a while; afterwards the book is what it was."""
     at = (book.version, book.loosened, book.tightened)
     booked, returned = book.booked.copy(), book.returned.copy()
     books = Trial(book)
     try:
+        for unit in units:
+            books.take(unit)
         yield books
     finally:
         for unit in list(books.out):
@@ -64,7 +66,7 @@ def relieve(
     for unit in sorted(units, key=_price, reverse=True):
         models = frozenset(unit.record.pods[pod][0] for pod in unit.pods)
         alike.setdefault((unit.record.job.tenant, models), []).append(unit)
-    with trial(book) as books:
+    with trial(book, ()) as books:
         while (no := book.refusal_of(tenant, asked)) is not None:
             helpful = [held for held in alike if _helps(book, held, no)]
             if not helpful:
