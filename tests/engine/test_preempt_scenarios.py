@@ -340,7 +340,7 @@ SCENARIOS = {
           gone fill2
           head  -> starts
     """,
-    "a service whose pods leave asks for them again when they are gone, not only for the others": """
+    "a service whose pods leave asks for them when they are gone, not only for the others": """
         nodes  L4: 2 | H100: 1
         quota  a L4 2 | a H100 0 | b L4 2
         policy best-effort-fifo, preemption=priority, min_runtime_s=0

@@ -149,10 +149,10 @@ class Lane:
     quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
     the book (`quota_at`: loosened, tightened; `quota_until`: a GPU model, and how much of it must
     have been given back before the refusal can end, or may be booked before it can begin;
-    `admitted_at`: when it last ended; `reserved`: it can pass, `told_reserved`: so its jobs have been
-    told), the failed
-    placement (`failed_at`) with those of the cluster and of the book, and with the pools that were
-    closed and the nodes and the quota to borrow that were reserved then (`failed_with`). `failure`
+    `admitted_at`: when it last ended), the failed placement (`failed_at`) with those of the cluster
+    and of the book, and with the pools that were closed and the nodes and the quota to borrow that
+    were reserved then (`failed_with`). `reserved`: neither of `never` and `refusal` stands, as its
+    jobs were last told in `told_reserved`. `failure`
     is its reason; no preemption for the first job was possible at `unplanned_at`, and will not be
     before `unplanned_until` by the passing of time. `rest` is the reason told to all but the first
     job; those in `fresh` have not been told. No job of the lane declares less than `shortest`
