@@ -209,7 +209,10 @@ class Simulation:
         job_id, epoch, pod = payload
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch:
-            return  # it was cancelled, or lost its node, while it left
+            return  # it was cancelled before, or lost its node while it left
+        if pod is None and run.given_up:
+            self._finish(run, CANCELLED)
+            return
         if pod is None:
             self._interrupt(run, self.now)
             self._deltas.append(JobRequeued(job_id, self.now))
@@ -363,8 +366,12 @@ class Simulation:
 
     def _give_up(self, job_id: str) -> None:
         run = self.jobs.get(job_id)
-        if run is not None:
+        if run is None:
+            return
+        if run.stopped_at is None:
             self._finish(run, CANCELLED)
+        else:
+            run.given_up = True  # it is over when it is gone
 
     def _fault(self, fault: Fault) -> None:
         self._down.setdefault(fault.node, []).append(fault)

@@ -16,7 +16,8 @@ class Run:
     """A job the shell knows: its row, what is left of its work, and its places while it runs.
 
     `epoch` grows with every interruption: what was to happen in an earlier one does not.
-    `evicted`: how often each pod was preempted. `stopped_at`: since when it is leaving its places.
+    `evicted`: how often each pod was preempted. `stopped_at`: since when it is leaving its places,
+    `given_up` if it was cancelled since then.
     `ends`: when each pod ends that has an end of its own, `moving` when those that are on their way
     to another node do.
     """
@@ -32,6 +33,7 @@ class Run:
     places: dict[Pod, PodPlacement] | None = None
     evicted: dict[Pod, int] = field(default_factory=dict)
     stopped_at: float | None = None
+    given_up: bool = False
     ends: dict[Pod, float] = field(default_factory=dict)
     moving: dict[Pod, float] = field(default_factory=dict)
 

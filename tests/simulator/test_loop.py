@@ -82,7 +82,7 @@ def test_a_victim_works_no_more_while_it_leaves_and_nobody_enters_before_it_is_g
     assert out.pools["H100"].milli_s == 8000 * (gone + 70) + 2000 * 10 + 4000 * 30
 
 
-def test_who_is_cancelled_while_it_leaves_is_gone():
+def test_who_is_cancelled_while_it_leaves_is_over_when_it_is_gone():
     out = simulation(
         [
             arrival("low", 0, 100, cancel_after_s=42),
@@ -92,8 +92,8 @@ def test_who_is_cancelled_while_it_leaves_is_gone():
         policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
         settings=Settings(evict_s=5.0),
     ).run()
-    assert rows(out) == {"low": (0, 42, "CANCELLED"), "high": (42, 52, "SUCCEEDED")}
-    assert out.pools["H100"].milli_s == 8000 * 52
+    assert rows(out) == {"low": (0, 45, "CANCELLED"), "high": (45, 55, "SUCCEEDED")}
+    assert out.pools["H100"].milli_s == 8000 * 55
 
 
 def test_a_pod_of_a_service_ends_by_being_preempted_or_by_itself_but_not_twice():
