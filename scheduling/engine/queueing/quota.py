@@ -104,7 +104,6 @@ class _Step(NamedTuple):
     account: Account
     used: int
     over: int
-    lendable: int
     lack: int  # what its group then borrows beyond what it lends
     borrows: bool  # the request itself borrows here, rather than lending less than before
 
@@ -249,7 +248,7 @@ class QuotaBook:
             borrows = over > account.over and (borrows or used - account.guaranteed > by_use)
             lack = group.borrowed - account.over + over - group.lendable + account.lendable
             lack -= lendable
-            steps.append(_Step(account, used, over, lendable, lack, borrows))
+            steps.append(_Step(account, used, over, lack, borrows))
         return steps
 
     def refusal(
@@ -289,7 +288,7 @@ class QuotaBook:
         if within >= 0:
             return within
         left = UNLIMITED
-        for account, _, over, _, lack, _ in self._steps(tenant, model, milli):
+        for account, _, over, lack, _ in self._steps(tenant, model, milli):
             if not account.shared:
                 return 0
             left = min(left, max(account.borrow_limit, account.over) - over)
@@ -387,13 +386,15 @@ class QuotaBook:
         self.loosened += 1
 
     def _add(self, tenant: str, model: str, milli: int) -> int:
-        borrowed = 0
-        for step in self._steps(tenant, model, milli):
-            account, group = step.account, step.account.group
-            borrowed = max(borrowed, step.over - account.over)
-            group.borrowed += step.over - account.over
-            group.lendable += step.lendable - account.lendable
-            account.used, account.over, account.lendable = step.used, step.over, step.lendable
+        borrowed, lack = 0, None
+        for account in self.chain(tenant, model):
+            group, used = account.group, account.used + milli
+            over, lendable = account.after(used, lack)
+            borrowed = max(borrowed, over - account.over)
+            group.borrowed += over - account.over
+            group.lendable += lendable - account.lendable
+            lack = group.borrowed - group.lendable
+            account.used, account.over, account.lendable = used, over, lendable
         return borrowed
 
     # --- reading ------------------------------------------------------------------------------

@@ -21,8 +21,11 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
     facts = (state.pools.version, state.book.structure)
     at = (state.book.loosened, state.book.tightened)
     lanes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.lanes.values()
+    only_booked = state.admitted_at[0] == facts and state.admitted_at[1][0] == at[0]
     state.admitted_at = (facts, at)
     for lane in lanes:
+        if only_booked and lane.refusal is not None and not (lane.reserved or lane.fresh):
+            continue  # bookings never allow what was refused
         if lane.jobs and (lane.never_at != facts or not lane.quota_stands(state.book)):
             assess(state, lane)
         if (lane.never is None and lane.refusal is None) != lane.reserved:
