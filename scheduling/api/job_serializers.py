@@ -173,6 +173,7 @@ class JobChange(Serializer):
     )
     declared_s = amount("declared_s")
     run_limit_s = amount("run_limit_s", RUN_LIMIT)
+    checkpoint_notice_s = amount("checkpoint_notice_s", NOTICE)
     not_before = serializers.DateTimeField(required=False, allow_null=True, help_text=NOT_BEFORE)
     after = job_ids(AFTER)
     after_ok = job_ids(AFTER_OK)

@@ -26,6 +26,7 @@ COLUMNS = {
     "priority": "priority",
     "declared_s": "declared_s",
     "run_limit_s": "run_limit_s",
+    "checkpoint_notice_s": "checkpoint_notice_s",
     "not_before": "start_not_before",
     "after": "after",
     "after_ok": "after_ok",

@@ -124,6 +124,7 @@ class Changes:
         known.state, known.version = row.state, row.version
         if row.state in WAITING:
             known.request, known.contents, known.held = row.request, row.contents, row.held
+            known.notice_s = row.notice_s
             self._submit(row)
 
     def _routed_away(self, job: LiveJob) -> None:

@@ -7,6 +7,7 @@ import pytest
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent
 from scheduling.models.jobs import PlacementState as P
+from scheduling.services.job_changes import change_job, release_job
 
 pytestmark = pytest.mark.live
 BY, AT = "kant.io/checkpoint-by", "kant.io/checkpointed-at"
@@ -61,6 +62,19 @@ def test_what_a_victim_leaves_beside_its_preemptor_is_entered_when_it_is_gone(wo
         assert min(r.intended_at for r in world.placements(job)) >= max(ended(world, low))
         assert {r.attempt for r in world.placements(job)} == {1}
         assert "REQUEUED" not in world.kinds(job)
+
+
+def test_a_notice_asked_for_while_the_job_waits_is_given(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    low = world.submit("low", pods=4, held=True, saves_s=0.5)
+    world.drive(lambda: "OnHold" in reasons(world, low))
+    row = Job.objects.get(pk=low.pk)
+    change_job(world.user, row, {"checkpoint_notice_s": 600})
+    release_job(world.user, row)
+    world.drive_to(low, S.RUNNING)
+    high = world.submit("high", pods=2, priority=10)
+    world.drive_to(high, S.RUNNING)
+    assert min(ended(world, low)) >= event(low, "Checkpointed").at
 
 
 def test_who_does_not_answer_goes_when_its_time_is_up(world):
