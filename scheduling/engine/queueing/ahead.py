@@ -10,6 +10,7 @@ from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
 from scheduling.engine.verdict import Verdict
 
 Mark = tuple[object, ...]
+Waits = tuple[Account, Kept]  # the account that refuses a job, and what it waits for
 NOBODY_BEHIND: OrderKey = (math.inf, math.inf, 0, "")  # after every job
 
 
@@ -65,7 +66,8 @@ class InTheWay:
     `closers`: the jobs that have been blocked for too long under backfill, and whether what passed
     them by only has to run a little longer before it can be preempted: until then, whoever could be
     preempted for all of them may pass. `could`: in which ways quota let each job start that closed
-    a pool. `mark` names all of it at the present place of the walk; where the walk before found the
+    a pool; `waits`: for each that closed quota, what was kept from it, and what it waits for then.
+    `mark` names all of it at the present place of the walk; where the walk before found the
     same, it is the same object. `last` is the last job in order that closed something.
     """
 
@@ -75,6 +77,7 @@ class InTheWay:
     heads: dict[str, Head] = field(default_factory=dict)
     closers: dict[str, bool] = field(default_factory=dict)
     could: dict[str, tuple[bool, ...]] = field(default_factory=dict)
+    waits: dict[str, tuple[Kept, Waits]] = field(default_factory=dict)
     mark: Mark = ()
     last: OrderKey | None = None
     # What holds for all lanes alike until another job is found blocked.

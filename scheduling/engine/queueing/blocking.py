@@ -20,7 +20,7 @@ from scheduling.engine.queueing.admission import (
     quota_verdict,
     refused,
 )
-from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
+from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms, Waits
 from scheduling.engine.queueing.kept import awaited, kept_from, withheld
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
@@ -190,24 +190,30 @@ class Blocking:
     def _close_quota(self, lane: Lane, record: JobRecord, kept: Kept = frozenset()) -> None:
         """Close what a job that quota refuses waits for: its tenant's quota, and to others what
         it would borrow. What others are guaranteed is theirs."""
-        state, way = self._state, self._way
-        found = refused(state, record, kept)
-        if found is None:
+        way = self._way
+        waits = self._waits_for(record, kept)
+        if waits is None:
             return
-        no, demand = found
-        chain = state.book.chain(lane.tenant, no.account.gpu_model)
-        account = (chain[0].tenant if chain else lane.tenant, no.account.gpu_model)
-        more: Kept = (
-            frozenset()
-            if kept
-            else state.book.awaited(lane.tenant, demand, no).difference(way.kept)
-        )
+        refusing, borrowed = waits
+        chain = self._state.book.chain(lane.tenant, refusing.gpu_model)
+        account = (chain[0].tenant if chain else lane.tenant, refusing.gpu_model)
+        more: Kept = frozenset() if kept else borrowed.difference(way.kept)
         if more or account not in self._accounts:
+            way.waits[lane.head] = (kept, waits)
             self._accounts.setdefault(account, lane.head)
             way.kept.update(dict.fromkeys(more, lane.head))
             if self._policy is QueueingPolicy.BACKFILL:
                 way.closers[lane.head] = record.nearly
             way.add((*account, lane.head, more, record.nearly), record.key)
+
+    def _waits_for(self, record: JobRecord, kept: Kept) -> Waits | None:
+        """The account that refuses the job if nothing of `kept` is borrowed, and all that it waits
+        for; None when quota lets it start."""
+        found = refused(self._state, record, kept)
+        if found is None:
+            return None
+        no, demand = found
+        return no.account, self._state.book.awaited(record.job.tenant, demand, no)
 
     def _may_preempt(self, lane: Lane, record: JobRecord) -> bool:
         """Whether a plan could be made for the job where nobody ahead forbids it."""
@@ -275,10 +281,16 @@ class Blocking:
 
     def upset(self) -> bool:
         """Whether quota and limits let a job that closed something to those behind it start in
-        other ways than they did then: others have started since, and what it would borrow may be
-        kept."""
-        jobs, could = self._state.jobs, self._way.could
-        return any(self._open_ways(jobs[name]) != ways for name, ways in could.items())
+        other ways than they did then, or it waits for other quota: others have started since, and
+        what it would borrow may be kept."""
+        jobs, way = self._state.jobs, self._way
+        if any(self._open_ways(jobs[name]) != ways for name, ways in way.could.items()):
+            return True
+        return any(
+            over_job_limit(self._state, jobs[name]) is not None
+            or self._waits_for(jobs[name], kept) != waits
+            for name, (kept, waits) in way.waits.items()
+        )
 
     def _open_ways(self, record: JobRecord) -> tuple[bool, ...]:
         """In which of its ways quota lets the job start, without what is kept; () if its tenant
