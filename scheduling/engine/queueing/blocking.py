@@ -18,10 +18,9 @@ from scheduling.engine.queueing.admission import (
     candidates,
     pools_wanted,
     quota_verdict,
-    refused,
 )
-from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms, Waits
-from scheduling.engine.queueing.kept import awaited, kept_from, withheld
+from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
+from scheduling.engine.queueing.kept import awaited, kept_from, waits_for, withheld
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
@@ -191,7 +190,7 @@ class Blocking:
         """Close what a job that quota refuses waits for: its tenant's quota, and to others what
         it would borrow. What others are guaranteed is theirs."""
         way = self._way
-        waits = self._waits_for(record, kept)
+        waits = waits_for(self._state, record, kept)
         if waits is None:
             return
         refusing, borrowed = waits
@@ -205,15 +204,6 @@ class Blocking:
             if self._policy is QueueingPolicy.BACKFILL:
                 way.closers[lane.head] = record.nearly
             way.add((*account, lane.head, more, record.nearly), record.key)
-
-    def _waits_for(self, record: JobRecord, kept: Kept) -> Waits | None:
-        """The account that refuses the job if nothing of `kept` is borrowed, and all that it waits
-        for; None when quota lets it start."""
-        found = refused(self._state, record, kept)
-        if found is None:
-            return None
-        no, demand = found
-        return no.account, self._state.book.awaited(record.job.tenant, demand, no)
 
     def _may_preempt(self, lane: Lane, record: JobRecord) -> bool:
         """Whether a plan could be made for the job where nobody ahead forbids it."""
@@ -288,7 +278,7 @@ class Blocking:
             return True
         return any(
             over_job_limit(self._state, jobs[name]) is not None
-            or self._waits_for(jobs[name], kept) != waits
+            or waits_for(self._state, jobs[name], kept) != waits
             for name, (kept, waits) in way.waits.items()
         )
 

@@ -1,20 +1,27 @@
 """Quota to borrow that is kept for blocked jobs, and what that leaves to the jobs behind them."""
 
 from scheduling.engine.queueing.admission import ask_of, refused
-from scheduling.engine.queueing.ahead import InTheWay
+from scheduling.engine.queueing.ahead import InTheWay, Waits
 from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 
 
+def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()) -> Waits | None:
+    """The account that refuses the job if nothing of `kept` is borrowed, and all that it waits for;
+    None when quota lets it start."""
+    found = refused(state, record, kept)
+    if found is None:
+        return None
+    no, demand = found
+    return no.account, state.book.awaited(record.job.tenant, demand, no)
+
+
 def awaited(state: SchedulerState, way: InTheWay, record: JobRecord) -> Kept:
     """What the job waits for if quota refuses it, apart from what is kept for those ahead."""
-    found = refused(state, record)
-    if found is None:
-        return frozenset()
-    no, demand = found
-    return state.book.awaited(record.job.tenant, demand, no).difference(way.kept)
+    waits = waits_for(state, record)
+    return frozenset() if waits is None else waits[1].difference(way.kept)
 
 
 def kept_from(
