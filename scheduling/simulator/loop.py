@@ -205,15 +205,16 @@ class Simulation:
             self._gone(payload)
 
     def _gone(self, payload: tuple[str, int, Pod | None]) -> None:
-        """A pod that was preempted is gone, or (None) all of its job, which waits again."""
+        """A pod that was preempted is gone, or (None) all of its job, which waits again if nobody
+        has cancelled it."""
         job_id, epoch, pod = payload
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch:
-            return  # it was cancelled before, or lost its node while it left
-        if pod is None and run.given_up:
-            self._finish(run, CANCELLED)
-            return
+            return  # its job was cancelled, or lost its node, while it left
         if pod is None:
+            if run.given_up:
+                self._finish(run, CANCELLED)
+                return
             self._interrupt(run, self.now)
             self._deltas.append(JobRequeued(job_id, self.now))
             return

@@ -67,8 +67,8 @@ class InTheWay:
     them by only has to run a little longer before it can be preempted: until then, whoever could be
     preempted for all of them may pass. `could`: in which ways quota let each job start that closed
     a pool; `waits`: for each that closed quota, what was kept from it, and what it waits for then.
-    `mark` names all of it at the present place of the walk; where the walk before found the
-    same, it is the same object. `last` is the last job in order that closed something.
+    `mark` names all of it at the present place of the walk; where the walk before found the same,
+    it is the same object. `last` is the last job in order that closed something.
     """
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead

@@ -166,7 +166,8 @@ def _could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Uni
     """Whether what is free and all that the units hold is as much as is asked for."""
     held: dict[str, int] = {}
     for unit in units:
-        for model, milli in unit.held().items():
+        for pod in unit.pods:
+            model, milli = unit.record.pods[pod]
             held[model] = held.get(model, 0) + milli
     return bool(units) and all(
         state.cluster.free_milli(m) + held.get(m, 0) >= milli for m, milli in asked.items()

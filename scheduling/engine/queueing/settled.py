@@ -30,7 +30,7 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
             return False
         known.kept_at = book.version
     if known.refused:
-        return state.admitted_at[1][0] == book.loosened or lane.quota_stands(book)
+        return lane.quota_stands(book)
     if known.ways_at not in (None, book.loosened):
         return False
     if known.closed or known.never is not None:

@@ -16,13 +16,7 @@ from scheduling.engine.queueing.look import Look
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
-from scheduling.engine.queueing.waiting import (
-    Expected,
-    JobRecord,
-    Merge,
-    WaitQueue,
-    order_key,
-)
+from scheduling.engine.queueing.waiting import Expected, JobRecord, Merge, WaitQueue, order_key
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
     JobRequest,

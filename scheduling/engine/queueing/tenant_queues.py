@@ -28,11 +28,12 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
             continue  # bookings never allow what was refused
         if lane.jobs and (lane.never_at != facts or not lane.quota_stands(state.book)):
             assess(state, lane)
-        if (lane.never is None and lane.refusal is None) != lane.reserved:
-            lane.reserved = not lane.reserved
+        passes = lane.never is None and lane.refusal is None
+        turned = passes != lane.reserved
+        if turned:
+            lane.reserved = passes
             state.dirty = True  # it may be in the way of others now, or no longer
-            out.turned.setdefault(lane, set())
-        if lane.fresh:
+        if turned or lane.fresh:
             out.turned.setdefault(lane, set()).update(lane.fresh)
 
 

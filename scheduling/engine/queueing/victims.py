@@ -27,14 +27,6 @@ class Unit:
     places: tuple[PodPlacement, ...]
     order: tuple[float, str, tuple[PodAt, ...]]  # the cheapest first, a job's last pods first
 
-    def held(self) -> dict[str, int]:
-        """GPU-milli by GPU model."""
-        found: dict[str, int] = {}
-        for pod in self.pods:
-            model, milli = self.record.pods[pod]
-            found[model] = found.get(model, 0) + milli
-        return found
-
 
 @dataclass(slots=True)
 class Preemptor:

@@ -151,13 +151,13 @@ class Lane:
     have been given back before the refusal can end, or may be booked before it can begin;
     `admitted_at`: when it last ended), the failed placement (`failed_at`) with those of the cluster
     and of the book, and with the pools that were closed and the nodes and the quota to borrow that
-    were reserved then (`failed_with`). `reserved`: neither of `never` and `refusal` stands, as its
-    jobs were last told in `told_reserved`. `failure`
-    is its reason; no preemption for the first job was possible at `unplanned_at`, and will not be
-    before `unplanned_until` by the passing of time. `rest` is the reason told to all but the first
-    job; those in `fresh` have not been told. No job of the lane declares less than `shortest`
-    seconds. `settled`: what its last answer rested on. `would_start`: behind these jobs, as found
-    out then, only reserved nodes keep it waiting.
+    were reserved then (`failed_with`). `failure` is its reason; no preemption for the first job was
+    possible at `unplanned_at`, and will not be before `unplanned_until` by the passing of time.
+    `reserved`: neither `never` nor `refusal` stands; `told_reserved`: what its jobs were last told
+    of that. `rest` is the reason told to all but the first job; those in `fresh` have not been
+    told. No job of the lane declares less than `shortest` seconds. `settled`: what its last answer
+    rested on. `would_start`: behind these jobs, as found out then, only reserved nodes keep it
+    waiting.
     """
 
     key: Key
