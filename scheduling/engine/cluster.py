@@ -62,8 +62,8 @@ class ClusterState(Columns):
         self.now = 0.0
         # By running job, when it began and how long it said that it would run.
         self.times: dict[str, tuple[float, float | None]] = {}
-        # By node: the pods it had when its outlook was worked out, and the outlook.
-        self._outlooks: dict[str, tuple[tuple[PodKey, ...], Outlook]] = {}
+        # By slot, how long its pods will stay; until they change.
+        self.outlooks: dict[int, Outlook] = {}
         # Shapes found infeasible: the version at which they were, the pod set that did not fit.
         self.infeasible: dict[object, tuple[int, int]] = {}
 
@@ -155,6 +155,7 @@ class ClusterState(Columns):
         key = (job_id, p.pod_set, p.ordinal)
         others = self._on_node.get(p.node)
         self._on_node[p.node] = (key,) if others is None else (*others, key)
+        self.outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
 
     def release(self, job_id: str, pod_set: int, ordinal: int) -> None:
         """Give a pod's place back; an unknown pod is nothing to give back."""
@@ -171,16 +172,17 @@ class ClusterState(Columns):
             del self._jobs[job_id]
             self._own_jobs.discard(job_id)
         key = (job_id, pod_set, ordinal)
-        left = tuple(other for other in self._on_node[p.node] if other != key)
-        if left:
-            self._on_node[p.node] = left
+        others = self._on_node[p.node]
+        if len(others) > 1:
+            self._on_node[p.node] = tuple([other for other in others if other != key])
         else:
             del self._on_node[p.node]
         self._bad.discard(key)
-        slot = self.slot_of.get(p.node)
-        if slot is not None and self.facts[slot] is not None:
+        slot = self.slot_of.get(p.node, _ANYWHERE)
+        self.outlooks.pop(slot, None)
+        if slot != _ANYWHERE and self.facts[slot] is not None:
             self.give_back(slot, p, spec)
-        self._gain(_ANYWHERE if slot is None else slot)
+        self._gain(slot)
 
     def note(self, job_id: str) -> None:
         """Tell the followers that what a job holds, or when it began, changed."""
@@ -225,20 +227,18 @@ class ClusterState(Columns):
         """The job runs since then; what it declared may change later."""
         self.times[job_id] = (at, declared_s)
         for p in self.held_by(job_id).values():
-            self._outlooks.pop(p.placement.node, None)
+            self.outlooks.pop(self.slot_of.get(p.placement.node, _ANYWHERE), None)
         self.note(job_id)
 
-    def outlook(self, node: str) -> Outlook:
+    def outlook(self, slot: int) -> Outlook:
         """How long Kant's pods on a node will stay (lifetimes.py), as of `now`. A pod of a job
         that has not begun counts as one that begins now and declares nothing."""
-        pods = self._on_node.get(node, ())
-        known = self._outlooks.get(node)
-        # Bookings replace the tuple: while it is the same one, so are the pods.
-        if known is not None and known[0] is pods and self.now < known[1].until:
-            return known[1]
-        now, times = self.now, self.times
+        known = self.outlooks.get(slot)
+        if known is not None and self.now < known.until:
+            return known
+        now, times, pods = self.now, self.times, self._on_node.get(self.names[slot], ())
         fresh = outlook([times.get(key[0], (now, None)) for key in pods], now)
-        self._outlooks[node] = (pods, fresh)
+        self.outlooks[slot] = fresh
         return fresh
 
     # --- totals -----------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class ClusterState(Columns):
         twin = ClusterState.__new__(ClusterState)
         twin.__dict__.update(self.__dict__)
         twin.followers = []
-        twin._outlooks = {}
+        twin.outlooks = self.outlooks.copy()
         for column in (*COLUMNS, *REGISTRY):
             setattr(twin, column, copy(getattr(self, column)))
         twin._totals = {

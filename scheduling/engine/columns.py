@@ -255,9 +255,10 @@ class Columns:
 
     def _count(self, slot: int, p: PodPlacement, spec: PodSet, sign: int) -> None:
         """Book (+1) or give back (-1) everything of a pod that is a plain amount."""
-        milli = sign * p.milli * len(p.devices)
+        held = p.milli * len(p.devices)
+        milli = sign * held
         self.allocated[slot] += milli
-        if p.milli * len(p.devices) < self.total[slot] * MILLI:
+        if held < self.total[slot] * MILLI:
             self.small[slot] += milli
         node = self.facts[slot]
         assert node is not None

@@ -13,7 +13,7 @@ from scheduling.engine.queueing.preempt import try_to_preempt
 from scheduling.engine.queueing.start import start_promised, try_to_start
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.tenant_queues import admit_by_quota, report_quota
-from scheduling.engine.types import PreemptionKind, QueueingPolicy
+from scheduling.engine.types import PreemptionKind
 
 __all__ = ["SchedulerState", "run_cycle"]
 
@@ -46,9 +46,7 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         return
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
-    kinds, queueing = state.policy.preemption, state.policy.queueing
-    best_effort = queueing is QueueingPolicy.BEST_EFFORT_FIFO
-    somebody_is_in_the_way = bool(kinds or state.policy.spare_nodes) or not best_effort
+    kinds, alone = state.policy.preemption, state.nobody_in_the_way
     again = True
     while again:
         more = _walk(state, out)
@@ -59,7 +57,7 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         # reserved for it, who started on quota that others lent makes it worth reclaiming, and
         # where it is fair another tenant's jobs come first now.
         moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
-        again = (state.dirty or moved) and somebody_is_in_the_way
+        again = (state.dirty or moved) and not alone
     state.queue.touched.clear()
 
 

@@ -59,10 +59,11 @@ def growth(mean_s: float, node: Outlook, left_free: int) -> float:
 
 def _left(declared_s: float | None, age_s: float) -> tuple[float, float]:
     """Mean seconds that a pod of this age goes on, and the age at which that changes next."""
-    minutes = int(age_s / 60)
-    # The largest power of two of a minute that is no more than the age; 0 below a minute.
-    age = 60.0 * (1 << minutes.bit_length() - 1) if minutes > 0 else 0.0
-    doubled = 2 * age if age else 60.0
+    age, doubled = 0.0, 60.0
+    if age_s >= 60.0:
+        # The largest power of two of a minute that is no more than the age.
+        age = 60.0 * (1 << int(age_s / 60.0).bit_length() - 1)
+        doubled = 2 * age
     if declared_s is None:
         return UNDECLARED_S + age / 2, doubled
     if age_s >= declared_s:

@@ -82,7 +82,7 @@ class Statement:
 
     def commit(self) -> tuple[PodPlacement, ...]:
         """Keep everything; returns the places allocated, in the order they were."""
-        made = tuple(step.placement for step in self._steps if not step.evicted)
+        made = tuple([step.placement for step in self._steps if not step.evicted])
         self._steps.clear()
         self._remembered.clear()
         self.state.committed(len(made))

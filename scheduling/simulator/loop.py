@@ -166,7 +166,7 @@ class Simulation:
             if waiting.verdict.reason in NEVER_RUNS:
                 self.never[waiting.job_id] = waiting.verdict.summary
                 self._leave(waiting.job_id, FAILED)
-        for job_id in dict.fromkeys(key[0] for key in result.lost):
+        for job_id in dict.fromkeys([key[0] for key in result.lost]):
             run = self.jobs.get(job_id)
             if run is not None and run.places:
                 self.observer.jobs.requeues[run.row] += 1
@@ -330,7 +330,7 @@ class Simulation:
         run.saved_s += saved
         run.stopped_at = None
         job = run.arrival.job
-        run.missing = sum(s.count for s in job.pod_sets)
+        run.missing = job.pods
         self._release(run)
         self.observer.jobs.started[run.row] = float("nan")
 
@@ -339,15 +339,16 @@ class Simulation:
         arrival = next(self._arrivals, None)
         if arrival is None:
             return
-        if arrival.submitted_at < self._last_arrival:
+        submitted_at = arrival.submitted_at
+        if submitted_at < self._last_arrival:
             raise TraceError(
-                f"job {arrival.job.id}: submitted at {arrival.submitted_at:g} s, before its "
+                f"job {arrival.job.id}: submitted at {submitted_at:g} s, before its "
                 f"predecessor at {self._last_arrival:g} s; sort the trace by submission time"
             )
         if not arrival.duration_s >= 0:
             raise TraceError(f"job {arrival.job.id}: duration {arrival.duration_s} s is negative")
-        self._last_arrival = arrival.submitted_at
-        at = max(self.now, arrival.submitted_at + arrival.heard_after_s)
+        self._last_arrival = submitted_at
+        at = max(self.now, submitted_at + arrival.heard_after_s)
         self._push(at, ARRIVAL, (arrival,))
 
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:
@@ -358,7 +359,7 @@ class Simulation:
             arrival = payload
         job = arrival.job
         run = Run(arrival, self.observer.jobs.add(job), arrival.duration_s)
-        run.missing = sum(s.count for s in job.pod_sets)
+        run.missing = job.pods
         self.jobs[job.id] = run
         self._deltas.append(JobSubmitted(job, arrival.not_before))
         if arrival.cancel_after_s is not None:

@@ -4,7 +4,7 @@ Memory grows by a few numbers a job and by samples, never by events.
 """
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from scheduling.engine.types import JobRequest, Node, PodPlacement
@@ -171,10 +171,17 @@ class Observer:
         self._held[tenant] = self._held.get(tenant, 0) + milli
         self.tenant_milli_s[tenant] = self.tenant_milli_s.get(tenant, 0.0) - milli * now
         book = self.nodes[name]
-        book.pool.advance(now)
-        self._uncount(book)
-        book.allocated += milli
-        self._count(book)
+        pool, offered, before = book.pool, book.offered, book.allocated
+        if pool.since < now:
+            pool.advance(now)
+        book.allocated = after = before + milli
+        pool.allocated += milli
+        if before > offered or after > offered:
+            pool.available += max(after, offered) - max(before, offered)
+        if book.in_service:
+            pool.fragmented += (0 < after < offered) - (0 < before < offered)
+            if offered == book.installed:
+                pool.idle += (after == 0) - (before == 0)
 
     def _count(self, book: NodeBook, sign: int = 1) -> None:
         pool, allocated = book.pool, book.allocated
@@ -203,8 +210,10 @@ class Observer:
         self.tenant_milli_s = {tenant: -milli * now for tenant, milli in self._held.items()}
         self._next = now + self.sample_s
 
-    def used(self, placements: Iterable[PodPlacement]) -> tuple[int, int]:
+    def used(self, placements: Collection[PodPlacement]) -> tuple[int, int]:
         """How many nodes and node net groups these places stand on."""
+        if len(placements) == 1:
+            return 1, 1
         nodes = {p.node for p in placements}
         return len(nodes), len({self.nodes[n].group for n in nodes})
 

@@ -6,7 +6,7 @@ seed gives the same arrivals every time.
 """
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
@@ -319,7 +319,8 @@ def declared_s(duration: float, draw: float) -> float:
     part = (draw - USE_SHARES[i]) / (USE_SHARES[i + 1] - USE_SHARES[i])
     used = USE_QUANTILES[i] * (USE_QUANTILES[i + 1] / USE_QUANTILES[i]) ** part
     wanted = duration / used / HOUR
-    return next((h for h in DECLARED_HOURS if h >= wanted), DECLARED_HOURS[-1]) * HOUR
+    i = bisect_left(DECLARED_HOURS, wanted, 0, len(DECLARED_HOURS) - 1)
+    return DECLARED_HOURS[i] * HOUR
 
 
 def pod_sets_of(gpus: int, model: str, per_node: int) -> tuple[PodSet, ...]:

@@ -52,7 +52,7 @@ class AsksEverybody(SchedulerState):
 
     def next_walk(self) -> Merge:
         self.dirty = True
-        for lane in self.queue.lanes.values():
+        for lane in self.queue.lanes:
             lane.settled = None
             lane.failed_at = lane.quota_at = UNASKED
             lane.unplanned_at = UNPLANNED
@@ -348,7 +348,7 @@ class Cycles(RuleBasedStateMachine):
             if start.job_id in held:
                 continue
             used = {self.state.pools.model_of[p.node] for p in start.placements}
-            for lane in self.state.queue.lanes.values():
+            for lane in self.state.queue.lanes:
                 if lane.never is not None or lane.refusal is not None:
                     continue
                 if lane.failure is not None and lane.failure.will_never_run:
@@ -408,7 +408,7 @@ class Cycles(RuleBasedStateMachine):
         if self.pending:
             return
         assert set(self.state.jobs) == set(self.alive)
-        standing = [key[3] for lane in self.state.queue.lanes.values() for key in lane.jobs]
+        standing = [key[3] for lane in self.state.queue.lanes for key in lane.jobs]
         assert len(standing) == len(set(standing))
         for name, record in self.state.jobs.items():
             parked = record.held or record.not_before > self.now

@@ -121,7 +121,7 @@ def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None
         run_cycle(state, deltas, now)
         if strategy == "fragmentation" and "H100" not in state.cluster.typical:
             continue  # each copy would learn what is typical from what is left on it
-        for lane in list(state.queue.lanes.values())[:3]:
+        for lane in list(state.queue.lanes)[:3]:
             job = state.jobs[lane.head].job
             candidate = Candidate(job, tuple(s.count for s in job.pod_sets))
             expected = afresh(state, candidate, now)

@@ -310,7 +310,7 @@ def _history(rng: random.Random, cured: Counter[type]) -> int:
         result = run_cycle(state, [delta], now)
         new = delta.job.id if isinstance(delta, d.JobSubmitted) else ""
         cured[type(delta)] += sum(start.job_id != new for start in result.started)
-        for lane in state.queue.lanes.values():
+        for lane in state.queue.lanes:
             record = state.jobs[lane.head]
             looked += 1
             assert not fits_afresh(state, record), (step, delta, record.job, record.verdict)

@@ -91,9 +91,9 @@ def test_the_times_of_a_job_follow_its_life():
     apply(state, NodeChanged(gpu_node("a")), out)
     apply(state, JobRestored(job, (PodPlacement(0, 0, "a", (0,), 1000),), 5.0), out)
     assert state.cluster.times == {"j": (5.0, HOUR)}
-    before = state.cluster.outlook("a")
+    before = state.cluster.outlook(state.cluster.slot_of["a"])
     apply(state, JobSubmitted(job_of("j", pods(1, 1), declared_s=48 * HOUR)), out)
     assert state.cluster.times == {"j": (5.0, 48 * HOUR)}
-    assert state.cluster.outlook("a").last > before.last
+    assert state.cluster.outlook(state.cluster.slot_of["a"]).last > before.last
     apply(state, JobEnded("j"), out)
     assert state.cluster.times == {}

@@ -60,7 +60,7 @@ def _allocate(
         index, view = parts[0]
         ((_, p),) = view.taken
         held = statement.state.held_by(job.id)
-        ordinal = next(o for o in range(job.pod_sets[index].count) if (index, o) not in held)
+        ordinal = missing_ordinals(held, index, job.pod_sets[index].count)[0]
         only = PodPlacement(index, ordinal, p.node, p.devices, p.milli, p.nics)
         statement.adopt(job, only)
         return (only,)

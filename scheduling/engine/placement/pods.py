@@ -62,7 +62,7 @@ def _fill_groups(
         if number >= 0:
             return view.place(index, number, want)
     at, pods = view.capacity()
-    total = int(view.in_groups(at, pods, 0).sum())
+    total = view.room(at, pods)
     if total < max(least, 1):
         return 0
     count = min(want, total)

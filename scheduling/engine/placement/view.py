@@ -12,6 +12,7 @@ from scheduling.engine.index import PoolIndex
 from scheduling.engine.index_layout import Ints
 from scheduling.engine.lifetimes import LEFT_FREE_S, growth, mean_left
 from scheduling.engine.placement.fit import devices_on, nics_on, pods_of_rest, rest_fits
+from scheduling.engine.placement.request import HYPER
 from scheduling.engine.types import MILLI, PodPlacement, PodSet
 
 
@@ -181,6 +182,7 @@ class View:
         none fits. Of nodes with equally many free GPUs the first LOOKED_AT that fit are looked
         at, idle ones left out; ties by the fullest, then the first."""
         state, slots, bits = self.state, self.layout.slots, self.pool.bits
+        outlooks, now, pod_set = state.outlooks, state.now, self.pod_set
         mean_s = mean_left(declared_s, 0.0)
         best, least = -1, 0.0
         for free in range(gpus, self.pool.top):  # with all of its GPUs free a node is idle
@@ -192,13 +194,18 @@ class View:
                 lowest = found & -found
                 found ^= lowest
                 number = lowest.bit_length() - 1
-                if not self.fits(number, pods):
+                slot = slots[number]
+                if pods > 1 and self.limit_at(number) < pods:
+                    continue
+                if not rest_fits(state, slot, pod_set, pods):
                     continue
                 looked += 1
-                slot = slots[number]
                 if not state.allocated[slot]:
                     continue
-                cost = growth(mean_s, state.outlook(state.names[slot]), left)
+                known = outlooks.get(slot)
+                if known is None or known.until <= now:
+                    known = state.outlook(slot)
+                cost = growth(mean_s, known, left)
                 if best < 0 or cost < least:
                     best, least = number, cost
         return best
@@ -272,12 +279,19 @@ class View:
         partly = sum(left // self.milli for left in self.state.partial[slot].values())
         return partly + self.state.free[slot] * (MILLI // self.milli)
 
+    def room(self, at: Ints, pods: Ints) -> int:
+        """Pods that these nodes hold together, replica limits per leaf applied."""
+        if self.pod_set.max_per_leaf is not None:
+            pods = self.in_groups(at, pods, 0)
+        return int(pods.sum())
+
     def in_groups(self, at: Ints, pods: Ints, level: int) -> Ints:
         """Pods each group of a level holds, by group id, replica limits per leaf applied."""
         domains = self.layout.levels[level] if level >= 0 else self.layout.hyper
         of, size = domains.of[at], len(domains.keys)
-        known = of >= 0
-        of, at, pods = of[known], at[known], pods[known]
+        if level == HYPER:  # a node is in a group of every other level
+            known = of >= 0
+            of, at, pods = of[known], at[known], pods[known]
         if self.pod_set.max_per_leaf is not None:
             leaves = self.layout.levels[0].of[at]
             pairs, which = np.unique(of * self.layout.size + leaves, return_inverse=True)

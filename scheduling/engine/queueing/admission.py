@@ -86,22 +86,19 @@ def refused(
 ) -> tuple[Refusal, Demand] | None:
     """Why quota lets no part of the job start in any of its GPU models, and the least that the
     preferred of those asks for that quota could ever allow; None when it lets some start."""
-    book, tenant = state.book, record.job.tenant
-    first: tuple[Refusal, Demand] | None = None
-    possible = False
-    for way in ask_of(state, record).ways:
+    book, tenant, ask = state.book, record.job.tenant, ask_of(state, record)
+    found: list[tuple[Refusal, Demand]] = []
+    for way in ask.ways:
         for demand in way.starts:
             no = book.refusal_of(tenant, demand, kept)
             if no is None:
                 return None
-            if possible:
-                continue
-            possible = book.could_ever(tenant, demand)
-            if possible or first is None:
-                first = no, demand
-    if beyond_ways(state, record, frozenset(), kept, free=False):
+            found.append((no, demand))
+    if not found or beyond_ways(state, record, frozenset(), kept, free=False):
         return None
-    return first
+    if len(found) == 1:
+        return found[0]
+    return next((f for f in found if book.could_ever(tenant, f[1])), found[0])
 
 
 def ask_of(state: SchedulerState, record: JobRecord) -> Ask:

@@ -121,7 +121,8 @@ class Settled:
     no node has `gained` what one of its pods needs. Of the quota book's versions, `ways_at` must be
     the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
     must have gone on closing to it what was `withheld`, or have held all that it would wait for
-    itself. `plans`: as of when no other jobs could be preempted for it.
+    itself. `plans`: as of when no other jobs could be preempted for it. `needs`: wholly free GPUs
+    of a node without which it need not be asked whatever else was given back, quota apart.
     """
 
     first: OrderKey
@@ -136,3 +137,4 @@ class Settled:
     ways_at: int | None
     kept_at: int | None
     plans: tuple[int, int] | None
+    needs: int

@@ -274,13 +274,15 @@ class Blocking:
         other ways than they did then, or it waits for other quota: others have started since, and
         what it would borrow may be kept."""
         jobs, way = self._state.jobs, self._way
-        if any(self._open_ways(jobs[name]) != ways for name, ways in way.could.items()):
-            return True
-        return any(
-            over_job_limit(self._state, jobs[name]) is not None
-            or waits_for(self._state, jobs[name], kept) != waits
-            for name, (kept, waits) in way.waits.items()
-        )
+        for name, ways in way.could.items():
+            if self._open_ways(jobs[name]) != ways:
+                return True
+        for name, (kept, waits) in way.waits.items():
+            if over_job_limit(self._state, jobs[name]) is not None:
+                return True
+            if waits_for(self._state, jobs[name], kept) != waits:
+                return True
+        return False
 
     def _open_ways(self, record: JobRecord) -> tuple[bool, ...]:
         """In which of its ways quota lets the job start, without what is kept; () if its tenant

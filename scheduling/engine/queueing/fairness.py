@@ -21,9 +21,11 @@ class Usage:
 
     def change(self, tenant: str, model: str, milli: int) -> None:
         key = (tenant, model)
-        self.held[key] = self.held.get(key, 0) + milli
-        if not self.held[key]:
-            del self.held[key]
+        held = self.held.get(key, 0) + milli
+        if held:
+            self.held[key] = held
+        else:
+            self.held.pop(key, None)
 
     def pass_time(self, now: float, half_life_s: float) -> None:
         """Let the time since the last call pass, in which nothing changed."""

@@ -13,6 +13,22 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
     """Apply one delta; pods that lost their node or device are noted in `out.lost`."""
     cluster = state.cluster
     match delta:
+        case d.JobSubmitted():
+            known = delta.job.id in state.jobs
+            record = state.record(delta.job)
+            record.held, record.not_before = delta.held, delta.not_before
+            if record.started_at is not None:
+                state.queue.plan_anew()  # it may be preempted now, or no longer
+            if record.held and record.promise is not None:
+                state.drop_promise(record, out.now)
+            state.enqueue(record, out.now)
+            if not known:
+                return
+        case d.JobEnded(job_id, succeeded):
+            if job_id in state.jobs:
+                state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
+            elif not succeeded:
+                state.failed.add(job_id)  # it ended before this state began
         case d.NodeChanged(node):
             state.pools.upsert(node)
             before = cluster.version
@@ -32,17 +48,6 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.PolicyChanged(policy):
             state.policy = policy
             state.queue.forget_verdicts()
-        case d.JobSubmitted():
-            known = delta.job.id in state.jobs
-            record = state.record(delta.job)
-            record.held, record.not_before = delta.held, delta.not_before
-            if record.started_at is not None:
-                state.queue.plan_anew()  # it may be preempted now, or no longer
-            if record.held and record.promise is not None:
-                state.drop_promise(record, out.now)
-            state.enqueue(record, out.now)
-            if not known:
-                return
         case d.JobRestored():
             _job_restored(state, delta, out.now)
         case d.JobHistory():
@@ -51,11 +56,6 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _pod_ended(state, delta, out.now)
         case d.PodRequeued():
             _pod_requeued(state, delta, out.now)
-        case d.JobEnded(job_id, succeeded):
-            if job_id in state.jobs:
-                state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
-            elif not succeeded:
-                state.failed.add(job_id)  # it ended before this state began
         case d.JobRequeued():
             _job_requeued(state, delta, out)
         case d.Checkpointed(job_id, at):

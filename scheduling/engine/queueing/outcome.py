@@ -48,16 +48,16 @@ class Outcome:
 
     def result(self, next_at: float | None) -> CycleResult:
         return CycleResult(
-            started=tuple(self.started),
-            quota_reserved=tuple(self.quota_reserved),
-            quota_lost=tuple(self.quota_lost),
-            waiting=tuple(self.waiting.values()),
-            lost=tuple(self.lost),
-            considered=self.considered,
-            preempted=tuple(self.preempted),
-            moved=tuple(self.moved),
-            reservations=tuple(self.reservations),
-            blocked=tuple(self.blocked.values()),
-            run_limits=tuple(self.run_limits),
-            next_at=next_at,
+            tuple(self.started),
+            tuple(self.quota_reserved),
+            tuple(self.quota_lost),
+            tuple(self.waiting.values()),
+            tuple(self.lost),
+            self.considered,
+            tuple(self.preempted),
+            tuple(self.moved),
+            tuple(self.reservations),
+            tuple(self.blocked.values()),
+            tuple(self.run_limits),
+            next_at,
         )

@@ -52,19 +52,19 @@ class Account:
     def after(self, used: int, lack: int | None) -> tuple[int, int]:
         """(borrowed, lendable) with this use; `lack` is what the group below borrows beyond what
         it lends (negative = what it has left), None for an account without children."""
-        over = max(0, used - self.guaranteed, lack or 0)
-        if not self.shared or over:
+        over = used - self.guaranteed
+        if lack is not None and lack > over:
+            over = lack
+        if over > 0:
             return over, 0
-        idle = self.guaranteed - used
-        return 0, min(self.lend_limit, idle if lack is None else min(idle, -lack))
+        return 0, min(self.lend_limit, -over) if self.shared else 0
 
 
 # What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
 Kept = frozenset[Account | Group]
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why quota refuses a request: the account that says no and its numbers (milli-GPU)."""
 
     reason: Reason
@@ -98,14 +98,10 @@ class Booking:
     held: dict[str, int] = field(default_factory=dict)
 
 
-class _Step(NamedTuple):
-    """One account of a chain as it would be after a request."""
-
-    account: Account
-    used: int
-    over: int
-    lack: int  # what its group then borrows beyond what it lends
-    borrows: bool  # the request itself borrows here, rather than lending less than before
+# An account of a chain as it would be after a request: what is used and borrowed, what its group
+# then borrows beyond what it lends, and whether the request itself borrows here, rather than
+# lending less than before.
+_Step = tuple[Account, int, int, int, bool]
 
 
 class QuotaBook:
@@ -248,7 +244,7 @@ class QuotaBook:
             borrows = over > account.over and (borrows or used - account.guaranteed > by_use)
             lack = group.borrowed - account.over + over - group.lendable + account.lendable
             lack -= lendable
-            steps.append(_Step(account, used, over, lack, borrows))
+            steps.append((account, used, over, lack, borrows))
         return steps
 
     def refusal(
@@ -265,18 +261,18 @@ class QuotaBook:
                 break
         else:
             return None  # nothing is borrowed at any level
-        for step in self._steps(tenant, model, milli):
-            if not step.borrows:
+        for account, _, over, lack, borrows in self._steps(tenant, model, milli):
+            if not borrows:
                 continue
-            account, more = step.account, step.over - step.account.over
+            more = over - account.over
             if not account.shared or account in kept or account.group in kept:
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, milli - more))
-            beyond = step.over - max(account.borrow_limit, account.over)
+            beyond = over - max(account.borrow_limit, account.over)
             if beyond > 0:
                 left = max(0, milli - beyond)
                 return Refusal(Reason.BORROW_LIMIT_REACHED, account, milli, left)
-            if account.parent is None and step.lack > 0:
-                left = max(0, milli - min(more, step.lack))
+            if account.parent is None and lack > 0:
+                left = max(0, milli - min(more, lack))
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
         return None
 
@@ -300,12 +296,9 @@ class QuotaBook:
         """Whether part of `milli` more would be borrowed even if nobody below the same parents
         borrowed: what siblings owe is theirs to return."""
         return any(
-            step.borrows
-            and (
-                step.account.below is None
-                or step.used - step.account.below.borrowed > step.account.guaranteed
-            )
-            for step in self._steps(tenant, model, milli)
+            borrows
+            and (account.below is None or used - account.below.borrowed > account.guaranteed)
+            for account, used, _, _, borrows in self._steps(tenant, model, milli)
         )
 
     def refusal_of(
@@ -322,22 +315,21 @@ class QuotaBook:
         refuses it for a limit of its own."""
         found: set[Account | Group] = set()
         for model, milli in asked.items():
-            for step in self._steps(tenant, model, milli):
-                account = step.account
+            for account, _, _, _, borrows in self._steps(tenant, model, milli):
                 lent_out = account.shared and no.reason is Reason.WAITING_FOR_QUOTA
                 if account is no.account and not lent_out:
                     found.add(account)
                     break
-                if step.borrows:
+                if borrows:
                     found.add(account.group)
         return frozenset(found)
 
     def wants(self, tenant: str, asked: Mapping[str, int], kept: Kept) -> bool:
         """Whether a request would borrow of what is kept, be that there or not."""
         return any(
-            step.borrows and (step.account in kept or step.account.group in kept)
+            borrows and (account in kept or account.group in kept)
             for model, milli in asked.items()
-            for step in self._steps(tenant, model, milli)
+            for account, _, _, _, borrows in self._steps(tenant, model, milli)
         )
 
     def could_ever(self, tenant: str, asked: Mapping[str, int]) -> bool:
@@ -388,13 +380,16 @@ class QuotaBook:
     def _add(self, tenant: str, model: str, milli: int) -> int:
         borrowed, lack = 0, None
         for account in self.chain(tenant, model):
-            group, used = account.group, account.used + milli
+            group = account.group
+            account.used = used = account.used + milli
             over, lendable = account.after(used, lack)
-            borrowed = max(borrowed, over - account.over)
-            group.borrowed += over - account.over
+            if over != account.over:
+                borrowed = max(borrowed, over - account.over)
+                group.borrowed += over - account.over
+                account.over = over
             group.lendable += lendable - account.lendable
+            account.lendable = lendable
             lack = group.borrowed - group.lendable
-            account.used, account.over, account.lendable = used, over, lendable
         return borrowed
 
     # --- reading ------------------------------------------------------------------------------

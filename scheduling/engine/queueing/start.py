@@ -137,11 +137,11 @@ def place_on(
             kept = placed
     else:
         kept = placed
-    ended = state.jobs[job.id].ended.union(state.jobs[job.id].leaving)
-    if kept is placed and not ended:
+    record = state.jobs[job.id]
+    if kept is placed and not (record.ended or record.leaving):
         return placed
     statement.rollback(mark)
-    placed = _renumbered(state, job, kept, ended)
+    placed = _renumbered(state, job, kept, record.ended.union(record.leaving))
     for p in placed:
         statement.allocate(job, p)
     return placed

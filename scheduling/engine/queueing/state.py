@@ -23,6 +23,7 @@ from scheduling.engine.types import (
     PodPlacement,
     Policy,
     PreemptionKind,
+    QueueingPolicy,
 )
 from scheduling.engine.verdict import Verdict
 
@@ -83,6 +84,7 @@ class SchedulerState:
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
         self._timers: list[float] = []
+        self._walked = 0  # the cluster's gains when last all lanes were walked
 
     # --- the place of a job in the queue ------------------------------------------------------
     def enqueue(self, record: JobRecord, now: float) -> None:
@@ -114,12 +116,15 @@ class SchedulerState:
         start."""
         job = record.job
         names = (*job.after, *job.after_ok)
+        if not names:
+            return []
         alive = [name for name in names if name in self.jobs or name in self.arrays]
         return alive + [name for name in job.after_ok if name in self.failed]
 
     def _lane_key(self, record: JobRecord, now: float) -> Key:
         job = record.job
-        record.blamed = {n: until for n, until in record.blamed.items() if until > now}
+        if record.blamed:
+            record.blamed = {n: until for n, until in record.blamed.items() if until > now}
         if record.blamed:
             heappush(self._due, (min(record.blamed.values()), job.id))
         own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
@@ -181,7 +186,18 @@ class SchedulerState:
             return Merge(sorted((lane.jobs[0], lane) for lane in came if lane.jobs))
         self.dirty = False
         self.in_the_way = self.in_the_way.next_walk()
-        return Merge(self.queue.ordered, self.shares())
+        lanes = self.queue.ordered
+        if self.nobody_in_the_way:
+            lanes = self.queue.awake(self.cluster, self._walked)
+            self._walked = self.cluster.gains
+        return Merge(lanes, self.shares())
+
+    @property
+    def nobody_in_the_way(self) -> bool:
+        """Whether no job can take from another during a walk, nor give anything back."""
+        policy = self.policy
+        best_effort = policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
+        return best_effort and not (policy.preemption or policy.spare_nodes)
 
     def shares(self) -> dict[str, float]:
         """Dominant share by tenant where the policy orders by fairness, else nothing."""
@@ -285,11 +301,14 @@ class SchedulerState:
         self.gone(record)
         self.queue.remove(record)
         del self.jobs[record.job.id]
-        names = [record.job.id, *self._leave_array(record.job)]
+        job = record.job
+        names = [job.id]
+        if job.array:
+            names += self._leave_array(job)
         if not succeeded:
-            names += [record.job.array] * bool(record.job.array)
-            self.failed.update(filter(None, (record.job.id, record.job.array)))
-        for name in names:
+            names += [job.array] * bool(job.array)
+            self.failed.update(filter(None, (job.id, job.array)))
+        for name in names if self._dependents else ():
             for job_id in sorted(self._dependents.pop(name, ())):
                 if (other := self.jobs.get(job_id)) is not None:
                     self.enqueue(other, now)
@@ -325,7 +344,11 @@ class SchedulerState:
 
     def gone(self, record: JobRecord, pod: tuple[int, int] | None = None) -> None:
         """A victim's pod (None: all of them) is really gone; who waits for it need not any more."""
+        self.dirty = True
         pods = tuple(record.leaving) if pod is None else (pod,)
+        if not pods:
+            record.left = False
+            return
         keys = {(record.job.id, *p) for p in pods}
         for p in pods:
             if p in record.leaving:
@@ -334,7 +357,6 @@ class SchedulerState:
         for other in self.promised.values():
             if other.promise is not None:
                 other.promise.awaited -= keys
-        self.dirty = True
 
     def drop_promise(self, record: JobRecord, now: float) -> None:
         """The places held for a preemptor are of no use any more; it waits again."""

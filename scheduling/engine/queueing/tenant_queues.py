@@ -20,12 +20,16 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
     state.parked.clear()
     facts = (state.pools.version, state.book.structure)
     at = (state.book.loosened, state.book.tightened)
-    lanes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.lanes.values()
-    only_booked = state.admitted_at[0] == facts and state.admitted_at[1][0] == at[0]
+    lanes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.lanes
+    alike = state.admitted_at[0] == facts
+    only_booked = alike and state.admitted_at[1][0] == at[0]
+    only_returned = alike and state.admitted_at[1][1] == at[1]
     state.admitted_at = (facts, at)
     for lane in lanes:
         if only_booked and lane.refusal is not None and not (lane.reserved or lane.fresh):
             continue  # bookings never allow what was refused
+        if only_returned and lane.reserved and not lane.fresh:
+            continue  # giving back never refuses what was allowed
         if lane.jobs and (lane.never_at != facts or not lane.quota_stands(state.book)):
             assess(state, lane)
         passes = lane.never is None and lane.refusal is None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
+from scheduling.engine.cluster import ClusterState
 from scheduling.engine.columns import Booking
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
@@ -206,17 +207,20 @@ class WaitQueue:
     """All jobs that may be attempted now; held and backing-off jobs are not here."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Key, Lane] = {}
+        self.lanes: dict[Lane, None] = {}  # those with jobs
         self.ordered: list[tuple[OrderKey, Lane]] = []  # by the lanes' first jobs
         self.touched: dict[Lane, None] = {}  # those that got jobs since the last walk
-        self._empty: dict[Key, Lane] = {}
+        self._by_key: dict[Key, Lane] = {}
+        self._empty: dict[Lane, None] = {}  # the longest without jobs first
 
     def add(self, record: JobRecord, key: Key) -> None:
         """Put a job into the lane of its shape; it stays where its order key says."""
-        lane = self.lanes.get(key)
+        lane = self._by_key.get(key)
         if lane is None:
-            lane = self._empty.pop(key, None) or Lane(key, record.job.tenant)
-            self.lanes[key] = lane
+            lane = self._by_key[key] = Lane(key, record.job.tenant)
+        if not lane.jobs:
+            self._empty.pop(lane, None)
+            self.lanes[lane] = None
             insort(self.ordered, (record.key, lane))
         elif record.key < lane.jobs[0]:
             lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
@@ -238,7 +242,7 @@ class WaitQueue:
         lane.jobs.pop(at)
         lane.fresh.discard(record.job.id)
         if not lane.jobs:
-            del self.lanes[lane.key]
+            del self.lanes[lane]
             self._keep(lane)
         elif not at:
             insort(self.ordered, (lane.jobs[0], lane))
@@ -250,25 +254,56 @@ class WaitQueue:
         lane.rest = lane.settled = lane.would_start = None
         lane.shortest = math.inf
         if isinstance(lane.key[1], tuple):
-            if len(self._empty) >= MAX_EMPTY:
-                del self._empty[next(iter(self._empty))]
-            self._empty[lane.key] = lane
+            self._empty[lane] = None
+            if len(self._empty) > MAX_EMPTY:
+                self._drop(next(iter(self._empty)))
+        else:
+            del self._by_key[lane.key]
+
+    def _drop(self, empty: Lane) -> None:
+        del self._empty[empty], self._by_key[empty.key]
 
     def _out_of_order(self, lane: Lane) -> None:
         """Its first job changes; another one may preempt others than the first did."""
         lane.unplanned_at = UNPLANNED
         self.ordered.pop(bisect_left(self.ordered, (lane.jobs[0],)))
 
+    def awake(self, cluster: ClusterState, since: int) -> list[tuple[OrderKey, Lane]]:
+        """The lanes in order without those of which `still_settled` would say that they are, as
+        seen from what was given back since the walk before. All must be assessed, and nobody be in
+        anybody's way."""
+        most, gains, now = cluster.gained(since), cluster.gains, cluster.now
+        if most is None:
+            return self.ordered
+        found = []
+        for first, lane in self.ordered:
+            known = lane.settled
+            if (
+                known is None
+                or known.needs <= most
+                or known.until <= now
+                or known.first is not first
+                or known.ask is not lane.ask
+                or known.refused != (lane.refusal is not None)
+                or lane.never is not None
+                or lane.fresh
+            ):
+                found.append((first, lane))
+            else:
+                known.gained = gains
+        return found
+
     def plan_anew(self) -> None:
         """Preemptions that were not possible may be now."""
-        for lane in self.lanes.values():
+        for lane in self.lanes:
             lane.unplanned_at = UNPLANNED
             lane.settled = None
 
     def forget_verdicts(self) -> None:
         """Everything found out about the lanes may be wrong now."""
-        self._empty.clear()
-        for lane in self.lanes.values():
+        for lane in tuple(self._empty):
+            self._drop(lane)
+        for lane in self.lanes:
             lane.never_at = lane.failed_at = (-1, -1)
             lane.unplanned_at = UNPLANNED
             lane.quota_at = UNASKED

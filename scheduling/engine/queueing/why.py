@@ -17,7 +17,7 @@ def reasons(state: SchedulerState) -> dict[str, tuple[int, Verdict]]:
     """
     anew: dict[object, Verdict | None] = {}
     told: dict[str, tuple[int, Verdict]] = {}
-    order = sorted(key for lane in state.queue.lanes.values() for key in lane.jobs)
+    order = sorted(key for lane in state.queue.lanes for key in lane.jobs)
     for position, (*_, job_id) in enumerate(order, 1):
         record = state.jobs[job_id]
         verdict = record.verdict
