@@ -44,7 +44,8 @@ def outlook(pods: Sequence[tuple[float, float | None]], now: float) -> Outlook:
     for since, declared_s in pods:
         left, changes_at = _left(declared_s, now - since)
         seconds.append(left)
-        until = min(until, since + changes_at)
+        if since + changes_at < until:
+            until = since + changes_at
     return Outlook(max(seconds), fsum([1 / left for left in seconds]), until)
 
 
@@ -68,5 +69,7 @@ def _left(declared_s: float | None, age_s: float) -> tuple[float, float]:
         return UNDECLARED_S + age / 2, doubled
     if age_s >= declared_s:
         return SHORTEST_S, doubled
-    left = max(min(USED_SHARE * declared_s + age / 2, declared_s - age), SHORTEST_S)
-    return left, min(doubled, declared_s)
+    left = USED_SHARE * declared_s + age / 2
+    if left > declared_s - age:
+        left = declared_s - age
+    return left if left > SHORTEST_S else SHORTEST_S, min(doubled, declared_s)

@@ -280,7 +280,7 @@ class QuotaBook:
         """How much more of the model may be booked, by whomever, before the tenant may no longer
         hold `milli` more, which it may now; a lower bound."""
         chain = self.chain(tenant, model)
-        within = min((a.guaranteed - a.used for a in chain), default=0) - milli
+        within = min([a.guaranteed - a.used for a in chain], default=0) - milli
         if within >= 0:
             return within
         left = UNLIMITED

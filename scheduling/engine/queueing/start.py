@@ -75,7 +75,8 @@ def try_to_start(
     for candidate in candidates(state, record, closed, kept) if by_quota else ():
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):
-            placed = place(state, candidate, reserved.union(record.blamed))
+            avoid = reserved.union(record.blamed) if record.blamed else reserved
+            placed = place(state, candidate, avoid)
             if not isinstance(placed, PlacementFailure):
                 started(state, record, placed, out)
                 return True
@@ -189,7 +190,7 @@ def started(
         promise(state, record, placed, awaited, out)
         return
     borrowed = state.hold(record, placed, out.now)
-    _report(state, record, placed, tuple(sorted(borrowed.items())), out)
+    _report(state, record, placed, tuple(sorted(borrowed.items())) if borrowed else (), out)
 
 
 def promise(
