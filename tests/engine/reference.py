@@ -94,9 +94,7 @@ class Attempt:
                 if self.c.idle(node):
                     continue
                 left = self.c.free(node) - need
-                cost = growth(
-                    mean_left(self.job.declared_s, 0), self.c.outlook(node), left
-                )
+                cost = growth(mean_left(self.job.declared_s, 0), self.c.outlook(node), left)
                 found.append((cost, self.key_fullest(node), node))
         return min(found)[2] if found else None
 

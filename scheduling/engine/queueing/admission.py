@@ -43,26 +43,29 @@ def assess(state: SchedulerState, lane: Lane) -> None:
         loosened, tightened = lane.quota_at
         lane.quota_at = at
         if loosened != at[0] if lane.refusal is not None else tightened != at[1]:
-            no = None if lane.never else refused(state, state.jobs[lane.head])
+            no, lane.quota_until = _by_quota(state, lane)
             if lane.refusal is not None and no is None:
                 lane.admitted_at = state.cluster.now
-            lane.refusal = None if no is None else no[0]
-            lane.quota_until = _quota_until(state, lane)
+            lane.refusal = no
 
 
-def _quota_until(state: SchedulerState, lane: Lane) -> tuple[str, int] | None:
-    """Of which GPU model how much must have been given back, ever, before the refusal can end; or
-    may have been booked before there can be one. None where the lane may start in several ways."""
-    ask = ask_of(state, state.jobs[lane.head])
-    if ask.beyond or len(ask.ways) != 1 or len(ask.ways[0].starts) != 1:
-        return None
-    if lane.never is not None or len(ask.ways[0].starts[0]) != 1:
-        return None
-    book = state.book
-    ((model, milli),) = ask.ways[0].starts[0].items()
-    if lane.refusal is not None:
-        return model, book.returned.get(model, 0) + milli - lane.refusal.allowed
-    return model, book.booked.get(model, 0) + book.slack(lane.tenant, model, milli)
+def _by_quota(state: SchedulerState, lane: Lane) -> tuple[Refusal | None, tuple[str, int] | None]:
+    """Why quota refuses the lane, if it does; and of which GPU model how much must have been given
+    back, ever, before that can end, or may have been booked before it can begin. The latter is None
+    where the lane may start in several ways."""
+    if lane.never is not None:
+        return None, None
+    record, book = state.jobs[lane.head], state.book
+    only = ask_of(state, record).only
+    if only is None:
+        no = refused(state, record)
+        return None if no is None else no[0], None
+    model, milli = only
+    refusal = book.refusal(lane.tenant, model, milli)
+    if refusal is None:
+        slack = book.slack(lane.tenant, model, milli)
+        return None, (model, book.booked.get(model, 0) + slack)
+    return refusal, (model, book.returned.get(model, 0) + milli - refusal.allowed)
 
 
 def _never(state: SchedulerState, lane: Lane) -> Verdict | None:

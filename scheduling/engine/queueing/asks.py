@@ -39,6 +39,7 @@ class Ask:
     `gpus`: wholly free GPUs that a node must have to take any of the pods; 0 where some pods do
     with less than one. `beyond`: where a gang has more combinations of GPU models than `ways`,
     how many it has in all, and `options` names the models of each pod set with their GPU-milli.
+    `only`: the GPU model and GPU-milli of its least start, where there is but one.
     """
 
     wish: Wish
@@ -47,6 +48,7 @@ class Ask:
     gpus: int
     beyond: int = 0
     options: tuple[Sequence[Option], ...] = ()
+    only: tuple[str, int] | None = None
 
 
 def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
@@ -71,7 +73,15 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
     asked = [s for s, n in zip(job.pod_sets, missing, strict=True) if n]
     whole = all(s.gpu_milli == MILLI and not s.gpu_memory_mib for s in asked)
     gpus = min((s.gpus for s in asked), default=0) if whole else 0
-    return Ask(wish, ways, pools_of(asked, known), gpus, beyond, tuple(options))
+    only = None if beyond else _only(ways)
+    return Ask(wish, ways, pools_of(asked, known), gpus, beyond, tuple(options), only)
+
+
+def _only(ways: Sequence[Way]) -> tuple[str, int] | None:
+    starts = [start for way in ways for start in way.starts]
+    if len(starts) != 1 or len(starts[0]) != 1:
+        return None
+    return next(iter(starts[0].items()))
 
 
 def smallest_starts(job: JobRequest, missing: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
