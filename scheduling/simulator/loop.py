@@ -92,17 +92,17 @@ class Simulation:
         self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
     ) -> Outcome:
         """Run to rest, to `settings.stop_s`, or until `cancelled()`; at most once."""
-        stop, partial = self.settings.stop_s, False
-        while self._heap:
-            now = self._heap[0][0]
+        stop, partial, heap = self.settings.stop_s, False, self._heap
+        while heap:
+            now = heap[0][0]
             if stop is not None and now > stop:
                 now = stop
             self.observer.sample_until(now)
             self.now = now
-            if stop is not None and self._heap[0][0] > stop:
+            if heap[0][0] > now:
                 break
-            while self._heap and self._heap[0][0] == now:
-                _, kind, _, payload = heappop(self._heap)
+            while heap and heap[0][0] == now:
+                _, kind, _, payload = heappop(heap)
                 self.events += 1
                 self._HANDLERS[kind](self, payload)
             if self._deltas or self._cycle_at == now:

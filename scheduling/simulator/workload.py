@@ -187,7 +187,7 @@ def generate(
         rate = hourly * season * rng.gamma(3.0, 1 / 3.0)
         begin = hour * HOUR
         pending.extend(maker.hour(begin, rate))
-        pending.sort(key=lambda item: item[:2])
+        pending.sort()  # the numbers tell apart what comes at once
         # Sessions reach into later hours: what starts after this hour waits for its turn.
         ready = [a for at, _, a in pending if at < begin + HOUR]
         pending = pending[len(ready) :]
