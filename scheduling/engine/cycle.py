@@ -46,7 +46,7 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         return
     # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
     admit_by_quota(state, out)
-    kinds, alone = state.policy.preemption, state.nobody_in_the_way
+    kinds = state.policy.preemption
     again = True
     while again:
         more = _walk(state, out)
@@ -57,7 +57,7 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         # reserved for it, who started on quota that others lent makes it worth reclaiming, and
         # where it is fair another tenant's jobs come first now.
         moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
-        again = (state.dirty or moved) and not alone
+        again = (state.dirty or moved) and not state.nobody_in_the_way
     state.queue.touched.clear()
 
 

@@ -12,7 +12,7 @@ from scheduling.engine.queueing.kept import awaited, kept_from
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import Lane
 
-NEVER = 1 << 30  # GPUs that no node has
+NO_NODE = 1 << 30  # GPUs that no node has
 
 
 def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) -> bool:
@@ -92,7 +92,7 @@ def settle(
         kept_at = book.version
     if not (refused or closed) and (len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways)):
         ways_at = book.loosened
-    alone = closed or lane.never or (ways_at, kept_at, plans) != (None, None, None)
+    to_ask = closed or lane.never or (ways_at, kept_at, plans) != (None, None, None)
     lane.settled = Settled(
         lane.jobs[0],
         ask,
@@ -106,5 +106,5 @@ def settle(
         ways_at,
         kept_at,
         plans,
-        0 if alone else NEVER if refused else ask.gpus,
+        0 if to_ask else NO_NODE if refused else ask.gpus,
     )
