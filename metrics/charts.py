@@ -331,22 +331,30 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
     )
 
 
+def _jobs(count: int) -> str:
+    return "1 job or single pod" if count == 1 else f"{count} jobs and single pods"
+
+
 def waits(curves: Mapping[str, WaitCurve]) -> Figure:
     """JWTD: share of jobs started within a time, one line per size class, time on a log axis.
 
     At most six classes can be told apart by colour and dash; more are merged by the caller.
     """
     shown = {k: c for k, c in curves.items() if k != "all"} or dict(curves)
+    # Every line spans the chart: nobody has started at its beginning, nobody more after the last.
+    longest = max((c.times[-1].item() for c in shown.values() if c.times.size), default=0.0)
+    begin, end = 1.0, max(10.0, longest)
     lines = []
     for i, (label, curve) in enumerate(shown.items()):
-        times = [max(1.0, t) for t in curve.times.tolist()]
+        times = [max(begin, t) for t in curve.times.tolist()]
+        shares = [100 * s for s in curve.started.tolist()]
         lines.append(
             {
                 "type": "scatter",
                 "mode": "lines",
                 "name": f"{label} GPU{'s' if label != '1' else ''}",
-                "x": times,
-                "y": [100 * s for s in curve.started.tolist()],
+                "x": [begin, *times, end],
+                "y": [0.0, *shares, shares[-1] if shares else 0.0],
                 "line": {
                     "shape": "hv",
                     "width": 2,
@@ -364,7 +372,7 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
         summary=(
             "No job was submitted in this window."
             if everyone is None
-            else f"{everyone.jobs} jobs and single pods, {waiting} not started"
+            else f"{_jobs(everyone.jobs)}, {waiting} not started"
             + (f"; half start within {max(1, round(median))} s." if median is not None else ".")
         ),
         columns=["Size, GPUs", "Jobs", "Not started", "Mean s", "Median s", "p90 s", "p99 s"],

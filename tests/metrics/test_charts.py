@@ -88,3 +88,25 @@ def test_waits_name_those_that_have_not_started():
     figure = charts.waits(curves)
     assert [t["name"] for t in figure["data"]] == ["8 GPUs"]
     assert figure["layout"]["meta"]["summary"].startswith("2 jobs and single pods, 1 not")
+
+
+def test_the_wait_of_a_single_job_is_a_line_across_the_chart():
+    curve = definitions.wait_curve([0.0], [True])
+    figure = charts.waits({"16": curve, "all": curve})
+    (line,) = figure["data"]
+    assert (line["x"], line["y"]) == ([1.0, 1.0, 10.0], [0.0, 100.0, 100.0])
+    assert figure["layout"]["meta"]["summary"] == (
+        "1 job or single pod, 0 not started; half start within 1 s."
+    )
+
+
+def test_a_class_of_which_nobody_has_started_is_a_line_at_zero():
+    curves = {
+        "8": definitions.wait_curve([50.0], [True]),
+        "64": definitions.wait_curve([9], [False]),
+    }
+    lines = charts.waits(curves)["data"]
+    assert [(line["x"], line["y"]) for line in lines] == [
+        ([1.0, 50.0, 50.0], [0.0, 100.0, 100.0]),
+        ([1.0, 50.0], [0.0, 0.0]),
+    ]
