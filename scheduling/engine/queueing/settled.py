@@ -7,6 +7,7 @@ with a long queue nearly all its time.
 
 import math
 
+from scheduling.engine.queueing.admission import assess
 from scheduling.engine.queueing.ahead import InTheWay, Settled
 from scheduling.engine.queueing.kept import awaited, kept_from
 from scheduling.engine.queueing.state import SchedulerState
@@ -20,6 +21,8 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
     known = lane.settled
     if known is None or known.mark is not way.mark or lane.fresh or now >= known.until:
         return False
+    if known.refused and lane.refusal is None and not lane.quota_stands(state.book):
+        assess(state, lane)  # who started before it in this walk may have taken the quota again
     if known.never is not lane.never or known.refused != (lane.refusal is not None):
         return False
     if known.first is not lane.jobs[0] or known.ask is not lane.ask:

@@ -324,10 +324,12 @@ def _why_failed(
     explained: Callable[[Candidate, PlacementFailure], Verdict],
 ) -> Verdict | None:
     never: Verdict | None = None
+    ways = ask_of(state, record).ways
     for candidate, failure in sorted(tried, key=lambda t: t[1] is None):
         if failure is SPARES_ONLY:
             return only_spares(state)
-        if never_by_count(state, candidate):
+        # Of one way alone it is known that it is possible, else the lane would not be asked.
+        if len(ways) > 1 and never_by_count(state, candidate):
             continue
         verdict = why_by_count(state, candidate)
         if verdict is None and failure is not None:
@@ -335,7 +337,6 @@ def _why_failed(
         if verdict is not None and verdict.reason is not Reason.EXCEEDS_CAPACITY:
             return verdict
         never = never or verdict
-    ways = ask_of(state, record).ways
     if not tried or len(tried) >= len(ways):
         return never
     refusal = refused_pool(state, record)
