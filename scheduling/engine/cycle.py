@@ -62,8 +62,8 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
 
 
 def _walk(state: SchedulerState, out: Outcome) -> bool:
-    """Ask the waiting jobs once, in their order; whether any of them started."""
-    started = len(out.started)
+    """Ask the waiting jobs once, in their order; whether any of them got places."""
+    more = False
     # 3. One global order over all tenants.
     order = state.next_walk()
     blocking = Blocking(state, state.in_the_way, out)
@@ -76,6 +76,7 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
         # 4. and 5. Dynamic admission, then placement: pool, group, node, devices.
         record = terms.record
         if try_to_start(state, record, terms.closed, terms.avoid, terms.kept, out):
+            more = True
             order.push(lane)
             order.push(record.lane)
         elif terms.may_preempt and try_to_preempt(
@@ -86,7 +87,6 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
             blocking.blocked(lane, terms)
     blocking.give_up()
-    more = len(out.started) > started
     if more and blocking.upset():
         state.dirty = True
     return more

@@ -119,6 +119,11 @@ CURES = {
         ONE,
         [d.OtherPodChanged("u", "n9", 1, 0, 0)],
     ),
+    "somebody else's pod comes onto the only spare": (
+        [*node_is(), d.PolicyChanged(Policy(spare_nodes={"H100": 1}))],
+        replace(ONE, gpus=3),
+        [FOREIGN],
+    ),
     "a job ends": ([*node_is(), RUNS], ONE, [d.JobEnded("busy")]),
     "a job fails": ([*node_is(), RUNS], ONE, [d.JobEnded("busy", False)]),
     "a job is requeued": ([*node_is(), RUNS], ONE, [d.JobRequeued("busy", 99.0)]),

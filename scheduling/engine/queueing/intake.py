@@ -39,7 +39,10 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.pools.remove(name)
             _lost(state, cluster.remove_node(name), out)
         case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib):
+            before = cluster.facts_version
             cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib)
+            if state.policy.spare_nodes and cluster.facts_version != before:
+                cluster.widened()  # a node it is on is no spare: there may be room beside it
         case d.OtherPodRemoved(uid):
             cluster.remove_other_pod(uid)
         case d.TenantsChanged():
