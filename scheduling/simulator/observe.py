@@ -171,17 +171,10 @@ class Observer:
         self._held[tenant] = self._held.get(tenant, 0) + milli
         self.tenant_milli_s[tenant] = self.tenant_milli_s.get(tenant, 0.0) - milli * now
         book = self.nodes[name]
-        pool, offered, before = book.pool, book.offered, book.allocated
-        if pool.since < now:
-            pool.advance(now)
-        book.allocated = after = before + milli
-        pool.allocated += milli
-        if before > offered or after > offered:
-            pool.available += max(after, offered) - max(before, offered)
-        if book.in_service:
-            pool.fragmented += (0 < after < offered) - (0 < before < offered)
-            if offered == book.installed:
-                pool.idle += (after == 0) - (before == 0)
+        book.pool.advance(now)
+        self._uncount(book)
+        book.allocated += milli
+        self._count(book)
 
     def _count(self, book: NodeBook, sign: int = 1) -> None:
         pool, allocated = book.pool, book.allocated
