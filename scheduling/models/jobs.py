@@ -127,7 +127,7 @@ class PodSet(models.Model):
 
 # Reasons of events: of a victim or of pods of it, of the job that they made room for, and of a job
 # of which a pod goes to another node.
-PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
+PREEMPTED, ROOM_MADE, MOVED, CANCELLED = "Preempted", "RoomMade", "Moved", "Cancelled"
 
 
 class JobEvent(models.Model):

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
 from scheduling.engine.states import TERMINAL
-from scheduling.kube.seam import Annotate, DeletePod, EvictPod
-from scheduling.models.jobs import PREEMPTED
+from scheduling.kube.seam import Annotate, DeletePod, EmitEvent, EvictPod
+from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.foreign import ForeignPods
 from scheduling.session.live import (
     OVER,
+    Cause,
     LiveJob,
     LivePod,
     Note,
@@ -44,8 +45,13 @@ class Leaving:
         self._out = out
         self._pods: list[tuple[LiveJob, LivePod]] = []
 
-    def job(self, job: LiveJob, last_word: JobEnded | JobRequeued, now: float) -> None:
-        """All of the job goes; `last_word` is what the engine is told then."""
+    def job(
+        self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
+    ) -> None:
+        """All of the job goes; `last_word` is what the engine is told then. `cause` None: it
+        began to leave before this scheduler."""
+        for pod in job.pods.values():
+            pod.cause = pod.cause or cause
         job.leaving = last_word
         self.jobs[job.id] = job
         if isinstance(last_word, JobEnded):
@@ -80,17 +86,17 @@ class Leaving:
             pod.notice = next(shared, None) or Notice(by - job.notice_s - 1, by)
 
     def pods(
-        self, job: LiveJob, leaves: Iterable[tuple[LivePod, PodLeaves]], why: str, now: float
+        self, job: LiveJob, leaves: Iterable[tuple[LivePod, PodLeaves]], cause: Cause, now: float
     ) -> None:
         """These pods go, the job goes on and they are placed again; with each, what the engine is
         told then."""
         job.complete = False
         for pod, last_word in leaves:
-            pod.leaving, pod.why = last_word, why
+            pod.leaving, pod.why, pod.cause = last_word, cause.text, cause
             self._pods.append((job, pod))
             if pod.state in (P.BOUND, P.RUNNING):
                 # The next scheduler has to know, or it would take its end for a failure.
-                self._out.writes.steps.append(PodStep(pod, pod.state, pod.state, why))
+                self._out.writes.steps.append(PodStep(pod, pod.state, pod.state, pod.why))
             self._remove(job, pod, now)
 
     def resume(self, job: LiveJob) -> None:
@@ -134,9 +140,14 @@ class Leaving:
         job.tally.clear()
 
     def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        """Ask for the pod's deletion; its Kubernetes Events say why."""
         pod.delete_sent_at = now
         effect = EvictPod if job.protected and _is_preempted(job, pod) else DeletePod
-        self._out.effects.append(effect(job.effect_key(pod), self._namespace, pod.name, pod.uid))
+        of = (job.effect_key(pod), self._namespace, pod.name, pod.uid)
+        self._out.effects.append(effect(*of))
+        if pod.cause is not None and pod.state not in OVER:
+            self._out.effects.append(EmitEvent(*of, *pod.cause, "Deleting", _type(pod.cause)))
+            pod.cause = None
 
     def blocked(self, pod: LivePod, retry_after: float, now: float) -> None:
         """A disruption budget forbids the eviction; it is asked again when it may not any more."""
@@ -176,6 +187,11 @@ class Leaving:
             note = Note(job.id, job.state, "CheckpointMissed", text)
         self._out.writes.notes.append(note)
         return False
+
+
+def _type(cause: Cause) -> str:
+    """Of the Event: what somebody decided is Normal, what went wrong a Warning."""
+    return "Normal" if cause.reason in (PREEMPTED, MOVED, CANCELLED) else "Warning"
 
 
 def _is_preempted(job: LiveJob, pod: LivePod) -> bool:

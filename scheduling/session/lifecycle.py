@@ -28,11 +28,12 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
-from scheduling.models.jobs import MOVED, PREEMPTED, ROOM_MADE
+from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED, ROOM_MADE
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
     OVER,
+    Cause,
     EffectKey,
     LiveJob,
     LivePod,
@@ -126,14 +127,14 @@ class Lifecycle(Requeueing):
             step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
             job.reason = PREEMPTED
             self.leave.tell(job, job.pods.values(), now)
-            self._leave(job, JobRequeued(job.id, 0.0), now)
+            self._leave(job, JobRequeued(job.id, 0.0), Cause(PREEMPTED, text), now)
             return
         pods = [job.pods[key] for key in decision.pods if key in job.pods]
         which = (("which", ",".join(pod.name for pod in pods)),)
         self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why + which))
         leaves = [(p, PodEnded(job.id, *p.key)) for p in pods if p.state not in OVER]
         self.leave.tell(job, pods, now)
-        self.leave.pods(job, leaves, text, now)
+        self.leave.pods(job, leaves, Cause(PREEMPTED, text), now)
 
     def room_made(self, victims: Sequence[Preempted]) -> None:
         """Tell each preemptor who makes room for it, and what that costs them together."""
@@ -173,7 +174,7 @@ class Lifecycle(Requeueing):
         self.out.writes.notes.append(Note(job.id, job.state, MOVED, text, record))
         self.leave.tell(job, [pod], now)
         leaves = [(pod, PodEnded(job.id, *key))]
-        self.leave.pods(job, leaves, f"Moved to node {decision.target}", now)
+        self.leave.pods(job, leaves, Cause(MOVED, f"Moved to node {decision.target}"), now)
 
     def run_limit(self, decision: RunLimit, now: float) -> None:
         """End a job that ran longer than it may; tell once that the limit comes near."""
@@ -303,7 +304,8 @@ class Lifecycle(Requeueing):
     def cancelled(self, job: LiveJob, version: int, now: float) -> None:
         """The database says CANCELLED: give back whatever the job holds."""
         job.state, job.version = JobState.CANCELLED, version
-        self._leave(job, JobEnded(job.id, succeeded=False), now)
+        cause = Cause(CANCELLED, "Its job was cancelled")
+        self._leave(job, JobEnded(job.id, succeeded=False), cause, now)
 
     # --- how a job follows its pods -------------------------------------------------------------
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:

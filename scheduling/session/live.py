@@ -6,7 +6,7 @@ One thread owns all of it: the scheduler's. Nothing here touches the database or
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduling.engine.decisions import Blocked, Reservation
 from scheduling.engine.deltas import (
@@ -26,6 +26,14 @@ from scheduling.models.jobs import PlacementState as P
 PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
 PodLeaves = PodEnded | PodRequeued  # what the engine is told of a pod that leaves alone
+
+
+class Cause(NamedTuple):
+    """Why pods go: a reason in CamelCase and a sentence."""
+
+    reason: str
+    text: str
+
 
 # A pod in one of these states holds no device any more.
 OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
@@ -57,8 +65,9 @@ class LivePod:
 
     `in_flight`: a create or bind is with the gateway, its end unknown. `delete_sent_at`: when its
     deletion was last asked for. `lost`: its node does not answer, nobody will confirm an end.
-    `leaving`: this pod alone has to go while its job goes on, for the reason `why`. `saved_at`:
-    when it last said that its work was saved.
+    `leaving`: this pod alone has to go while its job goes on, for the reason `why`. `cause`: why
+    it goes, alone or with its job, until that was told. `saved_at`: when it last said that its work
+    was saved.
     """
 
     place: PodPlacement
@@ -74,6 +83,7 @@ class LivePod:
     lost: bool = False
     leaving: PodLeaves | None = None
     why: str = ""
+    cause: Cause | None = None
     notice: Notice | None = None
     saved_at: float = 0.0
 

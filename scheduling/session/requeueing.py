@@ -7,7 +7,7 @@ from scheduling.engine.types import Policy
 from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.leaving import Leaving
-from scheduling.session.live import OVER, LiveJob, LivePod, Note, Outbox
+from scheduling.session.live import OVER, Cause, LiveJob, LivePod, Note, Outbox
 from scheduling.session.steps import step
 
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
@@ -53,7 +53,8 @@ class Requeueing:
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid:
                 self.leave.delete(job, pod, now)
-        self._leave(job, JobRequeued(job.id, job.not_before, blamed, job.front), now)
+        last_word = JobRequeued(job.id, job.not_before, blamed, job.front)
+        self._leave(job, last_word, Cause(reason, message), now)
 
     def _displaced(
         self,
@@ -77,7 +78,7 @@ class Requeueing:
         self.out.writes.notes.append(note)
         at = self._backed_off(job, now)
         leaves = [(p, PodRequeued(job.id, *p.key, at, blamed)) for p in pods if p.leaving is None]
-        self.leave.pods(job, leaves, message, now)
+        self.leave.pods(job, leaves, Cause(reason, message), now)
 
     def _tell(self, job: LiveJob, pods: list[LivePod], now: float) -> None:
         """Tell those that will have to go with these pods."""
@@ -126,16 +127,19 @@ class Requeueing:
         """A job found at start whose pods were being deleted when the last scheduler stopped."""
         if job.state in TERMINAL:
             done = job.state == JobState.SUCCEEDED
-            self._leave(job, JobEnded(job.id, succeeded=done), now)
+            self._leave(job, JobEnded(job.id, succeeded=done), None, now)
         else:
             if job.reason in TOLD:
                 self.leave.tell(job, job.pods.values(), now)
-            self._leave(job, JobRequeued(job.id, job.not_before, front=job.front), now)
+            self._leave(job, JobRequeued(job.id, job.not_before, front=job.front), None, now)
 
     def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
         step(self.out, job, kind, reason, message, failures=job.failures)
-        self._leave(job, JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED), now)
+        last_word = JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED)
+        self._leave(job, last_word, Cause(reason or kind, message), now)
 
-    def _leave(self, job: LiveJob, last_word: JobEnded | JobRequeued, now: float) -> None:
+    def _leave(
+        self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
+    ) -> None:
         self.admitted.pop(job.id, None)
-        self.leave.job(job, last_word, now)
+        self.leave.job(job, last_word, cause, now)
