@@ -264,12 +264,17 @@ class Pool:
 
     def is_over(self, job_id: str, state: str = "SUCCEEDED") -> Any:
         self.until(f"a job is {state}", lambda: self.state(job_id) in OVER)
+        self.until("its pods are gone", lambda: self._holds_nothing(job_id))
         job = self.job(job_id)
         name = job["name"].removeprefix("proof-")
         if job["state"] != state:
             raise Unproven(f"{name} is {job['state']} and should be {state}: {job['message']}")
         say(f"{name} is {state}")
         return job
+
+    def _holds_nothing(self, job_id: str) -> bool:
+        pods = self.client.get(f"/jobs/{job_id}/pods")["items"]
+        return all(pod["ended_at"] is not None for pod in pods)
 
     def stays_waiting(self, job_id: str, seconds: float) -> None:
         """Check that a job does not start meanwhile."""
