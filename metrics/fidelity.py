@@ -177,8 +177,7 @@ def replayed(window: history.Window, bind_delay_s: float) -> Record:
             if isinstance(arrival, history.HistoryError):
                 raise arrival
             job = arrival.job
-            pods = sum(s.count for s in job.pod_sets)
-            asked[job.id] = Asked(job.submitted_at, job.gpu_milli, job.gang, pods, math.inf)
+            asked[job.id] = Asked(job.submitted_at, job.gpu_milli, job.gang, job.pods, math.inf)
             yield _bound_later(arrival, bind_delay_s)
 
     run = _Recording(

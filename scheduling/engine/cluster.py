@@ -63,7 +63,7 @@ class ClusterState(Columns):
         # By running job, when it began and how long it said that it would run.
         self.times: dict[str, tuple[float, float | None]] = {}
         # By slot, how long its pods will stay; until they change.
-        self.outlooks: dict[int, Outlook] = {}
+        self._outlooks: dict[int, Outlook] = {}
         # Shapes found infeasible: the version at which they were, the pod set that did not fit.
         self.infeasible: dict[object, tuple[int, int]] = {}
 
@@ -155,7 +155,7 @@ class ClusterState(Columns):
         key = (job_id, p.pod_set, p.ordinal)
         others = self._on_node.get(p.node)
         self._on_node[p.node] = (key,) if others is None else (*others, key)
-        self.outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
+        self._outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
 
     def release(self, job_id: str, pod_set: int, ordinal: int) -> None:
         """Give a pod's place back; an unknown pod is nothing to give back."""
@@ -179,7 +179,7 @@ class ClusterState(Columns):
             del self._on_node[p.node]
         self._bad.discard(key)
         slot = self.slot_of.get(p.node, _ANYWHERE)
-        self.outlooks.pop(slot, None)
+        self._outlooks.pop(slot, None)
         if slot != _ANYWHERE and self.facts[slot] is not None:
             self.give_back(slot, p, spec)
         self._gain(slot)
@@ -227,18 +227,18 @@ class ClusterState(Columns):
         """The job runs since then; what it declared may change later."""
         self.times[job_id] = (at, declared_s)
         for p in self.held_by(job_id).values():
-            self.outlooks.pop(self.slot_of.get(p.placement.node, _ANYWHERE), None)
+            self._outlooks.pop(self.slot_of.get(p.placement.node, _ANYWHERE), None)
         self.note(job_id)
 
     def outlook(self, slot: int) -> Outlook:
         """How long Kant's pods on a node will stay (lifetimes.py), as of `now`. A pod of a job
         that has not begun counts as one that begins now and declares nothing."""
-        known = self.outlooks.get(slot)
+        known = self._outlooks.get(slot)
         if known is not None and self.now < known.until:
             return known
         now, times, pods = self.now, self.times, self._on_node.get(self.names[slot], ())
         fresh = outlook([times.get(key[0], (now, None)) for key in pods], now)
-        self.outlooks[slot] = fresh
+        self._outlooks[slot] = fresh
         return fresh
 
     # --- totals -----------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class ClusterState(Columns):
         twin = ClusterState.__new__(ClusterState)
         twin.__dict__.update(self.__dict__)
         twin.followers = []
-        twin.outlooks = self.outlooks.copy()
+        twin._outlooks = self._outlooks.copy()
         for column in (*COLUMNS, *REGISTRY):
             setattr(twin, column, copy(getattr(self, column)))
         twin._totals = {

@@ -98,7 +98,7 @@ def _holds_all(state: ClusterState, job: JobRequest, strategy: str) -> bool | No
         if isinstance(found, PlacementFailure):
             if found.misconfigured:
                 return None
-        elif job.gang or len(found) == sum(s.count for s in job.pod_sets):
+        elif job.gang or len(found) == job.pods:
             return True
     return False
 

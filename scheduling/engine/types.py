@@ -198,7 +198,7 @@ class JobRequest:
     @property
     def gpu_milli(self) -> int:
         """GPU-milli of all pods of the job."""
-        return sum([s.count * s.gpus * s.gpu_milli for s in self.pod_sets])
+        return sum([s.count * s.milli_per_pod for s in self.pod_sets])
 
     @property
     def pods(self) -> int:

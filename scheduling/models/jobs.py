@@ -125,8 +125,8 @@ class PodSet(models.Model):
         ]
 
 
-# Reasons of events: of a victim or of pods of it, of the job that they made room for, and of a job
-# of which a pod goes to another node.
+# Reasons of events: of a victim or of pods of it, of the job that they made room for, of a job of
+# which a pod goes to another node, and of the pods of a job that was cancelled.
 PREEMPTED, ROOM_MADE, MOVED, CANCELLED = "Preempted", "RoomMade", "Moved", "Cancelled"
 
 

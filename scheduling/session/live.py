@@ -27,16 +27,15 @@ PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
 PodLeaves = PodEnded | PodRequeued  # what the engine is told of a pod that leaves alone
 
+# A pod in one of these states holds no device any more.
+OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
+
 
 class Cause(NamedTuple):
     """Why pods go: a reason in CamelCase and a sentence."""
 
     reason: str
     text: str
-
-
-# A pod in one of these states holds no device any more.
-OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
 
 
 @dataclass(frozen=True, slots=True)

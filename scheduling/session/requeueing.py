@@ -136,7 +136,7 @@ class Requeueing:
     def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
         step(self.out, job, kind, reason, message, failures=job.failures)
         last_word = JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED)
-        self._leave(job, last_word, Cause(reason or kind, message), now)
+        self._leave(job, last_word, Cause(reason, message), now)
 
     def _leave(
         self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float

@@ -182,7 +182,6 @@ class View:
         none fits. Of nodes with equally many free GPUs the first LOOKED_AT that fit are looked
         at, idle ones left out; ties by the fullest, then the first."""
         state, slots, bits = self.state, self.layout.slots, self.pool.bits
-        outlooks, now, pod_set = state.outlooks, state.now, self.pod_set
         mean_s = mean_left(declared_s, 0.0)
         best, least = -1, 0.0
         for free in range(gpus, self.pool.top):  # with all of its GPUs free a node is idle
@@ -194,18 +193,13 @@ class View:
                 lowest = found & -found
                 found ^= lowest
                 number = lowest.bit_length() - 1
-                slot = slots[number]
-                if pods > 1 and self.limit_at(number) < pods:
-                    continue
-                if not rest_fits(state, slot, pod_set, pods):
+                if not self.fits(number, pods):
                     continue
                 looked += 1
+                slot = slots[number]
                 if not state.allocated[slot]:
                     continue
-                known = outlooks.get(slot)
-                if known is None or known.until <= now:
-                    known = state.outlook(slot)
-                cost = growth(mean_s, known, left)
+                cost = growth(mean_s, state.outlook(slot), left)
                 if best < 0 or cost < least:
                     best, least = number, cost
         return best
