@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Max, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
 from scheduling.engine.deltas import TenantsChanged
 from scheduling.engine.states import HOLDING, TERMINAL, JobState
@@ -60,14 +60,26 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
         sets: dict[Any, list[PodSetRow]] = defaultdict(list)
         for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
             sets[row.job_id].append(row)
+        attempts = _last_attempts([job for job in rows if job.attempt])
         for job in rows:
             try:
-                good.append(live_job(job, tenants[job.tenant_id], sets[job.id]))
+                live = live_job(job, tenants[job.tenant_id], sets[job.id])
+                live.attempt = attempts.get(job.id, live.attempt)
+                good.append(live)
             except (KeyError, TypeError, ValueError) as error:
                 bad.append((str(job.id), job.version, JobState(job.state), str(error)))
     # A job that waits for another one must find it known already.
     good.sort(key=lambda job: (job.request.submitted_at, job.id))
     return good, bad
+
+
+def _last_attempts(placed: list[Job]) -> dict[Any, int]:
+    """The highest attempt among the pods of each of these jobs: the job's own column knows of those
+    that all of it was placed by, not of pods that were placed again alone."""
+    if not placed:
+        return {}
+    rows = Placement.objects.filter(job__in=placed).order_by().values_list("job_id")
+    return dict(rows.annotate(Max("attempt")))
 
 
 def failed_among(ids: tuple[str, ...]) -> list[str]:
@@ -178,10 +190,11 @@ def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> 
     rows = Placement.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
     leaving = rows.filter(state__in=LIVE_PLACEMENTS).values_list("job_id", flat=True)
     with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
+    # The attempt of the job is the one by which all of it was placed last.
+    since = rows.filter(attempt__gte=F("job__attempt")).order_by("attempt")
     for chunk in _chunks(sorted(with_pods)):
-        for row in rows.filter(job_id__in=chunk).order_by("attempt").iterator(chunk_size=2000):
-            job = live.get(str(row.job_id))
-            if job is not None and row.attempt >= job.attempt:
+        for row in since.filter(job_id__in=chunk).iterator(chunk_size=2000):
+            if (job := live.get(str(row.job_id))) is not None:
                 _add_placement(job, row)
 
 
@@ -192,7 +205,6 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
     earlier = job.pods.get((row.pod_set, row.ordinal))
     if earlier is not None:
         job.forget(earlier)
-    job.attempt = row.attempt
     job.add(
         LivePod(
             place,

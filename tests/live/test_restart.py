@@ -148,6 +148,31 @@ def test_a_pod_that_was_leaving_alone_is_placed_again_and_is_no_failure(world):
     assert sorted(r.attempt for r in world.placements(service, state="RUNNING")) == [1, 1, 1, 2]
 
 
+def test_attempts_of_single_pods_count_when_all_of_the_job_is_placed_anew(world):
+    """Its pods were placed again alone before all of it had to wait: no attempt comes twice."""
+    world.set_policy(backoff_base_s=1.0)
+    service = world.submit("service", pods=2, gang=False)
+
+    def delete(*rows):
+        for row in rows:
+            path = f"/api/v1/namespaces/kant-jobs/pods/{row.pod_name}"
+            world.call("DELETE", path, {"gracePeriodSeconds": 0})
+
+    def running():
+        return world.placements(service, state="RUNNING")
+
+    world.drive(lambda: len(running()) == 2)
+    delete(running()[0])
+    world.drive(lambda: sorted(row.attempt for row in running()) == [1, 2])
+    delete(*running())
+    world.drive_to(service, *WAITING)
+    world.restart_scheduler()
+    other = world.submit("other")
+    world.drive(lambda: len(running()) == 2)
+    assert [row.attempt for row in running()] == [3, 3]
+    world.drive_to(other, S.RUNNING)
+
+
 def test_an_elastic_gang_goes_on_when_its_surplus_left_during_a_restart(world):
     """Its deletion kills the pod, with exit code 143, when the preemptor is not there any more."""
     world.set_policy(preemption=["priority"], min_runtime_s=0)
