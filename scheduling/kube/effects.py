@@ -5,8 +5,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from scheduling.kube.client import Client
+from scheduling.kube.client import Client, NoReply
 from scheduling.kube.events import EventRecorder
+from scheduling.kube.namespaces import ensure_namespace
 from scheduling.kube.requests import PodRequests
 from scheduling.kube.seam import (
     Annotate,
@@ -16,6 +17,7 @@ from scheduling.kube.seam import (
     Effect,
     EmitEvent,
     EvictPod,
+    KubeError,
     Outcome,
     PatchCondition,
     Result,
@@ -37,6 +39,7 @@ class Executor:
 
     def __init__(self, client: Client, done: Callable[[Effect, Outcome], None]) -> None:
         self.settler = Settler(client)
+        self._client = client
         self._done = done
         self._pods = PodRequests(client)
         self._events = EventRecorder()
@@ -124,6 +127,8 @@ class Executor:
 
     async def _create_and_bind(self, effect: CreateAndBind) -> Outcome:
         created = await self.settler.settled(self._pods.create(effect))
+        if created.result is Result.REFUSED and created.code == 404:
+            created = await self._create_in_new_namespace(effect)
         if created.result is not Result.DONE:
             return created
         bound = await self.settler.settled(
@@ -143,6 +148,16 @@ class Executor:
         return Outcome(
             bound.result, created.uid, bound.node, bound.code, bound.message, bound.retry_after
         )
+
+    async def _create_in_new_namespace(self, effect: CreateAndBind) -> Outcome:
+        """Somebody deleted the namespace."""
+        try:
+            await ensure_namespace(self._client, effect.namespace)
+        except KubeError as error:
+            return Outcome(Result.REFUSED, code=error.code, message=str(error))
+        except NoReply as none:
+            return Outcome(Result.FAILED, message=none.reason)
+        return await self.settler.settled(self._pods.create(effect))
 
 
 def _informs(effect: Effect) -> bool:

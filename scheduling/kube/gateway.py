@@ -17,8 +17,9 @@ import uvloop
 from scheduling.kube.client import Client, NoReply
 from scheduling.kube.disruption import budget_facts
 from scheduling.kube.effects import Executor
+from scheduling.kube.namespaces import ensure_namespace
 from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import KubeBudget, KubeNode, KubePod, encode
+from scheduling.kube.objects import KubeBudget, KubeNode, KubePod
 from scheduling.kube.pods import pod_translator
 from scheduling.kube.seam import (
     BudgetFacts,
@@ -165,7 +166,8 @@ class Gateway:
         while True:
             try:
                 await self._client.open()
-                await self._ensure_namespace()
+                await ensure_namespace(self._client, self._namespace)
+                self._health.pop("access", None)
                 return
             except KubeError as error:
                 self._report("access", error)
@@ -173,18 +175,6 @@ class Gateway:
                 self._report("access", KubeError(none.reason, "Kant keeps trying"))
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, self._times.last)
-
-    async def _ensure_namespace(self) -> None:
-        path = f"/api/v1/namespaces/{self._namespace}"
-        reply = await self._client.call("GET", path)
-        if reply.code == 404:
-            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
-            reply = await self._client.call("POST", "/api/v1/namespaces", encode(body))
-            if reply.code not in (201, 409):
-                raise self._client.problem(reply, f"create the namespace {self._namespace}")
-        elif reply.code != 200:
-            raise self._client.problem(reply, f"read the namespace {self._namespace}")
-        self._health.pop("access", None)
 
     def _reflectors(self) -> list[Reflector[Any]]:
         owned = f"spec.schedulerName={self._scheduler_name}"

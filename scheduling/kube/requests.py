@@ -71,6 +71,8 @@ class PodRequests:
         def settle(reply: Reply) -> Outcome | None:
             if reply.code == 201:
                 return Outcome(Result.DONE, uid=_created.decode(reply.body).metadata.uid)
+            if reply.code == 403 and "being terminated" in reply.status.message:
+                return None  # the namespace is going; it is made anew when it is gone
             return _refused(reply)
 
         def judge(pod: KubePod | None) -> Outcome | None:
@@ -79,7 +81,7 @@ class PodRequests:
             uid = pod.metadata.uid
             if not _same_pod(pod, effect.manifest):
                 message = f"a pod named {effect.name} exists that this scheduler did not create"
-                return Outcome(Result.REFUSED, uid, pod.spec.node_name, 409, message)
+                return Outcome(Result.REFUSED, node=pod.spec.node_name, code=409, message=message)
             if pod.metadata.deletion_timestamp:
                 return Outcome(Result.DELETING, uid, pod.spec.node_name, 409)
             return Outcome(Result.DONE, uid)

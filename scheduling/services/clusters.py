@@ -9,8 +9,10 @@ from django.db import IntegrityError, transaction
 from scheduling.engine.states import TERMINAL
 from scheduling.kube.config import FORMS
 from scheduling.kube.labels import label_table
-from scheduling.models import Cluster, Job
+from scheduling.models import Cluster, Job, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services.doorbell import ring
+from scheduling.services.lease import depose
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
 from tenants.models import User
 from tenants.services import audit
@@ -40,7 +42,8 @@ def create_cluster(
 def change_cluster(
     actor: User, cluster: Cluster, values: Mapping[str, Any], *, source: str, dry_run: bool = False
 ) -> Cluster:
-    """Change some of FIELDS. An inactive cluster takes no new jobs and is left alone."""
+    """Change some of FIELDS. An inactive cluster takes no new jobs and is left alone. Raises
+    NotAllowed, Invalid naming the field, Conflict."""
     _operators_only(actor)
     before = as_document(cluster)
     chosen = {f: values[f] for f in FIELDS if f in values}
@@ -48,6 +51,9 @@ def change_cluster(
         setattr(cluster, field, value)
     _check(cluster)
     with unit_of_work(dry_run):
+        if cluster.namespace != before["namespace"]:
+            depose(cluster.pk)
+            _check_no_pods(cluster)
         # Only these columns: the scheduler writes its own beside them.
         Cluster.objects.filter(id=cluster.pk).update(**chosen)
         audit.record(
@@ -80,11 +86,22 @@ def delete_cluster(actor: User, cluster: Cluster, *, source: str, dry_run: bool 
         audit.record(
             actor, "cluster.deleted", cluster.name, before=as_document(cluster), source=source
         )
+        transaction.on_commit(partial(ring, cluster.pk), robust=True)
         cluster.delete()
 
 
 def as_document(cluster: Cluster) -> dict[str, Any]:
     return {"name": cluster.name, **{f: getattr(cluster, f) for f in FIELDS}}
+
+
+def _check_no_pods(cluster: Cluster) -> None:
+    """The pods there are stay in the namespace in which they were made."""
+    pods = Placement.objects.filter(job__cluster=cluster, state__in=LIVE_PLACEMENTS).count()
+    if pods:
+        raise Conflict(
+            f"“{cluster.name}” has {pods} pods in its namespace. Change it when none runs: cancel "
+            "their jobs or wait."
+        )
 
 
 def _check(cluster: Cluster) -> None:

@@ -9,9 +9,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.conf import settings
+from django.db import DatabaseError
 from django.utils import timezone
 
 from scheduling.engine.shards import WHOLE, scopes_of
@@ -50,6 +51,7 @@ class Led:
 
     session: Session
     lease: Lease
+    renewed_at: float  # by the monotonic clock: the other one may be set back
     projected_at: float = 0.0
     shares: dict[str, float] | None = None  # as last written
 
@@ -68,6 +70,9 @@ class Scheduler:
         """Run passes for the scopes of the cluster that this process may lead, in turn, until
         nothing is new."""
         doorbell.heard(cluster_id)
+        if not Cluster.objects.filter(id=cluster_id, is_active=True).exists():
+            self._leave_alone(cluster_id)
+            return
         deadline = time.monotonic() + budget_s
         keys: list[Key] = []
         with self._guarded((cluster_id, WHOLE)):
@@ -114,11 +119,22 @@ class Scheduler:
             log.info("%s", reason)
             self._drop(key)
             self._scopes.pop(key[0], None)
-        except Exception:
+        except Exception as error:
             # What memory holds may no longer be what rows say: rebuild it from both truths.
             log.exception("cycle of %s failed; its session is rebuilt", _named(key))
             self._drop(key)
             self._retry_at[key] = time.monotonic() + RETRY_S
+            text = f"A scheduling cycle failed ({type(error).__name__}); the log has the details."
+            self._tell(key[0], text)
+
+    def _tell(self, cluster_id: int, trouble: str) -> None:
+        """Show that nobody schedules the cluster now, and why."""
+        try:
+            projection.write_status(
+                cluster_id, connected=False, message=trouble, now=timezone.now()
+            )
+        except DatabaseError as error:  # perhaps what went wrong already
+            log.error("cannot write the status of cluster %s: %s", cluster_id, error)
 
     # --- leading ----------------------------------------------------------------------------------
     def _scopes_to_lead(self, cluster_id: int) -> list[str]:
@@ -139,6 +155,15 @@ class Scheduler:
         self._scopes[cluster_id] = (known, time.monotonic() + SCOPES_S)
         return known
 
+    def _leave_alone(self, cluster_id: int) -> None:
+        """The cluster was deactivated or removed."""
+        for key in [key for key in self.led if key[0] == cluster_id]:
+            lease = self.led[key].lease
+            self._drop(key)
+            give_back(lease)
+            log.info("%s is left alone: it is not active", lease)
+            self._tell(cluster_id, "")
+
     def _failed_lately(self, cluster_id: int) -> bool:
         """Whether this process could not use a lease that it had; then it asks for no more."""
         now = time.monotonic()
@@ -155,6 +180,7 @@ class Scheduler:
         if time.monotonic() < self._retry_at.get(key, 0.0):
             return
         cluster_id, scope = key
+        clock = time.monotonic()
         lease = take_or_renew(
             cluster_id,
             self.holder,
@@ -163,32 +189,30 @@ class Scheduler:
             scope=scope,
         )
         if lease is not None:
-            self._open(key, lease)
+            self._open(key, lease, clock)
 
     def _renew(self, led: Led, *, at_once: bool = False) -> None:
         """Renew the lease, if not at once then when a third of it has passed; raises LeaseLost."""
-        now, seconds = timezone.now(), settings.KANT_LEASE_SECONDS
-        if not at_once and led.lease.expires_at - now > timedelta(seconds=seconds * 2 / 3):
+        clock, seconds = time.monotonic(), settings.KANT_LEASE_SECONDS
+        if not at_once and clock - led.renewed_at < seconds / 3:
             return
-        old = led.lease
+        now, old = timezone.now(), led.lease
         lease = take_or_renew(
             old.cluster_id, self.holder, now=now, seconds=seconds, scope=old.scope
         )
         if lease is None or lease.token != old.token:
             raise LeaseLost(f"another scheduler leads {old} now")
-        led.lease = lease
+        led.lease, led.renewed_at = lease, clock
         if lease.asked_by:
             self._drop((lease.cluster_id, lease.scope))
             hand_over(lease, now, seconds)
             raise Reopen(f"{lease} is handed over to {lease.asked_by}, which leads less")
         # Past its lease this process must not bind: another one may lead by then.
-        led.session.gateway.fence(time.monotonic() + seconds)
+        led.session.gateway.fence(clock + seconds)
 
-    def _open(self, key: Key, lease: Lease) -> None:
+    def _open(self, key: Key, lease: Lease, taken_at: float) -> None:
         cluster_id, scope = key
-        cluster = Cluster.objects.filter(id=cluster_id, is_active=True).first()
-        if cluster is None:
-            return
+        cluster = Cluster.objects.get(id=cluster_id)
         for other, led in list(self.led.items()):
             with self._guarded(other):
                 self._renew(led, at_once=True)  # listing a large cluster takes a while
@@ -196,9 +220,9 @@ class Scheduler:
         # Read after the lease was taken: what is declared later makes the session end.
         shards = declared_shards(cluster_id)
         session = Session(cluster, bell.ring, scope, shards)
-        led = Led(session, lease)
+        led = Led(session, lease, taken_at)
         try:
-            session.gateway.fence(time.monotonic() + settings.KANT_LEASE_SECONDS)
+            session.gateway.fence(taken_at + settings.KANT_LEASE_SECONDS)
             session.connect(time.time())
             facts = session.nodes.facts
             settle(lease, shards, facts)
@@ -209,9 +233,7 @@ class Scheduler:
                 log.info("leading %s, “%s”, with token %d", lease, cluster.name, lease.token)
         except KubeError as error:
             log.error("cluster %s: %s", cluster.name, error)
-            projection.write_status(
-                cluster_id, connected=False, message=str(error), now=timezone.now()
-            )
+            self._tell(cluster_id, str(error))
             self._retry_at[key] = time.monotonic() + RETRY_S
         finally:
             if key not in self.led:

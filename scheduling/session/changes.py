@@ -9,6 +9,7 @@ from scheduling.engine.shards import WHOLE, WIDE
 from scheduling.engine.states import TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Shard
+from scheduling.models import Cluster
 from scheduling.session import load
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import LiveJob, Transition
@@ -29,9 +30,10 @@ class Changes:
     emptied. `looked`, `counted`: whether the last read did what is done only now and then."""
 
     def __init__(
-        self, cluster_id: int, scope: str, shards: Sequence[Shard], life: Lifecycle
+        self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
     ) -> None:
-        self.cluster_id = cluster_id
+        self.cluster_id = cluster.pk
+        self._reached_by = load.reached_by(cluster)
         self.scope = scope
         self.life = life
         self.more = False
@@ -146,8 +148,10 @@ class Changes:
     def _look(self, clock: float) -> None:
         if load.signature(self.cluster_id) != self._signature:
             self._read_tenancy()
-        elif self.scope != WHOLE and clock - self._used_at > USED_S:
+        elif clock - self._used_at > USED_S:
             self._used_at = clock
+            if self.scope == WHOLE and not load.others_than(self.cluster_id):
+                return
             used = load.used_elsewhere(self.cluster_id, self.scope)
             jobs = load.jobs_elsewhere(self.cluster_id, self.scope)
             if (used, jobs) != (self.tenancy.used_elsewhere, self.tenancy.jobs_elsewhere):
@@ -155,6 +159,8 @@ class Changes:
 
     def _read_tenancy(self) -> None:
         self._signature = load.signature(self.cluster_id)
+        if self._signature[-1] != self._reached_by:
+            raise Reopen(f"cluster {self.cluster_id} is reached in another way from now on")
         try:
             policy = load.policy(self.cluster_id)
         except (TypeError, ValueError) as error:

@@ -130,11 +130,11 @@ class Leaving:
         if job.leaving is None or not job.is_over():
             return
         self._out.deltas.append(job.leaving)
+        job.leaving = None
         del self.jobs[job.id]
         if job.state in TERMINAL:
             del self._known[job.id]
             return
-        job.leaving = None
         job.pods = {}
         job.replaced = set()
         job.tally.clear()

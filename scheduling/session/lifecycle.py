@@ -196,6 +196,12 @@ class Lifecycle(Requeueing):
             self.foreign.seen(facts, self.out)
             return
         job, pod = found
+        if pod.uid and pod.uid != facts.uid:
+            # A name belongs to one pod at a time: the one that was placed is gone.
+            if pod.state not in OVER:
+                self.vanished(job, pod, now)
+            self.foreign.seen(facts, self.out)
+            return
         pod.uid = facts.uid
         saved_at = kant_pods.checkpointed_at(facts, now)
         told_by = kant_pods.told_by(facts)
@@ -277,11 +283,11 @@ class Lifecycle(Requeueing):
             advance(self.out, job, pod, P.BOUND)
             self.follow(job, now)
         elif job.leaving is None and pod.leaving is None:
-            text = (
-                f"Pod {pod.name} could not be bound to {pod.place.node}: "
-                f"{outcome.message or outcome.result}"
-            )
-            self._displaced(job, [pod], "BindingFailed", text, (pod.place.node,), now)
+            node = pod.place.node
+            # A pod that could not even be created says nothing about the node.
+            what, blamed = (f"bound to {node}", (node,)) if pod.uid else ("created", ())
+            text = f"Pod {pod.name} could not be {what}: {outcome.message or outcome.result}"
+            self._displaced(job, [pod], "BindingFailed", text, blamed, now)
         if job.leaving is not None:
             self.leave.give_back(job, now)
 
@@ -315,7 +321,10 @@ class Lifecycle(Requeueing):
             return
         text = kant_pods.failure_text(facts)
         reason, node = facts.reason or "Rejected", pod.place.node
-        if not kant_pods.was_rejected(facts):
+        if facts.deleting:
+            reason = "PodEvicted"
+            text = f"Pod {pod.name} on node {node} was deleted, not by Kant"
+        if not (facts.deleting or kant_pods.was_rejected(facts)):
             advance(self.out, job, pod, P.FAILED, text)
             if job.state in HOLDING:
                 self._end(job, Kind.FAILED, "PodFailed", text, now)
@@ -356,6 +365,8 @@ class Lifecycle(Requeueing):
         pod = job.pods.get(who[2]) if who and job else None
         if not who or not job or not pod or pod.attempt != who[1]:
             return None
+        if (facts.namespace, facts.name) != (self.namespace, pod.name):
+            return None  # somebody's copy
         return None if pod.lost and pod.state in OVER else (job, pod)
 
 

@@ -21,7 +21,7 @@ from scheduling.engine.types import (
     Tenant,
     Toleration,
 )
-from scheduling.models import ClusterPolicy, Job, JobEvent, Placement
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policies import to_policy
@@ -256,16 +256,28 @@ def versions(cluster_id: int, scope: str) -> dict[str, int]:
 
 
 def signature(cluster_id: int) -> tuple[Any, ...]:
-    """Changes whenever a tenant, a quota or the policy of the cluster does."""
+    """Changes whenever a tenant, a quota or the policy of the cluster does, or how it is reached,
+    which comes last."""
     tenants = TenantRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
     quotas = QuotaRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
     policy = ClusterPolicy.objects.filter(cluster_id=cluster_id).values_list("version").first()
-    return (*tenants.values(), *quotas.values(), policy)
+    cluster = Cluster.objects.filter(id=cluster_id).first()
+    return (*tenants.values(), *quotas.values(), policy, cluster and reached_by(cluster))
+
+
+def reached_by(cluster: Cluster) -> tuple[object, ...]:
+    """What a session is made from that cannot change while it lasts."""
+    return cluster.access, cluster.namespace, cluster.label_map
+
+
+def others_than(cluster_id: int) -> bool:
+    """Whether there are other clusters, whose jobs count against the same quotas."""
+    return Cluster.objects.exclude(id=cluster_id).exists()
 
 
 def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
     """Tenants and quotas, with what is used outside of the scope; None = of the whole cluster."""
-    rows = TenantRow.objects.filter(is_active=True).select_related("parent").order_by("id")
+    rows = TenantRow.objects.select_related("parent").order_by("id")
     quotas = QuotaRow.objects.select_related("tenant", "gpu_type").order_by("id")
     return TenantsChanged(
         tenants=tuple(

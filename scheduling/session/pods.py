@@ -18,7 +18,8 @@ CHECKPOINTED_AT = "kant.io/checkpointed-at"
 NOT_ITS_FAULT = re.compile(
     r"OutOf\S+|UnexpectedAdmissionError|TopologyAffinityError|Node(Affinity|Name|Ports|Lost)"
     r"|TaintToleration|PodOS\w+|SupplementalGroupsPolicyNotSupported|InvalidNodeInfo"
-    r"|Evicted|Preempting|Shutdown|NodeShutdown|TerminationByKubelet|AdmissionFailed"
+    r"|Evicted|Preempting|Shutdown|NodeShutdown|Terminated|TerminationByKubelet|AdmissionFailed"
+    r"|ContainerStatusUnknown"
 )
 
 

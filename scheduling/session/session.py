@@ -97,7 +97,7 @@ class Session:
         self.life = Lifecycle(cluster.namespace)
         self.budgets = Budgets()
         self.nodes = Nodes(scope, shards, self.life.out)
-        self.changes = Changes(self.cluster_id, scope, shards, self.life)
+        self.changes = Changes(cluster, scope, shards, self.life)
         self.router = Router(self.changes, shards) if shards and scope == WIDE else None
         self.lending: Lender | Borrower | None = None
         if shards:

@@ -1,0 +1,186 @@
+"""What the people who run a cluster do to it, and to Kant's pods in it, while jobs run."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from scheduling.engine.shards import WHOLE
+from scheduling.engine.states import JobEventKind as K
+from scheduling.engine.states import JobState as S
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.services import cycle
+from scheduling.services.clusters import change_cluster, delete_cluster
+from scheduling.services.job_changes import release_job
+from tenants.errors import Conflict
+from tests.live.conftest import NODES
+
+pytestmark = pytest.mark.live
+
+PODS = "/api/v1/namespaces/kant-jobs/pods"
+
+
+def led(world):
+    return world.scheduler.led.get((world.cluster.pk, WHOLE))
+
+
+def change(world, **values):
+    return change_cluster(
+        world.user, Cluster.objects.get(pk=world.cluster.pk), values, source="test"
+    )
+
+
+def requeued(job):
+    return JobEvent.objects.filter(job=job, kind=K.REQUEUED).values_list("reason", flat=True)
+
+
+@pytest.mark.parametrize("how", ["delete", "evict"])
+def test_a_pod_that_somebody_ends_gracefully_sends_the_gang_back(world, how):
+    job = world.submit(pods=2, stop_s=0.5)
+    world.drive_to(job, S.RUNNING)
+    name = world.placements(job)[0].pod_name
+    if how == "delete":
+        world.call("DELETE", f"{PODS}/{name}")
+    else:
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+        world.call("POST", f"{PODS}/{name}/eviction", eviction)
+    world.drive(lambda: requeued(job) and world.state(job) == S.RUNNING)
+    assert list(requeued(job)) == ["PodEvicted"]
+
+
+def test_a_copy_of_a_pod_with_all_its_labels_is_not_taken_for_it(world):
+    job = world.submit()
+    world.drive_to(job, S.RUNNING)
+    (original,) = world.pods().values()
+    copy = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "copy", "labels": original["metadata"]["labels"]},
+        "spec": {"schedulerName": "kant", "containers": [{"name": "c", "image": "busybox"}]},
+    }
+    world.call("POST", "/api/v1/namespaces/default/pods", copy)
+    after = world.submit("after")  # by its start the scheduler has seen the copy
+    world.drive_to(after, S.RUNNING)
+    if "copy" in world.pods():
+        world.call("DELETE", "/api/v1/namespaces/default/pods/copy", {"gracePeriodSeconds": 0})
+    more = world.submit("more")
+    world.drive_to(more, S.RUNNING)
+    assert (world.state(job), K.REQUEUED in world.kinds(job)) == (S.RUNNING, False)
+    assert world.free_gpus() == (NODES - 3) * 8000
+
+
+def test_a_pod_made_anew_under_the_same_name_is_not_the_one_that_was_placed(world):
+    job = world.submit()
+    world.drive_to(job, S.RUNNING)
+    (original,) = world.pods().values()
+    name, labels = original["metadata"]["name"], original["metadata"]["labels"]
+    anew = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"schedulerName": "kant", "containers": [{"name": "c", "image": "busybox"}]},
+    }
+    world.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    world.call("POST", PODS, anew)
+    world.drive(lambda: requeued(job) and world.state(job) == S.RUNNING)
+    assert list(requeued(job)) == ["PodLost"]
+    world.drive(lambda: len(world.pods()) == 1)
+
+
+def test_a_job_whose_only_pod_can_never_be_created_fails_and_nobody_else_notices(world):
+    world.set_policy(max_attempts=1)
+    job = world.submit()
+    # More annotations than Kubernetes takes: the creation is refused.
+    pod_set = job.pod_sets.get()
+    pod_set.annotations |= {f"a{n}": "x" * 60_000 for n in range(5)}
+    pod_set.save()
+    world.drive_to(job, S.FAILED)
+    session = led(world).session
+    other = world.submit("other")
+    world.drive_to(other, S.RUNNING)
+    assert led(world).session is session
+    row = Job.objects.get(pk=job.pk)
+    assert (row.reason, "could not be created" in row.message) == ("BindingFailed", True)
+
+
+def test_a_namespace_that_somebody_deleted_is_made_again(world):
+    running = world.submit("running")
+    world.drive_to(running, S.RUNNING)
+    world.call("DELETE", "/api/v1/namespaces/kant-jobs")
+    job = world.submit("job")
+    world.drive_to(job, S.RUNNING)
+    assert "BindingFailed" not in requeued(job)
+    world.drive(lambda: requeued(running) and world.state(running) == S.RUNNING)
+
+
+def test_a_namespace_is_changed_only_while_there_are_no_pods_in_it(world):
+    job = world.submit()
+    world.drive_to(job, S.RUNNING)
+    with pytest.raises(Conflict, match="1 pod"):
+        change(world, namespace="elsewhere")
+    world.cancel(job)
+    world.drive(lambda: not world.placements(job, state__in=LIVE_PLACEMENTS))
+    change(world, namespace="elsewhere")
+    later = world.submit("later")
+    world.drive_to(later, S.RUNNING)
+    assert {pod["metadata"]["namespace"] for pod in world.pods().values()} == {"elsewhere"}
+
+
+def test_another_label_map_takes_effect_at_once(world):
+    world.drive(lambda: NodeRecord.objects.count() == NODES)
+    change(world, label_map={"leaf": "kubernetes.io/hostname"})
+    world.drive(lambda: NodeRecord.objects.values("leaf").distinct().count() == NODES)
+
+
+def test_an_inactive_cluster_is_left_alone_until_it_is_active_again(world):
+    job = world.submit(held=True)
+    world.drive(lambda: led(world) is not None)
+    change(world, is_active=False)
+    release_job(world.user, Job.objects.get(pk=job.pk))
+    world.scheduler.run(world.cluster.pk)
+    assert led(world) is None
+    assert SchedulerLease.objects.get(cluster=world.cluster).expires_at is None
+    assert not Cluster.objects.get(pk=world.cluster.pk).connected
+    assert world.state(job) == S.PENDING
+    change(world, is_active=True)
+    world.drive_to(job, S.RUNNING)
+
+
+def test_a_cluster_that_is_removed_is_led_no_more(world, caplog):
+    world.drive(lambda: led(world) is not None)
+    delete_cluster(world.user, Cluster.objects.get(pk=world.cluster.pk), source="test")
+    world.scheduler.run(world.cluster.pk)
+    assert led(world) is None
+    assert "failed" not in caplog.text
+
+
+def test_a_clock_that_is_set_back_does_not_keep_the_lease_from_being_renewed(world, monkeypatch):
+    world.drive(lambda: led(world) is not None)
+    set_back = timedelta(hours=1)
+    now = timezone.now
+    monkeypatch.setattr(cycle.timezone, "now", lambda: now() - set_back)
+    kept = led(world)
+    kept.renewed_at -= 10  # a while later
+    world.scheduler.run(world.cluster.pk)
+    assert led(world) is kept
+    assert time.monotonic() - kept.renewed_at < 10
+
+
+def test_what_runs_in_another_cluster_counts_against_the_quota(world):
+    """Of 1,000 GPUs 990 are in use elsewhere, from a moment on at which nothing else changes."""
+    first = world.submit("first")
+    world.drive_to(first, S.RUNNING)
+    other = Cluster.objects.create(name="other", access={"kubeconfig": "/nowhere"})
+    elsewhere = world.submit("elsewhere")
+    Job.objects.filter(pk=elsewhere.pk).update(cluster=other, state=S.RUNNING)
+    place = world.placements(first)[0]
+    place.pk, place.job, place.pod_name = None, elsewhere, "elsewhere"
+    place.held_milli = 990_000
+    place.save(force_insert=True)
+    world.drive(lambda: led(world).session.changes.tenancy.used_elsewhere)
+    job = world.submit("second")
+    world.drive(lambda: Job.objects.get(pk=job.pk).reason == "WaitingForQuota")
+    Placement.objects.filter(job=elsewhere).update(state="RELEASED")
+    world.drive_to(job, S.RUNNING)
