@@ -51,12 +51,15 @@ def no_collection() -> Iterator[None]:
 def summary(
     outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float = 0.0
 ) -> dict[str, Any]:
-    """All figures of a run; jobs submitted during the warm-up are left out of waits and JTTED.
+    """All figures of a run; jobs submitted during the warm-up are left out of `jobs`, states, waits
+    and JTTED. What happened since the warm-up counts whoever it happened to: of `jobs_present`, those
+    that were not over by its end, `preempted_jobs` were preempted.
 
     Waits in seconds, GPU time in GPU-hours. The wait of a job that has not started is censored
     at the end of the run.
     """
-    jobs = outcome.observer.jobs
+    observer = outcome.observer
+    jobs = observer.jobs
     counted = [i for i in range(len(jobs)) if jobs.submitted[i] >= warm_up_until]
     rows = [i for i in counted if jobs.ids[i] not in outcome.never]
     return {
@@ -71,11 +74,12 @@ def summary(
         "tenants": _tenants(outcome, rows),
         "waits": _waits(outcome, rows),
         "jtted": _jtted(outcome, rows, nodes),
-        "preempted_jobs": sum(1 for i in counted if jobs.preemptions[i]),
-        "preemptions": sum(jobs.preemptions[i] for i in counted),
-        "moves": sum(jobs.moves[i] for i in counted),
-        "requeues": sum(jobs.requeues[i] for i in counted),
-        "lost_gpu_hours": sum(jobs.lost_milli_s[i] for i in counted) / 3.6e6,
+        "jobs_present": sum(1 for ended in jobs.ended if not ended < warm_up_until),
+        "preempted_jobs": len(observer.preempted),
+        "preemptions": observer.preemptions,
+        "moves": observer.moves,
+        "requeues": observer.requeues,
+        "lost_gpu_hours": sum(book.lost_milli_s for book in outcome.pools.values()) / 3.6e6,
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from metrics import simulation
+from metrics import definitions, simulation
 from metrics.inputs import fleet_of
 from scheduling.engine.types import JobKind, Node, Policy, PreemptionKind, QueueingPolicy
 from scheduling.simulator import workload
@@ -135,13 +135,13 @@ def figures(outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float) ->
     model = max(outcome.pools, key=lambda m: outcome.pools[m].offered_s)
     pool, book = found["pools"][model], outcome.pools[model]
     waits = found["waits"]
-    lost = found["lost_gpu_hours"]
+    net = book.milli_s - book.lost_milli_s
     return {
         "gar_mean": pool["gar_mean"],
         "gar_median": pool["gar_median"],
         "sor_mean": pool["sor"],
         "sor_median": pool["sor_median"],
-        "sor_net": (book.milli_s - lost * 3.6e6) / book.offered_s if book.offered_s else None,
+        "sor_net": net / book.offered_s if book.offered_s else None,
         "gfr_mean": pool["gfr_mean"],
         "idle_nodes_mean": _mean(book.series.idle_nodes),
         "wait_mean_s": {size: row["mean_s"] for size, row in waits.items()},
@@ -150,9 +150,9 @@ def figures(outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float) ->
         "jobs": found["jobs"],
         "waiting_jobs": waits["all"]["waiting"] if "all" in waits else 0,
         "preempted_jobs": found["preempted_jobs"],
-        "preempted_share": found["preempted_jobs"] / found["jobs"] if found["jobs"] else None,
-        "requeued_jobs": sum(1 for n in outcome.observer.jobs.requeues if n),
-        "lost_gpu_hours": lost,
+        "preempted_share": definitions.ratio(found["preempted_jobs"], found["jobs_present"]),
+        "requeues": found["requeues"],
+        "lost_gpu_hours": found["lost_gpu_hours"],
         "events": found["events"],
     }
 

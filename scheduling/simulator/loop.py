@@ -24,11 +24,11 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.states import JobState
-from scheduling.engine.types import DEFAULT_LEVELS, Node, Policy, Quota, Tenant
+from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
 from scheduling.simulator.nodes import broken
-from scheduling.simulator.observe import CANCELLED, FAILED, SUCCEEDED, Observer
+from scheduling.simulator.observe import CANCELLED, FAILED, RUNNING, SUCCEEDED, Observer
 from scheduling.simulator.run import Outcome, Run, TraceError
 
 # At one instant what ends goes first, so that what arrives finds the freed places.
@@ -39,6 +39,9 @@ _ENDS = {
     JobState.FAILED: FAILED,
     JobState.CANCELLED: CANCELLED,
 }
+
+# After so many events is told how far the run is, and asked whether it is to go on.
+LOOK_EVENTS = 1024
 
 Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
 
@@ -75,6 +78,7 @@ class Simulation:
         self._cycle_at: float | None = None
         self._down: dict[str, list[Fault]] = {}
         self._arrivals: Iterator[Arrival] = iter(arrivals)
+        self._arriving = 0  # how many stand in the heap
         self._last_arrival = start
         for node in nodes:
             self._deltas.append(NodeChanged(node))
@@ -93,7 +97,9 @@ class Simulation:
     ) -> Outcome:
         """Run to rest, to `settings.stop_s`, or until `cancelled()`; at most once."""
         stop, partial, heap = self.settings.stop_s, False, self._heap
-        while heap:
+        look_at = LOOK_EVENTS
+        # Nodes may fail and be repaired for long after the last job has ended.
+        while heap and (self.jobs or self._arriving or self._deltas):
             now = heap[0][0]
             if stop is not None and now > stop:
                 now = stop
@@ -107,7 +113,8 @@ class Simulation:
                 self._HANDLERS[kind](self, payload)
             if self._deltas or self._cycle_at == now:
                 self._decide(now)
-            if self.events & 1023 == 0:
+            if self.events >= look_at:
+                look_at = self.events + LOOK_EVENTS
                 if progress is not None:
                     progress(now, self.events, len(self.observer.jobs))
                 if cancelled is not None and cancelled():
@@ -117,6 +124,9 @@ class Simulation:
 
     def result(self, *, partial: bool) -> Outcome:
         """What there is at the instant the run has reached; the run is over."""
+        for run in self.jobs.values():
+            if run.places:
+                self.observer.jobs.state[run.row] = RUNNING
         return Outcome(
             observer=self.observer,
             pools=dict(self.observer.finish(self.now)),
@@ -130,6 +140,7 @@ class Simulation:
 
     def _push(self, at: float, kind: int, payload: Any) -> None:
         self._sequence += 1
+        self._arriving += kind == ARRIVAL
         heappush(self._heap, (at, kind, self._sequence, payload))
 
     def _decide(self, now: float) -> None:
@@ -165,11 +176,13 @@ class Simulation:
         for waiting in result.waiting:
             if waiting.verdict.reason in NEVER_RUNS:
                 self.never[waiting.job_id] = waiting.verdict.summary
+                # Whoever waits for it must not wait for ever.
+                self._deltas.append(JobEnded(waiting.job_id, succeeded=False))
                 self._leave(waiting.job_id, FAILED)
         for job_id in dict.fromkeys([key[0] for key in result.lost]):
             run = self.jobs.get(job_id)
             if run is not None and run.places:
-                self.observer.jobs.requeues[run.row] += 1
+                self.observer.was_requeued(run.row)
                 self._interrupt(run, now)
                 front = self.settings.fault_first
                 self._deltas.append(JobRequeued(job_id, now, front=front))
@@ -180,7 +193,7 @@ class Simulation:
     def _preempt(self, victim: Preempted, now: float) -> None:
         """Pods are told to go; the whole job stops, or the job goes on with the rest."""
         run, pods = self.jobs[victim.job_id], victim.pods
-        self.observer.jobs.preemptions[run.row] += 1
+        self.observer.was_preempted(run.row)
         delays = [run.evict(pod, self.settings.evict_s) for pod in pods]
         leaving: list[tuple[float, Pod | None]] = list(zip(delays, pods, strict=True))
         if victim.whole:
@@ -193,7 +206,7 @@ class Simulation:
     def _move(self, move: Moved) -> None:
         """A replica is told to go; it ends when it would have, wherever it runs by then."""
         run, pod = self.jobs[move.job_id], (move.pod_set, move.ordinal)
-        self.observer.jobs.moves[run.row] += 1
+        self.observer.was_moved(run.row)
         run.moving[pod] = run.ends[pod]
         self._leave_place(run, pod, run.evict(pod, self.settings.evict_s))
 
@@ -218,10 +231,10 @@ class Simulation:
             self._interrupt(run, self.now)
             self._deltas.append(JobRequeued(job_id, self.now))
             return
-        milli = self._end_pod(run, pod)
+        p = self._end_pod(run, pod)
         if pod in run.moving:
             return  # replicas have no work to lose
-        self.observer.jobs.lost_milli_s[run.row] += milli * (self.now - run.since)
+        self.observer.lost(run.row, p, run.since, self.now)
         run.missing += not run.arrival.job.gang
 
     def _start(self, part: Started, now: float) -> None:
@@ -239,6 +252,13 @@ class Simulation:
         moved = bool(run.moving) and all(
             (p.pod_set, p.ordinal) in run.moving for p in part.placements
         )
+        if run.attempts > 1 and not moved:
+            bound, until = (
+                begin - self.settings.restart_s,
+                min(begin, self.settings.stop_s or begin),
+            )
+            for p in part.placements:
+                self.observer.lost(run.row, p, bound, until)
         for p in part.placements:
             run.places[p.pod_set, p.ordinal] = p
             self.observer.took(p.node, p.milli * len(p.devices), now, job.tenant)
@@ -280,14 +300,13 @@ class Simulation:
             return
         self._finish(run, _ENDS[run.arrival.ends])
 
-    def _end_pod(self, run: Run, where: tuple[int, int]) -> int:
-        """One pod is gone while its job goes on; returns the GPU-milli that it held."""
+    def _end_pod(self, run: Run, where: tuple[int, int]) -> PodPlacement:
+        """One pod is gone while its job goes on; returns the place that it held."""
         assert run.places is not None
         p = run.places.pop(where)
-        milli = p.milli * len(p.devices)
-        self.observer.took(p.node, -milli, self.now, run.arrival.job.tenant)
+        self.observer.took(p.node, -p.milli * len(p.devices), self.now, run.arrival.job.tenant)
         self._deltas.append(PodEnded(run.arrival.job.id, *where))
-        return milli
+        return p
 
     def _finish(self, run: Run, state: int) -> None:
         job = run.arrival.job
@@ -317,6 +336,7 @@ class Simulation:
 
     def _interrupt(self, run: Run, now: float) -> None:
         """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
+        bound = run.since + self.settings.bind_delay_s
         setup = self.settings.bind_delay_s
         if run.attempts > 1:
             setup += self.settings.restart_s
@@ -324,8 +344,10 @@ class Simulation:
         worked = min(run.left_s, max(0.0, stopped - run.since - setup))
         step = self.settings.checkpoint_s
         saved = worked - worked % step if step else 0.0
-        milli = sum(p.milli * len(p.devices) for p in (run.places or {}).values())
-        self.observer.jobs.lost_milli_s[run.row] += milli * (now - run.since - saved)
+        for p in (run.places or {}).values():
+            # The restart was counted when it began.
+            self.observer.lost(run.row, p, run.since, bound)
+            self.observer.lost(run.row, p, run.since + setup + saved, now)
         run.left_s -= saved
         run.saved_s += saved
         run.stopped_at = None
@@ -352,6 +374,7 @@ class Simulation:
         self._push(at, ARRIVAL, (arrival,))
 
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:
+        self._arriving -= 1
         if isinstance(payload, tuple):  # from the trace, not submitted again
             (arrival,) = payload
             self._next_arrival()

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from scheduling.engine.types import JobRequest, Node, PodPlacement
 
 NEVER = float("nan")
-WAITING, SUCCEEDED, FAILED, CANCELLED = range(4)
-STATE_NAMES = ("WAITING", "SUCCEEDED", "FAILED", "CANCELLED")
+WAITING, SUCCEEDED, FAILED, CANCELLED, RUNNING = range(5)
+STATE_NAMES = ("WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "RUNNING")
 
 
 class JobColumns:
@@ -78,9 +78,11 @@ class PoolBook:
         "allocated",
         "available",
         "before",
+        "began",
         "fragmented",
         "fragmented_s",
         "idle",
+        "lost_milli_s",
         "milli_s",
         "nodes",
         "nodes_s",
@@ -92,7 +94,8 @@ class PoolBook:
     def __init__(self, since: float) -> None:
         self.allocated = self.available = self.fragmented = self.nodes = self.idle = 0
         self.milli_s = self.offered_s = self.fragmented_s = self.nodes_s = 0.0
-        self.since = since
+        self.lost_milli_s = 0.0
+        self.since = self.began = since
         self.before = (0.0, 0.0)
         self.series = Series()
 
@@ -110,8 +113,15 @@ class PoolBook:
         """Forget what was integrated: the warm-up is over."""
         self.advance(now)
         self.milli_s = self.offered_s = self.fragmented_s = self.nodes_s = 0.0
+        self.lost_milli_s = 0.0
+        self.began = now
         self.before = (0.0, 0.0)
         self.series = Series()
+
+    def lose(self, milli: int, begin: float, end: float) -> None:
+        """GPU-milli held from `begin` to `end` served nothing; what of it was in the warm-up does
+        not count. Taken back where `end` is before `begin`."""
+        self.lost_milli_s += milli * (max(end, self.began) - max(begin, self.began))
 
     def sample(self, at: float) -> None:
         self.advance(at)
@@ -150,6 +160,9 @@ class Observer:
         self.tenant_milli_s: dict[str, float] = {}
         self._held: dict[str, int] = {}
         self.nodes: dict[str, NodeBook] = {}
+        # Since the warm-up; `preempted` are rows of `jobs`.
+        self.preempted: set[int] = set()
+        self.preemptions = self.moves = self.requeues = 0
         self._next = start + sample_s
 
     def node_changed(self, node: Node, now: float) -> None:
@@ -176,6 +189,25 @@ class Observer:
         book.allocated += milli
         self._count(book)
 
+    def lost(self, row: int, p: PodPlacement, begin: float, end: float) -> None:
+        """What a job held in a place from `begin` to `end` served nothing."""
+        milli = p.milli * len(p.devices)
+        self.jobs.lost_milli_s[row] += milli * (end - begin)
+        self.nodes[p.node].pool.lose(milli, begin, end)
+
+    def was_preempted(self, row: int) -> None:
+        self.jobs.preemptions[row] += 1
+        self.preemptions += 1
+        self.preempted.add(row)
+
+    def was_moved(self, row: int) -> None:
+        self.jobs.moves[row] += 1
+        self.moves += 1
+
+    def was_requeued(self, row: int) -> None:
+        self.jobs.requeues[row] += 1
+        self.requeues += 1
+
     def _count(self, book: NodeBook, sign: int = 1) -> None:
         pool, allocated = book.pool, book.allocated
         pool.allocated += sign * allocated
@@ -200,6 +232,8 @@ class Observer:
     def end_warm_up(self, now: float) -> None:
         for pool in self.pools.values():
             pool.reset(now)
+        self.preempted.clear()
+        self.preemptions = self.moves = self.requeues = 0
         self.tenant_milli_s = {tenant: -milli * now for tenant, milli in self._held.items()}
         self._next = now + self.sample_s
 

@@ -178,7 +178,7 @@ def test_a_node_fault_throws_work_away_since_the_last_checkpoint():
     assert rows(out)["x"] == (80, 125, "SUCCEEDED")
     jobs = out.observer.jobs
     assert jobs.requeues[0] == 1
-    assert jobs.lost_milli_s[0] == 16_000 * 10
+    assert jobs.lost_milli_s[0] == 16_000 * (10 + 5)
 
 
 def test_one_bad_gpu_takes_only_the_job_that_holds_it():
@@ -301,6 +301,67 @@ def test_a_high_priority_job_takes_the_place_of_a_low_one_which_goes_on_later():
     jobs = out.observer.jobs
     assert jobs.preemptions[0] == 1
     assert jobs.lost_milli_s[0] == 16_000 * 100
+
+
+def test_what_is_lost_since_the_warm_up_counts_whoever_came_before_it():
+    out = simulation(
+        [arrival("low", 0, 100, pods=2), arrival("high", 50, 30, pods=2, priority=9)],
+        policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0),
+        settings=Settings(warm_up_s=20.0, restart_s=10.0),
+    ).run()
+    assert rows(out)["low"] == (80, 190, "SUCCEEDED")
+    observer = out.observer
+    assert observer.jobs.lost_milli_s[0] == 16_000 * (50 + 10)
+    assert out.pools["H100"].lost_milli_s == 16_000 * (30 + 10)
+    assert (observer.preemptions, observer.preempted) == (1, {0})
+
+
+def test_a_restart_that_is_interrupted_is_lost_only_as_far_as_it_came():
+    out = simulation(
+        [arrival("x", 0, 100, pods=2)],
+        faults=[Fault(at=at, node="n001", repair_s=10) for at in (70, 84)],
+        settings=Settings(checkpoint_s=30.0, restart_s=5.0),
+    ).run()
+    # From 80 it restarts, from 84 in vain; from 94 the restart takes 5 s and the work 40.
+    assert rows(out)["x"] == (94, 139, "SUCCEEDED")
+    assert out.observer.jobs.lost_milli_s[0] == 16_000 * (10 + 4 + 5)
+
+
+def test_who_waits_for_a_job_that_never_runs_goes_on():
+    jobs = [
+        arrival("never", 0, 10, pods=9),
+        arrival("after", 1, 10, after=("never",)),
+        arrival("ok", 2, 10, after_ok=("never",)),
+    ]
+    out = simulation(jobs).run()
+    found = rows(out)
+    assert found["after"] == (1, 11, "SUCCEEDED")
+    assert set(out.never) == {"never", "ok"}
+
+
+def test_a_run_is_over_with_its_last_job_whatever_breaks_later():
+    out = simulation(
+        [arrival("x", 0, 100)], faults=[Fault(at=500, node="n001", repair_s=10_000)]
+    ).run()
+    assert (out.ended_at, out.events) == (100, 2)
+
+
+def test_jobs_that_run_when_the_run_ends_are_told_from_those_that_wait():
+    jobs = [arrival("x", 0, 100, pods=2), arrival("y", 1, 100)]
+    found = rows(simulation(jobs, settings=Settings(stop_s=50)).run())
+    assert [found[name][2] for name in ("x", "y")] == ["RUNNING", "WAITING"]
+
+
+def test_it_is_asked_whether_to_go_on_however_many_events_an_instant_has():
+    jobs = [arrival(f"{at}-{which}", at, 0.5) for at in range(3000) for which in "ab"]
+    asked = []
+
+    def cancelled():
+        asked.append(1)
+        return True
+
+    out = simulation(jobs, settings=Settings(warm_up_s=0.25)).run(cancelled=cancelled)
+    assert (out.partial, asked) == (True, [1])
 
 
 def test_what_tenants_used_is_what_was_used_since_the_warm_up():
