@@ -1,6 +1,7 @@
 """Every effect against both servers: what the API does, and what the door makes of it."""
 
 import time
+import uuid
 
 import pytest
 
@@ -77,9 +78,11 @@ def test_a_foreign_pod_of_that_name_is_left_alone(place, door):
     pod = place.api.ok("POST", place.pods, manifest)
     [outcome] = door.carry_out(create(place))
     assert (outcome.result, outcome.code) == (Result.REFUSED, 409)
-    assert outcome.uid == pod["metadata"]["uid"]
+    assert outcome.uid == "", "what Kant did not create it must not delete"
     assert "did not create" in outcome.message
-    assert "nodeName" not in place.get("worker")["spec"]
+    found = place.get("worker")
+    assert found["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert "nodeName" not in found["spec"]
 
 
 def test_a_malformed_pod_is_refused_with_the_field(place, door):
@@ -89,12 +92,12 @@ def test_a_malformed_pod_is_refused_with_the_field(place, door):
     assert "spec.containers[0].resources.requests" in outcome.message
 
 
-def test_a_missing_namespace_is_refused(place, door):
-    effect = create(place)
-    effect.manifest["metadata"]["namespace"] = "nowhere"
-    [outcome] = door.carry_out(CreateAndBind("k", "nowhere", *_rest(effect)))
-    assert (outcome.result, outcome.code) == (Result.REFUSED, 404)
-    assert "nowhere" in outcome.message
+def test_a_missing_namespace_is_made(place, door):
+    effect, name = create(place), f"made-{uuid.uuid4().hex[:8]}"
+    effect.manifest["metadata"]["namespace"] = name
+    [outcome] = door.carry_out(CreateAndBind("k", name, *_rest(effect)))
+    assert (outcome.result, outcome.node) == (Result.BOUND, effect.node)
+    place.api.ok("DELETE", f"/api/v1/namespaces/{name}")
 
 
 def _rest(effect):

@@ -125,6 +125,7 @@ def test_bind(pauses, replies, result, asked):
 
 
 CREATED = reply(201, {"metadata": {"uid": "uid-1"}})
+GOING = reply(403, {"message": "unable to create new content: ns is being terminated"})
 POST = "POST pods"
 MINE = pod(labels={"a": "b", "more": "x"})
 
@@ -138,7 +139,13 @@ MINE = pod(labels={"a": "b", "more": "x"})
         ([CONFLICT, MINE, reply(201)], Result.BOUND, [POST, GET, BINDING]),
         ([CONFLICT, pod()], Result.REFUSED, [POST, GET]),
         ([reply(422)], Result.REFUSED, [POST]),
-        ([reply(404)], Result.REFUSED, [POST]),
+        (
+            [reply(404), reply(404), reply(201), CREATED, reply(201)],
+            Result.BOUND,
+            [POST, "GET ns", "POST namespaces", POST, BINDING],
+        ),
+        ([reply(404), LOST], Result.FAILED, [POST, "GET ns"]),
+        ([GOING, GONE, CREATED, reply(201)], Result.BOUND, [POST, GET, POST, BINDING]),
         ([CREATED, GONE], Result.GONE, [POST, BINDING]),
         ([CREATED, LOST, OURS], Result.BOUND, [POST, BINDING, GET]),
     ],

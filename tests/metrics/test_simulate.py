@@ -34,7 +34,8 @@ def test_a_trace_of_three_jobs(trace):
     )
     assert found["jobs"] == 3
     assert found["never_runnable"] == 1
-    assert found["states"] == {"WAITING": 0, "SUCCEEDED": 2, "FAILED": 1, "CANCELLED": 0}
+    states = {"WAITING": 0, "RUNNING": 0, "SUCCEEDED": 2, "FAILED": 1, "CANCELLED": 0}
+    assert found["states"] == states
     assert found["waits"]["2–7"]["mean_s"] == 90
     assert found["pools"]["H100"]["sor"] == pytest.approx((16 * 100 + 4 * 50) / (16 * 150))
     assert found["tenants"]["x"]["gpu_hours"] == pytest.approx(1600 / 3600)
