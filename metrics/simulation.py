@@ -52,8 +52,8 @@ def summary(
     outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float = 0.0
 ) -> dict[str, Any]:
     """All figures of a run; jobs submitted during the warm-up are left out of `jobs`, states, waits
-    and JTTED. What happened since the warm-up counts whoever it happened to: of `jobs_present`, those
-    that were not over by its end, `preempted_jobs` were preempted.
+    and JTTED. What happened since the warm-up counts whoever it happened to: of `jobs_present`,
+    those that were not over by its end, `preempted_jobs` were preempted.
 
     Waits in seconds, GPU time in GPU-hours. The wait of a job that has not started is censored
     at the end of the run.

@@ -18,6 +18,7 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.verdict import Reason
 from scheduling.kube.seam import (
     Bind,
     CreateAndBind,
@@ -88,9 +89,10 @@ class Lifecycle(Requeueing):
         if job is None or job.state not in WAITING:
             return
         verdict = decision.verdict
-        self.out.writes.reasons.append(
-            ReasonChange(job.id, job.state, verdict, verdict.reason != job.reason)
-        )
+        # Why its placement failed is the last thing that its events say while it backs off.
+        failed = verdict.reason is Reason.BACKING_OFF and job.failures > 0
+        is_new = verdict.reason != job.reason and not failed
+        self.out.writes.reasons.append(ReasonChange(job.id, job.state, verdict, is_new))
         job.reason = verdict.reason
 
     def lost(

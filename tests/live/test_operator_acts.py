@@ -89,6 +89,17 @@ def test_a_pod_made_anew_under_the_same_name_is_not_the_one_that_was_placed(worl
     world.drive(lambda: len(world.pods()) == 1)
 
 
+def test_the_last_event_of_a_job_that_backs_off_says_what_failed(world):
+    world.set_policy(backoff_base_s=60, backoff_cap_s=60)
+    job = world.submit()
+    world.drive_to(job, S.RUNNING)
+    name = world.placements(job)[0].pod_name
+    world.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+    world.drive(lambda: Job.objects.get(pk=job.pk).reason == "BackingOff")
+    last = JobEvent.objects.filter(job=job).order_by("id").last()
+    assert (last.kind, last.reason) == (K.REQUEUED, "PodLost")
+
+
 def test_a_job_whose_only_pod_can_never_be_created_fails_and_nobody_else_notices(world):
     world.set_policy(max_attempts=1)
     job = world.submit()
