@@ -279,7 +279,8 @@ def test_the_history_is_simulated_on_the_clusters_own_nodes(recent):
     rows.job(Cluster.objects.get(), "z", pods=1, submitted=seconds(recent) + 1700)
     found = simulate("--since", recent.isoformat(), "--hours", "0.5")
     assert (found["fleet"], found["gpus"], found["policy"]) == ("c1", 32, "the cluster's own")
-    assert found["states"] == {"WAITING": 1, "SUCCEEDED": 2, "FAILED": 0, "CANCELLED": 0}
+    states = {"WAITING": 0, "RUNNING": 1, "SUCCEEDED": 2, "FAILED": 0, "CANCELLED": 0}
+    assert found["states"] == states
     assert found["waits"]["32"]["mean_s"] == pytest.approx((0 + 540) / 2, abs=1e-3)
     assert found["pools"]["H100"]["sor"] == pytest.approx((900 + 100 / 4) / 1800, abs=1e-3)
     assert found["jtted"]["32"] == {"jobs": 2, "nodes": 1.0, "groups": 1.0}
