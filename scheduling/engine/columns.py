@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
+from scheduling.engine.facts import bounded
 from scheduling.engine.index import CapacityIndex
 from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
 
@@ -201,11 +202,10 @@ class Columns:
                 nics &= ~mask_of(p.nics)
             for name, amount in spec.extended.items():
                 extended[name] = extended.get(name, 0) - amount
-        for uid in self._others_on.get(node.name, ()):
-            other = self._others[uid]
-            cpu -= other.cpu_milli
-            memory -= other.memory_mib
-            pods -= 1
+        others = [self._others[uid] for uid in self._others_on.get(node.name, ())]
+        cpu -= bounded(sum(other.cpu_milli for other in others))
+        memory -= bounded(sum(other.memory_mib for other in others))
+        pods -= len(others)
         self.cpu[slot], self.memory[slot], self.pods[slot] = cpu, memory, pods
         self.extended[slot] = extended
         self.nic_mask[slot] = nics

@@ -35,6 +35,11 @@ def sane(node: Node) -> Node:
     )
 
 
+def bounded(amount: int) -> int:
+    """The nearest amount that a node can have: pods of others may ask for any, and add up."""
+    return min(max(amount, 0), MAX_AMOUNT)
+
+
 def _amount(name: str, value: int, problems: list[str]) -> int:
     if 0 <= value <= MAX_AMOUNT:
         return value
