@@ -99,11 +99,17 @@ class ClusterState(Columns):
         return lost
 
     def upsert_other_pod(
-        self, uid: str, node: str, gpus: int, cpu_milli: int, memory_mib: int
+        self,
+        uid: str,
+        node: str,
+        gpus: int,
+        cpu_milli: int,
+        memory_mib: int,
+        extended: Mapping[str, int],
     ) -> None:
         """Count what a pod of somebody else takes; a second call replaces the first."""
         known = self._others.get(uid)
-        pod = OtherPod(node, gpus, cpu_milli, memory_mib)
+        pod = OtherPod(node, gpus, cpu_milli, memory_mib, extended)
         if known == pod:
             return
         if known is not None:

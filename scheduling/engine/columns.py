@@ -26,6 +26,7 @@ class OtherPod(NamedTuple):
     gpus: int
     cpu_milli: int
     memory_mib: int
+    extended: Mapping[str, int]
 
 
 class PoolTotals:
@@ -206,6 +207,9 @@ class Columns:
         cpu -= bounded(sum(other.cpu_milli for other in others))
         memory -= bounded(sum(other.memory_mib for other in others))
         pods -= len(others)
+        for name in {name for other in others for name in other.extended}:
+            taken = bounded(sum(other.extended.get(name, 0) for other in others))
+            extended[name] = extended.get(name, 0) - taken
         self.cpu[slot], self.memory[slot], self.pods[slot] = cpu, memory, pods
         self.extended[slot] = extended
         self.nic_mask[slot] = nics

@@ -3,7 +3,8 @@
 A delta is applied in (amortised) constant time; nothing else changes the engine's state.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from scheduling.engine.types import (
     JobRequest,
@@ -36,6 +37,7 @@ class OtherPodChanged:
     gpus: int = 0
     cpu_milli: int = 0
     memory_mib: int = 0
+    extended: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from scheduling.engine.placement.links import LINK_MODELS, MAX_DEVICES
 from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node, Taint
 from scheduling.kube.labels import SYNONYMS, label_table, read_fact
 from scheduling.kube.objects import KubeNode
-from scheduling.kube.quantities import GPU_MILLI, GPU_RESOURCES, MIB, parse
+from scheduling.kube.quantities import GPU_RESOURCES, MIB, is_extended, parse
 from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.kube.topology import TopologyTree
 
@@ -340,12 +340,7 @@ def _amount(
 
 
 def _extended(amounts: Mapping[str, str], problems: list[str]) -> dict[str, int]:
-    own = (*GPU_RESOURCES, GPU_MILLI)
-    return {
-        name: _amount(amounts, name, 1, problems)
-        for name in amounts
-        if "/" in name and name not in own
-    }
+    return {name: _amount(amounts, name, 1, problems) for name in amounts if is_extended(name)}
 
 
 def _count_fact(facts: Mapping[str, Sourced], name: str, problems: list[str]) -> int:

@@ -37,6 +37,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             gpu_milli=held.gpu_milli,
             cpu_milli=held.cpu_milli,
             memory_mib=held.memory_mib,
+            extended=held.extended,
             priority=spec.priority,
             started_at=_seconds(status.start_time),
             finished_at=_seconds(ended.finished_at) if ended else None,

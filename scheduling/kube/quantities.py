@@ -42,13 +42,19 @@ def parse(amount: Amount) -> Fraction:
 
 
 # --- pods -----------------------------------------------------------------------------------------
+# Of most pods: one empty mapping for all of them.
+_NO_MORE: Mapping[str, int] = {}
+
+
 class Holding(NamedTuple):
-    """What a pod holds of its node: whole GPUs, GPU-milli asked as such, CPU and memory."""
+    """What a pod holds of its node: whole GPUs, GPU-milli asked as such, CPU and memory, and of
+    every other extended resource by name."""
 
     gpus: int
     gpu_milli: int
     cpu_milli: int
     memory_mib: int
+    extended: Mapping[str, int] = _NO_MORE
 
 
 Requests = dict[str, Fraction]
@@ -87,7 +93,16 @@ def _counted(total: Requests) -> Holding:
         gpu_milli=math.ceil(total.get(GPU_MILLI, zero)),
         cpu_milli=math.ceil(total.get("cpu", zero) * MILLI),
         memory_mib=math.ceil(total.get("memory", zero) / MIB),
+        extended={
+            name: math.ceil(amount) for name, amount in total.items() if is_extended(name)
+        }
+        or _NO_MORE,
     )
+
+
+def is_extended(name: str) -> bool:
+    """Whether it is the name of an extended resource that is no GPU."""
+    return "/" in name and name not in (*GPU_RESOURCES, GPU_MILLI)
 
 
 def _of_containers(containers: Iterable[Container], inits: Iterable[Container]) -> Requests:

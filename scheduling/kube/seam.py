@@ -51,8 +51,8 @@ class PodFacts(Struct, frozen=True, gc=False):
 
     `owned`: it names Kant as its scheduler; only then labels and annotations are kept.
     `gpus` whole GPUs requested, `gpu_milli` the fractional request (`kant.io/gpu-milli`);
-    `cpu_milli`, `memory_mib` by Kubernetes' own accounting (sum of containers and sidecars, or the
-    largest init container, plus overhead). `reason`/`message` are the pod's own (OutOfcpu,
+    `cpu_milli`, `memory_mib`, `extended` (other resources by name) by Kubernetes' own accounting
+    (sum of containers and sidecars, or the largest init container, plus overhead). `reason`/`message` are the pod's own (OutOfcpu,
     UnexpectedAdmissionError …), else of the first terminated container; `exit_code` is None
     until a container has terminated. `gated`: it still has scheduling gates.
     `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
@@ -73,6 +73,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     gpu_milli: int
     cpu_milli: int
     memory_mib: int
+    extended: Mapping[str, int]
     priority: int
     started_at: float | None
     finished_at: float | None

@@ -101,4 +101,6 @@ class ForeignPods:
 
 def _held_by(facts: PodFacts) -> OtherPodChanged:
     gpus = facts.gpus + (1 if facts.gpu_milli else 0)
-    return OtherPodChanged(facts.uid, facts.node, gpus, facts.cpu_milli, facts.memory_mib)
+    return OtherPodChanged(
+        facts.uid, facts.node, gpus, facts.cpu_milli, facts.memory_mib, facts.extended
+    )

@@ -3,6 +3,7 @@
 Node order and topology are worked out anew for every question.
 """
 
+from scheduling.engine.columns import OtherPod
 from scheduling.engine.facts import sane
 from scheduling.engine.lifetimes import outlook
 from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
@@ -19,7 +20,7 @@ class Cluster:
         self.levels = levels
         self.nodes: dict[str, Node] = {}
         self.pods: dict[tuple, tuple[PodPlacement, PodSet]] = {}
-        self.others: dict[str, tuple[str, int, int, int]] = {}
+        self.others: dict[str, OtherPod] = {}
         self.now = 0.0
         self.times: dict[str, tuple[float, float | None]] = {}
 
@@ -46,14 +47,14 @@ class Cluster:
         return {d: MILLI - m for d, m in self.used(node).items() if d in healthy and m < MILLI}
 
     def free(self, node):
-        taken = sum(gpus for name, gpus, _, _ in self.others.values() if name == node.name)
+        taken = sum(other.gpus for other in self.others.values() if other.node == node.name)
         return max(len(self.free_devices(node)) - taken, 0)
 
     def idle(self, node):
         """Whether no GPU of the node is held by anybody."""
         held = any(d.index in self.used(node) for d in node.devices)
         return not held and not any(
-            g for name, g, _, _ in self.others.values() if name == node.name
+            other.gpus for other in self.others.values() if other.node == node.name
         )
 
     def left(self, node):
@@ -66,9 +67,11 @@ class Cluster:
                 nics -= set(p.nics)
             for name, amount in s.extended.items():
                 extended[name] = extended.get(name, 0) - amount
-        for name, _, c, m in self.others.values():
-            if name == node.name:
-                cpu, memory, pods = cpu - c, memory - m, pods - 1
+        for other in self.others.values():
+            if other.node == node.name:
+                cpu, memory, pods = cpu - other.cpu_milli, memory - other.memory_mib, pods - 1
+                for name, amount in other.extended.items():
+                    extended[name] = extended.get(name, 0) - amount
         return cpu, memory, pods, extended, nics
 
     def room(self, node, s, milli):

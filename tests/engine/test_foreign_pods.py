@@ -33,8 +33,18 @@ def cycle_beside(*others: d.OtherPodChanged, job: d.JobSubmitted):
 def test_pods_that_ask_for_more_than_any_machine_fill_their_node(pods):
     """`9E` of CPU is 9 · 10²¹ milli, and many pods of a legal amount add up to no less."""
     amount = 9 * 10**21 if pods == 1 else 1 << 52
-    others = [d.OtherPodChanged(f"u{i}", "n0", 0, amount, amount) for i in range(pods)]
-    state, found = cycle_beside(*others, job=ask("j", cpu_milli=1000))
+    every = {"x.io/thing": amount}
+    others = [d.OtherPodChanged(f"u{i}", "n0", 0, amount, amount, every) for i in range(pods)]
+    state, found = cycle_beside(*others, job=ask("j", cpu_milli=1000, extended={"x.io/thing": 1}))
     assert [w.verdict.reason for w in found.waiting] == [Reason.INSUFFICIENT_CPU_OR_MEMORY]
     gone = [d.OtherPodRemoved(other.uid) for other in others]
     assert [s.job_id for s in run_cycle(state, gone, 1.0).started] == ["j"]
+
+
+def test_extended_resources_of_other_pods_are_counted():
+    holder = d.OtherPodChanged("u", "n0", extended={"x.io/thing": 1})
+    wants = ask("j", extended={"x.io/thing": 1})
+    state, found = cycle_beside(holder, job=wants)
+    assert [w.verdict.reason for w in found.waiting] == [Reason.INSUFFICIENT_CPU_OR_MEMORY]
+    assert [s.job_id for s in run_cycle(state, [ask("other")], 1.0).started] == ["other"]
+    assert [s.job_id for s in run_cycle(state, [d.OtherPodRemoved("u")], 2.0).started] == ["j"]

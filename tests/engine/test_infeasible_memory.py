@@ -114,6 +114,11 @@ CURES = {
         ONE,
         [d.OtherPodChanged("u", "n0", 0, 0, 0)],
     ),
+    "a foreign pod with an extended resource goes": (
+        [*node_is(), d.OtherPodChanged("u", "n0", extended={"fpga": 1})],
+        replace(ONE, extended={"fpga": 1}),
+        [d.OtherPodRemoved("u")],
+    ),
     "a foreign pod moves": (
         [*node_is(), FOREIGN],
         ONE,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from scheduling.engine.cluster import REGISTRY, ClusterState
-from scheduling.engine.columns import COLUMNS
+from scheduling.engine.columns import COLUMNS, OtherPod
 from scheduling.engine.index import CapacityIndex
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.placement.gradient import PoolGradient
@@ -212,10 +212,16 @@ class Placement(RuleBasedStateMachine):
                 for key in [key for key in self.naive.pods if key[0] == job]:
                     del self.naive.pods[key]
 
-    @rule(at=st.integers(0, 8), gpus=st.integers(0, 3), uid=st.sampled_from("ab"))
-    def other_pod(self, at, gpus, uid):
-        self.state.upsert_other_pod(uid, f"n{at}", gpus, 500, 100)
-        self.naive.others[uid] = (f"n{at}", gpus, 500, 100)
+    @rule(
+        at=st.integers(0, 8),
+        gpus=st.integers(0, 3),
+        fpgas=st.integers(0, 1),
+        uid=st.sampled_from("ab"),
+    )
+    def other_pod(self, at, gpus, fpgas, uid):
+        pod = OtherPod(f"n{at}", gpus, 500, 100, {"fpga": fpgas})
+        self.state.upsert_other_pod(uid, *pod)
+        self.naive.others[uid] = pod
 
     @rule(uid=st.sampled_from("ab"))
     def other_pod_gone(self, uid):
@@ -240,11 +246,12 @@ class Placement(RuleBasedStateMachine):
     def columns_follow_the_bookings(self):
         for name, node in self.naive.nodes.items():
             slot = self.state.slot_of[name]
-            cpu, memory, pods, _, nics = self.naive.left(node)
+            cpu, memory, pods, extended, nics = self.naive.left(node)
             assert self.state.free[slot] == self.naive.free(node)
             assert self.state.partial[slot] == self.naive.partial(node)
             assert (self.state.cpu[slot], self.state.memory[slot]) == (cpu, memory)
             assert self.state.pods[slot] == pods
+            assert self.state.extended[slot] == extended
             assert self.state.nic_mask[slot] == sum(1 << nic for nic in nics)
 
     @invariant()

@@ -145,8 +145,9 @@ def test_a_container_end_is_told(place, door):
 
 
 def test_foreign_pods_count_while_they_hold_something(place, door):
-    asked = {"cpu": "1500m", "memory": "3Gi", "nvidia.com/gpu": "2"}
-    resources = {"requests": asked, "limits": {"nvidia.com/gpu": "2"}}
+    devices = {"nvidia.com/gpu": "2", "x.io/thing": "1"}
+    asked = {"cpu": "1500m", "memory": "3Gi", **devices}
+    resources = {"requests": asked, "limits": devices}
     sidecar = {"requests": {"cpu": "500m"}}
     place.make_pod(
         "foreign",
@@ -165,6 +166,7 @@ def test_foreign_pods_count_while_they_hold_something(place, door):
     pod = door.until_seen(PodSeen, "foreign").pod
     assert (pod.owned, pod.node) == (False, f"{place.node}-absent")
     assert (pod.gpus, pod.cpu_milli, pod.memory_mib) == (2, 2000, 5 * 1024)
+    assert pod.extended == {"x.io/thing": 1}
     assert not pod.labels
     finished = {"status": {"phase": "Succeeded"}}
     place.api.ok("PATCH", f"{place.pods}/foreign/status", finished, STRATEGIC)

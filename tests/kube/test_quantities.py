@@ -90,6 +90,16 @@ def container(restart="", limits=None, **requests):
             Holding(0, 250, 0, 0),
         ),
         (PodSpec(containers=[Container(Resources({"amd.com/gpu": 4}))]), Holding(4, 0, 0, 0)),
+        # Every other resource with a domain in its name is counted as it is called.
+        (
+            PodSpec(
+                containers=[
+                    Container(Resources({"x.io/thing": "2", "hugepages-2Mi": "2Mi"})),
+                    Container(Resources({"x.io/thing": "1", "rdma/hca": 1})),
+                ]
+            ),
+            Holding(0, 0, 0, 0, {"x.io/thing": 3, "rdma/hca": 1}),
+        ),
         (PodSpec(), Holding(0, 0, 0, 0)),
     ],
 )

@@ -35,6 +35,7 @@ def pod(name, where, job="", phase="Running"):
         gpu_milli=0,
         cpu_milli=1,
         memory_mib=1,
+        extended={"x.io/thing": 1},
         priority=0,
         started_at=None,
         finished_at=None,
@@ -141,7 +142,7 @@ def test_a_pod_that_was_counted_is_followed_when_its_node_goes():
     mine.discard("a")
     told(out)
     foreign.seen(pod("p", "a"), out)
-    assert told(out) == [OtherPodChanged("uid-p", "a", 2, 1, 1)]
+    assert told(out) == [OtherPodChanged("uid-p", "a", 2, 1, 1, {"x.io/thing": 1})]
     foreign.gone("uid-p", out)
     assert told(out) == [OtherPodRemoved("uid-p")]
 

@@ -38,9 +38,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.NodeRemoved(name):
             state.pools.remove(name)
             _lost(state, cluster.remove_node(name), out)
-        case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib):
+        case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib, extended):
             before = cluster.facts_version
-            cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib)
+            cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib, extended)
             if state.policy.spare_nodes and cluster.facts_version != before:
                 cluster.widened()  # a node it is on is no spare: there may be room beside it
         case d.OtherPodRemoved(uid):
