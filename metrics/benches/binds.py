@@ -71,11 +71,9 @@ def _bare(access: dict[str, str]) -> float:
     template = manifests.PodTemplate(
         namespace=BARE_NAMESPACE,
         job_id=str(uuid.uuid4()),
-        job_name="bench",
         tenant="bench",
         attempt=1,
         pod_set=0,
-        pod_set_name="worker",
         image="busybox:stable",
         gpus=1,
         cpu_milli=1000,
@@ -83,7 +81,7 @@ def _bare(access: dict[str, str]) -> float:
     )
     pods = [
         BarePod(
-            manifests.pod_manifest(template, i),
+            manifests.pod_manifest(template, f"bench-{template.job_id[:8]}-{i}", i),
             nodes[i % NODES],
             manifests.binding_annotations((i // NODES,), 1000),
         )

@@ -26,6 +26,7 @@ TOLD_AT = "/etc/kant"
 
 # Pod names may be longer, but a host name is made of them.
 NAME_LIMIT = 63
+POD_SET_LIMIT = 20
 _ILLEGAL = re.compile(r"[^a-z0-9-]+")
 
 
@@ -33,17 +34,15 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     """What the pods of one pod set of one attempt have in common.
 
     `gpus`, `cpu_milli`, `memory_mib`, `extended`: per pod. `gpu_resource`: the resource that the
-    nodes advertise whole GPUs as. `pod_set` is the index, `pod_set_name` its name. `is_told`: its
-    annotations can be read inside, in the file `annotations` of TOLD_AT.
+    nodes advertise whole GPUs as. `pod_set` is the index. `is_told`: its annotations can be read
+    inside, in the file `annotations` of TOLD_AT.
     """
 
     namespace: str
     job_id: str
-    job_name: str
     tenant: str
     attempt: int
     pod_set: int
-    pod_set_name: str
     image: str
     command: Sequence[str] = ()
     env: Mapping[str, str] = {}
@@ -60,21 +59,26 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     is_told: bool = False
 
 
-def pod_name(job_name: str, job_id: str, attempt: int, pod_set_name: str, ordinal: int) -> str:
+def pod_name(
+    job_name: str, job_id: str, attempt: int, pod_set: int, pod_set_name: str, ordinal: int
+) -> str:
     """`{job}-{8 hex of the job's id}-{attempt}-{pod set}-{ordinal}`, a legal name of ≤ 63
-    characters; the names of job and pod set are cut, what makes it unique never is."""
+    characters; a pod set's name of more than 20 is cut and followed by its index, the job's name
+    is cut to what is left, what makes it unique never is."""
     middle = f"-{job_id.replace('-', '')[:8]}-{attempt}-"
     end = f"-{ordinal}"
-    pod_set = _legal(pod_set_name)[:20].strip("-") or "pods"
-    room = NAME_LIMIT - len(middle) - len(pod_set) - len(end)
-    return f"{_legal(job_name)[:room].strip('-') or 'job'}{middle}{pod_set}{end}"
+    whole = _legal(pod_set_name) or "pods"
+    # With its index a cut name is longer than any that is not cut, and so never the same.
+    set_name = f"{whole[:POD_SET_LIMIT]}-{pod_set}" if len(whole) > POD_SET_LIMIT else whole
+    room = NAME_LIMIT - len(middle) - len(set_name) - len(end)
+    return f"{_legal(job_name)[:room].strip('-') or 'job'}{middle}{set_name}{end}"
 
 
-def pod_manifest(template: PodTemplate, ordinal: int, milli: int = MILLI) -> dict[str, Any]:
-    """The pod of that ordinal. `milli` of its GPU where it gets a fraction (1000 = whole GPUs)."""
-    name = pod_name(
-        template.job_name, template.job_id, template.attempt, template.pod_set_name, ordinal
-    )
+def pod_manifest(
+    template: PodTemplate, name: str, ordinal: int, milli: int = MILLI
+) -> dict[str, Any]:
+    """The pod of that name and ordinal. `milli` of its GPU where it gets a fraction (1000 = whole
+    GPUs)."""
     container: dict[str, Any] = {
         "name": "main",
         "image": template.image,

@@ -93,9 +93,7 @@ def _counted(total: Requests) -> Holding:
         gpu_milli=math.ceil(total.get(GPU_MILLI, zero)),
         cpu_milli=math.ceil(total.get("cpu", zero) * MILLI),
         memory_mib=math.ceil(total.get("memory", zero) / MIB),
-        extended={
-            name: math.ceil(amount) for name, amount in total.items() if is_extended(name)
-        }
+        extended={name: math.ceil(amount) for name, amount in total.items() if is_extended(name)}
         or _NO_MORE,
     )
 

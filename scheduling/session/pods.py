@@ -26,7 +26,7 @@ NOT_ITS_FAULT = re.compile(
 def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str) -> LivePod:
     """A pod of the job's attempt, about to be created; its name is unique."""
     pod_set = job.request.pod_sets[place.pod_set].name
-    name = manifests.pod_name(job.name, job.id, job.attempt, pod_set, place.ordinal)
+    name = manifests.pod_name(job.name, job.id, job.attempt, place.pod_set, pod_set, place.ordinal)
     return LivePod(place, job.attempt, name, gpu_model, in_flight=True)
 
 
@@ -38,11 +38,9 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
     template = manifests.PodTemplate(
         namespace=namespace,
         job_id=job.id,
-        job_name=job.name,
         tenant=job.request.tenant,
         attempt=pod.attempt,
         pod_set=place.pod_set,
-        pod_set_name=pod_set.name,
         image=content.image,
         command=content.command,
         env=content.env,
@@ -60,7 +58,7 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
         key=job.effect_key(pod),
         namespace=namespace,
         name=pod.name,
-        manifest=manifests.pod_manifest(template, place.ordinal, place.milli),
+        manifest=manifests.pod_manifest(template, pod.name, place.ordinal, place.milli),
         node=place.node,
         annotations=manifests.binding_annotations(place.devices, place.milli, place.nics),
     )

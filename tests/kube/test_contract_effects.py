@@ -321,18 +321,16 @@ def test_a_pod_that_is_to_be_told_finds_its_annotations_in_a_file(place, door):
     template = PodTemplate(
         namespace=place.namespace,
         job_id="3f2b8c1e-0000-4000-8000-000000000001",
-        job_name="train",
         tenant="team",
         attempt=1,
         pod_set=0,
-        pod_set_name="worker",
         image="busybox",
         cpu_milli=10,
         scheduler_name=place.scheduler,
         is_told=True,
     )
-    manifest = pod_manifest(template, 0)
-    name = manifest["metadata"]["name"]
+    name = "told"
+    manifest = pod_manifest(template, name, 0)
     effect = CreateAndBind("told", place.namespace, name, manifest, place.node, DEVICES)
     [outcome] = door.carry_out(effect)
     assert outcome.result is Result.BOUND
