@@ -2,6 +2,9 @@
 
 from enum import StrEnum
 
+# Characters of the longest reason of a job's state; kubelets give ones of 36, others any.
+REASON_LENGTH = 64
+
 
 class JobState(StrEnum):
     PENDING = "PENDING"  # in its tenant's queue

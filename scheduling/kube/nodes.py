@@ -18,6 +18,7 @@ from scheduling.kube.labels import SYNONYMS, label_table, read_fact
 from scheduling.kube.objects import KubeNode
 from scheduling.kube.quantities import GPU_RESOURCES, MIB, is_extended, parse
 from scheduling.kube.seam import NodeFacts, Sourced
+from scheduling.kube.texts import storable
 from scheduling.kube.topology import TopologyTree
 
 UNHEALTHY_GPUS = "kant.io/unhealthy-gpus"
@@ -106,7 +107,7 @@ class NodeTranslator:
         if wrong_link:
             problems.append(wrong_link)
         if problems:
-            node = replace(node, problems=tuple(problems))
+            node = replace(node, problems=tuple(storable(each) for each in problems))
         return NodeFacts(node, facts, raw.metadata.uid)
 
     def _interned(self, labels: Mapping[str, str]) -> dict[str, str]:
@@ -226,7 +227,7 @@ def _link_model(raw: KubeNode, devices: Sequence[Device], facts: dict[str, Sourc
         facts.pop("link_model", None)
         return ""
     # A declared matrix has characters that a label may not have.
-    declared = raw.metadata.annotations.get(LINK_MODEL, "")
+    declared = storable(raw.metadata.annotations.get(LINK_MODEL, ""))
     if "link_model" not in facts and declared:
         facts["link_model"] = Sourced(declared, f"annotation {LINK_MODEL}")
     if "link_model" not in facts:

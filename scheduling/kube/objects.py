@@ -10,6 +10,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from scheduling.kube.texts import storable
+
 
 class Meta(Struct, gc=False, rename="camel"):
     name: str = ""
@@ -159,6 +161,9 @@ class Status(Struct, gc=False, rename="camel"):
     reason: str = ""
     message: str = ""
     details: StatusDetails | None = None
+
+    def __post_init__(self) -> None:
+        self.message = storable(self.message)
 
 
 class ListMeta(Struct, gc=False, rename="camel", omit_defaults=True):

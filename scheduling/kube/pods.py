@@ -7,6 +7,7 @@ from datetime import datetime
 from scheduling.kube.objects import KubePod, Terminated
 from scheduling.kube.quantities import Holding, holding
 from scheduling.kube.seam import PodFacts
+from scheduling.kube.texts import storable, storable_reason
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +31,8 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             owned=owned,
             deleting=bool(meta.deletion_timestamp),
             gated=bool(spec.scheduling_gates),
-            reason=status.reason or (ended.reason if ended else ""),
-            message=status.message or (ended.message if ended else ""),
+            reason=storable_reason(status.reason or (ended.reason if ended else "")),
+            message=storable(status.message or (ended.message if ended else "")),
             exit_code=ended.exit_code if ended else None,
             gpus=held.gpus,
             gpu_milli=held.gpu_milli,

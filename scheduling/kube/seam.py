@@ -52,9 +52,10 @@ class PodFacts(Struct, frozen=True, gc=False):
     `owned`: it names Kant as its scheduler; only then labels and annotations are kept.
     `gpus` whole GPUs requested, `gpu_milli` the fractional request (`kant.io/gpu-milli`);
     `cpu_milli`, `memory_mib`, `extended` (other resources by name) by Kubernetes' own accounting
-    (sum of containers and sidecars, or the largest init container, plus overhead). `reason`/`message` are the pod's own (OutOfcpu,
-    UnexpectedAdmissionError …), else of the first terminated container; `exit_code` is None
-    until a container has terminated. `gated`: it still has scheduling gates.
+    (sum of containers and sidecars, or the largest init container, plus overhead).
+    `reason`/`message` are the pod's own (OutOfcpu, UnexpectedAdmissionError …), else of the first
+    terminated container, as the database can store them; `exit_code` is None until a container
+    has terminated. `gated`: it still has scheduling gates.
     `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
     """
 

@@ -86,12 +86,12 @@ class NodeRecord(models.Model):
     spine = models.CharField(max_length=253, blank=True)
     superspine = models.CharField(max_length=253, blank=True)
     hyper_node = models.CharField(max_length=253, blank=True)
-    zone = models.CharField(max_length=32, blank=True)
+    zone = models.CharField(max_length=63, blank=True)
     schedulable = models.BooleanField(default=True)
     # The rest of what the engine decides by, so that the fleet can be simulated from its rows.
     cpu_milli = models.PositiveBigIntegerField(default=0)  # allocatable
     memory_mib = models.PositiveBigIntegerField(default=0)  # allocatable
-    max_pods = models.PositiveIntegerField(default=110)
+    max_pods = models.PositiveBigIntegerField(default=110)
     extended = models.JSONField(default=dict)  # {resource: allocatable amount}
     labels = models.JSONField(default=dict)
     taints = models.JSONField(default=list)  # [{"key": …, "value": …, "effect": …}]

@@ -5,7 +5,7 @@ import uuid
 from django.conf import settings
 from django.db import models
 
-from scheduling.engine.states import JobEventKind, JobState
+from scheduling.engine.states import REASON_LENGTH, JobEventKind, JobState
 from scheduling.engine.types import JobKind
 from scheduling.models.clusters import Cluster
 from tenants.models import Tenant, slug_validator
@@ -57,7 +57,7 @@ class Job(models.Model):
     not_before = models.DateTimeField(null=True, blank=True)  # end of its back-off
     gpu_milli = models.BigIntegerField(default=0)  # of all pods; denormalised for lists
     # The dominating reason while it waits, or why it ended.
-    reason = models.CharField(max_length=32, blank=True)
+    reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     message = models.TextField(blank=True)
     evidence = models.JSONField(default=dict, blank=True)
     reason_at = models.DateTimeField(null=True, blank=True)
@@ -138,7 +138,7 @@ class JobEvent(models.Model):
     kind = models.CharField(max_length=16, choices=EVENT_KINDS)
     from_state = models.CharField(max_length=16, blank=True)
     to_state = models.CharField(max_length=16)
-    reason = models.CharField(max_length=32, blank=True)
+    reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     message = models.TextField(blank=True)
     evidence = models.JSONField(default=dict, blank=True)
     actor = models.CharField(max_length=150, blank=True)  # "" = Kant itself

@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.types import Device, Nic, Node, Taint
+from scheduling.kube.nodes import NodeTranslator
+from scheduling.kube.objects import Condition, KubeNode, Meta, NodeStatus
 from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.models import Cluster, NodeRecord
 from scheduling.services.lease import take_or_renew
@@ -60,3 +62,18 @@ def test_a_row_holds_all_that_placement_depends_on(db):
     assert (row.extended, row.labels) == ({"example.com/fpga": 2}, {"disk": "ssd"})
     assert row.taints == [{"key": "team", "value": "a", "effect": "NoSchedule"}]
     assert row.facts["unhealthy_nics"] == {"value": [1], "source": "annotation kant.io/nics"}
+
+
+def test_the_longest_and_oddest_facts_of_a_node_fit_their_columns(db):
+    names = ["gpu_model", "leaf", "spine", "superspine", "hyper_node", "zone"]
+    labels = {f"example.com/{name}": f"{at}" * 63 for at, name in enumerate(names)}
+    translator = NodeTranslator({name: f"example.com/{name}" for name in names})
+    amounts = {"nvidia.com/gpu": "8", "pods": "4P", "cpu": "4T", "memory": "4Ei"}
+    odd = Condition("NTPProblem", "True", message="a\0b")
+    raw = KubeNode(Meta(name="n" * 253, labels=labels), status=NodeStatus(amounts, amounts, [odd]))
+    lease = take_or_renew(Cluster.objects.create(name="c").pk, "a", now=NOW, seconds=15)
+    assert lease is not None
+    write_nodes(lease, ClusterState(), [translator.translate(raw)], set(), NOW)
+    row = NodeRecord.objects.get()
+    row.clean_fields(exclude=("extended", "taints", "problems"))
+    assert (row.zone, row.gpu_model) == ("5" * 63, "0" * 63)
