@@ -29,7 +29,12 @@ class Reason(StrEnum):
 
 def gpus(milli: int, model: str) -> str:
     """GPU-milli as people read it: "8 H100 GPUs", "0.5 H100 GPU"."""
-    return f"{milli / 1000:g} {model} GPU{'' if milli <= 1000 else 's'}"
+    return f"{milli / 1000:g} {model} GPU{'' if 0 < milli <= 1000 else 's'}"
+
+
+def counted(number: float, one: str, many: str) -> str:
+    """A number and what follows it: "1 pod fits", "2 pods fit", "0.5 GPUs are"."""
+    return f"{number:.12g} {one if number == 1 else many}"
 
 
 NEVER = frozenset(

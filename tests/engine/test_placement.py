@@ -317,6 +317,40 @@ class TestBadInput:
         assert verdict.reason is Reason.EXCEEDS_CAPACITY
         assert "relax the node selector" in verdict.remedies
 
+    @pytest.mark.parametrize(
+        ("fields", "resource", "asked", "most", "words"),
+        [
+            ({"nics": 99}, "nics", 99, 8, "NICs"),
+            ({"cpu_milli": 10**8}, "cpu_milli", 10**8, 128_000, "milli-CPU"),
+            ({"memory_mib": 10**9}, "memory_mib", 10**9, 1_000_000, "MiB of memory"),
+            ({"extended": {"x.io/thing": 1}}, "x.io/thing", 1, 0, "x.io/thing"),
+        ],
+    )
+    def test_an_amount_that_no_node_has_is_named(self, fields, resource, asked, most, words):
+        state, job = two_spines(), job_of("x", pods(1, 1, gpu_models=("H800",), **fields))
+        verdict = explain(state, job, place(state, job))
+        assert verdict.reason is Reason.EXCEEDS_CAPACITY
+        assert verdict.summary == (
+            f"1 × 1 H800 is asked for, with {asked} {words} per pod; "
+            f"the 16 nodes that admit such pods each have {f'at most {most}' if most else 'none'}"
+        )
+        told = {"resource": resource, "asked_per_pod": asked, "most_on_a_node": most}
+        assert verdict.evidence.items() >= told.items()
+        able = f"at most {most} {words} per pod" if most else f"no {words}"
+        assert verdict.remedies == (f"ask for {able}",)
+
+    def test_where_no_single_amount_is_too_large_or_gpus_are_none_is_named(self):
+        state = cluster_of(gpu_node("a", cpu_milli=1000), gpu_node("b", memory_mib=1000))
+        for job in (
+            job_of("both", pods(1, 1, cpu_milli=2000, memory_mib=2000)),
+            job_of("gpus", pods(1, 9, nics=99)),
+            job_of("many", pods(3, 8)),
+        ):
+            verdict = explain(state, job, place(state, job))
+            assert verdict.reason is Reason.EXCEEDS_CAPACITY
+            assert "resource" not in verdict.evidence
+            assert verdict.remedies == ("ask for fewer or smaller pods",)
+
     def test_contradictory_nodes_are_used_as_far_as_they_make_sense(self):
         state = cluster_of(
             gpu_node("a", leaf="l0", spine="s0"),

@@ -1,16 +1,17 @@
 """Why a job could not be placed: the dominating reason and its numbers, only when asked for."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.constraints import admits, blocking_taint, selected
+from scheduling.engine.placement.excess import excess_of
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.place import PlacementFailure
 from scheduling.engine.placement.pods import domains_at, group_key
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import View
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import Reason, Verdict, counted
 
 
 @dataclass(slots=True)
@@ -18,7 +19,7 @@ class _Room:
     """Pods of one set: what empty nodes would hold, what the GPUs free now hold, and what they
     hold when CPU, memory and the like are counted too."""
 
-    admitting: int = 0
+    admitting: list[Node] = field(default_factory=list)
     empty: int = 0
     by_gpus: int = 0
     now: int = 0
@@ -65,7 +66,12 @@ def _judge(
     named: str,
 ) -> Verdict:
     pod_set = job.pod_sets[failure.pod_set]
-    what = f"{pods} × {_amount(pod_set)} {named}" if pod_set.gpus else f"{pods} pods without GPU"
+    if pod_set.gpus:
+        what = f"{pods} × {_amount(pod_set)} {named}"
+    else:
+        what = counted(pods, "pod without GPU", "pods without GPU")
+    asked = f"{what} {'is' if pods == 1 else 'are'} asked for"
+    free = counted(room.free_milli / MILLI, "GPU is free", "GPUs are free")
     evidence: dict[str, int | float | str] = {
         "pod_set": pod_set.name,
         "asked_pods": pods,
@@ -73,24 +79,17 @@ def _judge(
         "free_milli": room.free_milli,
         "pods_that_fit": room.now,
         "usable_nodes": room.usable_nodes,
-        "admitting_nodes": room.admitting,
+        "admitting_nodes": len(room.admitting),
     }
     if room.empty < pods:
-        evidence["possible_pods"] = room.empty
-        return Verdict(
-            Reason.EXCEEDS_CAPACITY,
-            f"{what} are asked for; {room.admitting} nodes admit such pods and would hold "
-            f"{room.empty} of them when empty",
-            evidence,
-            _remedies_of_constraints(state, pod_set),
-        )
+        return _too_large(state, pod_set, room, asked, evidence)
     missing = pods * pod_set.milli_per_pod - room.free_milli
     if pod_set.gpus and missing > 0:
         evidence["to_end_milli"] = missing
         return Verdict(
             Reason.INSUFFICIENT_GPUS,
-            f"{what} are asked for, {room.free_milli / MILLI:g} GPUs are free on "
-            f"{room.usable_nodes} usable nodes: {missing / MILLI:g} more have to become free",
+            f"{asked}, {free} on {counted(room.usable_nodes, 'usable node', 'usable nodes')}: "
+            f"{counted(missing / MILLI, 'more has', 'more have')} to become free",
             evidence,
             ("wait until jobs end", "ask for fewer GPUs"),
         )
@@ -98,8 +97,8 @@ def _judge(
         evidence["pods_by_gpus"] = room.by_gpus
         return Verdict(
             Reason.INSUFFICIENT_CPU_OR_MEMORY,
-            f"the free GPUs would hold {room.by_gpus} pods, CPU, memory, NICs and other resources "
-            f"beside them only {room.now} of {pods}",
+            f"the free GPUs would hold {counted(room.by_gpus, 'pod', 'pods')}, CPU, memory, NICs "
+            f"and other resources beside them only {room.now} of {pods}",
             evidence,
             ("ask for less CPU or memory per pod", "wait until jobs on these nodes end"),
         )
@@ -112,11 +111,43 @@ def _judge(
     evidence["pods_to_end"] = max(pods - (room.widest if room.widest_name else room.now), 0)
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
-        f"{room.free_milli / MILLI:g} GPUs are free, but not where {what} need them: "
-        f"{room.now} pods fit now{where}",
+        f"{free}, but not where {what} need{'s' if pods == 1 else ''} them: "
+        f"{counted(room.now, 'pod fits', 'pods fit')} now{where}",
         evidence,
         ("wait until jobs end", "ask for smaller pods or a wider topology level"),
     )
+
+
+def _too_large(
+    state: ClusterState,
+    pod_set: PodSet,
+    room: _Room,
+    asked: str,
+    evidence: dict[str, int | float | str],
+) -> Verdict:
+    """More pods than all nodes hold when empty, or a pod that is more than any one of them."""
+    nodes = len(room.admitting)
+    evidence["possible_pods"] = room.empty
+    others = _remedies_of_constraints(state, pod_set)
+    excess = None if room.empty else excess_of(pod_set, room.admitting)
+    if excess is None:
+        text = (
+            f"{asked}; {counted(nodes, 'node admits', 'nodes admit')} such pods and would hold "
+            f"{room.empty} of them when empty"
+        )
+        remedies = ("ask for fewer or smaller pods", *others)
+        return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, remedies)
+    evidence |= {
+        "resource": excess.resource,
+        "asked_per_pod": excess.asked,
+        "most_on_a_node": excess.most,
+    }
+    have = ("node that admits such pods has", "nodes that admit such pods each have")
+    text = (
+        f"{asked}, with {excess.asked} {excess.words} per pod; the {counted(nodes, *have)} "
+        f"{f'at most {excess.most}' if excess.most else 'none'}"
+    )
+    return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, (excess.remedy, *others))
 
 
 def _room(
@@ -135,7 +166,7 @@ def _room(
             node = state.facts[slot]
             if node is None or not admitted >> number & 1:
                 continue
-            room.admitting += 1
+            room.admitting.append(node)
             holds = _pods_when_empty(node, pod_set)
             where = "" if not level else group_key(state, slot, level_number(level, state.levels))
             empty[where] = empty.get(where, 0) + holds
@@ -196,9 +227,9 @@ def _amount(pod_set: PodSet) -> str:
 
 
 def _remedies_of_constraints(state: ClusterState, pod_set: PodSet) -> tuple[str, ...]:
-    """What would let more nodes in: the selector, a toleration, or smaller pods."""
+    """What would let more nodes in: the selector, or a toleration."""
     nodes = [node for node in state.facts if node is not None and not admits(node, pod_set)]
-    remedies = ["ask for fewer or smaller pods"]
+    remedies = []
     if any(not selected(node.labels, pod_set.node_selector) for node in nodes):
         remedies.append("relax the node selector")
     taint = next(

@@ -1,0 +1,52 @@
+"""Which amount of a pod is more than any node has."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from scheduling.engine.types import Node, PodSet
+
+
+class Excess(NamedTuple):
+    """A resource, in words too, of which a pod asks for more than the most that a node has."""
+
+    resource: str
+    words: str
+    asked: int
+    most: int
+
+    @property
+    def remedy(self) -> str:
+        if not self.most:
+            return f"ask for no {self.words}"
+        return f"ask for at most {self.most} {self.words} per pod"
+
+
+def excess_of(pod_set: PodSet, nodes: Sequence[Node]) -> Excess | None:
+    """The first amount beside the GPUs that none of these nodes has for one pod; None when no
+    single one is to blame, or the GPUs themselves are too many."""
+    if all(len(node.devices) < pod_set.gpus for node in nodes):
+        return None
+    for resource, words, asked, has in _amounts(pod_set):
+        most = max(has(node) for node in nodes)
+        if asked > most:
+            return Excess(resource, words, asked, most)
+    return None
+
+
+def _amounts(s: PodSet) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]:
+    """What a pod asks for beside whole GPUs, and how to read off what a node has of it."""
+    yield "gpu_memory_mib", "MiB of GPU memory", s.gpu_memory_mib, _gpu_memory
+    yield "cpu_milli", "milli-CPU", s.cpu_milli, lambda node: node.cpu_milli
+    yield "memory_mib", "MiB of memory", s.memory_mib, lambda node: node.memory_mib
+    yield "nics", "NICs", s.nics, lambda node: len(node.nics)
+    for name, amount in s.extended.items():
+        yield name, name, amount, partial(_extended, name)
+
+
+def _extended(name: str, node: Node) -> int:
+    return node.extended.get(name, 0)
+
+
+def _gpu_memory(node: Node) -> int:
+    return min((device.memory_mib for device in node.devices), default=0)
