@@ -8,7 +8,7 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.engine.shards import WHOLE, WIDE, Demand, home_of, room, route
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import Node, Shard
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.session import divided, load
 from scheduling.session.changes import Changes
 from scheduling.session.live import LiveJob, ReasonChange, RouteStep
@@ -74,7 +74,7 @@ class Router:
 
     def _keep(self, job: LiveJob, others: int, demand: dict[str, list[Demand]]) -> None:
         """A job that waits for others is in no scope until they are over, wherever they run."""
-        text = f"The job waits for the end of {others} other jobs."
+        text = f"The job waits for the end of {counted(others, 'other job', 'other jobs')}."
         if job.scope != WHOLE:
             self._move(job, WHOLE, demand)
         elif job.reason != Reason.ON_HOLD:

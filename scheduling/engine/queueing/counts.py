@@ -6,7 +6,7 @@ from scheduling.engine.queueing.shapes import narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import MILLI, PodSet
-from scheduling.engine.verdict import Reason, Verdict, gpus
+from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 
 def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
@@ -65,7 +65,8 @@ def _pods_by_gpus(state: SchedulerState, s: PodSet) -> int:
 def _too_few(model: str, asked: int, free: int) -> Verdict:
     return Verdict(
         Reason.INSUFFICIENT_GPUS,
-        f"{gpus(asked, model)} are asked for at once; {gpus(free, model)} free.",
+        f"{gpus(asked, model)} {'is' if asked <= MILLI else 'are'} asked for at once; "
+        f"{gpus(free, model)} free.",
         {"gpu_model": model, "asked": asked / MILLI, "free": free / MILLI},
         ("wait until jobs end", "ask for fewer GPUs or another GPU model"),
     )
@@ -87,8 +88,8 @@ def _in_pieces(state: SchedulerState, s: PodSet, pods: int, fit: int) -> Verdict
     free = state.cluster.free_milli(model)
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
-        f"{gpus(free, model)} are free, but on nodes that hold only {fit} of {pods} pods of "
-        f"{s.gpus} GPUs.",
+        f"{gpus(free, model)} {'is' if free <= MILLI else 'are'} free, but on nodes that hold only "
+        f"{fit} of {counted(pods, 'pod', 'pods')} of {counted(s.gpus, 'GPU', 'GPUs')}.",
         {
             "gpu_model": model,
             "asked": pods * s.gpus,

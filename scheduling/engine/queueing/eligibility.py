@@ -10,7 +10,7 @@ from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import beyond_choices, choices, wish_of
 from scheduling.engine.types import MILLI, JobRequest, PodSet
-from scheduling.engine.verdict import Reason, Verdict, gpus
+from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 
 def never(
@@ -134,7 +134,7 @@ def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
         Reason.EXCEEDS_CAPACITY,
         f"A pod of {s.name!r} asks for {s.gpus} GPUs; the largest node has {largest}.",
         {"pod_set": s.name, "gpus_per_pod": s.gpus, "largest_node": largest},
-        (f"ask for at most {largest} GPUs in a pod and for more pods",),
+        (f"ask for at most {counted(largest, 'GPU', 'GPUs')} in a pod and for more pods",),
     )
 
 
@@ -145,9 +145,10 @@ def _beyond_capacity(
         if s.gpus and count > (fit := pools.pods_at_most(s, model)):
             return Verdict(
                 Reason.EXCEEDS_CAPACITY,
-                f"{count} pods of {s.gpus} {model} each; the whole pool holds {fit} of them.",
+                f"{counted(count, 'pod', 'pods')} of {s.gpus} {model} each; the whole pool holds "
+                f"{fit} of them.",
                 {"gpu_model": model, "pods": count, "pods_that_fit_the_pool": fit},
-                (f"ask for at most {fit} pods",),
+                (f"ask for at most {counted(fit, 'pod', 'pods')}",),
             )
     for model, milli in sorted(demand_of(job, models, least, pools).items()):
         installed = pools.capacity(model)
@@ -156,7 +157,7 @@ def _beyond_capacity(
                 Reason.EXCEEDS_CAPACITY,
                 f"The job asks for {gpus(milli, model)}; the cluster has {installed}.",
                 {"gpu_model": model, "asked": milli / MILLI, "installed": installed},
-                (f"ask for at most {installed} GPUs",),
+                (f"ask for at most {counted(installed, 'GPU', 'GPUs')}",),
             )
     return None
 

@@ -6,7 +6,7 @@ from scheduling.engine.decisions import RunLimit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import Reason, Verdict, counted
 
 
 def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
@@ -27,7 +27,8 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
         if runs >= tenant.max_running:
             return Verdict(
                 Reason.WAITING_FOR_QUOTA,
-                f"Tenant {name} runs {runs} jobs and may run {tenant.max_running} at once.",
+                f"Tenant {name} runs {counted(runs, 'job', 'jobs')} and may run "
+                f"{tenant.max_running} at once.",
                 {"tenant": name, "running": runs, "max_running": tenant.max_running},
                 ("wait until jobs of the tenant end", "raise the tenant's limit"),
             )

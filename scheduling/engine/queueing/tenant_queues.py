@@ -5,7 +5,7 @@ from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import Reason, Verdict, counted
 
 
 def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
@@ -77,7 +77,7 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
         return
     if before:
         jobs = sum(len(state.arrays.get(name, (name,))) for name in dict.fromkeys(before))
-        text = f"The job waits for the end of {jobs} other jobs."
+        text = f"The job waits for the end of {counted(jobs, 'other job', 'other jobs')}."
         numbers: dict[str, int | float | str] = {"jobs": jobs, "after": before[0]}
         tell(record, Verdict(Reason.ON_HOLD, text, numbers, ("wait for them",)), out)
         return
