@@ -1,6 +1,7 @@
 """Dependencies, limits, fairness, faults and spares, as tables (see scenario.py)."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -299,6 +300,57 @@ def test_a_pod_that_found_no_place_after_all_is_placed_again_later_and_elsewhere
     # What is unknown, or was given back already, changes nothing.
     world.pending = [d.PodRequeued("nobody", 0, 0, 9), d.PodRequeued("serves", 0, 7, 9)]
     assert world.cycle(6).started == ()
+
+
+def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
+    world = play("""
+        nodes  H100: 8 8 8/1000
+        quota  a H100 64
+        policy best-effort-fifo, blame_s=100
+        at 0
+          + one a 1x1 H100 cpu_milli=2000 -> starts on n0
+    """)
+    world.pending = [d.JobRequeued("one", 0.0, blamed=("n0",))]
+    assert [s.placements[0].node for s in world.cycle(20).started] == ["n1"]
+    world.pending = [d.JobRequeued("one", 0.0, blamed=("n1",))]
+    assert world.cycle(50).started == ()
+    told = world.state.jobs["one"].verdict
+    assert told.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
+    assert told.summary == (
+        "the free GPUs would hold 8 pods, CPU, memory, NICs and other resources beside them only "
+        "0 of 1; 2 nodes, n0 among them, are avoided, the first of them until "
+        "1970-01-01 00:02:00 UTC, as they rejected pods of the job"
+    )
+    expected = {"pods_that_fit": 0, "avoided_nodes": 2, "avoided": "n0", "avoided_until": 120.0}
+    assert told.evidence.items() >= expected.items()
+    assert told.remedies[0] == "wait until the nodes are no longer avoided"
+    # Why it waits is told anew when the blame of the first has passed and it starts there.
+    world.pending = [d.NodeChanged(replace(world.state.cluster.node("n0"), schedulable=False))]
+    assert world.cycle(130).started == ()
+    told = world.state.jobs["one"].verdict
+    assert told.summary.endswith(
+        "; n1 is avoided until 1970-01-01 00:02:30 UTC, as it rejected a pod of the job"
+    )
+    assert [s.placements[0].node for s in world.cycle(150).started] == ["n1"]
+
+
+def test_a_node_that_could_not_take_the_job_anyway_is_not_said_to_be_avoided():
+    world = play("""
+        nodes  H100: 8 8/1000
+        quota  a H100 64
+        policy best-effort-fifo, blame_s=100
+        at 0
+          + one  a 1x4 H100 cpu_milli=2000 -> starts on n0
+    """)
+    world.pending = [
+        d.JobRequeued("one", 0.0, blamed=("n0",)),
+        d.JobSubmitted(job("full", "a", "1x8 H100", "p9")),
+    ]
+    assert [s.job_id for s in world.cycle(1).started] == ["full"]
+    told = world.state.jobs["one"].verdict
+    assert told.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
+    assert "avoided" not in told.summary
+    assert "avoided" not in told.evidence
 
 
 def test_a_victim_that_its_disruption_budget_releases_is_found_at_once() -> None:

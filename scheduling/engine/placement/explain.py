@@ -1,6 +1,8 @@
 """Why a job could not be placed: the dominating reason and its numbers, only when asked for."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.constraints import admits, blocking_taint, selected
@@ -13,11 +15,14 @@ from scheduling.engine.placement.view import View
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted
 
+NOBODY: Mapping[str, float] = {}
+
 
 @dataclass(slots=True)
 class _Room:
     """Pods of one set: what empty nodes would hold, what the GPUs free now hold, and what they
-    hold when CPU, memory and the like are counted too."""
+    hold when CPU, memory and the like are counted too, of nodes that are not avoided. `blamed`:
+    those that would hold pods now if the job did not avoid them, and until when it does."""
 
     admitting: list[Node] = field(default_factory=list)
     empty: int = 0
@@ -27,10 +32,17 @@ class _Room:
     usable_nodes: int = 0
     widest: int = 0
     widest_name: str = ""
+    blamed: dict[str, float] = field(default_factory=dict)
 
 
-def explain(state: ClusterState, job: JobRequest, failure: PlacementFailure) -> Verdict:
-    """The verdict on a job that `place_job` could not place on this state."""
+def explain(
+    state: ClusterState,
+    job: JobRequest,
+    failure: PlacementFailure,
+    blamed: Mapping[str, float] = NOBODY,
+) -> Verdict:
+    """The verdict on a job that `place_job` could not place on this state. `blamed`: those of the
+    avoided nodes that rejected pods of the job, and until when they are avoided."""
     if failure.misconfigured:
         return Verdict(
             Reason.MISCONFIGURED,
@@ -53,8 +65,9 @@ def explain(state: ClusterState, job: JobRequest, failure: PlacementFailure) -> 
     least = pod_set.least
     has = sum(1 for at, _ in state.held_by(job.id) if at == failure.pod_set)
     pods = max(least - has, 1) if job.gang else 1
-    room = _room(state, job, failure, models)
-    return _judge(state, job, failure, room, pods, named)
+    room = _room(state, job, failure, models, blamed)
+    verdict = _judge(state, job, failure, room, pods, named)
+    return verdict if verdict.will_never_run else _beside(verdict, room.blamed)
 
 
 def _judge(
@@ -118,6 +131,33 @@ def _judge(
     )
 
 
+def _beside(verdict: Verdict, blamed: Mapping[str, float]) -> Verdict:
+    """The verdict, and the nodes that would hold pods if they had not rejected some before."""
+    if not blamed:
+        return verdict
+    until, name = min((until, name) for name, until in blamed.items())
+    at = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    text = f"{name} is avoided {at}, as it rejected a pod of the job"
+    wait = "wait until the node is no longer avoided"
+    if len(blamed) > 1:
+        text = (
+            f"{len(blamed)} nodes, {name} among them, are avoided, the first of them {at}, as they "
+            "rejected pods of the job"
+        )
+        wait = "wait until the nodes are no longer avoided"
+    numbers: dict[str, int | float | str] = {
+        "avoided_nodes": len(blamed),
+        "avoided": name,
+        "avoided_until": until,
+    }
+    return replace(
+        verdict,
+        summary=f"{verdict.summary}; {text}",
+        evidence={**verdict.evidence, **numbers},
+        remedies=(wait, *verdict.remedies),
+    )
+
+
 def _too_large(
     state: ClusterState,
     pod_set: PodSet,
@@ -151,7 +191,11 @@ def _too_large(
 
 
 def _room(
-    state: ClusterState, job: JobRequest, failure: PlacementFailure, models: list[str]
+    state: ClusterState,
+    job: JobRequest,
+    failure: PlacementFailure,
+    models: list[str],
+    blamed: Mapping[str, float],
 ) -> _Room:
     """The numbers over all pools that the pod set accepts; the group's are of the best pool."""
     pod_set = job.pod_sets[failure.pod_set]
@@ -162,6 +206,7 @@ def _room(
         pool = state.index.pools[model]
         admitted = state.index.admitted(state, pool, pod_set.node_selector, pod_set.tolerations)
         empty: dict[str, int] = {}
+        avoided = rejected = 0
         for number, slot in enumerate(pool.layout.slots):
             node = state.facts[slot]
             if node is None or not admitted >> number & 1:
@@ -170,7 +215,11 @@ def _room(
             holds = _pods_when_empty(node, pod_set)
             where = "" if not level else group_key(state, slot, level_number(level, state.levels))
             empty[where] = empty.get(where, 0) + holds
-            if state.usable[slot] and node.name not in failure.avoid:
+            if node.name in blamed:
+                rejected |= 1 << number
+            if node.name in failure.avoid:
+                avoided |= 1 << number
+            elif state.usable[slot]:
                 room.usable_nodes += 1
                 room.free_milli += state.free[slot] * MILLI + sum(state.partial[slot].values())
         if level and not pod_set.slice_size:
@@ -182,11 +231,16 @@ def _room(
             milli = share_milli(size, pod_set)
             if not milli:
                 continue
-            view = View(state, pool, pod_set, milli, admitted & nodes)
+            if rejected & nodes:
+                would = View(state, pool, pod_set, milli, rejected & nodes).capacity()[0]
+                names = (state.names[pool.layout.slots[at]] for at in would.tolist())
+                room.blamed.update({name: blamed[name] for name in names})
+            nodes &= admitted & ~avoided
+            view = View(state, pool, pod_set, milli, nodes)
             at, pods = view.capacity()
             room.now += int(pods.sum())
             if pod_set.gpus:
-                by_gpus = View(state, pool, bare, milli, admitted & nodes).capacity()[1]
+                by_gpus = View(state, pool, bare, milli, nodes).capacity()[1]
                 room.by_gpus += int(by_gpus.sum())
             number = level_number(level, state.levels) if level else 0
             groups = view.in_groups(at, pods, number)

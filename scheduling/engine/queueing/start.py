@@ -268,10 +268,11 @@ def _explain(
 
     def explained(candidate: Candidate, failure: PlacementFailure) -> Verdict:
         models = tuple(s.gpu_models for s in candidate.job.pod_sets)
-        key = (*lane.key[1:], models, state.cluster.facts_version)
+        blamed = tuple(record.blamed.items())
+        key = (*lane.key[1:], models, blamed, state.cluster.facts_version)
         known = state.explained.get(key)
         if known is None or now >= known[1] + state.refresh_s:
-            known = explain(state.cluster, candidate.job, failure), now
+            known = explain(state.cluster, candidate.job, failure, record.blamed), now
             _forget_old(state, now)
             state.explained.pop(key, None)  # it takes its place in the order of time
             state.explained[key] = known

@@ -55,5 +55,5 @@ def why_not_placed(state: SchedulerState, record: JobRecord) -> Verdict | None:
         record,
         tried,
         frozenset(),
-        lambda candidate, failure: explain(state.cluster, candidate.job, failure),
+        lambda candidate, failure: explain(state.cluster, candidate.job, failure, record.blamed),
     )
