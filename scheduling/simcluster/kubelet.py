@@ -122,6 +122,14 @@ class Kubelets:
             if pod.fields[_PHASE] not in _FINISHED:
                 self._resume(pod)
 
+    def _take_up(self, agent: NodeAgent) -> None:
+        """A kubelet comes, or comes back: what was due on its node meanwhile was left undone."""
+        found = [self._store.get("pods", run.key) for run in agent.pods.values()]
+        for run in agent.pods.values():
+            agent.release(run)
+        for pod in sorted((p for p in found if p is not None), key=lambda p: p.rv):
+            self._resume(pod)
+
     def _resume(self, pod: Stored) -> None:
         run = self._new_run(pod)
         obj = pod.decode()
@@ -178,9 +186,7 @@ class Kubelets:
         appeared = not agent.present
         agent.describe(change.new, obj)
         if appeared:
-            for run in agent.pods.values():
-                if not run.admitted:
-                    self._timers.after(self._delays.start_s, self._start, run)
+            self._take_up(agent)
 
     def _on_pod(self, change: Change, obj: Obj) -> None:
         pod = change.new

@@ -138,6 +138,28 @@ def test_a_pod_waits_for_a_node_that_is_not_there_yet(sim):
     assert sim.call("DELETE", f"{NODES}/late-node")[0] == 200
 
 
+def test_a_node_that_comes_back_takes_up_its_pods(sim):
+    node = {"metadata": {"name": "away"}, "status": {"capacity": {"cpu": "4", "pods": "3"}}}
+    sim.post(NODES, node)
+    for name, run in (("stops", None), ("ends", 0.3), ("stays", None)):
+        sim.run_pod(name, "away", run=run, limits={"cpu": "1"})
+        sim.wait_phase(name, "Running")
+    assert sim.call("DELETE", f"{NODES}/away")[0] == 200
+    assert sim.call("DELETE", f"{PODS}/stops", {"gracePeriodSeconds": 1})[0] == 200
+    time.sleep(0.6)
+    assert sim.get(f"{PODS}/stops")["status"]["phase"] == "Running"
+    assert sim.get(f"{PODS}/ends")["status"]["phase"] == "Running"
+    sim.post(NODES, node)
+    sim.wait_gone("stops")
+    sim.wait_phase("ends", "Succeeded")
+    assert sim.get(f"{PODS}/stays")["status"]["phase"] == "Running"
+    # What they held, and nothing more, is counted: the node holds two pods of one CPU beside it.
+    for name, phase in (("second", "Running"), ("third", "Running"), ("fourth", "Failed")):
+        sim.run_pod(name, "away", limits={"cpu": "1"})
+        sim.wait_phase(name, phase)
+    assert sim.call("DELETE", f"{NODES}/away")[0] == 200
+
+
 # --- admission --------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("node", "spec", "reason"),
