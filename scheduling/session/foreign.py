@@ -22,11 +22,13 @@ class ForeignPods:
 
     `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
     remembered, in case the node comes here. A pod of Kant for which no placement is known may be
-    a leftover, or another scope's: `leftovers` waits until that is looked up.
+    a leftover, or another scope's: `leftovers` waits until that is looked up. What has its labels
+    in another namespace is somebody's copy.
     """
 
-    def __init__(self, mine: Set[str] | None = None) -> None:
+    def __init__(self, namespace: str, mine: Set[str] | None = None) -> None:
         self.mine = mine
+        self._namespace = namespace
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
         self._counted: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
@@ -42,7 +44,8 @@ class ForeignPods:
         else:
             self._elsewhere[facts.uid] = facts
             self._on_node[facts.node].add(facts.uid)
-        who = kant_pods.identity(facts.labels) if facts.owned else None
+        ours = facts.owned and facts.namespace == self._namespace
+        who = kant_pods.identity(facts.labels) if ours else None
         if who and not facts.deleting and not facts.finished:
             self.leftovers[facts.uid] = facts, who
         else:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
 from scheduling.engine.states import TERMINAL
+from scheduling.engine.verdict import counted
 from scheduling.kube.seam import Annotate, DeletePod, EmitEvent, EvictPod
 from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
@@ -39,7 +40,7 @@ class Leaving:
 
     def __init__(self, namespace: str, known: dict[str, LiveJob], out: Outbox) -> None:
         self.jobs: dict[str, LiveJob] = {}
-        self.foreign = ForeignPods()
+        self.foreign = ForeignPods(namespace)
         self._namespace = namespace
         self._known = known
         self._out = out
@@ -73,7 +74,8 @@ class Leaving:
             note = {CHECKPOINT_BY: until}
             key = job.effect_key(pod)
             self._out.effects.append(Annotate(key, self._namespace, pod.name, pod.uid, note))
-        text = f"{len(told)} pods were told to save their work by {until}"
+        pods_told = counted(len(told), "pod was told to save its", "pods were told to save their")
+        text = f"{pods_told} work by {until}"
         more = (("pods", len(told)), ("checkpoint_by", until))
         self._out.writes.notes.append(Note(job.id, job.state, "CheckpointNotice", text, more))
 

@@ -63,8 +63,8 @@ def test_a_copy_of_a_pod_with_all_its_labels_is_not_taken_for_it(world):
     world.call("POST", "/api/v1/namespaces/default/pods", copy)
     after = world.submit("after")  # by its start the scheduler has seen the copy
     world.drive_to(after, S.RUNNING)
-    if "copy" in world.pods():
-        world.call("DELETE", "/api/v1/namespaces/default/pods/copy", {"gracePeriodSeconds": 0})
+    assert "copy" in world.pods(), "it is somebody's"
+    world.call("DELETE", "/api/v1/namespaces/default/pods/copy", {"gracePeriodSeconds": 0})
     more = world.submit("more")
     world.drive_to(more, S.RUNNING)
     assert (world.state(job), K.REQUEUED in world.kinds(job)) == (S.RUNNING, False)

@@ -117,7 +117,7 @@ def test_a_node_whose_labels_changed_is_a_stranger():
 def test_pods_on_nodes_of_other_scopes_count_once_the_node_comes():
     out = Outbox()
     mine = {"a"}
-    foreign = ForeignPods(mine)
+    foreign = ForeignPods("ns", mine)
     foreign.seen(pod("on-a", "a"), out)
     foreign.seen(pod("on-b", "b"), out)
     foreign.seen(pod("of-kant", "b", job="j"), out)
@@ -137,7 +137,7 @@ def test_pods_on_nodes_of_other_scopes_count_once_the_node_comes():
 def test_a_pod_that_was_counted_is_followed_when_its_node_goes():
     out = Outbox()
     mine = {"a"}
-    foreign = ForeignPods(mine)
+    foreign = ForeignPods("ns", mine)
     foreign.seen(pod("p", "a"), out)
     mine.discard("a")
     told(out)
@@ -149,7 +149,7 @@ def test_a_pod_that_was_counted_is_followed_when_its_node_goes():
 
 def test_only_what_is_left_over_of_own_jobs_is_deleted():
     out = Outbox()
-    foreign = ForeignPods(set())
+    foreign = ForeignPods("ns", set())
     for name in ("left", "theirs", "placed"):
         foreign.seen(pod(name, "a", job=f"job-of-{name}"), out)
     foreign.seen(pod("not-of-kant", "a"), out)
