@@ -23,6 +23,7 @@ from rest_framework.response import Response
 from tenants.api.problems import Problem, bad_header
 from tenants.errors import Conflict
 from tenants.models import IdempotencyKey, User
+from tenants.services.transactions import unit_of_work
 
 HEADER = "Idempotency-Key"
 KEPT = timedelta(hours=24)
@@ -111,7 +112,7 @@ def _unanswered(claim: IdempotencyKey) -> Any:
 
 
 def _answer(claim: IdempotencyKey, act: Callable[[], Response], forget: str) -> Response:
-    with transaction.atomic():
+    with unit_of_work(dry_run=False):
         response = act()
         stored = json.loads(JSONRenderer().render(response.data)) if response.data else None
         if forget and stored:

@@ -88,7 +88,10 @@ def change_tenant(
         Tenant.objects.filter(id=Tenant.objects.aggregate(Min("id"))["id__min"]).update(
             version=F("version")
         )
-        tenant = Tenant.objects.select_related("parent").get(id=tenant.pk)
+        current = Tenant.objects.select_related("parent").filter(id=tenant.pk).first()
+        if current is None:
+            raise _not_found(tenant)
+        tenant = current
         before = as_document(tenant)
         if "parent" in changes:
             tenant.parent = _new_parent(access, tenant, changes["parent"])
@@ -132,7 +135,8 @@ def delete_tenant(
             reason=reason.strip(),
             source=source,
         )
-        tenant.delete()
+        if not tenant.delete()[0]:
+            raise _not_found(tenant)
 
 
 def as_document(tenant: Tenant) -> dict[str, Any]:
@@ -159,13 +163,17 @@ def _parent(access: Access, name: str | None) -> Tenant | None:
 
 def _may_change(access: Access, tenant: Tenant, changes: dict[str, Any]) -> None:
     if not access.may_view(tenant.pk):
-        raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
+        raise _not_found(tenant)
     above = access.may_administer_from_above(tenant.pk)
     if not (above or (access.may_administer(tenant.pk) and changes.keys() <= OWN_FIELDS)):
         raise NotAllowed(
             f"You may not change that of “{tenant.name}”: its title needs tenant-admin there, all "
             "else tenant-admin of a tenant above it, or an operator."
         )
+
+
+def _not_found(tenant: Tenant) -> NotFound:
+    return NotFound(f"There is no tenant “{tenant.name}” that you may see.")
 
 
 def _new_parent(access: Access, tenant: Tenant, name: str | None) -> Tenant | None:

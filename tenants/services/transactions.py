@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
-from django.db import models, transaction
+from django.db import IntegrityError, models, transaction
 
-from tenants.errors import FieldError, Invalid
+from tenants.errors import Conflict, FieldError, Invalid
 
 M = TypeVar("M", bound=models.Model)
 
@@ -18,11 +18,30 @@ def unit_of_work(dry_run: bool) -> Iterator[None]:
 
     A rehearsal by the real code cannot promise what the real run would refuse, and callbacks
     registered with `transaction.on_commit` never run in it.
+
+    Raises Conflict when what it refers to was deleted meanwhile, or the reverse: databases look
+    at references only at the commit.
     """
-    with transaction.atomic():
-        yield
-        if dry_run:
-            transaction.set_rollback(True)
+    try:
+        with transaction.atomic():
+            yield
+            if dry_run:
+                transaction.set_rollback(True)
+    except IntegrityError as error:
+        if not _breaks_reference(error):
+            raise
+        raise Conflict(
+            "What this refers to was deleted meanwhile, or what it deletes is in use by now. "
+            "Read it again."
+        ) from error
+
+
+def _breaks_reference(error: IntegrityError) -> bool:
+    if isinstance(error, models.ProtectedError | models.RestrictedError):
+        return True
+    cause = error.__cause__
+    postgres, sqlite = getattr(cause, "sqlstate", ""), getattr(cause, "sqlite_errorname", "")
+    return postgres == "23503" or sqlite == "SQLITE_CONSTRAINT_FOREIGNKEY"
 
 
 def checked(instance: M, **names: str) -> M:

@@ -122,3 +122,35 @@ def test_an_array_is_cancelled_once(org):
     assert {a.status_code for a in answers} <= {200, 409}
     assert not Job.objects.exclude(state="CANCELLED").exists()
     assert JobEvent.objects.filter(kind="CANCELLED").count() == 200
+
+
+def test_a_deletion_among_other_writes_fails_nobody(org):
+    job = {"name": "late", "tenant": "law", "gpu_type": "H100", "gpus": 1}
+    quota = {"guaranteed": 0, "reason": "race"}
+
+    def write(client, kind, number):
+        if kind == 0:
+            return client.delete("/api/v1/tenants/law")
+        if kind == 1:
+            return client.post("/api/v1/jobs", job, format="json")
+        if kind == 2:
+            below = {"name": f"below-{number}", "parent": "law"}
+            return client.post("/api/v1/tenants", below, format="json")
+        if kind == 3:
+            role = {"role": "viewer"}
+            return client.put("/api/v1/tenants/law/members/eve", role, format="json")
+        return client.put(
+            "/api/v1/quotas/law/H100", quota, format="json", headers={"If-None-Match": "*"}
+        )
+
+    for number in range(10):
+        if not Tenant.objects.filter(name="law").exists():
+            Tenant.objects.create(name="law")
+        clients = [org.client("ops") for _ in range(5)]
+        answers = at_once(
+            [lambda c=c, k=k, n=number: write(c, k, n) for k, c in enumerate(clients)]
+        )
+        told = [(a.status_code, a.json() if a.content else None) for a in answers]
+        assert all(status < 500 for status, _ in told), told
+        Job.objects.all().delete()
+        Tenant.objects.filter(name__startswith="below").delete()
