@@ -5,14 +5,14 @@ page 1 costs. A cursor is opaque to clients.
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
-from django.core.exceptions import FieldDoesNotExist, ValidationError
+from django.core.exceptions import ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db.models import Field, Model, Q
+from django.db.models import Field, IntegerField, Model, Q
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -87,7 +87,8 @@ class CursorPagination(BasePagination):
 def _limit(text: str | None) -> int:
     if text is None:
         return DEFAULT_LIMIT
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:6]) <= MAX_LIMIT):
+    digits = text.isascii() and text.isdigit() and len(text) <= len(str(MAX_LIMIT))
+    if not digits or not 1 <= int(text) <= MAX_LIMIT:
         raise bad_query("limit", f"Must be a whole number from 1 to {MAX_LIMIT}.")
     return int(text)
 
@@ -119,6 +120,24 @@ class _ExactEncoder(DjangoJSONEncoder):
         return o.isoformat() if hasattr(o, "isoformat") else super().default(o)
 
 
+def _exact(field: "Field[Any, Any]", value: Any) -> Any:
+    """The value that `_encode` wrote for the field.
+
+    Raises ValueError, OverflowError or ValidationError for one it never writes.
+    """
+    if type(value) is not (int if isinstance(field, IntegerField) else str):
+        raise ValueError("not the type of the field")
+    # `encode` raises for a lone surrogate, which databases refuse as they refuse NUL.
+    if isinstance(value, str) and b"\0" in value.encode():
+        raise ValueError("contains NUL")
+    exact = field.to_python(value)
+    if not isinstance(exact, datetime):
+        return exact
+    if exact.tzinfo is None:
+        raise ValueError("a time without an offset")
+    return exact.astimezone(UTC)  # overflows here for times that no database keeps
+
+
 def _after(model: type[Model], order: Sequence[str], cursor: str) -> Q:
     """Rows strictly after the one the cursor names: (a > x) or (a = x and b > y) …"""
     try:
@@ -126,10 +145,8 @@ def _after(model: type[Model], order: Sequence[str], cursor: str) -> Q:
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
         if not isinstance(values, list) or len(values) != len(order):
             raise ValueError("not a cursor of this list")
-        if not all(isinstance(v, str | int) for v in values):
-            raise ValueError("not a cursor of this list")
-        exact = [_field(model, n).to_python(v) for n, v in zip(order, values, strict=True)]
-    except (ValueError, binascii.Error, ValidationError, FieldDoesNotExist, RecursionError):
+        exact = [_exact(_field(model, n), v) for n, v in zip(order, values, strict=True)]
+    except (ValueError, OverflowError, ValidationError, RecursionError):
         raise bad_query(
             "cursor", "Not a cursor of this list. Take it from `next`, or leave it out."
         ) from None

@@ -1,6 +1,8 @@
 """Every error is a problem document that names what is wrong; none is a 500."""
 
+import base64
 import json
+from uuid import UUID
 
 import pytest
 
@@ -119,6 +121,8 @@ def test_a_body_beyond_the_limit(eve, settings):
         ("limit=501", "limit"),
         ("limit=ten", "limit"),
         ("limit=" + "9" * 5000, "limit"),
+        ("limit=0000501", "limit"),
+        ("limit=0000019999999999999999999", "limit"),
         ("limit=٣", "limit"),
         ("cursor=abc", "cursor"),
         ("cursor=W10", "cursor"),
@@ -130,6 +134,43 @@ def test_a_body_beyond_the_limit(eve, settings):
 def test_query_parameters(eve, query, parameter):
     body = check(eve.get(f"/api/v1/jobs?{query}"), 400, "bad-query")
     assert body["errors"][0]["parameter"] == parameter
+
+
+ID = str(UUID(int=0))
+
+
+def at_cursor(org, path, values):
+    cursor = base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
+    return org.client("ops").get(f"/api/v1/{path}?cursor={cursor}")
+
+
+@pytest.mark.parametrize("path", ["jobs", "tenants", "quotas", "audit", "tenants/vision/members"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        *([5], [5, "x"], [True], [True, "x"], [["x"]], [["x"], "x"], [1.5], [None, None]),
+        *(["\ud800"], ["\ud800", "x"], ["a\0b"], ["a\0b", "x"]),
+    ],
+)
+def test_cursors_that_were_never_given_out(org, path, values):
+    if path.endswith("members") and values == [5]:
+        values = ["5"]
+    body = check(at_cursor(org, path, values), 400, "bad-query")
+    assert body["errors"][0]["parameter"] == "cursor"
+
+
+@pytest.mark.parametrize("path", ["jobs", "audit"])
+@pytest.mark.parametrize(
+    "moment",
+    ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "2030-01-01T00:00:00", "2030-01-01"],
+)
+def test_cursors_at_impossible_times(org, path, moment):
+    check(at_cursor(org, path, [moment, ID]), 400, "bad-query")
+
+
+def test_a_cursor_behind_everything(org):
+    page = at_cursor(org, "tenants/vision/members", [10**30])
+    assert page.json() == {"items": [], "next": None}
 
 
 def test_an_error_nobody_expected_is_reported_and_hidden(eve, monkeypatch, caplog):
