@@ -138,7 +138,8 @@ class ArrayInput(Serializer):
 )
 class JobInput(PodNeedsInput):
     """A job, or with `array` many equal ones. With one kind of pod, its needs may stand here;
-    otherwise in `pod_sets`, and levels given here then hold for all pod sets together."""
+    otherwise in `pod_sets`, and levels given here then hold for all pod sets together. At least
+    one pod set asks for GPUs. Labels and annotations do not begin with `kant.io/`."""
 
     name = Text(max_length=63)
     tenant = Text(max_length=63)

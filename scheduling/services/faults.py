@@ -32,6 +32,7 @@ LIMITS: dict[str, tuple[int, int]] = {
 SLUG = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 LABEL_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 DNS = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+LABEL_VALUE_RULE = "Not the value of a Kubernetes label: letters, digits, “-_.”, at most 63."
 SLUG_RULE = "Use lower-case letters, digits and hyphens, at most 63."
 
 
@@ -65,7 +66,7 @@ class Faults:
             self.unless(
                 not value or bool(LABEL_NAME.fullmatch(value)),
                 (*at, key),
-                "Not the value of a Kubernetes label: letters, digits, “-_.”, at most 63.",
+                LABEL_VALUE_RULE,
             )
 
     def raise_if_any(self) -> None:

@@ -22,6 +22,7 @@ from scheduling.services.pod_set_spec import (
     check_levels,
     check_pod_set,
     pod_set,
+    refuse_own_names,
     template,
 )
 from tenants.errors import Path
@@ -96,12 +97,14 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
     faults.unless(kind in list(JobKind), ("kind",), f"Choose one of {', '.join(JobKind)}.")
     labels = given.get("labels", {})
     faults.labels(labels, ("labels",))
+    refuse_own_names(labels, ("labels",), faults)
     prefix = "pod_sets" in given
     if prefix:
         check_levels(given, GROUP_LEVELS, (), faults)
     array = _check_array(given, sets, faults)
     for index, item in enumerate(sets):
         check_pod_set(item, ("pod_sets", index) if prefix else (), faults)
+    _check_demand(sets, prefix, faults)
     names = [item["name"] for item in sets]
     for index, name in enumerate(names):
         faults.unless(
@@ -155,6 +158,21 @@ def check_wishes(given: Mapping[str, Any], faults: Faults) -> None:
         )
 
 
+def _check_demand(sets: Sequence[Mapping[str, Any]], prefix: bool, faults: Faults) -> None:
+    """Some pod has to ask for a GPU, and each for something."""
+    has_gpus = any(amount(item, "gpus", 0) for item in sets)
+    for index, item in enumerate(sets):
+        at = ("pod_sets", index, "gpus") if prefix else ("gpus",)
+        if not has_gpus:
+            faults.add(at, "The job asks for no GPU. Give gpus, e.g. 8, of at least one pod set.")
+            return
+        faults.unless(
+            any(amount(item, name, 0) for name in ("gpus", "cpu_milli", "memory_mib")),
+            at,
+            "The pod asks for nothing. Give gpus, or cpu_milli and memory_mib.",
+        )
+
+
 def _check_array(
     given: Mapping[str, Any], sets: Sequence[Mapping[str, Any]], faults: Faults
 ) -> int | None:
@@ -205,6 +223,4 @@ def _pod_set_documents(given: Mapping[str, Any], faults: Faults) -> list[dict[st
     if "replicas" in item:
         faults.unless("count" not in item, ("count",), "Give `replicas` or `count`, not both.")
         item["count"] = item.pop("replicas")
-    if not short:
-        faults.add(("gpus",), "Say what a pod needs, e.g. gpus: 8, or give `pod_sets`.")
     return [{"name": "worker", **item}]

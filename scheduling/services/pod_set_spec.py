@@ -7,6 +7,8 @@ from typing import Any
 
 from scheduling.engine.types import MILLI, PodSet, Toleration
 from scheduling.services.faults import (
+    LABEL_NAME,
+    LABEL_VALUE_RULE,
     LEVELS,
     LIMITS,
     SLUG,
@@ -29,6 +31,10 @@ OWN_RESOURCES = {
     "cpu": "cpu_milli",
     "memory": "memory_mib",
 }
+# What Kant says of a pod, and reads of it, in labels and annotations.
+OWN_PREFIX = "kant.io/"
+# Kubernetes allows 256 KiB a pod; the rest is for what Kant adds, devices above all.
+MAX_ANNOTATION_BYTES = 240 * 1024
 ENV_NAME = re.compile(r"[-._A-Za-z][-._A-Za-z0-9]{0,252}")
 
 
@@ -61,8 +67,7 @@ def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     _check_slices(item, at, faults)
     _check_extended(item.get("extended", {}), (*at, "extended"), faults)
     faults.labels(item.get("node_selector", {}), (*at, "node_selector"))
-    for name in item.get("annotations", {}):
-        faults.unless(is_label_key(name), (*at, "annotations", name), "Not an annotation name.")
+    _check_annotations(item.get("annotations", {}), (*at, "annotations"), faults)
     for name in item.get("env", {}):
         faults.unless(
             bool(ENV_NAME.fullmatch(name)), (*at, "env", name), "Not the name of a variable."
@@ -84,6 +89,27 @@ def check_levels(item: Mapping[str, Any], names: Sequence[str], at: Path, faults
         )
 
 
+def refuse_own_names(given: Mapping[str, str], at: Path, faults: Faults) -> None:
+    for name in given:
+        faults.unless(
+            not name.startswith(OWN_PREFIX),
+            (*at, name),
+            f"Names that begin with {OWN_PREFIX} are Kant's own. Choose another.",
+        )
+
+
+def _check_annotations(given: Mapping[str, str], at: Path, faults: Faults) -> None:
+    for name in given:
+        faults.unless(is_label_key(name), (*at, name), "Not an annotation name.")
+    refuse_own_names(given, at, faults)
+    size = sum(len(text.encode()) for pair in given.items() for text in pair)
+    faults.unless(
+        size <= MAX_ANNOTATION_BYTES,
+        at,
+        f"Names and values are {size:,} bytes; at most {MAX_ANNOTATION_BYTES:,} are allowed a pod.",
+    )
+
+
 def _check_slices(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     """Slices of pods that each stay inside one group (`engine.types.PodSet`)."""
     size = amount(item, "slice_size", 0)
@@ -102,11 +128,19 @@ def _check_slices(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
 
 
 def _check_extended(amounts: Mapping[str, int], at: Path, faults: Faults) -> None:
-    """Extended resources of Kubernetes: qualified names, whole amounts."""
+    """Extended resources of Kubernetes: qualified names, whole amounts.
+
+    Kubernetes counts them in quotas as `requests.NAME`, which has to be a qualified name too.
+    """
     for name, amount in amounts.items():
         if name in OWN_RESOURCES:
             faults.add((*at, name), f"Ask for it by `{OWN_RESOURCES[name]}`.")
-        elif "/" not in name or not is_label_key(name) or "kubernetes.io/" in name:
+        elif (
+            "/" not in name
+            or not is_label_key(f"requests.{name}")
+            or name.startswith("requests.")
+            or "kubernetes.io/" in name
+        ):
             faults.add((*at, name), "Not the name of an extended resource, e.g. vendor.com/card.")
         elif not 0 <= amount <= MAX_EXTENDED:
             faults.add((*at, name), f"Must be from 0 to {MAX_EXTENDED}.")
@@ -126,11 +160,6 @@ def _check_shares(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
         (*at, "gpu_memory_mib"),
         f"A share by memory is of one GPU: leave gpus at 1 and gpu_milli at {MILLI}.",
     )
-    faults.unless(
-        bool(gpus or amount(item, "cpu_milli", 0) or amount(item, "memory_mib", 0)),
-        (*at, "gpus"),
-        "The pod asks for nothing. Give gpus, or cpu_milli and memory_mib.",
-    )
 
 
 def _check_toleration(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
@@ -139,6 +168,8 @@ def _check_toleration(item: Mapping[str, Any], at: Path, faults: Faults) -> None
     faults.unless(
         operator != "Exists" or not item.get("value"), (*at, "value"), "Exists takes no value."
     )
+    value = item.get("value", "")
+    faults.unless(not value or bool(LABEL_NAME.fullmatch(value)), (*at, "value"), LABEL_VALUE_RULE)
     key = item.get("key", "")
     faults.unless(
         is_label_key(key) if key else operator == "Exists",

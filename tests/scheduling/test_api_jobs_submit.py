@@ -8,6 +8,9 @@ from tenants.models import Tenant
 URL = "/api/v1/jobs"
 HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 
+LONG_DOMAIN = ".".join(["d" * 48] * 4 + ["d" * 49])  # 245 characters
+HUGE = {"c": "x" * 65536, "d": "ü" * 24577}
+
 
 @pytest.fixture
 def eve(org):
@@ -147,6 +150,17 @@ def test_several_pod_sets_with_all_fields(eve):
         ({"extended": {"vendor.com/card": -1}}, "/extended/vendor.com~1card"),
         ({"extended": {"vendor.com/card": 10**30}}, "/extended/vendor.com~1card"),
         ({"command": "rm"}, "/command"),
+        ({"gpus": 0, "cpu_milli": 1000}, "/gpus"),
+        ({"gpus": None, "memory_mib": 1}, "/gpus"),
+        ({"extended": {"requests.vendor.com/card": 1}}, "/extended/requests.vendor.com~1card"),
+        ({"extended": {f"{LONG_DOMAIN}/card": 1}}, f"/extended/{LONG_DOMAIN}~1card"),
+        ({"tolerations": [{"key": "a", "value": "two words"}]}, "/tolerations/0/value"),
+        ({"annotations": {"a": "x" * 65536, "b": "x" * 65536, **HUGE}}, "/annotations"),
+        (
+            {"annotations": {"kant.io/checkpointed-at": "9"}},
+            "/annotations/kant.io~1checkpointed-at",
+        ),
+        ({"labels": {"kant.io/job": "x"}}, "/labels/kant.io~1job"),
     ],
 )
 def test_a_wrong_field_is_named(eve, change, pointer):
@@ -213,6 +227,27 @@ def test_what_may_fit_in_time_is_accepted(eve):
         assert eve.post(URL, {**HELLO, **change}, format="json").status_code == 201
     NodeRecord.objects.all().delete()
     assert eve.post(URL, {**HELLO, "replicas": 500}, format="json").status_code == 201
+
+
+def test_a_job_without_gpus_would_never_run(eve):
+    sets = [{"name": "a", "cpu_milli": 1000}, {"name": "b", "gpus": 0}]
+    document = {"name": "x", "tenant": "vision", "pod_sets": sets}
+    errors = eve.post(URL, document, format="json").json()["errors"]
+    assert [e["pointer"] for e in errors] == ["/pod_sets/0/gpus"]
+    assert "The job asks for no GPU" in errors[0]["detail"]
+    sets[0]["gpus"] = 1
+    errors = eve.post(URL, document, format="json").json()["errors"]
+    assert [e["pointer"] for e in errors] == ["/pod_sets/1/gpus"]
+    sets[1]["cpu_milli"] = 1000
+    assert eve.post(URL, document, format="json").status_code == 201
+
+
+def test_annotations_up_to_what_kubernetes_takes(eve):
+    notes = dict.fromkeys("abcd", "x" * (61440 - 1))
+    answer = eve.post(URL, {**HELLO, "annotations": notes}, format="json")
+    assert answer.status_code == 201, answer.json()
+    answer = eve.post(URL, {**HELLO, "annotations": {**notes, "e": ""}}, format="json")
+    assert "245,761 bytes" in answer.json()["detail"]
 
 
 def test_tenants(org, eve):
