@@ -91,6 +91,18 @@ def test_a_port_in_use(tmp_path):
         assert f"port {port} cannot be used" in refused(tmp_path, "--port", str(port))
 
 
+def test_a_second_start_on_the_same_folder(tmp_path):
+    first = Serving(tmp_path)
+    try:
+        line = refused(tmp_path, "--port", "0", "--fleet", "paper")
+        assert f"Kant already runs with its data in {tmp_path}" in line
+    finally:
+        first.process.kill()
+        first.process.wait(30)
+        first.process.stdout.close()
+    Serving(tmp_path).end(signal.SIGINT)
+
+
 def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     assert "set KANT_VAR_DIR" in refused(tmp_path / "file" / "var", "--port", "0")

@@ -1,10 +1,13 @@
 """`manage.py serve`: all of Kant in one process, on loopback, with its own cluster beside it."""
 
+import fcntl
 import os
 import signal
 import socket
 import tempfile
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +44,10 @@ class Command(BaseCommand):
                 "as docs/operator-guide.md shows."
             )
         writable(settings.VAR_DIR)
-        listener = listen(port)
+        with alone(settings.VAR_DIR):
+            self._run(listen(port), fleet)
+
+    def _run(self, listener: socket.socket, fleet: str) -> None:
         self.check(display_num_errors=True)
         call_command("migrate", verbosity=0, interactive=False)
         cluster = ClusterProcess(fleet, settings.VAR_DIR / "clusters" / folder_name(fleet))
@@ -76,7 +82,10 @@ class Command(BaseCommand):
 
     def _serve(self, listener: socket.socket) -> None:
         config = uvicorn.Config(
-            "kant.asgi:application", lifespan="off", log_level="warning", access_log=False
+            "kant.asgi:application",
+            lifespan="off",
+            log_level="warning",
+            access_log=False,
         )
         uvicorn.Server(config).run(sockets=[listener])
 
@@ -91,6 +100,24 @@ def writable(folder: Path) -> None:
         raise CommandError(
             f"cannot write to {folder} ({error.strerror}); set KANT_VAR_DIR to a folder of your own"
         ) from error
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keeps others from the folder; raises CommandError where another process has it.
+
+    Two would take the cluster from each other. The system frees the lock however a process ends,
+    and no child inherits it.
+    """
+    with (folder / "serve.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CommandError(
+                f"Kant already runs with its data in {folder}; end it first, or set KANT_VAR_DIR "
+                "to another folder"
+            ) from error
+        yield
 
 
 def listen(port: int) -> socket.socket:
