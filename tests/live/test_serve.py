@@ -1,6 +1,7 @@
 """`manage.py serve`: starts once and again with the same data, ends all it started, and says in
 one line what keeps it from starting."""
 
+import base64
 import os
 import signal
 import socket
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -101,6 +103,31 @@ def test_a_second_start_on_the_same_folder(tmp_path):
         first.process.wait(30)
         first.process.stdout.close()
     Serving(tmp_path).end(signal.SIGINT)
+
+
+def test_an_address_that_a_client_claims_does_not_count(tmp_path):
+    serving = Serving(tmp_path)
+
+    def attempt(number):
+        wrong = base64.b64encode(b"erin:wrong").decode()
+        request = urllib.request.Request(
+            f"{serving.url}api/v1/tokens",
+            b"{}",
+            {
+                "Authorization": f"Basic {wrong}",
+                "Content-Type": "application/json",
+                "X-Forwarded-For": f"192.0.2.{number}",
+            },
+        )
+        with pytest.raises(urllib.error.HTTPError) as refusal:
+            urllib.request.urlopen(request, timeout=20)
+        return refusal.value.code
+
+    try:
+        assert {attempt(number) for number in range(10)} == {401}
+        assert attempt(10) == 429
+    finally:
+        serving.end(signal.SIGINT)
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

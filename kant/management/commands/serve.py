@@ -86,6 +86,8 @@ class Command(BaseCommand):
             lifespan="off",
             log_level="warning",
             access_log=False,
+            # There is no proxy before loopback; who says so could name any address as theirs.
+            proxy_headers=False,
         )
         uvicorn.Server(config).run(sockets=[listener])
 
