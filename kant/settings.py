@@ -190,6 +190,7 @@ REST_FRAMEWORK = {
     "EXCEPTION_HANDLER": "tenants.api.problems.exception_handler",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "COERCE_DECIMAL_TO_STRING": False,
+    "URL_FORMAT_OVERRIDE": None,  # `?format=` is a parameter that nobody knows
 }
 SPECTACULAR_SETTINGS = {
     "TITLE": "Kant",

@@ -1,15 +1,17 @@
 """All addresses. Pages and REST of each app are included from the app itself."""
 
 from django.contrib import admin
-from django.urls import include, path
+from django.urls import include, path, re_path
 
 from kant.demo import ACCOUNTS, PASSWORD
 from metrics import exporter
+from tenants.api.problems import not_found
 from tenants.views import SignIn
 
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("kant.api_urls")),
+    re_path(r"^api(?:/|$)", not_found),
     path("metrics", exporter.page, name="prometheus"),
     path("login/", SignIn.as_view(demo_accounts=ACCOUNTS, demo_password=PASSWORD), name="login"),
     path("", include("tenants.urls")),

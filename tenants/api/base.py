@@ -37,7 +37,8 @@ class View(APIView):
         super().initial(request, *args, **kwargs)
         if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
             raise Http404
-        known = self.known_query(request.method or "")
+        # HEAD is GET without the body.
+        known = self.known_query("GET" if request.method == "HEAD" else request.method or "")
         for name, value in request.query_params.items():
             if name not in known:
                 raise bad_query(name, f"Unknown parameter. Known here: {_listed(known)}.")
@@ -106,7 +107,7 @@ class ListView(View, GenericAPIView[Any]):
 
     def known_query(self, method: str) -> frozenset[str]:
         known = super().known_query(method)
-        if method in ("GET", "HEAD"):
+        if method == "GET":
             filters = getattr(self, "filterset_class", None)
             known |= {"limit", "cursor"} | set(filters.base_filters if filters else ())
         return known

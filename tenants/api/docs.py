@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
+from django.views.decorators.csrf import csrf_exempt
 from drf_spectacular.renderers import OpenApiJsonRenderer, OpenApiJsonRenderer2
 from drf_spectacular.views import SpectacularJSONAPIView
 from rest_framework.permissions import AllowAny
 
+from tenants.api.problems import method_not_allowed
 from tenants.api.schema import PROBLEM_SCHEMA
 
 SETTINGS: dict[str, Any] = {
@@ -33,7 +35,9 @@ class OpenApiView(SpectacularJSONAPIView):
     renderer_classes = [OpenApiJsonRenderer2, OpenApiJsonRenderer]
 
 
-@require_safe
-def docs(request: HttpRequest) -> HttpResponse:
+@csrf_exempt
+def docs(request: HttpRequest) -> HttpResponseBase:
     """Swagger UI from vendored files; needs no inline script, no other site."""
+    if request.method not in ("GET", "HEAD"):
+        return method_not_allowed(request, ("GET", "HEAD"))
     return render(request, "api/docs.html")

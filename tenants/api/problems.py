@@ -22,7 +22,16 @@ from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 
-from tenants.errors import Conflict, DomainError, Invalid, NotAllowed, NotFound, Path, Stale
+from tenants.errors import (
+    Conflict,
+    DomainError,
+    FieldError,
+    Invalid,
+    NotAllowed,
+    NotFound,
+    Path,
+    Stale,
+)
 
 log = logging.getLogger(__name__)
 
@@ -186,11 +195,10 @@ def _described(exc: Exception, request: Any) -> dict[str, Any]:
         case Problem():
             return document(request, exc.code, str(exc.detail), exc.errors)
         case exceptions.ValidationError():
-            errors = [{"pointer": pointer(p), "detail": d} for p, d in _leaves(exc.detail)]
-            where = (
-                f"{errors[0]['pointer'][1:].replace('/', '.')}: " if errors[0]["pointer"] else ""
-            )
-            return document(request, "invalid", where + errors[0]["detail"], errors)
+            faults = [FieldError(path, detail) for path, detail in _leaves(exc.detail)]
+            errors = [{"pointer": pointer(f.path), "detail": f.detail} for f in faults]
+            where = f"{faults[0].field}: " if faults[0].path else ""
+            return document(request, "invalid", where + faults[0].detail, errors)
         case exceptions.APIException():
             code = _STATUS_CODES.get(exc.status_code, "bad-request")
             return document(request, code, f"{exc.detail} {KINDS[code].remedy}")
@@ -235,6 +243,14 @@ def not_found(request: HttpRequest) -> HttpResponseBase:
         "not-found",
         f"There is nothing at {request.path}. GET /api/v1/openapi.json lists what there is.",
     )
+
+
+def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponseBase:
+    """The answer of a page below /api/ that is not a REST view."""
+    code = "method-not-allowed"
+    answer = _answer(request, code, f"Method “{request.method}” not allowed. {KINDS[code].remedy}")
+    answer["Allow"] = ", ".join(allowed)
+    return answer
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:

@@ -5,6 +5,9 @@ import json
 from uuid import UUID
 
 import pytest
+from django.test import Client
+
+from tenants.models import AuditRecord
 
 TYPE = "application/problem+json"
 FIELDS = {"type", "title", "status", "detail", "instance", "code", "errors", "request_id"}
@@ -82,6 +85,25 @@ def test_addresses_and_methods(eve, client):
     assert answer["Allow"]
 
 
+@pytest.mark.parametrize("path", ["/api", "/api/", "/api/v2/jobs", "/api/v1"])
+def test_nothing_below_api_is_a_page(client, path):
+    check(client.get(path), 404, "not-found")
+    check(client.post(path), 404, "not-found")
+
+
+@pytest.mark.parametrize("method", ["post", "put", "options"])
+def test_the_page_of_the_documentation_is_only_read(method):
+    answer = getattr(Client(enforce_csrf_checks=True), method)("/api/v1/docs")
+    check(answer, 405, "method-not-allowed")
+    assert answer["Allow"] == "GET, HEAD"
+
+
+def test_head_takes_the_parameters_of_get(eve):
+    for url in ("/api/v1/metrics?window=24h", "/api/v1/jobs?limit=1&state=RUNNING"):
+        assert (eve.get(url).status_code, eve.head(url).status_code) == (200, 200)
+    assert eve.head("/api/v1/metrics?windo=24h").status_code == 400
+
+
 def test_requests_refused_before_any_view(client, db, monkeypatch):
     check(client.get("/api/v1/jobs", headers={"Host": "evil.example"}), 400, "bad-request")
     page = client.get("/jobs/", headers={"Host": "evil.example"})
@@ -129,6 +151,8 @@ def test_a_body_beyond_the_limit(eve, settings):
         ("cursor=Ww", "cursor"),
         ("cursor=WyJ4IiwieCJd", "cursor"),
         ("dry_run=true", "dry_run"),
+        ("format=csv", "format"),
+        ("format=json", "format"),
     ],
 )
 def test_query_parameters(eve, query, parameter):
