@@ -28,9 +28,7 @@ def set_member(
         raise Invalid.field("role", f"Choose one of {', '.join(Role.values)}.")
     user = User.objects.filter(username=username, is_active=True).first()
     if user is None:
-        raise Invalid.field(
-            "user", f"There is no active user “{username}”. An operator creates users."
-        )
+        raise NotFound(f"There is no active user “{username}”. An operator creates users.")
     with unit_of_work(dry_run):
         before = Membership.objects.filter(tenant=tenant, user=user).first()
         member, created = Membership.objects.update_or_create(
