@@ -9,7 +9,7 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import JobKind
 from scheduling.models import Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
-from tenants.api.filters import Flag, Moment
+from tenants.api.filters import AnyOf, Flag, Moment, Number, OneOf
 from tenants.models import Tenant
 from tenants.selectors import subtree_ids
 
@@ -24,10 +24,8 @@ class JobFilter(filters.FilterSet):
         method="of_user", max_length=150, label="Name of the submitter; “me” = you."
     )
     cluster = filters.CharFilter("cluster__name", max_length=63, label="Name of a cluster.")
-    state = filters.MultipleChoiceFilter(
-        choices=[(s.value, s.value) for s in JobState], label="May stand several times."
-    )
-    kind = filters.ChoiceFilter(choices=[(k.value, k.value) for k in JobKind])
+    state = AnyOf(JobState)
+    kind = OneOf(JobKind)
     reason = filters.CharFilter("reason", max_length=32, label="Reason code.")
     gpu_type = filters.CharFilter(
         method="accepting", max_length=63, label="Jobs that accept this GPU type by name."
@@ -73,10 +71,8 @@ class JobFilter(filters.FilterSet):
 
 
 class PodFilter(filters.FilterSet):
-    state = filters.MultipleChoiceFilter(
-        choices=PlacementState.choices, label="May stand several times."
-    )
-    attempt = filters.NumberFilter("attempt", min_value=0, max_value=2**31 - 1)
+    state = AnyOf(PlacementState)
+    attempt = Number("attempt", max_value=2**31 - 1)
     node = filters.CharFilter("node", max_length=253, label="Name of the node.")
 
     class Meta:

@@ -12,7 +12,7 @@ from scheduling.models import Job
 from scheduling.services.faults import LIMITS
 from scheduling.services.job_spec import MAX_ARRAY, MAX_DEPENDENCIES, MAX_POD_SETS
 from scheduling.services.pod_set_spec import MAX_EXTENDED
-from tenants.api.fields import Boolean, Gpus, Integer, Serializer, StringMap, Text
+from tenants.api.fields import Boolean, Choice, Gpus, Integer, Serializer, StringMap, Text
 
 
 def amount(name: str, help_text: str = "") -> Integer:
@@ -50,9 +50,9 @@ AFTER_OK = "Ids of jobs, or of arrays, all of which must have succeeded before t
 
 class TolerationInput(Serializer):
     key = Text(max_length=317, allow_blank=True, required=False)
-    operator = serializers.ChoiceField(["Equal", "Exists"], required=False)
+    operator = Choice(["Equal", "Exists"], required=False)
     value = Text(max_length=63, allow_blank=True, required=False)
-    effect = serializers.ChoiceField(
+    effect = Choice(
         ["NoSchedule", "PreferNoSchedule", "NoExecute"], required=False, allow_blank=True
     )
 
@@ -144,7 +144,7 @@ class JobInput(PodNeedsInput):
     name = Text(max_length=63)
     tenant = Text(max_length=63)
     cluster = Text(max_length=63, required=False, allow_null=True)
-    kind = serializers.ChoiceField([k.value for k in JobKind], required=False)
+    kind = Choice([k.value for k in JobKind], required=False)
     priority = amount("priority")
     gang = Boolean(required=False)
     preemptible = Boolean(required=False, help_text="Whether it may lose its place to others.")

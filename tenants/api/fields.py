@@ -1,6 +1,6 @@
 """Serializer fields that take JSON types as they are: "8" is not 8, 1 is not true."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -59,6 +59,14 @@ class Number(serializers.FloatField):
             return float(data)
         except OverflowError:
             raise serializers.ValidationError("The number is too large.") from None
+
+
+class Choice(serializers.ChoiceField):
+    """One of some names, which a refusal tells."""
+
+    def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(list(names), **kwargs)
+        self.error_messages["invalid_choice"] = f"Choose one of {', '.join(self.choices)}."
 
 
 class Boolean(serializers.BooleanField):

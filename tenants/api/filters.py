@@ -1,5 +1,6 @@
 """Filters of query parameters, stricter than the library's: no guess, no silent default."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,6 +37,21 @@ class Moment(filters.Filter):
     field_class = MomentField
 
 
+class NumberField(forms.IntegerField):
+    """A whole number of digits alone."""
+
+    def to_python(self, value: Any) -> int | None:
+        text = "" if value in self.empty_values else str(value)
+        if text and not (text.isascii() and text.isdigit()):
+            raise ValidationError("Must be a whole number.")
+        return super().to_python(text)
+
+
+@extend_schema_field(OpenApiTypes.INT)
+class Number(filters.Filter):
+    field_class = NumberField
+
+
 class FlagField(forms.Field):
     def to_python(self, value: Any) -> bool | None:
         if value in self.empty_values:
@@ -48,6 +64,28 @@ class FlagField(forms.Field):
 @extend_schema_field(OpenApiTypes.BOOL)
 class Flag(filters.Filter):
     field_class = FlagField
+
+
+class OneOf(filters.ChoiceFilter):
+    """One of some names, which a refusal tells."""
+
+    def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(**_choices(names), **kwargs)
+
+
+class AnyOf(filters.MultipleChoiceFilter):
+    """As OneOf; may stand several times."""
+
+    def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
+        super().__init__(**_choices(names), label="May stand several times.", **kwargs)
+
+
+def _choices(names: Iterable[str]) -> dict[str, Any]:
+    known = [str(name) for name in names]
+    return {
+        "choices": [(name, name) for name in known],
+        "error_messages": {"invalid_choice": f"Choose one of {', '.join(known)}."},
+    }
 
 
 class TenantFilter(filters.FilterSet):
@@ -66,7 +104,7 @@ class TenantFilter(filters.FilterSet):
 class QuotaFilter(filters.FilterSet):
     tenant = filters.CharFilter("tenant__name", max_length=63, label="Name of the tenant.")
     gpu_type = filters.CharFilter("gpu_type__name", max_length=63, label="Name of the GPU type.")
-    mode = filters.ChoiceFilter(choices=QuotaMode.choices)
+    mode = OneOf(QuotaMode)
 
     class Meta:
         model = Quota

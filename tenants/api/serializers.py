@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from tenants.api.fields import Boolean, Gpus, Integer, Number, Serializer, Text
+from tenants.api.fields import Boolean, Choice, Gpus, Integer, Number, Serializer, Text
 from tenants.models import QuotaMode, Role
 
 MAX_JOBS = 1_000_000
@@ -60,7 +60,7 @@ class TenantOutput(serializers.Serializer[Any]):
 
 
 class MemberInput(Reason):
-    role = serializers.ChoiceField(Role.values)
+    role = Choice(Role.values)
 
 
 class MemberOutput(serializers.Serializer[Any]):
@@ -92,7 +92,7 @@ class QuotaInput(Serializer):
     """What a tenant is guaranteed of a GPU type; a limit of null is unlimited."""
 
     guaranteed = Gpus()
-    mode = serializers.ChoiceField(QuotaMode.values, required=False)
+    mode = Choice(QuotaMode.values, required=False)
     borrow_limit = Gpus(required=False, allow_null=True)
     lend_limit = Gpus(required=False, allow_null=True)
     reason = Text(max_length=2000)

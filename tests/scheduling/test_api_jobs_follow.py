@@ -96,6 +96,9 @@ def test_events_and_pods(eve):
     assert [(p["gpu_type"], p["devices"]) for p in pods] == [("H100", [0]), ("H100", [1])]
     running = eve.get(f"{URL}/{job_id}/pods?state=RUNNING&attempt=1&node=h000").json()["items"]
     assert [p["ordinal"] for p in running] == [1]
+    for attempt in ("1.5", "1_0", "one", "-1", "9" * 30):
+        refused = eve.get(f"{URL}/{job_id}/pods?attempt={attempt}")
+        assert refused.json()["errors"][0]["parameter"] == "attempt"
 
 
 def test_explain_gives_the_reason_its_gate_and_who_is_before(org, eve):

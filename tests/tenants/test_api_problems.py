@@ -163,6 +163,56 @@ def test_query_parameters(eve, query, parameter):
 ID = str(UUID(int=0))
 
 
+def test_choices_are_named(org):
+    ops = org.client("ops")
+    for query in ("jobs?state=bogus", "jobs?kind=bogus", "quotas?mode=bogus"):
+        body = check(ops.get(f"/api/v1/{query}"), 400, "bad-query")
+        assert "Choose" in body["detail"], body
+    body = check(ops.get("/api/v1/jobs?kind=bogus"), 400, "bad-query")
+    assert body["detail"] == "kind: Choose one of training, inference, development."
+    wrong = {"operator": "x", "effect": "y"}
+    job = {"name": "x", "tenant": "vision", "gpus": 1, "kind": "z", "tolerations": [wrong]}
+    body = check(ops.post("/api/v1/jobs", job, format="json"), 422, "invalid")
+    assert {e["pointer"]: e["detail"] for e in body["errors"]} == {
+        "/kind": "Choose one of training, inference, development.",
+        "/tolerations/0/operator": "Choose one of Equal, Exists.",
+        "/tolerations/0/effect": "Choose one of NoSchedule, PreferNoSchedule, NoExecute.",
+    }
+    member = {"role": "king"}
+    body = check(
+        ops.put("/api/v1/tenants/vision/members/eve", member, format="json"), 422, "invalid"
+    )
+    assert body["detail"] == "role: Choose one of tenant-admin, engineer, viewer."
+    quota = {"guaranteed": 1, "mode": True, "reason": "x"}
+    match = {"If-None-Match": "*"}
+    url = "/api/v1/quotas/vision/H100"
+    body = check(ops.put(url, quota, format="json", headers=match), 422, "invalid")
+    assert body["detail"] == "mode: Choose one of shared, isolated."
+
+
+def test_the_detail_names_a_field_as_it_was_written(eve):
+    job = {"name": "x", "tenant": "vision", "gpus": 1, "extended": {"vendor.com/card": 1.5}}
+    body = check(eve.post("/api/v1/jobs", job, format="json"), 422, "invalid")
+    assert body["errors"][0]["pointer"] == "/extended/vendor.com~1card"
+    assert body["detail"] == "extended.vendor.com/card: Must be a whole number."
+
+
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        ("tenants/vision", {}),
+        ("tenants/vision", {"reason": "none"}),
+        ("clusters/demo", {}),
+        ("gpu-types/H100", {}),
+    ],
+)
+def test_a_change_of_nothing_is_refused(org, url, body):
+    problem = check(org.client("ops").patch(f"/api/v1/{url}", body, format="json"), 422, "invalid")
+    assert "There is nothing to change. Give some of title" in problem["detail"]
+    assert "reason" not in problem["detail"]
+    assert not AuditRecord.objects.exists()
+
+
 def at_cursor(org, path, values):
     cursor = base64.urlsafe_b64encode(json.dumps(values).encode()).decode().rstrip("=")
     return org.client("ops").get(f"/api/v1/{path}?cursor={cursor}")

@@ -84,7 +84,7 @@ def test_versions(root):
         ({"guaranteed": 8, "lend_limit": 9}, "/lend_limit", "more than the guaranteed 8 GPUs"),
         ({"mode": "isolated", "borrow_limit": 1}, "/borrow_limit", "neither borrows nor lends"),
         ({"mode": "isolated", "lend_limit": 0}, "/lend_limit", "neither borrows nor lends"),
-        ({"mode": "open"}, "/mode", "valid choice"),
+        ({"mode": "open"}, "/mode", "Choose one of shared, isolated."),
         ({"reason": "  "}, "/reason", "Say why"),
         ({"reason": None}, "/reason", "null"),
         ({"guaranteed": 25}, "/guaranteed", "25 GPUs would be promised, 24 GPUs are guaranteed"),
