@@ -71,7 +71,7 @@ class ClusterView(View):
         cluster = change_cluster(
             self.actor,
             selectors.cluster_by_name(name),
-            self.body(ClusterChange),
+            self.changes(ClusterChange),
             source=API,
             dry_run=self.dry_run,
         )

@@ -16,6 +16,7 @@ from rest_framework.views import APIView
 from tenants.api.parsers import StrictJSONParser
 from tenants.api.problems import Problem, bad_header, bad_query, request_id_of
 from tenants.api.schema import KantSchema, Shape
+from tenants.errors import Invalid
 from tenants.models import User
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -79,6 +80,14 @@ class View(APIView):
     def body(self, serializer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
         """The validated body; raises a problem that names every wrong field."""
         return dict(shared(serializer).run_validation(self.request.data))
+
+    def changes(self, serializer: type[serializers.Serializer[Any]]) -> dict[str, Any]:
+        """The validated body of a PATCH; raises Invalid where it changes nothing."""
+        given = self.body(serializer)
+        names = [str(name) for name in shared(serializer).fields if name != "reason"]
+        if given.keys().isdisjoint(names):
+            raise Invalid(f"There is nothing to change. Give some of {', '.join(names)}.")
+        return given
 
     def updated(self, serializer: type[serializers.Serializer[Any]], thing: Any) -> Response:
         """The answer to a write that changed a thing, or would have."""

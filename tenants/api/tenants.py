@@ -67,7 +67,7 @@ class TenantView(View):
         return Response(TenantOutput(self.tenant(name)).data)
 
     def patch(self, _request: Request, name: str) -> Response:
-        given = self.body(TenantChange)
+        given = self.changes(TenantChange)
         reason = given.pop("reason", "")
         tenant = change_tenant(
             self.actor,
@@ -179,7 +179,7 @@ class GpuTypeView(View):
         gpu_type = change_gpu_type(
             self.actor,
             selectors.gpu_type_by_name(name),
-            **self.body(GpuTypeChange),
+            **self.changes(GpuTypeChange),
             source=API,
             dry_run=self.dry_run,
         )
