@@ -60,6 +60,10 @@ class Invalid(DomainError):
         more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
         return cls(f"{first.field}: {first.detail}{more}", code=code, errors=errors)
 
+    def below(self, field: str) -> "Invalid":
+        """The same faults of a document that stands in that field of another."""
+        return self.fields([FieldError((field, *e.path), e.detail) for e in self.errors])
+
 
 class NotFound(DomainError):
     """It does not exist, or the caller may not know that it does."""

@@ -23,7 +23,7 @@ from scheduling.services.policies import change_policy, policy_of
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
-from tenants.errors import NotFound
+from tenants.errors import Invalid, NotFound
 from tenants.services.audit import API
 
 
@@ -128,15 +128,18 @@ class PolicyView(View):
 
     def put(self, request: Request, name: str) -> Response:
         given = self.body(PolicyInput)
-        policy = change_policy(
-            self.actor,
-            selectors.cluster_by_name(name),
-            given["policy"],
-            expected_version=expected_version(request),
-            reason=given.get("reason", ""),
-            source=API,
-            dry_run=self.dry_run,
-        )
+        try:
+            policy = change_policy(
+                self.actor,
+                selectors.cluster_by_name(name),
+                given["policy"],
+                expected_version=expected_version(request),
+                reason=given.get("reason", ""),
+                source=API,
+                dry_run=self.dry_run,
+            )
+        except Invalid as error:
+            raise error.below("policy") from None
         body = _document(policy)
         if self.dry_run:
             return rehearsed("update", body)
