@@ -6,20 +6,36 @@ from django.utils import timezone
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from scheduling.addresses import is_http_address
 from scheduling.models import Cluster
 from scheduling.selectors import leaders_of
+from scheduling.services.faults import SLUG, SLUG_RULE
 from tenants.api.fields import Boolean, Gpus, Serializer, Text
 from tenants.models import User
+
+
+def namespace_name(text: str) -> None:
+    """Raises ValidationError for what Kubernetes refuses as the name of a namespace."""
+    if not SLUG.fullmatch(text):
+        raise serializers.ValidationError(SLUG_RULE)
 
 
 class AccessField(serializers.DictField):
     """{"kubeconfig": path, "context": name}, {"server": address, …} or {"in_cluster": true}."""
 
+    def to_internal_value(self, data: Any) -> dict[str, Any]:
+        access: dict[str, Any] = super().to_internal_value(data)
+        server = access.get("server")
+        if isinstance(server, str) and not is_http_address(server):
+            detail = "Must be an address, e.g. https://10.0.0.1:6443."
+            raise serializers.ValidationError({"server": [detail]})
+        return access
+
 
 class ClusterChange(Serializer):
     title = Text(max_length=200, allow_blank=True, required=False)
     access = AccessField(required=False)
-    namespace = Text(max_length=63, required=False)
+    namespace = Text(max_length=63, required=False, validators=[namespace_name])
     label_map = serializers.DictField(required=False)
     is_active = Boolean(required=False)
 

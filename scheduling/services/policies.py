@@ -1,6 +1,6 @@
 """The scheduling policy of a cluster: read as a document, changed under its version."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,9 @@ from django.utils import timezone
 from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policies import effective, faults
 from scheduling.services.doorbell import ring
-from tenants.errors import Invalid, NotAllowed, Stale
-from tenants.models import User
+from tenants.errors import FieldError, Invalid, NotAllowed, Stale
+from tenants.models import GpuType, User
+from tenants.selectors import known_gpu_types_hint
 from tenants.services import audit
 from tenants.services.transactions import unit_of_work
 
@@ -39,7 +40,7 @@ def change_policy(
     """
     if not actor.is_operator:
         raise NotAllowed("Only operators change the policy of a cluster.")
-    if wrong := faults(document):
+    if wrong := faults(document) or [*_unknown_gpu_types(document)]:
         raise Invalid.fields(wrong)
     with unit_of_work(dry_run):
         before = policy_of(cluster)
@@ -57,6 +58,17 @@ def change_policy(
         )
         transaction.on_commit(partial(ring, cluster.pk), robust=True)
     return after
+
+
+def _unknown_gpu_types(document: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Spare nodes of a GPU type that nobody knows would never be kept."""
+    spares = document.get("spare_nodes")
+    names = list(spares) if isinstance(spares, dict) else []
+    known = set(GpuType.objects.filter(name__in=names).values_list("name", flat=True))
+    for name in names:
+        if name not in known:
+            detail = f"There is no GPU type “{name}”. {known_gpu_types_hint()}"
+            yield FieldError(("spare_nodes", name), detail)
 
 
 def _stored(cluster: Cluster, before: ClusterPolicy, document: dict[str, Any]) -> ClusterPolicy:

@@ -79,6 +79,13 @@ def test_create_change_delete(ops, eve):
         ({"access": {"server": 7}}, "/access/server"),
         ({"access": {"in_cluster": False}}, "/access/in_cluster"),
         ({"access": "here"}, "/access"),
+        ({"access": {"server": "not a url"}}, "/access/server"),
+        ({"access": {"server": "ftp://x"}}, "/access/server"),
+        ({"access": {"server": "https://"}}, "/access/server"),
+        ({"access": {"server": "https://x:99999"}}, "/access/server"),
+        ({"access": {"server": "https://[x"}}, "/access/server"),
+        ({"namespace": "Bad_NS"}, "/namespace"),
+        ({"namespace": "a.b"}, "/namespace"),
         ({"name": "No"}, "/name"),
         ({"namespace": "x" * 64}, "/namespace"),
         ({"label_map": {"colour": "x"}}, "/label_map"),
@@ -89,6 +96,15 @@ def test_wrong_clusters(ops, body, pointer):
     assert answer.status_code == 422, answer.json()
     assert pointer in [e["pointer"] for e in answer.json()["errors"]]
     assert Cluster.objects.count() == 1
+
+
+def test_addresses_of_clusters(ops):
+    for index, server in enumerate(("https://10.0.0.1:6443", "http://[::1]:8001", "https://k8s")):
+        document = {"name": f"c{index}", "access": {"server": server}, "namespace": "a-1"}
+        assert ops.post(URL, document, format="json").status_code == 201, server
+    wrong = {"access": {"server": "k8s:6443"}}
+    answer = ops.patch(f"{URL}/c0", wrong, format="json")
+    assert [e["pointer"] for e in answer.json()["errors"]] == ["/access/server"]
 
 
 def test_nodes(eve):
@@ -167,6 +183,7 @@ def test_a_document_means_the_policy_it_came_from():
         ({"preemption": "priority"}, "/preemption"),
         ({"preemption": ["priority", {}]}, "/preemption/1"),
         ({"spare_nodes": {"H100": -1}}, "/spare_nodes/H100"),
+        ({"spare_nodes": {"H100": 1, "H10O": 1}}, "/spare_nodes/H10O"),
         ({"fair_share": 1}, "/fair_share"),
         ({"shards": {"name": "a"}}, "/shards"),
         ({"shards": ["a"]}, "/shards/0"),
@@ -184,5 +201,6 @@ def test_a_document_means_the_policy_it_came_from():
 def test_wrong_policies(ops, document, pointer):
     answer = ops.put(POLICY, {"policy": document}, format="json", headers={"If-Match": '"0"'})
     assert answer.status_code == 422
-    assert [e["pointer"] for e in answer.json()["errors"]] == [pointer]
+    assert [e["pointer"] for e in answer.json()["errors"]] == [f"/policy{pointer}"]
+    assert answer.json()["detail"].startswith("policy.")
     assert not ClusterPolicy.objects.exists()

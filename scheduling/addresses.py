@@ -1,0 +1,14 @@
+"""Addresses that people give, looked at before anything depends on them."""
+
+from urllib.parse import urlsplit
+
+
+def is_http_address(text: str) -> bool:
+    """Whether it names a host by http:// or https://, e.g. https://10.0.0.1:6443."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # a port that cannot be is a ValueError
+    except ValueError:
+        return False
+    blank = any(c.isspace() for c in text)
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not blank
