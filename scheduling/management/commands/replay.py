@@ -1,6 +1,7 @@
 """`manage.py replay FILE`: the jobs of a recorded trace through a running Kant."""
 
 import json
+import math
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
+from scheduling.addresses import is_http_address
 from scheduling.replay import Replay, ReplayError, Report, read_trace, run
 from tenants.models import User
 from tenants.services.tokens import NewToken, create_token, revoke_token
@@ -29,8 +31,10 @@ class Command(BaseCommand):
 
     def handle(self, *_: Any, **given: Any) -> None:
         for name in ("speed", "limit", "tenants"):
-            if given[name] <= 0:
-                raise CommandError(f"--{name} must be greater than 0")
+            if not 0 < given[name] < math.inf:
+                raise CommandError(f"--{name} must be a number greater than 0")
+        if not is_http_address(given["url"]):
+            raise CommandError("--url must be the address of Kant, e.g. http://127.0.0.1:8000")
         own = None if given["token"] else self._own_token()
         token = own.secret if own else given["token"]
         bar = tqdm(total=given["limit"], unit="job", disable=None)
