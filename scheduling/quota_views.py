@@ -42,6 +42,7 @@ class Cell:
     typed: str
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    stale: bool = False
 
     @property
     def key(self) -> str:
@@ -133,8 +134,10 @@ def totals() -> list[Total]:
 
 def typed_milli(text: str) -> int:
     """GPUs as people write them, in milli-GPU; raises ValueError with the remedy."""
+    if not text.strip():
+        raise ValueError("Write 0 to guarantee none.")
     try:
-        value = Decimal(text.strip().replace(",", "") or "0")
+        value = Decimal(text.strip().replace(",", ""))
     except InvalidOperation:
         raise ValueError("Write a number of GPUs, e.g. 16.") from None
     if not value.is_finite() or value < 0:
@@ -170,22 +173,24 @@ def attempt(request: HttpRequest, rows: list[Row], reason: str, *, dry_run: bool
         )
     except SheetRefused as refused:
         for index, error in refused.errors.items():
-            mark(cells[index], error)
+            mark(cells[index], error, dry_run=dry_run)
         return False
     for index, result in results.items():
         cells[index].warnings.extend(result.warnings)
     return not illegible
 
 
-def mark(cell: Cell, error: DomainError) -> None:
+def mark(cell: Cell, error: DomainError, *, dry_run: bool) -> None:
     if isinstance(error, Stale):
-        # Saving once more then means to overwrite what the reader has now seen.
-        cell.version = error.current_version
+        cell.stale = True
         now = f"set it to {cell.now}" if cell.quota else "removed it"
-        cell.errors.append(
-            f"Somebody {now} meanwhile; you wrote {cell.typed}. Save again to overwrite, or "
-            "discard your changes."
-        )
+        if dry_run:
+            # The version that was sent stays, so that the next rehearsal and the save say so too.
+            advice = "Saving asks once more before it overwrites; or discard your changes."
+        else:
+            cell.version = error.current_version
+            advice = "Save again to overwrite, or discard your changes."
+        cell.errors.append(f"Somebody {now} meanwhile; you wrote {cell.typed}. {advice}")
         return
     cell.errors.extend(e.detail for e in error.errors if e.field != "reason")
     if not error.errors:
@@ -201,7 +206,8 @@ def sheet(request: HttpRequest, rows: list[Row], **more: Any) -> dict[str, Any]:
         "totals": totals(),
         "editable": any(c.editable for c in cells),
         "edited": sum(c.edited for c in cells),
-        "refused": any(c.errors for c in cells),
+        "refused": any(c.errors and not c.stale for c in cells),
+        "stale": any(c.stale for c in cells),
         "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
         **more,
     }
@@ -245,15 +251,18 @@ def check(request: HttpRequest) -> HttpResponse:
 
 
 # --- one quota ------------------------------------------------------------------------------------
-def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
-    """A limit as typed; empty = no limit."""
-    if not text.strip():
-        return None
+def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
+    """GPUs as typed in a field; None, and why among its errors, where they cannot be read."""
     try:
         return typed_milli(text)
     except ValueError as error:
         errors.setdefault(name, []).append(str(error))
         return None
+
+
+def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
+    """A limit as typed; empty = no limit."""
+    return legible_milli(text, name, errors) if text.strip() else None
 
 
 @page_login_required
@@ -306,14 +315,14 @@ def save_quota(
     errors: dict[str, list[str]],
 ) -> bool:
     """Change the quota as typed; False with `errors` by field ("" = none of them) otherwise."""
-    guaranteed = limit_milli(typed["guaranteed"] or "0", "guaranteed", errors) or 0
+    guaranteed = legible_milli(typed["guaranteed"], "guaranteed", errors)
     shared = typed["mode"] != QuotaMode.ISOLATED
     borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
     lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
     version = typed["version"]
     if not (version.isascii() and version.isdigit() and len(version) < 19):
         errors[""] = ["The form is damaged. Load the page again."]
-    if errors:
+    if errors or guaranteed is None:
         return False
     try:
         result = change_quota(

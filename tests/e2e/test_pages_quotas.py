@@ -35,6 +35,11 @@ def note(answer, tenant: str) -> str:
     return " ".join(re.findall(r'class="(?:error|warn)">.*?</svg>([^<]*)', cell[1], re.DOTALL))
 
 
+def version_sent(answer, tenant: str) -> str:
+    """The version that a cell sends back."""
+    return re.search(rf'name="v-{key(tenant)}" value="(\d+)"', answer.content.decode())[1]
+
+
 def test_inputs_stand_only_where_the_reader_may_write(as_user):
     def inputs(user: str) -> set[str]:
         text = as_user(user).get("/quotas/").content.decode()
@@ -110,9 +115,40 @@ def test_somebody_faster_is_shown_and_overwritten_only_on_purpose(as_user):
     assert answer.status_code == 422
     assert "Somebody set it to 100 meanwhile; you wrote 120." in note(answer, "vision")
     assert guaranteed("vision") == 100
-    sent = re.search(rf'name="v-{key("vision")}" value="(\d+)"', answer.content.decode())[1]
+    sent = version_sent(answer, "vision")
     as_user("vera").post("/quotas/", {**data, f"v-{key('vision')}": sent})
     assert guaranteed("vision") == 120
+
+
+def test_the_warning_of_somebody_faster_stays_while_other_cells_are_edited(as_user):
+    data = sheet(vision="120")
+    Quota.objects.filter(pk=quota("vision").pk).update(guaranteed_milli=100_000, version=2)
+    client = as_user("vera")
+    for more in ({}, sheet(nlp="90")):
+        data = {**more, **data}
+        checked = client.post("/quotas/check/", data)
+        assert "Saving asks once more before it overwrites" in note(checked, "vision")
+        assert "somebody else changed what is marked" in checked.content.decode()
+        data[f"v-{key('vision')}"] = version_sent(checked, "vision")
+    saved = client.post("/quotas/", data)
+    assert saved.status_code == 422
+    assert "Save again to overwrite" in note(saved, "vision")
+    assert (guaranteed("vision"), guaranteed("nlp")) == (100, 96)
+    client.post("/quotas/", {**data, f"v-{key('vision')}": version_sent(saved, "vision")})
+    assert (guaranteed("vision"), guaranteed("nlp")) == (120, 90)
+
+
+@pytest.mark.parametrize("typed", ["", "  "])
+def test_an_emptied_guarantee_is_asked_about(as_user, typed):
+    client = as_user("vera")
+    answer = client.post("/quotas/", sheet(vision=typed))
+    assert answer.status_code == 422
+    assert "Write 0 to guarantee none." in note(answer, "vision")
+    form = {"guaranteed": typed, "mode": "shared", "version": "1", "reason": "Emptied"}
+    alone = client.post("/quotas/vision/H200/", form)
+    assert alone.status_code == 422
+    assert "Write 0 to guarantee none." in alone.content.decode()
+    assert guaranteed("vision") == 128
 
 
 def test_cells_beyond_the_rights_of_the_reader_are_ignored(as_user):
