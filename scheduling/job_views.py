@@ -19,7 +19,7 @@ from scheduling.models.jobs import PlacementState
 from scheduling.services.array_changes import hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.services.jobs import cancel_array, cancel_job
-from scheduling.templatetags.jobs import STATES
+from scheduling.wording import STATE_WORDS
 from tenants.errors import DomainError, NotFound
 from tenants.models import User
 from tenants.permissions import access_of
@@ -76,7 +76,7 @@ def job_page(
     context = {
         "nav": "jobs",
         "job": found,
-        "state_label": STATES[found.state][0].partition(",")[0],
+        "state_label": STATE_WORDS[found.state].partition(",")[0],
         "pod_sets": sets,
         "pod_count": sum(s.count for s in sets),
         "placements": shown,
@@ -91,12 +91,13 @@ def job_page(
         "start": start_of(found) if found.state in WAITING else None,
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
         "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
+        "over": found.state in TERMINAL,
         "may_cancel": may_act and found.state not in TERMINAL,
         "may_change": may_act and found.state in WAITING,
         "form": form,
+        "live": request.htmx and request.method == "GET",  # type: ignore[attr-defined]
     }
-    live = request.htmx and request.method == "GET"  # type: ignore[attr-defined]
-    template = "scheduling/_job_live.html" if live else "scheduling/job.html"
+    template = "scheduling/_job_live.html" if context["live"] else "scheduling/job.html"
     return render(request, template, context, status=status)
 
 

@@ -22,7 +22,7 @@ from scheduling.models import Cluster, Job
 from scheduling.selectors import JobArray, visible_jobs
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import submit_job
-from scheduling.templatetags.jobs import STATES
+from scheduling.wording import STATE_WORDS
 from tenants.errors import DomainError, NotFound
 from tenants.models import GpuType
 from tenants.permissions import access_of
@@ -36,7 +36,7 @@ STATE_CHOICES = [
     ("held", "On hold"),
     ("active", "Starting or running"),
     ("ended", "Ended"),
-    *((state.value, STATES[state][0]) for state in JobState),
+    *((state.value, STATE_WORDS[state]) for state in JobState),
 ]
 
 
@@ -62,8 +62,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "states": STATE_CHOICES,
         "tenants": visible_tenants(request.user),
         "gpu_types": GpuType.objects.all(),
+        "live": request.htmx,  # type: ignore[attr-defined]
     }
-    template = "scheduling/_jobs_live.html" if request.htmx else "scheduling/jobs.html"  # type: ignore[attr-defined]
+    template = "scheduling/_jobs_live.html" if context["live"] else "scheduling/jobs.html"
     return render(request, template, context)
 
 

@@ -16,6 +16,7 @@ from scheduling.services.dependencies import refuse_bad_dependencies, refuse_cyc
 from scheduling.services.doorbell import ring
 from scheduling.services.faults import Faults
 from scheduling.services.job_spec import check_wishes
+from scheduling.wording import in_state
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.permissions import Access, access_of
@@ -126,7 +127,8 @@ def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, An
 def _refuse_change(job: Job, kind: JobEventKind) -> None:
     if JobState(job.state) not in WAITING:
         raise Conflict(
-            f"The job is {job.state}; only a job that waits can be held, released or changed."
+            f"The job is {in_state(job.state)}; only a job that waits can be held, released or "
+            "changed."
         )
     if kind == JobEventKind.HELD and job.held:
         raise Conflict("The job is already on hold.")

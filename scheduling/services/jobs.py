@@ -23,6 +23,7 @@ from scheduling.services.doorbell import ring
 from scheduling.services.job_spec import JobSpec, job_spec
 from scheduling.services.pod_set_spec import PodTemplate
 from scheduling.services.waiting_limits import refuse_too_many_waiting
+from scheduling.wording import in_state
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import GpuType, Tenant, User
 from tenants.permissions import Access, access_of
@@ -254,9 +255,9 @@ def _cancelled(actor: User, job: Job) -> Job:
         state = JobState(job.state)
         if state in TERMINAL:
             raise Conflict(
-                f"The job is already {state}, since {job.ended_at:%Y-%m-%d %H:%M:%S} UTC."
+                f"The job is already {in_state(state)}, since {job.ended_at:%Y-%m-%d %H:%M:%S} UTC."
                 if job.ended_at
-                else f"The job is already {state}."
+                else f"The job is already {in_state(state)}."
             )
         now = timezone.now()
         target = after(state, JobEventKind.CANCELLED)

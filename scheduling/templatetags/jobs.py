@@ -10,19 +10,20 @@ from django.utils.safestring import SafeString
 from scheduling.engine.states import WAITING, JobState
 from scheduling.engine.verdict import NEVER, Reason
 from scheduling.models import Job
+from scheduling.wording import STATE_WORDS
 from tenants.templatetags.ui import HOUR, MINUTE, icon, words
 
 register = template.Library()
 
-# state -> (label, tone, icon)
-STATES: dict[str, tuple[str, str, str]] = {
-    JobState.PENDING: ("Waiting", "wait", "hourglass-split"),
-    JobState.QUOTA_RESERVED: ("Waiting, quota held", "wait", "hourglass-split"),
-    JobState.ADMITTED: ("Starting", "busy", "arrow-right"),
-    JobState.RUNNING: ("Running", "busy", "play-fill"),
-    JobState.SUCCEEDED: ("Succeeded", "good", "check-circle"),
-    JobState.FAILED: ("Failed", "bad", "x-circle"),
-    JobState.CANCELLED: ("Cancelled", "", "slash-circle"),
+# state -> (tone, icon)
+LOOKS: dict[str, tuple[str, str]] = {
+    JobState.PENDING: ("wait", "hourglass-split"),
+    JobState.QUOTA_RESERVED: ("wait", "hourglass-split"),
+    JobState.ADMITTED: ("busy", "arrow-right"),
+    JobState.RUNNING: ("busy", "play-fill"),
+    JobState.SUCCEEDED: ("good", "check-circle"),
+    JobState.FAILED: ("bad", "x-circle"),
+    JobState.CANCELLED: ("", "slash-circle"),
 }
 
 # The gate at which each reason stops a job; the gates before it are passed.
@@ -47,8 +48,8 @@ STOPPED_AT: dict[str, int] = {
 
 @register.simple_tag
 def state_chip(state: str) -> SafeString:
-    label, tone, name = STATES[state]
-    return format_html('<span class="chip {}">{}{}</span>', tone, icon(name), label)
+    tone, name = LOOKS[state]
+    return format_html('<span class="chip {}">{}{}</span>', tone, icon(name), STATE_WORDS[state])
 
 
 @register.simple_tag

@@ -94,12 +94,20 @@
   });
 
   // A dialog names its effect as the live part of the page knows it now.
-  const show = (dialog) => {
+  const tellEffect = (dialog) => {
     for (const place of dialog.querySelectorAll("[data-text-of]")) {
       place.textContent = document.getElementById(place.dataset.textOf).textContent;
     }
+  };
+
+  const show = (dialog) => {
+    tellEffect(dialog);
     dialog.showModal();
   };
+
+  document.addEventListener("htmx:after:swap", () => {
+    document.querySelectorAll("dialog[open]").forEach(tellEffect);
+  });
 
   const copy = async (button) => {
     const text = document.getElementById(button.dataset.copy).textContent;

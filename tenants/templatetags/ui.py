@@ -39,6 +39,12 @@ def gpus(milli: int | None) -> str:
 
 
 @register.filter
+def gpu_count(milli: int) -> str:
+    """Milli-GPU in a sentence: 8000 → "8 GPUs", 500 → "0.5 GPU"."""
+    return f"{gpus(milli)} GPU{'s' if milli > MILLI else ''}"
+
+
+@register.filter
 def words(code: str) -> str:
     """A code as words: "FragmentedCapacity" → "Fragmented capacity", "QUOTA_LOST" → "Quota lost",
     "freeGpus" and "free_gpus" → "Free GPUs"."""

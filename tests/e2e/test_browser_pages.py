@@ -220,6 +220,22 @@ def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
     assert "Cancelled" in tab.page.locator("#job-live").text_content()
 
 
+def test_an_open_page_learns_that_its_job_was_cancelled_elsewhere(new_tab, address):
+    here, there = new_tab(), new_tab()
+    for tab in (here, there):
+        tab.sign_in("erin")
+        tab.open(address("JOB wait-002"))
+    here.page.get_by_role("button", name="Cancel job").click()
+    there.page.get_by_role("button", name="Cancel job").click()
+    there.page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
+    there.page.get_by_text("wait-002 is cancelled.").wait_for()
+    dialog = here.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("It is over already, so there is nothing left to cancel.")
+    dialog.get_by_role("button", name="Keep it").click()
+    for name in ("Change", "Hold", "Cancel job"):
+        expect(here.page.get_by_role("button", name=name, exact=True)).to_have_count(0)
+
+
 def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, address):
     tab = new_tab()
     tab.allowed = {422}
@@ -244,7 +260,7 @@ def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, addr
     assert tab.axe() == []
     tab.page.get_by_role("button", name="Cancel array").click()
     assert tab.axe() == []
-    dialog.get_by_role("button", name="Cancel 3 jobs").click()
+    dialog.get_by_role("button", name="Cancel array").click()
     tab.page.get_by_text("that were not over are cancelled.").wait_for()
 
 

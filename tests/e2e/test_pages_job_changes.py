@@ -114,6 +114,36 @@ def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
     assert "/hold/" not in as_user("erin").get(job_url("prepare")).content.decode()
 
 
+def test_the_buttons_follow_the_state_of_the_job(as_user):
+    client, url, live = as_user("erin"), job_url("held"), {"HX-Request": "true"}
+    waits = client.get(url, headers=live).content.decode()
+    for part in ('hx-swap-oob="innerMorph"', "Change", "Release", "Cancel job"):
+        assert part in waits
+    Job.objects.filter(name="held").update(state="RUNNING")
+    runs = client.get(url, headers=live).content.decode()
+    assert "Cancel job" in runs
+    assert "Release" not in runs
+    assert "data-dialog" in runs
+    Job.objects.filter(name="held").update(state="SUCCEEDED")
+    over = client.get(url, headers=live)
+    assert "It is over already, so there is nothing left to cancel." in plain(over)
+    assert "data-dialog" not in over.content.decode()
+    refused = client.post(f"{url}release/", follow=True)
+    assert "The job is succeeded; only a job that waits" in plain(refused)
+
+
+def test_the_buttons_of_an_array_follow_its_jobs(as_user):
+    client, live = as_user("erin"), {"HX-Request": "true"}
+    open_ = client.get(ARRAY_URL, headers=live)
+    assert "3 of its 4 jobs are not over" in plain(open_)
+    assert 'data-dialog="cancel-array"' in open_.content.decode()
+    Job.objects.filter(array_id=story.ARRAY).update(state="SUCCEEDED")
+    over = client.get(ARRAY_URL, headers=live)
+    assert "All its jobs are over already" in plain(over)
+    assert "data-dialog" not in over.content.decode()
+    assert 'id="array-actions"' not in client.get("/jobs/", headers=live).content.decode()
+
+
 # --- what the page tells --------------------------------------------------------------------------
 def test_the_page_tells_of_dependencies_limits_and_the_reservation(as_user):
     text = plain(as_user("erin").get(job_url("head")))

@@ -137,7 +137,7 @@ def test_cancel_belongs_to_the_submitter_and_to_admins(as_user):
     assert "wait-000 is cancelled." in answer.content.decode()
     assert Job.objects.get(name="wait-000").state == "CANCELLED"
     again = as_user("erin").post(f"{url}cancel/", follow=True)
-    assert "The job is already CANCELLED" in again.content.decode()
+    assert "The job is already cancelled" in again.content.decode()
 
 
 def test_submit_stores_the_job_as_typed(as_user):

@@ -6,6 +6,7 @@ import pytest
 
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.services.job_changes import change_job
+from scheduling.wording import in_state
 
 URL = "/api/v1/jobs"
 HELLO = {"name": "one", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
@@ -141,7 +142,7 @@ def test_only_waiting_jobs_can_be_changed(eve, state):
         patch(eve, job_id, priority=1),
     ):
         assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
-        assert answer.json()["detail"].startswith(f"The job is {state};")
+        assert answer.json()["detail"].startswith(f"The job is {in_state(state)};")
     row = Job.objects.get()
     assert (row.version, row.priority, row.held) == (1, 0, False)
 

@@ -42,7 +42,7 @@ def test_cancel_ends_a_job_in_any_state(
     assert (last.kind, last.from_state, last.actor) == ("CANCELLED", state, "eve")
     again = eve.post(f"{URL}/{job_id}/cancel")
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
-    assert "already CANCELLED" in again.json()["detail"]
+    assert "already cancelled" in again.json()["detail"]
 
 
 def test_who_may_cancel(org, eve):
