@@ -14,7 +14,8 @@ from tenants.models import Quota, Tenant
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """Use of one tenant's quota of one GPU model, its children's included, in milli-GPU."""
+    """Use of one tenant's quota of one GPU model, its children's included, in milli-GPU. `lent` is
+    what tenants that are not below it use."""
 
     tenant: str
     gpu_model: str
@@ -33,6 +34,8 @@ def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
     book = book or quota_book()
     lent: dict[tuple[str, str], int] = {}
     for loan in ledger(book):
+        if loan.lender in book.lineage(loan.borrower):
+            continue  # what the children use is used already
         key = (loan.lender, loan.gpu_model)
         lent[key] = lent.get(key, 0) + loan.milli
     return [

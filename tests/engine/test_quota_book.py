@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduling.engine.queueing.admission import quota_verdict
 from scheduling.engine.queueing.ledger import ledger
 from scheduling.engine.queueing.quota import Account, Group, QuotaBook
 from scheduling.engine.types import Quota, QuotaMode, Tenant
@@ -250,6 +251,24 @@ def test_what_is_used_in_other_clusters_counts() -> None:
     refusal = book.refusal("a", MODEL, 3)
     assert refusal is not None
     assert (refusal.reason, refusal.allowed) == (Reason.WAITING_FOR_QUOTA, 2)
+
+
+def test_a_refusal_says_how_much_of_it_could_be_had() -> None:
+    book = QuotaBook()
+    book.replace(FLAT, (Quota("a", MODEL, 49_384), Quota("b", MODEL, 8_000)))
+    book.book("j", "b", MODEL, 8_000, 0.0)
+    refusal = book.refusal("a", MODEL, 64_000)
+    assert refusal is not None
+    assert quota_verdict(refusal).summary == (
+        "Only 49.384 of 64 H100 GPUs can be had from the idle quota of tenant a and what others "
+        "can lend it."
+    )
+    book.book("k", "a", MODEL, 49_384, 0.0)
+    refusal = book.refusal("a", MODEL, 64_000)
+    assert refusal is not None
+    assert quota_verdict(refusal).summary == (
+        "No other tenant has idle quota to lend tenant a for 64 H100 GPUs."
+    )
 
 
 def test_a_tree_that_bites_its_tail_ends() -> None:

@@ -276,7 +276,12 @@ def quota_verdict(refusal: Refusal) -> Verdict:
             ("wait until jobs of the tenant end", "raise the borrow limit"),
         )
     if account.shared:
-        text = f"No other tenant has idle quota to lend tenant {account.tenant} for {asked}."
+        text = (
+            f"Only {refusal.allowed / MILLI:g} of {asked} can be had from the idle quota of "
+            f"tenant {account.tenant} and what others can lend it."
+            if refusal.allowed > 0
+            else f"No other tenant has idle quota to lend tenant {account.tenant} for {asked}."
+        )
         remedies = ("wait until lenders' jobs or the tenant's own end", "make the job smaller")
     else:
         text = (
