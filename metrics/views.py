@@ -11,7 +11,7 @@ from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import Q
+from django.db.models import F, Q
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
@@ -271,7 +271,10 @@ def nodes(request: HttpRequest) -> HttpResponse:
     filters = {
         "free": Q(allocated_milli=0, schedulable=True),
         "part": Q(allocated_milli__gt=0, free_gpus__gt=0),
-        "trouble": Q(schedulable=False) | ~Q(problems=[]),
+        "trouble": Q(schedulable=False)
+        | ~Q(problems=[])
+        | Q(healthy_gpus__lt=F("gpus"))
+        | Q(facts__has_key="unhealthy_nics"),
     }
     if show in filters:
         rows = rows.filter(filters[show])
@@ -301,6 +304,11 @@ def device_rows(node: NodeRecord, placements: list[Placement]) -> list[DeviceRow
     return rows
 
 
+def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
+    """GPU-milli that are allocated on the node but not to these placements."""
+    return max(0, node.allocated_milli - sum(p.held_milli for p in placements))
+
+
 @operator_required
 def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
     found = get_object_or_404(NodeRecord, cluster__name=cluster, name=name)
@@ -313,7 +321,7 @@ def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
         "nav": "nodes",
         "node": found,
         "devices": device_rows(found, placements),
-        "placements": placements,
+        "held_besides": held_besides(found, placements),
         "facts": sorted(found.facts.items()),
     }
     template = "metrics/_node_live.html" if request.htmx else "metrics/node.html"  # type: ignore[attr-defined]

@@ -1,5 +1,6 @@
 """What each tenant uses, borrows and lends now, by the scheduler's own book of quotas."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Sum
@@ -7,6 +8,7 @@ from django.db.models import Sum
 from scheduling.engine import types
 from scheduling.engine.queueing.ledger import ledger
 from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.verdict import gpus
 from scheduling.models import Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tenants.models import Quota, Tenant
@@ -78,6 +80,31 @@ def quota_book() -> QuotaBook:
     for job_id, tenant, model, submitted_at, milli in held:
         book.book(str(job_id), tenant, model, milli, submitted_at.timestamp())
     return book
+
+
+def never_allowed(tenant: str, sets: Iterable[tuple[Sequence[str], int]]) -> str:
+    """Why quotas can never let pod sets start together, "" when they may; each set is its
+    acceptable GPU models and its milli-GPU, and runs on one of them."""
+    book = quota_book()
+    named: dict[str, int] = {}
+    for models, milli in sets:
+        most = max((book.ceiling(tenant, model) for model in models), default=0)
+        if len(models) == 1:
+            named[models[0]] = named.get(models[0], 0) + milli
+        elif milli > most:
+            return (
+                f"It asks for {milli / types.MILLI:g} GPUs of one type; tenant {tenant} can never "
+                f"hold more than {most / types.MILLI:g} of any, borrowing included."
+            )
+    for model, milli in named.items():
+        if not book.chain(tenant, model):
+            return f"Tenant {tenant} has no quota for {model}."
+        if not book.could_ever(tenant, {model: milli}):
+            return (
+                f"It asks for {gpus(milli, model)}; tenant {tenant} can never hold more than "
+                f"{gpus(book.ceiling(tenant, model), model)}, borrowing included."
+            )
+    return ""
 
 
 def headroom(book: QuotaBook, tenant: str, gpu_model: str) -> int:

@@ -17,8 +17,10 @@ from django.views.decorators.http import require_GET, require_POST
 
 from scheduling import selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.engine.types import MILLI
 from scheduling.forms import JobForm, PodSets, show_errors
 from scheduling.models import Cluster, Job
+from scheduling.quota_use import never_allowed
 from scheduling.selectors import JobArray, visible_jobs
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import submit_job
@@ -243,6 +245,8 @@ def job_preview(request: HttpRequest) -> HttpResponse:
             context["rehearsed"] = submit_job(actor_of(request), document, dry_run=True)
         except DomainError as error:
             show_errors(error, job_form, sets)
+        else:
+            context["never"] = never_allowed(document["tenant"], least_of(document))
     context["problems"] = [
         f"{where}{form.fields[name].label}: {text}" if name in form.fields else text
         for where, form in named_forms(job_form, sets)
@@ -250,6 +254,21 @@ def job_preview(request: HttpRequest) -> HttpResponse:
         for text in texts
     ]
     return render(request, "scheduling/_job_preview.html", context)
+
+
+def least_of(document: dict[str, Any]) -> list[tuple[list[str], int]]:
+    """The least that must start together: acceptable GPU types and milli-GPU of its pod sets."""
+    known = list(GpuType.objects.values_list("name", flat=True))
+    with_gpus = [s for s in document["pod_sets"] if s["gpus"]]
+    if not document["gang"]:
+        with_gpus = [{**s, "count": 1} for s in with_gpus[:1]]
+    return [
+        (
+            [s["gpu_type"]] if "gpu_type" in s else known,
+            s["count"] * s["gpus"] * s.get("gpu_milli", MILLI),
+        )
+        for s in with_gpus
+    ]
 
 
 def named_forms(job_form: JobForm, sets: Any) -> list[tuple[str, Any]]:

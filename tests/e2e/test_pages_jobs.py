@@ -9,6 +9,7 @@ from scheduling.engine.verdict import NEVER, Reason
 from scheduling.models import Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
 from scheduling.templatetags.jobs import GATES, STOPPED_AT, gates
+from tenants.models import Quota
 
 FORM = {
     "name": "bert",
@@ -216,6 +217,35 @@ def test_preview_rehearses_and_writes_nothing(as_user):
     assert "Would be refused" in bad
     assert "GPUs per pod: A pod asks for 9 GPUs" in bad
     assert not Job.objects.filter(name="bert").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        # vision may borrow all that research and products leave idle.
+        ({"sets-0-gpu_type": "H100", "sets-0-count": "28"}, ""),
+        (
+            {"sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23"},
+            "It asks for 92 L40S GPUs; tenant vision can never hold more than 88 L40S GPUs",
+        ),
+        (
+            {"sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23", "gang": ""},
+            "",
+        ),
+        ({"sets-0-gpu_type": "", "sets-0-count": "61"}, "It asks for 488 GPUs of one type;"),
+    ],
+)
+def test_preview_warns_of_what_quotas_never_let_start(as_user, change, message):
+    text = as_user("erin").post("/jobs/new/preview/", {**FORM, **change}).content.decode()
+    assert message in text
+    assert ("Would never start" in text) == bool(message)
+    assert ("Would be accepted" in text) != bool(message)
+
+
+def test_preview_warns_where_there_is_no_quota_at_all(as_user):
+    Quota.objects.filter(gpu_type__name="H200").delete()
+    text = as_user("erin").post("/jobs/new/preview/", FORM).content.decode()
+    assert "Tenant vision has no quota for H200." in text
 
 
 def test_a_viewer_is_told_why_there_is_no_form(as_user):

@@ -122,6 +122,13 @@ def test_nodes_are_filtered_and_paged(as_user):
     trouble = client.get("/ops/nodes/?show=trouble").content.decode()
     assert "node-005" in trouble
     assert "node-006" not in trouble
+    NodeRecord.objects.filter(name="node-005").update(problems=[])
+    NodeRecord.objects.filter(name="node-006").update(
+        facts={"unhealthy_nics": {"value": [2], "source": "status.allocatable"}}
+    )
+    trouble = client.get("/ops/nodes/?show=trouble").content.decode()
+    assert "1 bad GPU" in trouble
+    assert "1 bad NIC" in trouble
     assert "No node matches" in client.get("/ops/nodes/?q=nothing").content.decode()
 
 
@@ -129,6 +136,14 @@ def test_a_node_tells_its_facts_with_sources_and_who_is_on_it(as_user):
     text = as_user("operator").get("/ops/nodes/demo/node-005/").content.decode()
     for part in ("nvidia.com/gpu.product", "Xid 79", "1 bad GPU", "/jobs/"):
         assert part in text
+
+
+def test_a_node_says_what_is_held_by_others_than_the_jobs_shown(as_user):
+    client, record = as_user("operator"), NodeRecord.objects.get(name="node-011")
+    url = "/ops/nodes/demo/node-011/"
+    assert "held besides" not in client.get(url).content.decode()
+    NodeRecord.objects.filter(pk=record.pk).update(allocated_milli=8000)
+    assert "8 GPUs are held besides by pods that are ending" in client.get(url).content.decode()
 
 
 def test_demo_accounts_are_shown_only_when_embedded(client, db, settings):
