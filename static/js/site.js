@@ -156,6 +156,8 @@
   addEventListener("pageshow", () => {
     for (const form of document.forms) {
       delete form.dataset.sent;
+      // Filters say what the page shows, not what was chosen when it was left.
+      if (form.matches("[data-autosubmit]")) form.reset();
       for (const field of form.elements) {
         if (form.matches("[data-autosubmit]")) field.disabled = false;
       }

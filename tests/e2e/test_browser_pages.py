@@ -220,6 +220,19 @@ def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
     assert "Cancelled" in tab.page.locator("#job-live").text_content()
 
 
+def test_filters_say_what_is_shown_after_going_back(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    for path, label, value in (("/jobs/", "State", "ended"), ("/ops/", "GPU model", "H200")):
+        tab.open(path)
+        filter_ = tab.page.get_by_label(label, exact=True)
+        filter_.select_option(value)
+        tab.page.wait_for_url(lambda url, value=value: value in url)
+        tab.page.go_back()
+        tab.page.wait_for_url(lambda url, value=value: value not in url)
+        expect(filter_).to_have_value("")
+
+
 def test_an_open_page_learns_that_its_job_was_cancelled_elsewhere(new_tab, address):
     here, there = new_tab(), new_tab()
     for tab in (here, there):
