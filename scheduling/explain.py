@@ -139,8 +139,15 @@ def start_of(job: Job) -> Start:
             text = "What is free is kept for a job ahead, which is expected to start then."
             return Start(at, "earliest", text)
         case Reason.ON_HOLD:
-            return Start(None, "held", "Not before it is released and what it waits for is over.")
+            return Start(None, "held", _why_held(job))
     return Start(None, "unknown", _why_unknown(job))
+
+
+def _why_held(job: Job) -> str:
+    if not job.held:
+        return "When the jobs before it have ended."
+    others = " and what it waits for is over" if job.after or job.after_ok else ""
+    return f"Not before it is released{others}."
 
 
 def _why_unknown(job: Job) -> str:

@@ -11,6 +11,8 @@ from django.views.decorators.http import require_GET, require_POST
 
 from scheduling import selectors
 from scheduling.engine.states import TERMINAL, WAITING
+from scheduling.evidence import names_in
+from scheduling.evidence import shown as shown_evidence
 from scheduling.explain import before_in_queue, start_of
 from scheduling.forms import ChangeForm
 from scheduling.job_story import story_of
@@ -58,20 +60,25 @@ def job_page(
     """The page of a job; a form with errors is shown open."""
     sets = list(found.pod_sets.all())
     placements = [] if found.state in WAITING else current_placements(found)
-    names = {s.index: s.name for s in sets}
+    set_names = {s.index: s.name for s in sets}
     shown = [
         {
             **{f: getattr(p, f) for f in ("ordinal", "state", "node", "devices", "nics", "milli")},
             "message": p.message,
-            "set_name": names.get(p.pod_set, str(p.pod_set)),
+            "set_name": set_names.get(p.pod_set, str(p.pod_set)),
             "tone": TONES[PlacementState(p.state)],
         }
         for p in placements[:PODS_SHOWN]
     ]
     used = {p.node for p in placements}
     leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
+    story = story_of(request.user, found)
     evidence = dict(found.evidence)
     remedies = evidence.pop("remedies", [])
+    names = names_in(
+        request.user,
+        [found.message, *map(str, evidence.values()), *(h.event.message for h in story.happenings)],
+    )
     may_act = access_of(request.user).may_cancel(found.tenant_id, found.user_id)
     context = {
         "nav": "jobs",
@@ -84,9 +91,10 @@ def job_page(
         "more_placements": max(0, len(placements) - PODS_SHOWN),
         "node_count": len(used),
         "leaf_count": len(set(leaves)),
-        "evidence": list(evidence.items()),
+        "evidence": shown_evidence(evidence, names),
+        "names": names,
         "remedies": remedies,
-        "story": story_of(request.user, found),
+        "story": story,
         "place": before_in_queue(found).count() + 1 if found.state in WAITING else None,
         "start": start_of(found) if found.state in WAITING else None,
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],

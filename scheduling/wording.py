@@ -1,6 +1,12 @@
-"""What people read for the state of a job, on pages and in refusals."""
+"""What people read for the state of a job and for why it waits, on pages and in refusals."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from scheduling.engine.states import JobState
+from scheduling.engine.verdict import Reason
+from scheduling.models import Job
+from tenants.templatetags.ui import words
 
 STATE_WORDS: dict[str, str] = {
     JobState.PENDING: "Waiting",
@@ -16,3 +22,15 @@ STATE_WORDS: dict[str, str] = {
 def in_state(state: str) -> str:
     """A state inside a sentence: "cancelled"."""
     return STATE_WORDS[state].lower()
+
+
+def reason_words(job: Job, reason: str, evidence: Mapping[str, Any]) -> str:
+    """A reason of a job as it was told. One code is for two cases that differ to people: a hold
+    and a dependency, a back-off and a start time."""
+    if reason == Reason.ON_HOLD and "jobs" in evidence:
+        return "Waits for other jobs"
+    if reason == Reason.BACKING_OFF and job.start_not_before is not None:
+        until = evidence.get("not_before", 0)
+        if abs(until - job.start_not_before.timestamp()) < 1:
+            return "Not yet due"
+    return words(reason)

@@ -9,9 +9,10 @@ from django.utils.safestring import SafeString
 
 from scheduling.engine.states import WAITING, JobState
 from scheduling.engine.verdict import NEVER, Reason
-from scheduling.models import Job
-from scheduling.wording import STATE_WORDS
-from tenants.templatetags.ui import HOUR, MINUTE, icon, words
+from scheduling.evidence import Names
+from scheduling.models import Job, JobEvent
+from scheduling.wording import STATE_WORDS, reason_words
+from tenants.templatetags.ui import HOUR, MINUTE, icon
 
 register = template.Library()
 
@@ -66,8 +67,26 @@ def reason_chip(job: Job) -> SafeString | str:
         "bad" if never or job.state == JobState.FAILED else "",
         job.message,
         icon("exclamation-triangle") if never else "",
-        words(job.reason),
+        reason_words(job, job.reason, job.evidence),
     )
+
+
+@register.filter
+def reason_of(job: Job) -> str:
+    """Why it waits or ended, in a few words."""
+    return "On hold" if is_held(job) else reason_words(job, job.reason, job.evidence)
+
+
+@register.simple_tag
+def told_reason(job: Job, event: JobEvent) -> str:
+    """The reason that an event of the job told, in a few words."""
+    return reason_words(job, event.reason, event.evidence)
+
+
+@register.filter
+def with_names(text: str, names: Names) -> SafeString:
+    """A sentence with the ids of jobs replaced by links to them."""
+    return names.linked(text)
 
 
 @register.filter

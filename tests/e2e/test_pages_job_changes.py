@@ -275,6 +275,48 @@ def test_a_job_that_waits_for_an_array_names_it(as_user):
     assert f'href="{ARRAY_URL}"' in page.content.decode()
 
 
+def test_what_stands_behind_a_reason_is_told_in_words(as_user):
+    client, job = as_user("erin"), Job.objects.get(name="prepare")
+    rows = Job.objects.filter(name="wait-000")
+    evidence = {"after": str(job.pk), "left": 2.0, "used": 49.384, "free": 12345, "jobs": 1}
+    message = f"It was to start after job or array {job.pk} succeeded, which did not."
+    rows.update(reason="Misconfigured", message=message, evidence=evidence)
+    page = client.get(job_url("wait-000"))
+    text = plain(page)
+    assert "after job or array prepare succeeded" in text
+    for part in ("After prepare", "Left 2 Used", "Used 49.384", "Free 12,345", "numbers are as of"):
+        assert part in text
+    assert page.content.decode().count(f'<a href="{job_url("prepare")}">prepare</a>') == 2
+    foreign = str(Job.objects.get(name="urgent").pk)
+    rows.update(reason="ReservedForHead", evidence={"ahead": foreign, "starts_at": 1893456000.0})
+    page = client.get(job_url("wait-000"))
+    assert "Ahead a job you may not see" in plain(page)
+    assert 'title="2030-01-01 00:00:00 UTC">in ' in page.content.decode()
+    rows.update(evidence={"after": str(story.ARRAY)})
+    assert "After the array of sweep-0" in plain(client.get(job_url("wait-000")))
+
+
+def test_a_job_that_waits_for_others_is_not_called_held(as_user):
+    client, rows = as_user("erin"), Job.objects.filter(name="wait-000")
+    rows.update(reason="OnHold", evidence={"jobs": 2}, message="It waits for 2 other jobs.")
+    text = plain(client.get(job_url("wait-000")))
+    assert "On hold" not in text
+    assert "Why it is waiting Waits for other jobs" in text
+    assert "When the jobs before it have ended." in text
+    rows.update(held=True)
+    assert "Why it is waiting On hold" in plain(client.get(job_url("wait-000")))
+
+
+def test_a_job_before_its_time_does_not_back_off(as_user):
+    client, rows = as_user("erin"), Job.objects.filter(name="wait-000")
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    rows.update(reason="BackingOff", evidence={"not_before": at.timestamp()})
+    assert "Why it is waiting Backing off" in plain(client.get(job_url("wait-000")))
+    rows.update(start_not_before=at)
+    assert "Why it is waiting Not yet due" in plain(client.get(job_url("wait-000")))
+    assert "Not yet due" in plain(client.get("/jobs/?q=wait-000"))
+
+
 def test_the_page_of_a_node_marks_its_bad_gpus(as_user):
     text = plain(as_user("operator").get("/ops/nodes/demo/node-005/"))
     assert text.count("3 Bad") == 1

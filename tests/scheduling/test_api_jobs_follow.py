@@ -178,7 +178,9 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     [
         ({"reason": "InsufficientGpus"}, None, "unknown", "makes no forecast"),
         ({"reason": "ExceedsCapacity"}, None, "never", "will not start"),
-        ({"reason": "OnHold"}, None, "held", "released"),
+        ({"reason": "OnHold", "held": True}, None, "held", "before it is released."),
+        ({"reason": "OnHold", "held": True, "after": ["x"]}, None, "held", "what it waits for"),
+        ({"reason": "OnHold"}, None, "held", "When the jobs before it have ended."),
         ({"reason": "WaitingForPreemption"}, None, "promised", "places are held"),
         (
             {"reason": "BackingOff", "evidence": {"not_before": 1893456000.5}},
