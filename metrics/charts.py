@@ -7,7 +7,7 @@ for the caption, and `meta.table` {"columns", "rows"} with the same data for rea
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from metrics.definitions import NodeUse, WaitCurve, ratio
@@ -155,6 +155,15 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
     )
 
 
+def _spread(sizes: Sequence[int]) -> list[int]:
+    """Those of ascending sizes whose labels do not touch each other on a log axis."""
+    shown: list[int] = []
+    for size in sizes:
+        if not shown or size >= 1.5 * shown[-1]:
+            shown.append(size)
+    return shown
+
+
 def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()) -> Figure:
     """How many gangs of each size fit now, anywhere and inside one leaf, on log axes.
 
@@ -162,6 +171,7 @@ def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()
     axis, so a line ends where nothing fits.
     """
     sizes = sorted(curve)
+    ticks = _spread(sizes)
     lines = []
     for name, which, colour, dash in (
         ("anywhere", 0, LINES[0], "solid"),
@@ -200,7 +210,7 @@ def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()
         columns=["Gang size, GPUs", "Fit anywhere", "Fit inside one leaf"],
         rows=[[s, *curve[s]] for s in sizes],
         xaxis=_axis(
-            "gang size, GPUs", type="log", tickvals=sizes, ticktext=[str(s) for s in sizes]
+            "gang size, GPUs", type="log", tickvals=ticks, ticktext=[str(s) for s in ticks]
         ),
         yaxis=_axis("gangs that fit", type="log", dtick=1),
     )
@@ -218,7 +228,7 @@ class UsePoint:
 
 def allocation(points: Sequence[UsePoint]) -> Figure:
     """Allocated GPUs under the line of what is available, with GFR as a small multiple below."""
-    at = [p.at.isoformat() for p in points]
+    at = [f"{p.at.astimezone(UTC):%Y-%m-%d %H:%M:%S}" for p in points]
     last = points[-1] if points else None
     gar = ratio(last.allocated, last.available) if last else None
     summary = (
@@ -261,12 +271,12 @@ def allocation(points: Sequence[UsePoint]) -> Figure:
             },
         ],
         summary=summary,
-        columns=["Time", "Allocated GPUs", "Available GPUs", "GFR %"],
+        columns=["Time, UTC", "Allocated GPUs", "Available GPUs", "GFR %"],
         rows=[
-            [p.at.isoformat(), p.allocated, p.available, None if p.gfr is None else 100 * p.gfr]
-            for p in points
+            [time, p.allocated, p.available, None if p.gfr is None else 100 * p.gfr]
+            for time, p in zip(at, points, strict=True)
         ],
-        xaxis=_axis("", type="date", anchor="y2"),
+        xaxis=_axis("UTC", type="date", anchor="y2"),
         yaxis=_axis("GPUs", domain=[0.36, 1], rangemode="tozero"),
         yaxis2=_axis("GFR %", domain=[0, 0.24], rangemode="tozero"),
     )

@@ -119,30 +119,48 @@ def pool_use(nodes: Iterable[NodeUse]) -> PoolUse:
 def gang_curve(nodes: Iterable[NodeUse]) -> dict[int, tuple[int, int]]:
     """How many gangs of each size fit now: {GPUs: (anywhere, inside one leaf each)}.
 
-    Sizes below the largest node count places on nodes; larger ones take whole free nodes.
+    A gang runs on one GPU model, so the models are counted apart and summed. Sizes below the
+    largest node count places on nodes; larger ones take whole free nodes. The sizes are doubled
+    until nothing fits, and among them stand the largest gangs of each model.
     """
-    usable = [n for n in nodes if n.schedulable and n.healthy]
-    if not usable:
-        return {}
-    per_node = max(n.gpus for n in usable)
-    whole_by_leaf: dict[str, int] = {}
-    for n in usable:
-        if n.allocated_milli == 0 and n.healthy == n.gpus == per_node:
-            whole_by_leaf[n.leaf] = whole_by_leaf.get(n.leaf, 0) + 1
-    whole = sum(whole_by_leaf.values())
-    curve: dict[int, tuple[int, int]] = {}
+    by_model: dict[str, list[NodeUse]] = {}
+    for node in nodes:
+        if node.schedulable and node.healthy:
+            by_model.setdefault(node.gpu_model, []).append(node)
+    pools = list(by_model.values())
+    sizes = sorted({size for pool in pools for size in _gang_sizes(pool)})
+    counts = [[_gangs(pool, size) for pool in pools] for size in sizes]
+    return {
+        size: (sum(n for n, _ in fits), sum(n for _, n in fits))
+        for size, fits in zip(sizes, counts, strict=True)
+    }
+
+
+def _gang_sizes(pool: Sequence[NodeUse]) -> set[int]:
+    per_node = max(n.gpus for n in pool)
+    use = pool_use(pool)
+    sizes = {use.largest_gang_any, use.largest_gang_leaf} - {0}
     size = 1
     while size < per_node:
-        fits = sum(n.free // size for n in usable)
-        curve[size] = (fits, fits)
+        sizes.add(size)
         size *= 2
-    needed = 1
-    while True:
-        anywhere = whole // needed
-        curve[needed * per_node] = (anywhere, sum(w // needed for w in whole_by_leaf.values()))
-        if anywhere == 0:
-            return curve
-        needed *= 2
+    size = per_node
+    while size <= use.largest_gang_any:
+        sizes.add(size)
+        size *= 2
+    return sizes | {size}
+
+
+def _gangs(pool: Sequence[NodeUse], size: int) -> tuple[int, int]:
+    """Gangs of a size that fit the usable nodes of one model: (anywhere, inside one leaf each)."""
+    if size < max(n.gpus for n in pool):
+        fits = sum(n.free // size for n in pool)
+        return fits, fits
+    by_leaf: dict[str, int] = {}
+    for n in pool:
+        if n.allocated_milli == 0 and n.healthy == n.gpus:
+            by_leaf[n.leaf] = by_leaf.get(n.leaf, 0) + n.gpus
+    return sum(by_leaf.values()) // size, sum(gpus // size for gpus in by_leaf.values())
 
 
 # --- SOR ----------------------------------------------------------------------------------------

@@ -67,12 +67,21 @@ def test_gang_curve_leaves_out_what_a_log_axis_cannot_show():
     assert figure["data"][2]["x"] == [64]
 
 
+def test_gang_curve_names_the_largest_gang_and_keeps_its_labels_apart():
+    curve = {1: (40, 40), 8: (5, 5), 24: (1, 1), 32: (1, 0), 40: (1, 0), 64: (0, 0)}
+    layout = charts.gang_curve(curve)["layout"]
+    assert layout["meta"]["summary"] == "Gangs of up to 40 GPUs fit now, up to 24 inside one leaf."
+    assert layout["xaxis"]["tickvals"] == [1, 8, 24, 40, 64]
+
+
 def test_allocation_without_samples_says_so():
     assert "Nothing has been recorded" in charts.allocation([])["layout"]["meta"]["summary"]
-    point = charts.UsePoint(datetime(2026, 1, 1, tzinfo=UTC), 6, 8, None)
-    assert charts.allocation([point])["layout"]["meta"]["summary"] == (
-        "6 of 8 GPUs allocated (75.0%)."
-    )
+    point = charts.UsePoint(datetime(2026, 1, 1, 2, 3, 4, 5, tzinfo=UTC), 6, 8, None)
+    layout = charts.allocation([point])["layout"]
+    assert layout["meta"]["summary"] == "6 of 8 GPUs allocated (75.0%)."
+    assert layout["meta"]["table"]["columns"][0] == "Time, UTC"
+    assert layout["meta"]["table"]["rows"][0][0] == "2026-01-01 02:03:04"
+    assert layout["xaxis"]["title"]["text"] == "UTC"
 
 
 def test_quota_bars_show_idle_as_what_is_neither_used_nor_lent():

@@ -73,6 +73,16 @@ def test_gang_curve_counts_places():
     assert curve[32] == (0, 0)
 
 
+def test_gangs_do_not_mix_gpu_models():
+    other = d.NodeUse("L40S", 4, 4, 4, 0, True, "l0")
+    curve = d.gang_curve([*(node(0) for _ in range(5)), *5 * [other]])
+    assert curve[4] == (10 + 5, 10 + 5)
+    assert curve[16] == (2 + 1, 2 + 1)
+    assert curve[20] == (2 + 1, 2 + 1)
+    assert curve[40] == (1, 1)
+    assert max(size for size, (anywhere, _) in curve.items() if anywhere) == 40
+
+
 def test_sor_integrates_exactly_inside_the_window():
     held = d.held_milli_seconds(
         np.array([1000, 2000]), np.array([0.0, 50.0]), np.array([100.0, math.inf]), (10.0, 60.0)
