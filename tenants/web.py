@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from tenants.models import User
 
@@ -21,9 +24,37 @@ def page_login_required(view: View) -> View:
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
-        return redirect_to_login(request.get_full_path())
+        return redirect_to_login(_way_back(request))
 
     return checked
+
+
+def _way_back(request: HttpRequest) -> str:
+    """Where to go on after signing in: a page, never an address that only takes a button."""
+    if request.method in ("GET", "HEAD"):
+        return request.get_full_path()
+    origin = request.headers.get("Referer", "")
+    if not url_has_allowed_host_and_scheme(
+        origin, {request.get_host()}, require_https=request.is_secure()
+    ):
+        return "/"
+    page = urlsplit(origin)
+    return page.path + (f"?{page.query}" if page.query else "")
+
+
+class FriendlyNotAllowed:
+    """A page in place of the blank answer of an address that does not take the method."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        answer = self.get_response(request)
+        if not isinstance(answer, HttpResponseNotAllowed) or request.path.startswith("/api/"):
+            return answer
+        page = render(request, "405.html", status=405)
+        page["Allow"] = answer["Allow"]
+        return page
 
 
 def actor_of(request: HttpRequest) -> User:

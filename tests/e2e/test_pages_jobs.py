@@ -46,6 +46,27 @@ def test_pages_ask_to_sign_in_and_fragments_reload_their_page(client, db):
     assert fragment["HX-Refresh"] == "true"
 
 
+@pytest.mark.parametrize(
+    ("origin", "goes_on"),
+    [
+        ("http://testserver/settings/tokens/?a=1", "/settings/tokens/%3Fa%3D1"),
+        ("http://elsewhere.example/settings/tokens/", "/"),
+        ("", "/"),
+    ],
+)
+def test_after_signing_in_again_a_button_leads_back_to_its_page(client, db, origin, goes_on):
+    answer = client.post("/settings/tokens/5/revoke/", headers={"Referer": origin})
+    assert (answer.status_code, answer["Location"]) == (302, f"/login/?next={goes_on}")
+
+
+@pytest.mark.parametrize("path", ["/logout/", "/settings/tokens/5/revoke/"])
+def test_an_address_that_only_takes_a_button_says_so(as_user, path):
+    answer = as_user("erin").get(path)
+    assert answer.status_code == 405
+    assert "POST" in answer["Allow"]
+    assert "This address only takes a button" in answer.content.decode()
+
+
 def test_table_shows_only_tenants_of_the_reader(as_user):
     seen = names(as_user("vik").get("/jobs/"))
     assert seen
