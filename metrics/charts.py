@@ -150,6 +150,7 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
         summary=f"{free} GPUs are free, {free - sum(idle)} of them on partly used nodes.",
         columns=["Free GPUs on the node", "Nodes", "Free GPUs"],
         rows=[list(row) for row in zip(labels, counts, gpus, strict=True)],
+        uniformtext={"mode": "show", "minsize": 11},
         xaxis=_axis("free GPUs on the node", type="category"),
         yaxis=_axis("free GPUs", rangemode="tozero"),
     )

@@ -268,9 +268,10 @@ def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
         names.append(holding.name)
     jobs = ", ".join(names[:NAMED_JOBS]) + (" and more" if len(names) > NAMED_JOBS else "")
     what = (
-        "are over the isolated quota: they go on, but nothing new starts"
+        f"{'are' if over > 1000 else 'is'} over the isolated quota: the jobs go on, but nothing new "
+        "starts"
         if quota.mode == QuotaMode.ISOLATED
-        else "become borrowed and may be reclaimed"
+        else f"{'become' if over > 1000 else 'becomes'} borrowed and may be reclaimed"
     )
     return (
         f"{quota.tenant.name} uses {_gpus(used)} of {quota.gpu_type.name}: {_gpus(over)} {what} "
@@ -283,7 +284,7 @@ def _holdings(tenant: Tenant, gpu_type: GpuType) -> list[facts.Holding]:
 
 
 def _gpus(milli: int) -> str:
-    return f"{milli / 1000:,.10g} GPU{'' if milli == 1000 else 's'}"
+    return f"{milli / 1000:,.10g} GPU{'s' if milli > 1000 or not milli else ''}"
 
 
 def _or_none(milli: int | None) -> float | None:

@@ -44,15 +44,25 @@ def gpu_count(milli: int) -> str:
     return f"{gpus(milli)} GPU{'s' if milli > MILLI else ''}"
 
 
+# Words that are not written in small letters.
+WORDS = {
+    "gpu": "GPU",
+    "gpus": "GPUs",
+    "cpu": "CPU",
+    "nic": "NIC",
+    "nics": "NICs",
+    "numa": "NUMA",
+    "mib": "MiB",
+    "id": "ID",
+}
+
+
 @register.filter
 def words(code: str) -> str:
     """A code as words: "FragmentedCapacity" → "Fragmented capacity", "QUOTA_LOST" → "Quota lost",
     "freeGpus" and "free_gpus" → "Free GPUs"."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", code).replace("_", " ").lower()
-    text = " ".join(
-        {"gpu": "GPU", "gpus": "GPUs", "cpu": "CPU", "nics": "NICs", "id": "ID"}.get(w, w)
-        for w in spaced.split()
-    )
+    text = " ".join(WORDS.get(w, w) for w in spaced.split())
     return text[:1].upper() + text[1:]
 
 
