@@ -10,6 +10,7 @@ from scheduling.models import Job
 from scheduling.services.faults import LEVELS, LIMITS
 from scheduling.services.job_spec import MAX_POD_SETS
 from tenants.errors import DomainError
+from tenants.models import slug_validator
 
 # A field of the document -> the form field that stands for it, where the names differ.
 SHOWN_AS = {
@@ -51,10 +52,17 @@ class Fields(forms.Form):
                     {"aria-invalid": "true", "aria-describedby": f"{self[name].auto_id}-error"}
                 )
 
+    def focus(self, name: str) -> None:
+        """Let the page open at this field."""
+        self.fields[name].widget.attrs["autofocus"] = True
+
 
 class JobForm(Fields):
     name = forms.CharField(
-        label="Name", max_length=63, help_text="Lower-case letters, digits and hyphens"
+        label="Name",
+        max_length=63,
+        validators=[slug_validator],
+        help_text="Lower-case letters, digits and hyphens",
     )
     tenant = forms.ChoiceField(label="Tenant")
     cluster = forms.ChoiceField(label="Cluster", required=False)
@@ -159,7 +167,9 @@ class ChangeForm(Fields):
 
 
 class PodSetForm(Fields):
-    name = forms.CharField(label="Name", initial="worker", max_length=63)
+    name = forms.CharField(
+        label="Name", initial="worker", max_length=63, validators=[slug_validator]
+    )
     count = forms.IntegerField(
         label="Pods", initial=1, error_messages={"invalid": AMOUNT}, min_value=1
     )

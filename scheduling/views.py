@@ -193,9 +193,14 @@ def curl_of(request: HttpRequest, document: dict[str, Any]) -> str:
 
 
 def with_marks(job_form: JobForm, sets: Any) -> dict[str, Any]:
+    wrong = []
     for form in (job_form, *sets.forms):
         if form.is_bound:
             form.mark_errors()
+            wrong += [(form, name) for name in form.fields if name in form.errors]
+    if wrong:
+        form, name = wrong[0]
+        form.focus(name)
     return {"nav": "jobs", "form": job_form, "sets": sets}
 
 
@@ -208,11 +213,14 @@ def job_new(request: HttpRequest) -> HttpResponse:
         return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
     if "add" in request.POST or "remove" in request.POST:
         typed = typed_sets(request.POST)
+        at = len(typed)
         if "add" in request.POST:
-            typed.append({"name": f"set-{len(typed)}", "count": "1", "gpus": "1"})
-        elif len(typed) > 1 and (index := request.POST["remove"]).isdigit():
-            typed = [one for i, one in enumerate(typed) if i != int(index)]
+            typed.append({"name": f"set-{at}", "count": "1", "gpus": "1"})
+        elif at > 1 and (index := request.POST["remove"]).isdigit():
+            at = int(index)
+            typed = [one for i, one in enumerate(typed) if i != at]
         job_form, sets = submit_forms(request, request.POST, typed)
+        sets.forms[min(at, len(sets.forms) - 1)].focus("count")
         return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
     job_form, sets = submit_forms(request, request.POST)
     document = document_of(job_form, sets)

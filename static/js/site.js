@@ -53,7 +53,10 @@
     show();
   };
   document.addEventListener("kant:news", (event) => news(event.detail.ok));
-  document.addEventListener("htmx:after:swap", () => news(true));
+  // It comes after a refused answer too, of which nothing was swapped in.
+  document.addEventListener("htmx:after:swap", (event) => {
+    if (event.detail.ctx.response.status < 400) news(true);
+  });
   document.addEventListener("htmx:error", () => news(false));
   document.addEventListener("htmx:response:error", (event) => {
     if (event.detail.ctx.response.status !== 422) news(false);
@@ -91,6 +94,19 @@
       menu.open = false;
       menu.querySelector("summary").focus();
     }
+    const nav = document.getElementById("nav");
+    if (nav?.classList.contains("open")) {
+      nav.classList.remove("open");
+      const toggle = document.querySelector("[data-nav-toggle]");
+      toggle.setAttribute("aria-expanded", "false");
+      toggle.focus();
+    }
+  });
+
+  // A menu that the keyboard has left is closed.
+  document.addEventListener("focusout", (event) => {
+    const menu = event.target.closest("details.menu[open]");
+    if (menu && event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false;
   });
 
   // A dialog names its effect as the live part of the page knows it now.

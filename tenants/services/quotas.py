@@ -267,11 +267,11 @@ def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
         covered += holding.milli
         names.append(holding.name)
     jobs = ", ".join(names[:NAMED_JOBS]) + (" and more" if len(names) > NAMED_JOBS else "")
+    several = over > 1000
     what = (
-        f"{'are' if over > 1000 else 'is'} over the isolated quota: the jobs go on, but nothing new "
-        "starts"
+        f"{'are' if several else 'is'} over the isolated quota: its jobs go on, but none starts"
         if quota.mode == QuotaMode.ISOLATED
-        else f"{'become' if over > 1000 else 'becomes'} borrowed and may be reclaimed"
+        else f"{'become' if several else 'becomes'} borrowed and may be reclaimed"
     )
     return (
         f"{quota.tenant.name} uses {_gpus(used)} of {quota.gpu_type.name}: {_gpus(over)} {what} "

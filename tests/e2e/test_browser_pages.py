@@ -128,6 +128,17 @@ def test_pages_update_themselves_pause_and_rest_while_hidden(new_tab):
     assert heard == []
 
 
+def test_a_page_that_is_refused_its_update_says_so(new_tab):
+    tab = new_tab()
+    tab.allowed = {500}
+    tab.sign_in("vera")
+    tab.open("/jobs/")
+    tab.page.route("**/jobs/", lambda route: route.fulfill(status=500, body="no"))
+    expect(tab.page.locator("[data-freshness]")).to_contain_text("connection lost", timeout=15_000)
+    tab.page.unroute("**/jobs/")
+    expect(tab.page.locator("[data-freshness]")).to_contain_text("live", timeout=15_000)
+
+
 def test_chart_tells_its_finding_and_shows_its_table(new_tab):
     tab = new_tab()
     tab.sign_in("operator")
@@ -193,6 +204,42 @@ def test_half_typed_quota_survives_the_check_of_another(new_tab):
     assert tab.page.get_by_label("speech H100 guaranteed GPUs").evaluate(
         "e => e === document.activeElement"
     )
+
+
+def test_a_check_that_is_refused_says_so(new_tab):
+    tab = new_tab()
+    tab.allowed = {403}
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    tab.page.route("**/quotas/check/", lambda route: route.fulfill(status=403, body="no"))
+    refused = tab.page.get_by_text("Your edits could not be checked")
+    expect(refused).to_be_hidden()
+    tab.page.get_by_label("nlp H100 guaranteed GPUs").fill("40")
+    tab.page.keyboard.press("Enter")
+    expect(refused).to_be_visible()
+    assert tab.axe() == []
+    tab.page.unroute("**/quotas/check/")
+    tab.page.get_by_label("nlp H100 guaranteed GPUs").fill("41")
+    tab.page.keyboard.press("Enter")
+    expect(refused).to_be_hidden()
+
+
+def test_menus_close_when_the_keyboard_leaves_them(new_tab):
+    tab = new_tab()
+    tab.sign_in("vera")
+    tab.open("/quotas/")
+    menu = tab.page.locator("details.menu")
+    menu.locator("summary").click()
+    menu.get_by_role("button", name="Sign out").focus()
+    tab.page.keyboard.press("Tab")
+    expect(menu).not_to_have_attribute("open", "")
+    tab.page.set_viewport_size({"width": NARROW, "height": 900})
+    toggle = tab.page.get_by_role("button", name="Menu", exact=True)
+    toggle.click()
+    expect(toggle).to_have_attribute("aria-expanded", "true")
+    tab.page.keyboard.press("Escape")
+    expect(toggle).to_have_attribute("aria-expanded", "false")
+    expect(tab.page.get_by_role("navigation", name="Main")).to_be_hidden()
 
 
 def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):

@@ -205,7 +205,16 @@ def test_a_wrong_field_says_so_beside_itself(as_user, change, field, message):
     assert error, "no message beside the field"
     assert message in error[1]
     assert f'aria-describedby="{field}-error"' in text
+    assert re.findall(r"<[^>]* autofocus[^>]*>", text)[0].count(f'id="{field}"') == 1
     assert not Job.objects.filter(name="bert").exists()
+
+
+def test_the_rule_of_names_is_told_with_the_other_faults(as_user):
+    wrong = {"name": "Big Job", "priority": "high", "sets-0-name": "A B"}
+    text = as_user("erin").post("/jobs/new/", {**FORM, **wrong}).content.decode()
+    for field in ("id_name", "id_priority", "id_sets-0-name"):
+        assert f'id="{field}-error"' in text
+    assert text.count(" autofocus") == 1
 
 
 def test_pod_sets_are_added_and_removed_without_losing_what_was_typed(as_user):
@@ -215,6 +224,7 @@ def test_pod_sets_are_added_and_removed_without_losing_what_was_typed(as_user):
     assert 'value="Not Yet Right"' in text
     assert 'name="sets-1-count"' in text
     assert 'id="id_preemptible" checked' not in text
+    assert re.findall(r' autofocus[^>]* id="(\S+)"', text) == ["id_sets-1-count"]
     removed = client.post("/jobs/new/", {**FORM, "sets-TOTAL_FORMS": "2", "remove": "1"})
     assert 'name="sets-1-count"' not in removed.content.decode()
     assert not Job.objects.filter(name="bert").exists()

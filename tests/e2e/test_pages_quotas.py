@@ -191,6 +191,14 @@ def test_records_are_seen_by_those_who_administer(as_user):
         assert ("No quota has been changed yet" in text) != sees
 
 
+def test_a_record_that_changed_nothing_says_so(as_user):
+    as_user("operator").post("/quotas/", sheet("Season", search="90"))
+    record = AuditRecord.objects.get()
+    AuditRecord.objects.filter(pk=record.pk).update(after=record.before)
+    text = as_user("operator").get("/quotas/changes/").content.decode()
+    assert "none: it was saved as it was" in text
+
+
 def test_tenants_show_members_and_use(as_user):
     text = as_user("vera").get("/tenants/vision/").content.decode()
     for part in ("erin", "Engineer", "H200", "wait-000"):
