@@ -269,7 +269,7 @@ def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
     jobs = ", ".join(names[:NAMED_JOBS]) + (" and more" if len(names) > NAMED_JOBS else "")
     several = over > 1000
     what = (
-        f"{'are' if several else 'is'} over the isolated quota: its jobs go on, but none starts"
+        f"{'are' if several else 'is'} over the isolated quota: jobs go on, but nothing new starts"
         if quota.mode == QuotaMode.ISOLATED
         else f"{'become' if several else 'becomes'} borrowed and may be reclaimed"
     )
