@@ -19,6 +19,7 @@ OPENB = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
     "deletion_time,scheduled_time\n"
 )
+ITP = "job_id,submission_time,duration,num_gpu\n"
 OWN = "id,submitted_at,duration_s,gpus,pods,tenant,kind,after\n"
 
 
@@ -96,6 +97,11 @@ def test_each_format_is_recognised_and_read(text, job):
         ('{"id": 1, "speed": 2}\n', "key speed: is unknown"),
         ('{"id": \n', "line 1: is not JSON"),
         ("{}\n[1]\n", "line 1, column"),
+        (ITP + "a,0,1000,4\na,10,1000,4\n", "line 3, column job_id: 'a' stands twice"),
+        (OWN + "x,0,1,1,1,,,\nx,1,1,1,1,,,\n", "line 3, column id: 'x' stands twice"),
+        (SWF + SWF.splitlines()[1], "line 3, column job: '1' stands twice"),
+        (OWN + "x,0,1,1,1,,,a x\n", "line 2, column after: is 'a x', expected other jobs"),
+        (SWF.replace("-1 -1\n", "1 -1\n"), "line 2, column preceding: is '1', expected other"),
     ],
 )
 def test_a_wrong_row_is_named(text, error):
@@ -115,6 +121,20 @@ def test_wrong_rows_are_counted_where_asked():
     assert [j.id for j in jobs] == ["a", "c"]
     assert bad.count == 1
     assert "line 3, column submission_time" in bad.first[0]
+
+
+def test_a_job_that_stands_twice_is_counted_where_asked():
+    bad = BadRows(skip=True)
+    text = ITP + "a,1,1,1\na,2,1,1\nb,3,1,1\n"
+    jobs = list(jobs_of(text.splitlines(keepends=True), bad))
+    assert [(j.id, j.submitted_at) for j in jobs] == [("a", 1), ("b", 3)]
+    assert bad.first == ["line 3, column job_id: 'a' stands twice"]
+
+
+def test_partial_executions_have_the_number_of_their_job():
+    whole = SWF.splitlines(keepends=True)[1]
+    parts = [whole.replace(" -1 1 3 2 ", f" -1 {status} 3 2 ") for status in (2, 3, 4)]
+    assert read("".join([*parts, whole])) == read(SWF)
 
 
 def test_jobs_without_gpus_are_left_out():

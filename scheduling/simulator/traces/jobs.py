@@ -1,11 +1,12 @@
 """What every reader yields, and how it becomes a job of the engine."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import MILLI, JobKind, JobRequest, PodSet
 from scheduling.simulator.model import Arrival
+from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each
 
 TENANTS = 15  # as many as the generated workload has
 
@@ -33,6 +34,31 @@ class TraceJob:
     kind: JobKind = JobKind.TRAINING
     ends: JobState = JobState.SUCCEEDED
     after: tuple[str, ...] = ()
+
+
+def jobs_in(
+    rows: Iterable[Row],
+    read: Callable[[Row], TraceJob | None],
+    bad: BadRows,
+    *,
+    id_column: str,
+    after_column: str = "",
+) -> Iterator[TraceJob]:
+    """The jobs of a trace; one whose id stands twice, or that waits for itself, is a wrong row."""
+    seen: set[str] = set()
+
+    def checked(row: Row) -> TraceJob | None:
+        job = read(row)
+        if job is None:
+            return None
+        if job.id in seen:
+            raise TraceFormatError(f"line {row.line}, column {id_column}: {job.id!r} stands twice")
+        if job.id in job.after:
+            raise row.wrong(after_column, "other jobs: a job cannot wait for itself")
+        seen.add(job.id)
+        return job
+
+    return each(rows, checked, bad)
 
 
 def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple[PodSet, ...]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.types import MILLI
-from scheduling.simulator.traces.jobs import TraceJob
+from scheduling.simulator.traces.jobs import TraceJob, jobs_in
 from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each, table
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -108,4 +108,4 @@ def jobs(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             memory_mib=pod.memory_mib,
         )
 
-    return each(table(lines, JOB_COLUMNS), read, bad)
+    return jobs_in(table(lines, JOB_COLUMNS), read, bad, id_column="name")

@@ -10,8 +10,8 @@ from typing import Any
 
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.types import JobKind
-from scheduling.simulator.traces.jobs import TraceJob
-from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each, table
+from scheduling.simulator.traces.jobs import TraceJob, jobs_in
+from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, table
 
 REQUIRED = ("id", "submitted_at", "duration_s", "gpus", "pods")
 KNOWN = (*REQUIRED, "tenant", "gpu_model", "declared_s", "priority", "kind", "ends", "after")
@@ -21,7 +21,7 @@ ENDS = {s.value: s for s in sorted(TERMINAL)}
 
 def own_csv(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
     """A CSV with a header of the columns above."""
-    return each(table(lines, REQUIRED), _read, bad)
+    return _jobs(table(lines, REQUIRED), bad)
 
 
 def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
@@ -38,7 +38,11 @@ def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             except ValueError as error:
                 bad.met(TraceFormatError(f"line {number}: is not JSON ({error})"))
 
-    return each(rows(), _read, bad)
+    return _jobs(rows(), bad)
+
+
+def _jobs(rows: Iterable[Row], bad: BadRows) -> Iterator[TraceJob]:
+    return jobs_in(rows, _read, bad, id_column="id", after_column="after")
 
 
 def _flat(number: int, document: Any) -> dict[str, str]:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.states import JobState
-from scheduling.simulator.traces.jobs import TraceJob
-from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each, table
+from scheduling.simulator.traces.jobs import TraceJob, jobs_in
+from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, table
 
 ENDS = {
     "COMPLETED": JobState.SUCCEEDED,
@@ -54,7 +54,7 @@ class Layout:
         )
 
     def jobs(self, lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-        return each(table(lines, self.required), self.read, bad)
+        return jobs_in(table(lines, self.required), self.read, bad, id_column=self.id)
 
 
 def _slug(text: str) -> str:
@@ -155,4 +155,4 @@ def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             after=(str(preceding),) if preceding > 0 else (),
         )
 
-    return each(rows(), read, bad)
+    return jobs_in(rows(), read, bad, id_column="job", after_column="preceding")
