@@ -29,9 +29,14 @@ class Pools:
     gpus: dict[str, int]
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The GPU models, the one with most GPUs first."""
+        return tuple(sorted(self.gpus, key=lambda model: (-self.gpus[model], model)))
+
+    @property
     def model(self) -> str:
         """The GPU model with most GPUs."""
-        return max(sorted(self.gpus), key=self.gpus.__getitem__)
+        return self.models[0]
 
     @property
     def per_node(self) -> int:
@@ -128,7 +133,7 @@ def traced(
         jobs = iter(sorted(jobs, key=lambda job: job.submitted_at))
         # Other jobs than in the order of the file may then be dealt out to a tenant.
         tenants.update((dealt_to(i, traces.TENANTS), None) for i in range(traces.TENANTS))
-    made = traces.arrivals(jobs, gpu_model=fleet.model, per_node=fleet.per_node)
+    made = traces.arrivals(jobs, gpu_models=fleet.models, per_node=fleet.per_node)
     # A recorded trace knows no quotas: every tenant may use what is there.
     quotas = tuple(
         Quota(name, gpu_model, 1000 * gpus)

@@ -108,7 +108,7 @@ def _trace(path: Path) -> tuple[Arrival, ...]:
             traces.jobs_of(lines_of(path), traces.BadRows(skip=False), ""),
             key=lambda job: job.submitted_at,
         )
-        found = tuple(traces.arrivals(rows, gpu_model=MODEL, per_node=PER_NODE))
+        found = tuple(traces.arrivals(rows, gpu_models=(MODEL,), per_node=PER_NODE))
     except (traces.TraceFormatError, csv.Error, ValueError) as error:
         raise StudyError(f"--data {path}: {error}") from None
     if not found:

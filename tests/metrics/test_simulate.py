@@ -139,6 +139,21 @@ def test_pods_that_do_not_divide(tmp_path):
         simulate("--trace", str(path), "--fleet", "2x8")
 
 
+def test_a_pod_of_openb_that_names_no_model_takes_any(tmp_path):
+    fleet, pods = tmp_path / "nodes.csv", tmp_path / "pods.csv"
+    fleet.write_text("sn,cpu_milli,memory_mib,gpu,model\na,64000,9999,2,G2\nb,64000,9999,8,T4\n")
+    pods.write_text(
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,"
+        "scheduled_time\nlarge,1,1,8,1000,,0,100,0\nsmall,1,1,2,1000,,1,101,1\n"
+    )
+    found = simulate("--trace", str(pods), "--fleet", str(fleet))
+    assert found["waits"]["all"]["mean_s"] == 0
+    assert {name: pool["gar_mean"] for name, pool in found["pools"].items()} == {
+        "G2": pytest.approx(100 / 101),
+        "T4": pytest.approx(100 / 101),
+    }
+
+
 def test_an_unsorted_trace_is_sorted_and_a_pipe_is_read_once(trace, tmp_path):
     lines = trace.read_text().splitlines(keepends=True)
     found = simulate("--trace", str(trace), "--fleet", "2x8")

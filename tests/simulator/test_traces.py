@@ -35,7 +35,7 @@ def test_a_real_itp_trace():
         jobs = list(jobs_of(lines, BadRows()))
     assert len(jobs) == 5778
     assert jobs[0] == TraceJob("f60b9881-76f3-6fc7-d009-6b2a00419afc", 5010, 1265, 1)
-    made = list(arrivals(jobs, gpu_model="V100", per_node=8))
+    made = list(arrivals(jobs, gpu_models=("V100",), per_node=8))
     assert made[0].submitted_at == 0
     assert sum(a.job.gpu_milli for a in made) == sum(j.gpus for j in jobs) * 1000
 
@@ -46,7 +46,14 @@ def test_a_real_itp_trace():
         (
             OPENB + "p1,6000,12288,1,460,T4|P100,LS,Running,100,400,150\n",
             TraceJob(
-                "p1", 100, 250, 0.46, gpu_models=("P100", "T4"), cpu_milli=6000, memory_mib=12288
+                "p1",
+                100,
+                250,
+                0.46,
+                pods=1,
+                gpu_models=("P100", "T4"),
+                cpu_milli=6000,
+                memory_mib=12288,
             ),
         ),
         (
@@ -153,3 +160,12 @@ def test_jobs_without_gpus_are_left_out():
 def test_pods_of_a_recorded_job(gpus, pods, sets):
     made = pod_sets(TraceJob("x", 0, 1, gpus, pods=pods), ("V100",), 8)
     assert [(s.count, s.gpus, s.gpu_milli) for s in made] == sets
+
+
+@pytest.mark.parametrize(
+    ("named", "accepted"), [(None, ("G2",)), ((), ("G2", "T4")), (("T4",), ("T4",))]
+)
+def test_which_models_a_job_accepts(named, accepted):
+    jobs = [TraceJob("x", 0, 1, 1, gpu_models=named)]
+    (made,) = arrivals(jobs, gpu_models=("G2", "T4"), per_node=8)
+    assert made.job.pod_sets[0].gpu_models == accepted

@@ -16,8 +16,8 @@ class TraceJob:
     """A recorded job. Times in seconds; `gpus` may be a fraction below one.
 
     `pods` of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond.
-    `gpu_models`: acceptable models, () = what the fleet has most of. `cpu_milli`, `memory_mib`: of
-    each pod. `after`: ids of jobs it waits for.
+    `gpu_models`: acceptable models, () = any, None = not said: what the fleet has most of.
+    `cpu_milli`, `memory_mib`: of each pod. `after`: ids of jobs it waits for.
     """
 
     id: str
@@ -26,7 +26,7 @@ class TraceJob:
     gpus: float
     pods: int | None = None
     tenant: str = ""
-    gpu_models: tuple[str, ...] = ()
+    gpu_models: tuple[str, ...] | None = None
     cpu_milli: int = 0
     memory_mib: int = 0
     declared_s: float | None = None
@@ -64,16 +64,17 @@ def jobs_in(
 def pod_sets(job: TraceJob, gpu_models: tuple[str, ...], per_node: int) -> tuple[PodSet, ...]:
     """The pods of a recorded job on nodes of `per_node` GPUs; it must ask for GPUs.
 
-    `gpu_models` are those a job accepts that names none. Raises ValueError for GPUs that do not
-    divide by the pods.
+    `gpu_models` are those of the fleet, the one it has most of first. Raises ValueError for GPUs
+    that do not divide by the pods.
     """
+    accepted = gpu_models[:1] if job.gpu_models is None else job.gpu_models or gpu_models
 
     def made(name: str, count: int, gpus: int, milli: int = MILLI) -> PodSet:
         return PodSet(
             name,
             count,
             gpus,
-            job.gpu_models or gpu_models,
+            accepted,
             gpu_milli=milli,
             cpu_milli=job.cpu_milli,
             memory_mib=job.memory_mib,
@@ -100,10 +101,15 @@ def dealt_to(number: int, tenants: int) -> str:
 
 
 def arrivals(
-    jobs: Iterable[TraceJob], *, gpu_model: str, per_node: int, tenants: int = TENANTS
+    jobs: Iterable[TraceJob],
+    *,
+    gpu_models: tuple[str, ...],
+    per_node: int,
+    tenants: int = TENANTS,
 ) -> Iterator[Arrival]:
     """Arrivals of jobs in order of submission, starting at 0, one at a time.
 
+    `gpu_models`: those of the fleet, the one it has most of first, on nodes of `per_node` GPUs.
     Jobs without a tenant are dealt out in turn; jobs that ask for no GPU are left out. A
     predecessor that has not arrived before its successor counts as ended.
     """
@@ -114,7 +120,7 @@ def arrivals(
             id=job.id,
             tenant=job.tenant or dealt_to(number, tenants),
             submitted_at=job.submitted_at - start,
-            pod_sets=pod_sets(job, (gpu_model,), per_node),
+            pod_sets=pod_sets(job, gpu_models, per_node),
             priority=job.priority,
             kind=job.kind,
             declared_s=job.declared_s,

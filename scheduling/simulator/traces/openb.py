@@ -103,6 +103,7 @@ def jobs(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             created,
             max(0.0, deleted - started),
             pod.milli / MILLI,
+            pods=1,
             gpu_models=pod.gpu_models,
             cpu_milli=pod.cpu_milli,
             memory_mib=pod.memory_mib,

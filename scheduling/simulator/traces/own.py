@@ -68,6 +68,7 @@ def _read(row: Row) -> TraceJob:
     gpus = row.number("gpus", least=0.001)
     if gpus != int(gpus) and (gpus > 1 or pods > 1):
         raise row.wrong("gpus", "a whole number of GPUs a pod, or a fraction below 1 of one pod")
+    model = row.text("gpu_model", "")
     declared = row.number("declared_s", default=0.0)
     return TraceJob(
         id=row.text("id"),
@@ -76,7 +77,7 @@ def _read(row: Row) -> TraceJob:
         gpus=gpus * pods,
         pods=pods,
         tenant=row.text("tenant", ""),
-        gpu_models=tuple(filter(None, [row.text("gpu_model", "")])),
+        gpu_models=(model,) if model else None,
         declared_s=declared or None,
         priority=int(row.number("priority", least=-1000, default=0)),
         kind=row.choice("kind", KINDS) if row.values.get("kind") else JobKind.TRAINING,
