@@ -2,16 +2,21 @@
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
 
 from metrics import sources
 from metrics.inputs import lines_of
+from metrics.management.commands import simulate as simulate_command
 from scheduling.simulator.traces import TENANTS, BadRows
 
+ROOT = Path(__file__).resolve().parents[2]
 HEADER = "id,submitted_at,duration_s,gpus,pods,tenant\n"
 
 
@@ -122,14 +127,46 @@ def test_a_wrong_row_stops_or_is_counted(trace):
     assert simulate("--trace", str(trace), "--fleet", "2x8", "--skip-bad")["skipped_rows"] == 1
 
 
-def test_an_empty_trace_and_a_full_disk(trace, tmp_path):
+def test_an_empty_trace(trace):
     trace.write_text("")
     with pytest.raises(CommandError, match="line 1: the trace is empty"):
         simulate("--trace", str(trace), "--fleet", "2x8")
-    trace.write_text(HEADER + "a,0,100,8,2,x\n")
+
+
+def test_a_run_whose_files_cannot_be_written_is_printed_all_the_same(trace, tmp_path):
+    (tmp_path / "summary.json").mkdir()
+    out = StringIO()
+    with pytest.raises(CommandError, match=r"--out .*: Is a directory; not all files are there"):
+        call_command(
+            "simulate", "--trace", str(trace), "--fleet", "2x8", "--json", "--out", str(tmp_path),
+            stdout=out,
+        )  # fmt: skip
+    assert json.loads(out.getvalue())["jobs"] == 3
+
+
+def test_a_folder_that_cannot_be_made_is_refused_before_the_run(trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(simulate_command, "Simulation", None)
     (tmp_path / "file").write_text("")
-    with pytest.raises(CommandError, match=r"--out .*nothing is lost but the files"):
-        simulate("--trace", str(trace), "--fleet", "2x8", "--out", str(tmp_path / "file"))
+    for out, message in (
+        (str(tmp_path / "file"), "file: is a file; name a folder that can be written"),
+        (str(tmp_path / "file" / "below"), r"below: cannot be made \(Not a directory\)"),
+        ("", "--out: must name a folder"),
+    ):
+        with pytest.raises(CommandError, match=message):
+            simulate("--trace", str(trace), "--fleet", "2x8", "--out", out)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [("> /dev/full", "CommandError: standard output: No space left on device\n"), ("| true", "")],
+)
+def test_a_standard_output_that_takes_nothing_ends_the_command_in_a_line(trace, command, message):
+    run = f"{sys.executable} manage.py simulate --trace {trace} --fleet 2x8 --json {command}"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {run}"], cwd=ROOT, capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, message)
 
 
 def test_pods_that_do_not_divide(tmp_path):

@@ -159,10 +159,21 @@ def test_out_has_the_document_and_a_page_that_needs_nothing_else(tmp_path):
 
 @pytest.mark.usefixtures("small_study")
 def test_a_folder_that_cannot_be_written_loses_no_figures(tmp_path):
+    (tmp_path / "experiment.json").mkdir()
+    out = StringIO()
+    with pytest.raises(CommandError, match=r"--out .*: Is a directory; not all files are there"):
+        call_command(
+            "experiment", "small", "--seeds", "1", "--json", "--out", str(tmp_path), stdout=out
+        )
+    assert json.loads(out.getvalue())["summary"]
+
+
+@pytest.mark.usefixtures("small_study")
+def test_a_folder_that_cannot_be_made_is_refused_before_the_first_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "in_parallel", None)
     (tmp_path / "file").write_text("")
-    out, err = call("small", "--seeds", "1", "--json", "--out", str(tmp_path / "file" / "below"))
-    assert json.loads(out)["summary"]
-    assert "--out" in err
+    with pytest.raises(CommandError, match=r"--out .*below: cannot be made"):
+        call("small", "--out", str(tmp_path / "file" / "below"))
 
 
 def test_report_escapes_what_it_shows():

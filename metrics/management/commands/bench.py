@@ -10,6 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from metrics import benches
+from metrics.output import print_lines
 
 
 def registry() -> dict[str, ModuleType]:
@@ -51,7 +52,7 @@ class Command(BaseCommand):
         except RuntimeError as error:
             raise CommandError(str(error)) from error
         if given["json"]:
-            self.stdout.write(json.dumps({"bench": given["name"], "figures": figures}))
-            return
-        for name, value in figures.items():
-            self.stdout.write(f"{name:24} {value}")
+            text = [json.dumps({"bench": given["name"], "figures": figures})]
+        else:
+            text = [f"{name:24} {value}" for name, value in figures.items()]
+        print_lines(self.stdout, text)

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -14,6 +13,7 @@ from metrics.experiments.study import Study, in_parallel
 from metrics.experiments.workers import over_workers
 from metrics.inputs import InputError
 from metrics.interrupts import terminated_as_interrupted
+from metrics.output import folder, make_folder, print_lines
 from metrics.report import Report, write_files
 
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
             own = names.add_parser(study.name, help=study.help)
             own.add_argument("--json", action="store_true", help="one JSON document on stdout")
             own.add_argument(
-                "--out", type=Path, metavar="DIR", help="write the document and an HTML report"
+                "--out", type=folder, metavar="DIR", help="write the document and an HTML report"
             )
             if study.plan is not None:
                 own.add_argument(
@@ -40,15 +40,20 @@ class Command(BaseCommand):
         study = STUDIES[options["study"]]
         with terminated_as_interrupted():
             document = self._run(study, options)
+        text = list(study.lines(document))
+        unwritten = ""
         if options["out"]:
-            self._write(options["out"], document, list(study.lines(document)))
-        if options["json"]:
-            self.stdout.write(json.dumps(document, allow_nan=False))
-        else:
-            for line in study.lines(document):
-                self.stdout.write(line)
+            try:
+                write_files(options["out"], _files(document, text))
+            except OSError as error:
+                unwritten = f"--out {options['out']}: {error.strerror}; not all files are there"
+        print_lines(
+            self.stdout, [json.dumps(document, allow_nan=False)] if options["json"] else text
+        )
         if document["partial"]:
             self.stderr.write("Interrupted: these are partial results.")
+        if unwritten:
+            raise CommandError(unwritten)
 
     def _run(self, study: Study, options: dict[str, Any]) -> dict[str, Any]:
         with tqdm(unit="run", disable=not sys.stderr.isatty(), file=sys.stderr) as bar:
@@ -58,6 +63,8 @@ class Command(BaseCommand):
                 bar.update(done - bar.n)
 
             try:
+                if options["out"]:
+                    make_folder(options["out"])
                 runner = over_workers(study, options) if options.get("celery") else in_parallel
                 return study.run(options, progress, runner)
             except InputError as error:
@@ -65,16 +72,14 @@ class Command(BaseCommand):
             except KeyboardInterrupt:
                 raise CommandError("Interrupted before the first run began.") from None
 
-    def _write(self, folder: Path, document: dict[str, Any], text: list[str]) -> None:
-        report = Report(
-            title=f"Experiment {document['experiment']}",
-            note="PARTIAL: the study was interrupted." if document["partial"] else "",
-            text=text,
-            figures=figures(document),
-        )
-        body = json.dumps(document, indent=1, allow_nan=False)
-        try:
-            write_files(folder, {"experiment.json": body, "report.html": report.html()})
-        except OSError as error:
-            # The figures took long to make: they are printed all the same.
-            self.stderr.write(f"--out {folder}: {error.strerror}; no file was written there")
+
+def _files(document: dict[str, Any], text: list[str]) -> dict[str, str]:
+    """What --out holds, by name."""
+    report = Report(
+        title=f"Experiment {document['experiment']}",
+        note="PARTIAL: the study was interrupted." if document["partial"] else "",
+        text=text,
+        figures=figures(document),
+    )
+    body = json.dumps(document, indent=1, allow_nan=False)
+    return {"experiment.json": body, "report.html": report.html()}

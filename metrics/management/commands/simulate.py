@@ -18,6 +18,7 @@ from tqdm import tqdm
 from metrics import simulation, sources
 from metrics.inputs import InputError, policy_of
 from metrics.interrupts import asked_to_stop
+from metrics.output import folder, make_folder, print_lines
 from metrics.simulation_files import write_results
 from scheduling.simulator import traces, workload
 from scheduling.simulator.loop import Simulation
@@ -77,13 +78,13 @@ class Command(BaseCommand):
         parser.add_argument("--format", default="", help="trace format where it is not recognised")
         parser.add_argument("--skip-bad", action="store_true", help="count wrong rows of the trace")
         parser.add_argument(
-            "--out", type=Path, metavar="DIR", help="write jobs, samples and a report"
+            "--out", type=folder, metavar="DIR", help="write jobs, samples and a report"
         )
         parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
     def handle(self, *args: Any, **options: Any) -> None:
         try:
-            document = self._run(options)
+            document, outcome = self._run(options)
         except (InputError, TraceError, traces.TraceFormatError, ValueError) as error:
             raise CommandError(str(error)) from None
         except DatabaseError as error:
@@ -93,16 +94,26 @@ class Command(BaseCommand):
             ) from None
         except KeyboardInterrupt:
             raise CommandError("Interrupted before there was a result.") from None
-        if options["json"]:
-            self.stdout.write(json.dumps(document, allow_nan=False))
-        else:
-            for line in lines(document):
-                self.stdout.write(line)
+        text = list(lines(document))
+        unwritten = ""
+        if options["out"]:
+            try:
+                write_results(options["out"], outcome, document, text)
+            except OSError as error:
+                unwritten = f"--out {options['out']}: {error.strerror}; not all files are there"
+        print_lines(
+            self.stdout, [json.dumps(document, allow_nan=False)] if options["json"] else text
+        )
+        if unwritten:
+            raise CommandError(unwritten)
 
-    def _run(self, options: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, options: dict[str, Any]) -> tuple[dict[str, Any], Outcome]:
+        """The document and the run that it tells of; raises InputError before the run starts."""
         _check(options)
         shares, bad = workload.Shares(), traces.BadRows(skip=options["skip_bad"])
         source = _source(options, shares, bad)
+        if options["out"]:
+            make_folder(options["out"])
         nodes, hours = source.fleet.nodes, source.hours
         policy = source.policy
         if options["policy"] or policy is None:
@@ -154,14 +165,7 @@ class Command(BaseCommand):
             self.stderr.write(message)
         for message in bad.first:
             self.stderr.write(f"skipped: {message}")
-        if options["out"]:
-            try:
-                write_results(options["out"], outcome, document, list(lines(document)))
-            except OSError as error:
-                raise InputError(
-                    f"--out {options['out']}: {error.strerror}; nothing is lost but the files"
-                ) from None
-        return document
+        return document, outcome
 
     def _watched(self, simulated: Simulation, hours: float | None, *, quiet: bool) -> Outcome:
         """Run with a progress bar on a terminal; Ctrl-C or SIGTERM ends it with what there is."""

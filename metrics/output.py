@@ -1,0 +1,42 @@
+"""Where the results of a command go: standard output, and the folder of --out."""
+
+import os
+import sys
+from argparse import ArgumentTypeError
+from collections.abc import Iterable
+from pathlib import Path
+
+from django.core.management.base import CommandError, OutputWrapper
+
+from metrics.inputs import InputError
+
+
+def folder(text: str) -> Path:
+    """What --out names, for argparse."""
+    if not text:
+        raise ArgumentTypeError("must name a folder")
+    return Path(text)
+
+
+def make_folder(out: Path) -> None:
+    """Make the folder before there is something to lose; raises InputError where that fails."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "is a file" if out.is_file() else f"cannot be made ({error.strerror})"
+        raise InputError(f"--out {out}: {reason}; name a folder that can be written") from None
+
+
+def print_lines(out: OutputWrapper, lines: Iterable[str]) -> None:
+    """Print a result; raises CommandError where standard output takes no more of it, and ends
+    without a word where its reader has gone."""
+    try:
+        for line in lines:
+            out.write(line)
+        out.flush()
+    except OSError as error:
+        # What is still buffered would fail once more when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)
+        raise CommandError(f"standard output: {error.strerror}") from None
