@@ -36,6 +36,16 @@ def at_most(claim: str, value: float | None, limit: float, bound: float | None =
     return Bar(claim, value, f"≤ {limit:g}", None if value is None else value <= limit, bound)
 
 
+def over(of: float | None, to: float | None) -> float | None:
+    """The ratio of two figures; None where one is not known or there is nothing to divide by."""
+    return of / to if of is not None and to else None
+
+
+def ratio_of(difference: Mapping[str, Any] | None) -> float | None:
+    """The ratio of a paired difference; None where no seed has the figure on both sides."""
+    return None if difference is None else difference["ratio"]
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """`tasks` are the runs of one seed, of given hours and warm-up: scenario by scenario, in each

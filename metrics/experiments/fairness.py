@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.random import PCG64, Generator
 
-from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
+from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from metrics.inputs import fleet_of
 from scheduling.engine.types import JobRequest, PodSet, PreemptionKind, Quota, Tenant
@@ -108,7 +108,7 @@ def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
         at_most("the lender has its half back after, s", with_it["returned_after_s"], T_S),
         at_least(
             "GAR with reclamation over without",
-            with_it["gar_mean"] / without["gar_mean"],
+            over(with_it["gar_mean"], without["gar_mean"]),
             0.99,
         ),
     ]

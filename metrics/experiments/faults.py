@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
+from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from metrics.inputs import fleet_of
 from scheduling.engine.decisions import CycleResult
@@ -118,9 +118,8 @@ def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
     for scenario, of in scenarios.items():
         summary = of["summary"]
         both, neither = summary["both"], summary["neither"]
-        of_both, of_neither = both["restart_wait_s"], neither["restart_wait_s"]
-        ratio = of_both / of_neither if of_both is not None and of_neither else None
-        lost = both["sor_net"] / neither["sor_net"]
+        ratio = over(both["restart_wait_s"], neither["restart_wait_s"])
+        lost = over(both["sor_net"], neither["sor_net"])
         found += [
             at_most(f"restart of large jobs, both over neither, {scenario}", ratio, 0.5),
             at_least(f"goodput, both over neither, {scenario}", lost, 1.0 - SPARES / 1000),

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from metrics.experiments import undivided
-from metrics.experiments.comparison import Bar, Comparison, at_least, at_most
+from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over, ratio_of
 from metrics.experiments.runs import Task, policy, training
 from scheduling.simulator.workload import VARIANTS
 
@@ -39,10 +39,6 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
     ]
 
 
-def _over(of: float | None, to: float | None) -> float | None:
-    return of / to if of is not None and to else None
-
-
 def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
     saturated = scenarios[SATURATED]
     gain = saturated["paired"]["kant"]
@@ -51,15 +47,17 @@ def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
     found = [
         at_least(
             f"median {metric} over native's, load 1.05",
-            gain[key]["ratio"],
+            ratio_of(gain[key]),
             1.07,
-            bound=most[key]["ratio"],
+            bound=ratio_of(most[key]),
         )
         for metric, key in (("SOR", "sor_median"), ("GAR", "gar_median"))
     ]
     found += [
         at_least(
-            "native's mean GFR over Kant's, load 1.05", native["gfr_mean"] / kant["gfr_mean"], 6
+            "native's mean GFR over Kant's, load 1.05",
+            over(native["gfr_mean"], kant["gfr_mean"]),
+            6,
         ),
         at_most("Kant's mean GFR, load 1.05", kant["gfr_mean"], 0.03),
     ]
@@ -68,7 +66,7 @@ def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
     waits, before = kant["wait_mean_s"], native["wait_mean_s"]
     least = stable["summary"][BOUND]["wait_mean_s"]
     for size in LARGE_SIZES:
-        ratio, bound = (_over(w.get(size), before.get(size)) for w in (waits, least))
+        ratio, bound = (over(w.get(size), before.get(size)) for w in (waits, least))
         claim = f"mean wait over native's, {size} GPUs, load 0.92"
         found.append(at_most(claim, ratio, 0.5, bound))
     for size in SMALL_SIZES:
@@ -79,7 +77,7 @@ def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
         # Gangs of whole nodes use the fewest nodes under every strategy: groups tell them apart.
         lower = None if of is None or to is None else of < to
         claim = f"JTTED groups over native's, {size} GPUs, load 0.92"
-        found.append(Bar(claim, _over(of, to), "< 1", lower))
+        found.append(Bar(claim, over(of, to), "< 1", lower))
     return found
 
 

@@ -7,7 +7,7 @@ the size is offered at load 0.92 (cost of cluster and jobs together).
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from metrics.experiments.comparison import Bar, Comparison, at_most
+from metrics.experiments.comparison import Bar, Comparison, at_most, ratio_of
 from metrics.experiments.runs import Figures, Task, policy, training
 from scheduling.simulator.workload import REFERENCE_JOBS_A_DAY, Variant
 
@@ -45,7 +45,7 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
 def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
     found = []
     for name, scenario in scenarios.items():
-        ratio = scenario["paired"][f"{SIZES[-1]} nodes"]["cpu_us_per_event"]["ratio"]
+        ratio = ratio_of(scenario["paired"][f"{SIZES[-1]} nodes"]["cpu_us_per_event"])
         claim = f"CPU an event, {SIZES[-1]} nodes over {SIZES[0]}, {name}"
         found.append(at_most(claim, ratio, 2.0))
     return found

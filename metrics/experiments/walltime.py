@@ -19,7 +19,7 @@ from typing import Any
 from django.conf import settings
 from numpy.random import PCG64, Generator
 
-from metrics.experiments.comparison import Bar, Comparison, at_most
+from metrics.experiments.comparison import Bar, Comparison, at_most, ratio_of
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from metrics.experiments.study import StudyError
 from metrics.inputs import lines_of
@@ -170,7 +170,7 @@ def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
     for name, scenario in scenarios.items():
         gain = scenario["paired"]["backfill"]["mean_wait_s"]
         broken = scenario["summary"]["backfill"]["broken_reservations"]
-        found.append(at_most(f"mean wait over FIFO's, {name}", gain and gain["ratio"], 0.6))
+        found.append(at_most(f"mean wait over FIFO's, {name}", ratio_of(gain), 0.6))
         found.append(at_most(f"reserved starts broken, {name}", broken, 0))
     return found
 

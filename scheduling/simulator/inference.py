@@ -228,11 +228,12 @@ def zoned(nodes: Sequence[Node]) -> tuple[Node, ...]:
 
 def figures(
     cluster: InferenceCluster, arrivals: Sequence[Arrival], hours: float
-) -> dict[str, float]:
+) -> dict[str, float | None]:
     """What was made, to be held against the published shapes.
 
     Demand as a share of the cluster (mean, most at any time), the largest service's share of it,
-    lifetimes of replicas in hours (of those that ended in time), share of pods on part of a GPU.
+    lifetimes of replicas in hours (of those that ended in time, None if none did), share of pods
+    on part of a GPU.
     """
     capacity, end = cluster.nodes * 8 * 1000, hours * HOUR
     changes: list[tuple[float, int]] = []
@@ -260,6 +261,6 @@ def figures(
         "largest_service": max(held.values()) / end / capacity,
         "replicas": pods,
         "shared_pods": shared / pods,
-        "life_p50_h": lives[len(lives) // 2],
-        "life_p90_h": lives[len(lives) * 9 // 10],
+        "life_p50_h": lives[len(lives) // 2] if lives else None,
+        "life_p90_h": lives[len(lives) * 9 // 10] if lives else None,
     }

@@ -232,6 +232,32 @@ def test_incremental_cycles_are_paired_with_copying_ones(monkeypatch):
     assert [bar["holds"] for bar in found["bars"]] == [True]
 
 
+@pytest.mark.parametrize("value", [None, 0.0])
+@pytest.mark.parametrize(
+    "study", [s for s in STUDIES.values() if s.plan and s.name != "openb-fgd"], ids=lambda s: s.name
+)
+def test_runs_too_short_for_a_figure_leave_its_bars_unknown(study, value, tmp_path):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("job_id,submission_time,duration,num_gpu\na,0,100,1\n")
+    names = (
+        "gar_mean", "gar_median", "sor_mean", "sor_median", "sor_net", "gfr_mean",
+        "idle_nodes_mean", "preempted_share", "restart_wait_s", "returned_after_s",
+        "cpu_us_per_event", "mean_wait_s", "broken_reservations",
+    )  # fmt: skip
+    empty = {**dict.fromkeys(names, value), **{name: {} for name in runs.BY_SIZE}}
+
+    def runner(_, tasks, progress):
+        return ((task, empty) for task in tasks)
+
+    options = {"seeds": "1", "hours": 0.05, "quick": False, "data": str(trace)}
+    document = study.run(options, lambda *_: None, runner)
+    text = list(study.lines(document))
+    assert document["bars"]
+    if value is None:
+        assert {bar["holds"] for bar in document["bars"]} == {None}
+        assert any(line.strip().startswith("unknown") for line in text)
+
+
 def test_every_study_has_a_plan():
     for study in STUDIES.values():
         assert isinstance(study, Study)
