@@ -191,6 +191,13 @@ def test_a_pod_of_openb_that_names_no_model_takes_any(tmp_path):
     }
 
 
+@pytest.mark.parametrize(("hours", "days"), [(None, 90), (48.0, 2)])
+def test_faults_cover_a_trace_to_the_end_of_its_last_job(trace, hours, days):
+    trace.write_text(HEADER + f"a,5,{90 * 86400},8,1,x\nb,{86405},60,8,1,y\n")
+    source = sources.traced(trace, sources.pools_of("2x8"), hours, "", BadRows())
+    assert source.fault_days == days
+
+
 def test_an_unsorted_trace_is_sorted_and_a_pipe_is_read_once(trace, tmp_path):
     lines = trace.read_text().splitlines(keepends=True)
     found = simulate("--trace", str(trace), "--fleet", "2x8")

@@ -61,7 +61,11 @@ class Command(BaseCommand):
             "fields of a cluster's policy (default kant, of a history the cluster's own)",
         )
         parser.add_argument("--seed", type=int, default=1, help="of workload and faults")
-        parser.add_argument("--hours", type=float, help="length of the workload (default 720)")
+        parser.add_argument(
+            "--hours",
+            type=float,
+            help="length of the run (default: of a workload 720, of a trace to its end)",
+        )
         parser.add_argument("--warm-up-hours", type=float, default=0.0)
         parser.add_argument(
             "--cycle", type=float, default=0.0, help="seconds between cycles; 0: at once"
@@ -74,7 +78,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--restart-cost", type=float, default=0.0, help="seconds lost by a restart"
         )
-        parser.add_argument("--faults", choices=FAULTS, default="none", help="node fault rate")
+        parser.add_argument(
+            "--faults",
+            choices=FAULTS,
+            default="none",
+            help="node fault rate, over --hours; of a trace without --hours until its last job "
+            "would end if none waited",
+        )
         parser.add_argument("--format", default="", help="trace format where it is not recognised")
         parser.add_argument("--skip-bad", action="store_true", help="count wrong rows of the trace")
         parser.add_argument(
@@ -138,7 +148,7 @@ class Command(BaseCommand):
                 nodes,
                 per_1000_node_days=FAULTS[options["faults"]],
                 seed=options["seed"],
-                days=(hours or 720) / 24,
+                days=source.fault_days,
             ),
             start=source.start,
         )
