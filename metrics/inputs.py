@@ -13,7 +13,7 @@ from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import Policy
 from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
-from scheduling.text_files import InputError, lines_of
+from scheduling.text_files import InputError, lines_of, suffix_of
 
 __all__ = ["InputError", "fleet_of", "length_of", "lines_of", "policy_of"]
 
@@ -42,8 +42,9 @@ def fleet_of(text: str) -> Fleet:
             ) from None
     body = "".join(lines_of(path))
     try:
-        if path.suffix == ".csv":
-            return parse_openb(body) if body.startswith("sn,") else nodes.recorded_network(body)
+        if suffix_of(path) == ".csv":
+            columns = {c.strip(' \t\r"') for c in body.partition("\n")[0].split(",")}
+            return parse_openb(body) if "sn" in columns else nodes.recorded_network(body)
         return parse_inventory(yaml.safe_load(body))
     except (FleetError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {error}") from None

@@ -8,7 +8,6 @@ The cluster is as large as makes the trace's whole GPU time the stated load; the
 bursts, as recorded. Without --data the project's known traces are used.
 """
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,12 +28,12 @@ from scheduling.simulator import traces
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes, sized
 from scheduling.simulator.workload import HOUR, declared_s
+from scheduling.text_files import suffix_of
 
 LOAD, PER_NODE, MODEL = 0.85, 8, "H100"
 KNOWN = ("cluster10.csv.xz", "cluster01.csv.xz", "cluster06.csv.xz")
 SWF = ".swf"
 SUFFIXES = (SWF, ".csv", ".jsonl")
-COMPRESSED = (".gz", ".xz")
 
 
 class _Reserved(Watching):
@@ -109,7 +108,7 @@ def _trace(path: Path) -> tuple[Arrival, ...]:
             key=lambda job: job.submitted_at,
         )
         found = tuple(traces.arrivals(rows, gpu_models=(MODEL,), per_node=PER_NODE))
-    except (traces.TraceFormatError, csv.Error, ValueError) as error:
+    except (traces.TraceFormatError, ValueError) as error:
         raise StudyError(f"--data {path}: {error}") from None
     if not found:
         raise StudyError(f"--data {path}: has no job that asks for a GPU")
@@ -148,8 +147,8 @@ def _paths(data: Path | None) -> list[Path]:
     if data is None:
         found = [folder / name for name in KNOWN if (folder / name).is_file()]
     elif folder.is_dir():
-        found = sorted(p for p in folder.rglob("*") if p.is_file() and _suffix(p) == SWF)
-        found = found or sorted(p for p in folder.iterdir() if _suffix(p) in SUFFIXES)
+        found = sorted(p for p in folder.rglob("*") if p.is_file() and suffix_of(p) == SWF)
+        found = found or sorted(p for p in folder.iterdir() if suffix_of(p) in SUFFIXES)
     else:
         raise StudyError(f"--data {data}: is no file and no folder")
     if not found:
@@ -158,11 +157,6 @@ def _paths(data: Path | None) -> list[Path]:
             "one by --data, or fetch microsoft/elasticflow-traces"
         )
     return found
-
-
-def _suffix(path: Path) -> str:
-    """What kind of file it is, whether compressed or not."""
-    return (path.with_suffix("") if path.suffix in COMPRESSED else path).suffix
 
 
 def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:

@@ -1,6 +1,7 @@
 """`manage.py simulate`: one JSON document, files, and one line for every wrong input."""
 
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -231,6 +232,13 @@ def test_a_sorted_trace_is_read_while_it_is_simulated(trace, monkeypatch):
     assert next(source.arrivals).job.id == "j0"
     assert len(read) == 1
     assert sum(1 for _ in source.arrivals) == 99
+
+
+def test_a_compressed_list_of_machines_with_its_columns_in_any_order(trace, tmp_path):
+    path = tmp_path / "nodes.csv.xz"
+    with lzma.open(path, "wt", encoding="utf-8-sig") as file:
+        file.write("gpu,sn,cpu_milli,memory_mib,model\n8,a,64000,9999,G2\n8,b,64000,9999,G2\n")
+    assert simulate("--trace", str(trace), "--fleet", str(path))["gpus"] == 16
 
 
 def test_a_switch_on_two_levels_is_a_loop(tmp_path):

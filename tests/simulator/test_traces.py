@@ -144,6 +144,30 @@ def test_partial_executions_have_the_number_of_their_job():
     assert read("".join([*parts, whole])) == read(SWF)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        ITP + "\na,1,2,4\n  \n,,,\n",
+        "\n \r\n" + ITP + "a,1,2,4\n",
+        '"job_id","submission_time","duration","num_gpu"\n"a","1","2","4"\n',
+    ],
+    ids=["blank rows", "blank lines before the header", "quotes"],
+)
+def test_what_else_a_csv_may_look_like(text):
+    assert read(text) == [TraceJob("a", 1, 2, 4)]
+
+
+def test_lines_are_counted_from_the_start_of_the_file():
+    with pytest.raises(TraceFormatError, match="line 4, column duration"):
+        read("\n" + ITP + "\na,1,x,4\n")
+
+
+def test_a_quote_that_is_not_closed_names_the_line_it_stands_on():
+    rest = "".join(f"j{i},1,1,1\n" for i in range(20_000))
+    with pytest.raises(TraceFormatError, match=r"line 3: .*; is a quote not closed\?"):
+        read(ITP + 'a,1,1,1\nb,1,1,"1\n' + rest)
+
+
 def test_jobs_without_gpus_are_left_out():
     assert read("job_id,submission_time,duration,num_gpu\na,1,1,0\n") == []
 

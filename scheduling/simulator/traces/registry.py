@@ -30,25 +30,29 @@ def jobs_of(lines: Iterable[str], bad: BadRows, format_name: str = "") -> Iterat
     not skip (lazily, when the row is reached).
     """
     rest = iter(lines)
-    first = next(rest, None)
-    if first is None or not first.strip():
+    begin: list[str] = []
+    for line in rest:
+        begin.append(line)
+        if line.strip():
+            break
+    else:
         raise TraceFormatError("line 1: the trace is empty")
-    name = format_name or _recognised(first)
+    name = format_name or _recognised(begin[-1], len(begin))
     if name not in FORMATS:
         raise TraceFormatError(f"{name!r} is no trace format; known are {', '.join(FORMATS)}")
-    return FORMATS[name](chain([first], rest), bad)
+    return FORMATS[name](chain(begin, rest), bad)
 
 
-def _recognised(first: str) -> str:
+def _recognised(first: str, line: int) -> str:
     if first.lstrip().startswith("{"):
         return "kant-jsonl"
-    header = {c.strip() for c in first.split(",")}
+    header = {c.strip(' \t\r\n"') for c in first.split(",")}
     for name, columns in _COLUMNS.items():
         if header.issuperset(columns):
             return name
     if first.startswith(";") or len(first.split()) == len(published.SWF_FIELDS):
         return "swf"
     raise TraceFormatError(
-        f"line 1: no known trace begins like this ({first.strip()[:80]!r}); known formats are "
+        f"line {line}: no known trace begins like this ({first.strip()[:80]!r}); known formats are "
         f"{', '.join(FORMATS)}"
     )

@@ -100,19 +100,35 @@ class Row:
 
 def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
     """Rows of a CSV with a header line that has at least the required columns."""
-    rows = csv.reader(lines)
-    header = [c.strip() for c in next(rows, [])]
+    rows = _filled(csv.reader(lines))
+    line, cells = next(rows, (1, []))
+    header = [c.strip() for c in cells]
     missing = [c for c in required if c not in header]
     if missing:
         found = ", ".join(header) or "none"
-        raise TraceFormatError(f"line 1: column {missing[0]} is missing (the header has: {found})")
+        raise TraceFormatError(
+            f"line {line}: column {missing[0]} is missing (the header has: {found})"
+        )
     if len(set(header)) != len(header):
-        raise TraceFormatError("line 1: a column name stands twice")
-    for cells in rows:
-        if cells:
-            # A short row lacks its last columns; reading one of them names it.
-            surplus = max(0, len(cells) - len(header))
-            yield Row(rows.line_num, dict(zip(header, cells, strict=False)), surplus)
+        raise TraceFormatError(f"line {line}: a column name stands twice")
+    for line, cells in rows:
+        # A short row lacks its last columns; reading one of them names it.
+        surplus = max(0, len(cells) - len(header))
+        yield Row(line, dict(zip(header, cells, strict=False)), surplus)
+
+
+def _filled(rows: "csv._reader") -> Iterator[tuple[int, list[str]]]:
+    """The line that each row begins on and its cells; rows of nothing but blanks are left out."""
+    while True:
+        line = rows.line_num + 1
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise TraceFormatError(f"line {line}: {error}; is a quote not closed?") from None
+        if any(map(str.strip, cells)):
+            yield line, cells
 
 
 def each(rows: Iterable[Row], read: Callable[[Row], T | None], bad: BadRows) -> Iterator[T]:
