@@ -48,6 +48,8 @@ def fleet_of(text: str) -> Fleet:
         return parse_inventory(yaml.safe_load(body))
     except (FleetError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: is nested far too deeply for an inventory") from None
 
 
 def policy_of(text: str) -> Policy:
@@ -58,6 +60,8 @@ def policy_of(text: str) -> Policy:
         document = json.loads("".join(lines_of(Path(text))))
     except json.JSONDecodeError as error:
         raise InputError(f"{text}: is no JSON ({error})") from None
+    except RecursionError:
+        raise InputError(f"{text}: is nested far too deeply for a policy") from None
     if not isinstance(document, dict):
         raise InputError(f"{text}: must be one object of policy fields")
     for fault in policies.faults(document):

@@ -27,7 +27,7 @@ def load_fleet(source: str) -> Fleet:
         return parse_inventory(yaml.safe_load((package / f"{source}.yaml").read_text()))
     path = Path(source.removeprefix(OPENB))
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         names = ", ".join(SHIPPED)
         raise FleetError(
@@ -40,6 +40,8 @@ def load_fleet(source: str) -> Fleet:
         return parse_inventory(yaml.safe_load(text))
     except yaml.YAMLError as error:
         raise FleetError(f"{path}: is not YAML: {error}") from None
+    except RecursionError:
+        raise FleetError(f"{path}: is nested far too deeply for an inventory") from None
     except FleetError as error:
         raise FleetError(f"{path}: {error}") from None
 

@@ -5,14 +5,17 @@ nodes of them; a simulation makes engine nodes. The format of inventories is doc
 scheduling/simcluster/README.md.
 """
 
-import csv
 import io
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scheduling.simulator.rows import filled_rows
+
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 MAX_NODES = 100_000
+MAX_GPUS, MAX_CPU_MILLI, MAX_MEMORY_MIB = 64, 1 << 24, 1 << 30  # of one node
 
 
 class FleetError(ValueError):
@@ -108,13 +111,13 @@ class _Network:
 def _expand_pool(name: str, fields: "_Fields", network: _Network) -> Iterator[FleetNode]:
     count = fields.integer("count", 1, MAX_NODES)
     model = fields.text("gpu_model", "")
-    gpus = fields.integer("gpus", 0, 64, 0)
+    gpus = fields.integer("gpus", 0, MAX_GPUS, 0)
     if bool(model) != bool(gpus):
         raise FleetError(f"{fields.where}: gpu_model and gpus must be given together")
     common: dict[str, Any] = {
         "gpu_memory_mib": fields.integer("gpu_memory_mib", 0, 1 << 24, 0),
-        "cpu_milli": fields.integer("cpu_milli", 1, 1 << 24),
-        "memory_mib": fields.integer("memory_mib", 1, 1 << 30),
+        "cpu_milli": fields.integer("cpu_milli", 1, MAX_CPU_MILLI),
+        "memory_mib": fields.integer("memory_mib", 1, MAX_MEMORY_MIB),
         "max_pods": fields.integer("max_pods", 1, 10_000, 110),
         "nics": fields.integer("nics", 0, 64, 0),
         "link_model": fields.text("link_model", ""),
@@ -210,7 +213,26 @@ class _Fields:
             raise FleetError(f"{self.where}.{next(iter(self._value))}: is not a known field")
 
 
-# --- the openb machine list -------------------------------------------------------------------
+# --- lists of machines ------------------------------------------------------------------------
+def listed(text: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line and cells by column of each row of a CSV, "" where a cell is not there.
+
+    Raises:
+        FleetError: the text is no CSV, or one of the columns is missing.
+    """
+    rows = filled_rows(io.StringIO(text, newline=""), FleetError)
+    first, cells = next(rows, (1, []))
+    header = [cell.strip() for cell in cells]
+    missing = [c for c in columns if c not in header]
+    if missing:
+        raise FleetError(
+            f"line {first}: the columns {', '.join(columns)} are needed, {missing[0]!r} is missing"
+        )
+    for line, cells in rows:
+        given = dict(zip(header, map(str.strip, cells), strict=False))
+        yield line, {**dict.fromkeys(columns, ""), **given}
+
+
 OPENB_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 # 32 machines to a leaf, as the list says nothing of the network.
 OPENB_PER_LEAF = 32
@@ -222,13 +244,7 @@ def parse_openb(text: str, name: str = "openb") -> Fleet:
     Raises:
         FleetError: a column is missing or a value is not a number; names the line.
     """
-    reader = csv.DictReader(io.StringIO(text))
-    missing = [c for c in OPENB_COLUMNS if c not in (reader.fieldnames or ())]
-    if missing:
-        raise FleetError(
-            f"line 1: the columns {', '.join(OPENB_COLUMNS)} are needed, {missing[0]!r} is missing"
-        )
-    rows = [_openb_row(row, at) for at, row in enumerate(reader, start=2)]
+    rows = [_openb_row(row, line) for line, row in listed(text, OPENB_COLUMNS)]
     if not rows:
         raise FleetError("line 2: the list has no machines")
     rows.sort(key=lambda r: (r.gpu_model, r.name))
@@ -254,20 +270,17 @@ def parse_openb(text: str, name: str = "openb") -> Fleet:
 
 
 def _openb_row(row: Mapping[str, str], line: int) -> FleetNode:
-    def whole(column: str) -> int:
-        try:
-            value = int(row[column] or "0")
-        except ValueError:
+    def whole(column: str, most: int) -> int:
+        text = row[column] or "0"
+        if not re.fullmatch("[0-9]{1,18}", text) or int(text) > most:
             raise FleetError(
-                f"line {line}, {column}: must be a whole number, not {row[column]!r}"
-            ) from None
-        if value < 0:
-            raise FleetError(f"line {line}, {column}: must not be negative")
-        return value
+                f"line {line}, {column}: must be a whole number from 0 to {most}, not {text!r}"
+            )
+        return int(text)
 
     if not row["sn"]:
         raise FleetError(f"line {line}, sn: a machine needs a name")
-    gpus, model = whole("gpu"), row["model"] or ""
+    gpus, model = whole("gpu", MAX_GPUS), row["model"]
     if bool(gpus) != bool(model):
         raise FleetError(f"line {line}, model: a machine with GPUs needs a model, one without none")
     return FleetNode(
@@ -275,6 +288,6 @@ def _openb_row(row: Mapping[str, str], line: int) -> FleetNode:
         pool=model or "cpu",
         gpu_model=model,
         gpus=gpus,
-        cpu_milli=whole("cpu_milli"),
-        memory_mib=whole("memory_mib"),
+        cpu_milli=whole("cpu_milli", MAX_CPU_MILLI),
+        memory_mib=whole("memory_mib", MAX_MEMORY_MIB),
     )

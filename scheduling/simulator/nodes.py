@@ -1,7 +1,5 @@
 """Engine nodes for a run: from a fleet, from a size like 1000x8, from a recorded network."""
 
-import csv
-import io
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,7 +8,7 @@ import numpy as np
 from numpy.random import PCG64, Generator
 
 from scheduling.engine.types import Device, Nic, Node, Taint
-from scheduling.simulator.fleet import Fleet, FleetError, FleetNode
+from scheduling.simulator.fleet import Fleet, FleetError, FleetNode, listed
 from scheduling.simulator.model import Fault
 
 GPU_MEMORY_MIB = 81_920
@@ -97,20 +95,16 @@ def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fl
     ASW (leaf) names repeat across PSWs (spines), so a leaf is the pair. Raises FleetError naming
     line and column.
     """
-    rows = csv.DictReader(io.StringIO(text))
     wanted = ("ip", "DSW", "PSW", "ASW")
-    missing = [c for c in wanted if c not in (rows.fieldnames or ())]
-    if missing:
-        raise FleetError(f"line 1: column {missing[0]} is missing; need {', '.join(wanted)}")
     nodes, seen = [], set[str]()
     first_seen: dict[str, tuple[str, int]] = {}  # switch: its column, and the line
-    for line, row in enumerate(rows, start=2):
+    for line, row in listed(text, wanted):
         for column in wanted:
-            if not (row[column] or "").strip():
+            if not row[column]:
                 raise FleetError(f"line {line}, column {column}: is empty")
-        ip, core, spine, leaf = (row[c].strip() for c in wanted)
+        ip, core, spine, leaf = (row[c] for c in wanted)
         for column in wanted[1:]:
-            switch = row[column].strip()
+            switch = row[column]
             earlier, at = first_seen.setdefault(switch, (column, line))
             if earlier != column:
                 raise FleetError(

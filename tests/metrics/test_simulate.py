@@ -241,6 +241,28 @@ def test_a_compressed_list_of_machines_with_its_columns_in_any_order(trace, tmp_
     assert simulate("--trace", str(trace), "--fleet", str(path))["gpus"] == 16
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ip,DSW,PSW,ASW\n\n10.0.0.1,core,spine,\n", "line 3, column ASW: is empty"),
+        ('ip,DSW,PSW,ASW\n"' + 200_000 * "x", "line 2: field larger than field limit"),
+        ("ip,DSW,PSW\n", "line 1: the columns ip, DSW, PSW, ASW are needed, 'ASW' is missing"),
+    ],
+)
+def test_a_wrong_network_is_named_by_its_line(tmp_path, text, message):
+    path = tmp_path / "network.csv"
+    path.write_text(text)
+    with pytest.raises(CommandError, match=message):
+        simulate("--fleet", str(path))
+
+
+def test_what_is_nested_too_deeply_is_one_line(tmp_path):
+    for option, name in (("--fleet", "deep.yaml"), ("--policy", "deep.json")):
+        (tmp_path / name).write_text("[" * 100_000)
+        with pytest.raises(CommandError, match=f"{name}: is nested far too deeply"):
+            simulate(option, str(tmp_path / name))
+
+
 def test_a_switch_on_two_levels_is_a_loop(tmp_path):
     path = tmp_path / "network.csv"
     path.write_text("ip,DSW,PSW,ASW\n10.0.0.1,core,spine,leaf\n10.0.0.2,spine,core,leaf\n")

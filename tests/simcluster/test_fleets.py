@@ -105,9 +105,12 @@ def test_files_that_cannot_be_read_name_themselves(tmp_path):
     broken.write_text("a: [")
     odd = tmp_path / "odd.yaml"
     odd.write_text("name: x\n")
+    deep = tmp_path / "deep.yaml"
+    deep.write_text("[" * 5000)
     for path, part in (
         (broken, "is not YAML"),
         (odd, "inventory.pools: is required"),
+        (deep, "is nested far too deeply"),
         (tmp_path / "none", "cannot be read"),
     ):
         with pytest.raises(FleetError) as refused:
@@ -124,7 +127,14 @@ def test_the_openb_list():
     ]
     for text, message in (
         ("sn,cpu_milli\n", "line 1: the columns"),
-        (OPENB.replace("64000", "many"), "line 2, cpu_milli: must be a whole number, not 'many'"),
+        (
+            OPENB.replace("64000", "many"),
+            "line 2, cpu_milli: must be a whole number from 0 to 16777216, not 'many'",
+        ),
+        (OPENB.replace("64000", "1_0"), "line 2, cpu_milli: must be a whole number from 0"),
+        (OPENB.replace(",2,", ",100000000,"), "line 2, gpu: must be a whole number from 0 to 64"),
+        (OPENB.replace("n0", "\n\nn0").replace(",G2", ","), "line 5, model: a machine"),
+        (OPENB + '"' + 200_000 * "x", "line 4: field larger than field limit"),
         (OPENB.replace(",P100", ","), "line 2, model: a machine with GPUs needs a model"),
         (OPENB.replace("n0", "n1"), "two machines have the same name"),
         (OPENB.splitlines()[0], "line 2: the list has no machines"),

@@ -1,11 +1,12 @@
 """Strict reading of rows: every conversion that fails says line, column and what is allowed."""
 
-import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
+
+from scheduling.simulator.rows import filled_rows
 
 T = TypeVar("T")
 
@@ -100,7 +101,7 @@ class Row:
 
 def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
     """Rows of a CSV with a header line that has at least the required columns."""
-    rows = _filled(csv.reader(lines))
+    rows = filled_rows(lines, TraceFormatError)
     line, cells = next(rows, (1, []))
     header = [c.strip() for c in cells]
     missing = [c for c in required if c not in header]
@@ -115,20 +116,6 @@ def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
         # A short row lacks its last columns; reading one of them names it.
         surplus = max(0, len(cells) - len(header))
         yield Row(line, dict(zip(header, cells, strict=False)), surplus)
-
-
-def _filled(rows: "csv._reader") -> Iterator[tuple[int, list[str]]]:
-    """The line that each row begins on and its cells; rows of nothing but blanks are left out."""
-    while True:
-        line = rows.line_num + 1
-        try:
-            cells = next(rows)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise TraceFormatError(f"line {line}: {error}; is a quote not closed?") from None
-        if any(map(str.strip, cells)):
-            yield line, cells
 
 
 def each(rows: Iterable[Row], read: Callable[[Row], T | None], bad: BadRows) -> Iterator[T]:
