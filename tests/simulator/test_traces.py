@@ -19,6 +19,7 @@ OPENB = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
     "deletion_time,scheduled_time\n"
 )
+OWN_PRIORITY = "id,submitted_at,duration_s,gpus,pods,priority\n"
 ITP = "job_id,submission_time,duration,num_gpu\n"
 OWN = "id,submitted_at,duration_s,gpus,pods,tenant,kind,after\n"
 
@@ -104,6 +105,33 @@ def test_each_format_is_recognised_and_read(text, job):
         ('{"id": 1, "speed": 2}\n', "key speed: is unknown"),
         ('{"id": \n', "line 1: is not JSON"),
         ("{}\n[1]\n", "line 1, column"),
+        (ITP + "x,1_0,1,1\n", "line 2, column submission_time: is '1_0'"),
+        (
+            ITP + "x,1,1e12,1\n",
+            "column duration: is '1e12', expected seconds from 0 to 360,000,000",
+        ),
+        (
+            ITP + "x,1,1,1e18\n",
+            "column num_gpu: is '1e18', expected a whole number from 0 to 10,000",
+        ),
+        (
+            ITP + "x,1,1,1\ny,1e12,1,1\n",
+            "line 3, column submission_time: is '1e12', expected a time within 100,000 hours of",
+        ),
+        (OWN_PRIORITY + "x,0,1,1,1,1e30\n", "column priority: is '1e30'"),
+        (OWN_PRIORITY + "x,0,1,1,1,1.5\n", "column priority: is '1.5', expected a whole number"),
+        (OWN + "x,0,1,8,9999999,,,\n", "column gpus: is '8', expected 0.001 and more, at most"),
+        (OWN + "x,0,1,0.0001,1,,,\n", "column gpus: is '0.0001', expected 0.001 and more"),
+        ('{"id": ' + "[" * 100_000, "line 1: is nested far too deeply"),
+        (
+            SWF.replace("1 3 2", "9 3 2"),
+            "column status: is '9', expected a whole number from -1 to 5",
+        ),
+        (HELIOS + "7,u,v,x,1,1,1,COMPLETED,2020-04-01 00:00:00,\n", "column duration: is ''"),
+        (HELIOS + "7,u,v,x,1,1,1,FAILED,2020-04-31T00:00:00,1\n", "is '2020-04-31T00:00:00'"),
+        (OPENB + "p,1,1,1,1000,,LS,Running,400,100,\n", "column deletion_time: is '100'"),
+        (OPENB + "p,1,1,1,1000,,LS,Running,0,100,400\n", "column deletion_time: is '100'"),
+        (OPENB + "p,1,1,65,1000,,LS,Running,0,100,0\n", "column num_gpu: is '65'"),
         (ITP + "a,0,1000,4\na,10,1000,4\n", "line 3, column job_id: 'a' stands twice"),
         (OWN + "x,0,1,1,1,,,\nx,1,1,1,1,,,\n", "line 3, column id: 'x' stands twice"),
         (SWF + SWF.splitlines()[1], "line 3, column job: '1' stands twice"),
@@ -168,8 +196,41 @@ def test_a_quote_that_is_not_closed_names_the_line_it_stands_on():
         read(ITP + 'a,1,1,1\nb,1,1,"1\n' + rest)
 
 
+@pytest.mark.parametrize(
+    ("time", "at"),
+    [
+        ("2020-04-01 00:00:10", 1585699210),
+        ("2020-04-01T00:00:10Z", 1585699210),
+        ("2020-04-01T08:00:10+08:00", 1585699210),
+        ("2020-04-01 00:00:10.500", 1585699210.5),
+        ("1585699210", 1585699210),
+        ("20200401", 20200401),
+    ],
+)
+def test_times_of_a_trace(time, at):
+    (job,) = read(HELIOS + f"7,u,v,x,1,1,1,FAILED,{time},1\n")
+    assert job.submitted_at == at
+
+
+def test_a_tenant_may_be_left_out():
+    columns = "job_id,user,gpu_num,state,submit_time,duration\n"
+    (job,) = read(columns + "7,u1,16,FAILED,2020-04-01 00:01:40,60\n")
+    assert (job.tenant, job.ends) == ("", JobState.FAILED)
+    (job,) = read(ACME + "k1,u,8,64,1024,,FAILED,2023-05-01 00:00:00+08:00,5\n")
+    assert job.tenant == ""
+
+
+def test_a_job_that_was_cancelled_while_it_waited_had_no_run():
+    columns = "job_id,user,vc,gpu_num,state,submit_time,start_time,duration\n"
+    (job,) = read(columns + "7,u1,v,16,CANCELLED,2020-04-01 00:01:40,,\n")
+    assert (job.duration_s, job.ends) == (0, JobState.CANCELLED)
+    with pytest.raises(TraceFormatError, match="column duration: is ''"):
+        read(columns + "7,u1,v,16,CANCELLED,2020-04-01 00:01:40,2020-04-01 00:02:40,\n")
+
+
 def test_jobs_without_gpus_are_left_out():
-    assert read("job_id,submission_time,duration,num_gpu\na,1,1,0\n") == []
+    assert read(ITP + "a,1,1,0\n") == []
+    assert read(OWN + "x,0,1,0,1,,,\n") == []
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
 from scheduling.simulator.nodes import faults_of
 from scheduling.simulator.run import Outcome, TraceError
+from scheduling.simulator.traces.table import MOST_HOURS
 
-MOST_HOURS = 100_000.0
 FAULTS = {"none": 0.0, "good": 2.3, "base": 6.5, "stress": 22.0}
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from scheduling.engine.states import JobState
 from scheduling.engine.types import MILLI, JobKind, JobRequest, PodSet
 from scheduling.simulator.model import Arrival
-from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each
+from scheduling.simulator.traces.table import MOST_HOURS, BadRows, Row, TraceFormatError, each
 
 TENANTS = 15  # as many as the generated workload has
 
@@ -42,12 +42,16 @@ def jobs_in(
     bad: BadRows,
     *,
     id_column: str,
+    submitted_column: str,
     after_column: str = "",
 ) -> Iterator[TraceJob]:
-    """The jobs of a trace; one whose id stands twice, or that waits for itself, is a wrong row."""
+    """The jobs of a trace. A wrong row is one whose id stands twice, that waits for itself, or that
+    is submitted further than MOST_HOURS from the first."""
     seen: set[str] = set()
+    first: float | None = None
 
     def checked(row: Row) -> TraceJob | None:
+        nonlocal first
         job = read(row)
         if job is None:
             return None
@@ -55,6 +59,11 @@ def jobs_in(
             raise TraceFormatError(f"line {row.line}, column {id_column}: {job.id!r} stands twice")
         if job.id in job.after:
             raise row.wrong(after_column, "other jobs: a job cannot wait for itself")
+        first = job.submitted_at if first is None else first
+        if abs(job.submitted_at - first) > 3600 * MOST_HOURS:
+            raise row.wrong(
+                submitted_column, f"a time within {MOST_HOURS:,} hours of the first job's"
+            )
         seen.add(job.id)
         return job
 

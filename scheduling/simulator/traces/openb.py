@@ -4,8 +4,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.types import MILLI
+from scheduling.simulator.fleet import MAX_CPU_MILLI, MAX_GPUS, MAX_MEMORY_MIB
 from scheduling.simulator.traces.jobs import TraceJob, jobs_in
-from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, each, table
+from scheduling.simulator.traces.table import (
+    MOST_HOURS,
+    BadRows,
+    Row,
+    TraceFormatError,
+    each,
+    table,
+)
 
 NODE_COLUMNS = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
@@ -44,9 +52,9 @@ def machines(lines: Iterable[str]) -> list[Machine]:
     def read(row: Row) -> Machine:
         return Machine(
             name=row.text("sn"),
-            cpu_milli=row.whole("cpu_milli"),
-            memory_mib=row.whole("memory_mib"),
-            gpus=row.whole("gpu"),
+            cpu_milli=row.whole("cpu_milli", most=MAX_CPU_MILLI),
+            memory_mib=row.whole("memory_mib", most=MAX_MEMORY_MIB),
+            gpus=row.whole("gpu", most=MAX_GPUS),
             gpu_model=row.text("model"),
         )
 
@@ -62,7 +70,7 @@ def machines(lines: Iterable[str]) -> list[Machine]:
 
 def _pod(row: Row) -> Pod:
     row.text("name")
-    gpus, gpu_milli = row.whole("num_gpu"), row.whole("gpu_milli")
+    gpus, gpu_milli = row.whole("num_gpu", most=MAX_GPUS), row.whole("gpu_milli")
     if gpu_milli > MILLI or (gpus and not gpu_milli) or (gpu_milli and not gpus):
         expected = f"1 to {MILLI}" if gpus else "0, as num_gpu is 0"
         raise row.wrong("gpu_milli", expected)
@@ -70,8 +78,8 @@ def _pod(row: Row) -> Pod:
         raise row.wrong("gpu_milli", f"{MILLI}: a share is of exactly one GPU")
     spec = row.text("gpu_spec", default="")
     return Pod(
-        cpu_milli=row.whole("cpu_milli"),
-        memory_mib=row.whole("memory_mib"),
+        cpu_milli=row.whole("cpu_milli", most=MAX_CPU_MILLI),
+        memory_mib=row.whole("memory_mib", most=MAX_MEMORY_MIB),
         gpus=gpus,
         gpu_milli=gpu_milli,
         gpu_models=tuple(sorted({m.strip() for m in spec.split("|")} - {""})),
@@ -98,10 +106,14 @@ def jobs(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             return None
         created, deleted = row.number("creation_time"), row.number("deletion_time")
         started = row.number("scheduled_time", default=created)
+        if deleted < max(created, started):
+            raise row.wrong("deletion_time", "a time after the pod's creation and start")
+        if deleted - started > 3600 * MOST_HOURS:
+            raise row.wrong("deletion_time", f"a time within {MOST_HOURS:,} hours of its start")
         return TraceJob(
             row.text("name"),
             created,
-            max(0.0, deleted - started),
+            deleted - started,
             pod.milli / MILLI,
             pods=1,
             gpu_models=pod.gpu_models,
@@ -109,4 +121,6 @@ def jobs(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             memory_mib=pod.memory_mib,
         )
 
-    return jobs_in(table(lines, JOB_COLUMNS), read, bad, id_column="name")
+    return jobs_in(
+        table(lines, JOB_COLUMNS), read, bad, id_column="name", submitted_column="creation_time"
+    )

@@ -11,7 +11,7 @@ from typing import Any
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.types import JobKind
 from scheduling.simulator.traces.jobs import TraceJob, jobs_in
-from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, table
+from scheduling.simulator.traces.table import MOST_GPUS, BadRows, Row, TraceFormatError, table
 
 REQUIRED = ("id", "submitted_at", "duration_s", "gpus", "pods")
 KNOWN = (*REQUIRED, "tenant", "gpu_model", "declared_s", "priority", "kind", "ends", "after")
@@ -35,6 +35,8 @@ def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
                 yield Row(number, _flat(number, json.loads(line)))
             except TraceFormatError as error:
                 bad.met(error)
+            except RecursionError:
+                bad.met(TraceFormatError(f"line {number}: is nested far too deeply for a job"))
             except ValueError as error:
                 bad.met(TraceFormatError(f"line {number}: is not JSON ({error})"))
 
@@ -42,7 +44,9 @@ def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
 
 
 def _jobs(rows: Iterable[Row], bad: BadRows) -> Iterator[TraceJob]:
-    return jobs_in(rows, _read, bad, id_column="id", after_column="after")
+    return jobs_in(
+        rows, _read, bad, id_column="id", submitted_column="submitted_at", after_column="after"
+    )
 
 
 def _flat(number: int, document: Any) -> dict[str, str]:
@@ -63,23 +67,27 @@ def _flat(number: int, document: Any) -> dict[str, str]:
     return flat
 
 
-def _read(row: Row) -> TraceJob:
-    pods = row.whole("pods", least=1)
-    gpus = row.number("gpus", least=0.001)
+def _read(row: Row) -> TraceJob | None:
+    pods = row.whole("pods", least=1, most=MOST_GPUS)
+    gpus = row.number("gpus", most=MOST_GPUS)
+    if not gpus:
+        return None
+    if gpus < 0.001 or gpus * pods > MOST_GPUS:
+        raise row.wrong("gpus", f"0.001 and more, at most {MOST_GPUS:,} in all pods")
     if gpus != int(gpus) and (gpus > 1 or pods > 1):
         raise row.wrong("gpus", "a whole number of GPUs a pod, or a fraction below 1 of one pod")
     model = row.text("gpu_model", "")
-    declared = row.number("declared_s", default=0.0)
+    declared = row.seconds("declared_s", default=0.0)
     return TraceJob(
         id=row.text("id"),
         submitted_at=row.number("submitted_at"),
-        duration_s=row.number("duration_s"),
+        duration_s=row.seconds("duration_s"),
         gpus=gpus * pods,
         pods=pods,
         tenant=row.text("tenant", ""),
         gpu_models=(model,) if model else None,
         declared_s=declared or None,
-        priority=int(row.number("priority", least=-1000, default=0)),
+        priority=row.whole("priority", least=-1000, most=1_000_000, default=0),
         kind=row.choice("kind", KINDS) if row.values.get("kind") else JobKind.TRAINING,
         ends=row.choice("ends", ENDS) if row.values.get("ends") else JobState.SUCCEEDED,
         after=tuple(row.text("after", "").split()),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from scheduling.engine.states import JobState
 from scheduling.simulator.traces.jobs import TraceJob, jobs_in
-from scheduling.simulator.traces.table import BadRows, Row, TraceFormatError, table
+from scheduling.simulator.traces.table import MOST_GPUS, BadRows, Row, TraceFormatError, table
 
 ENDS = {
     "COMPLETED": JobState.SUCCEEDED,
@@ -27,8 +27,9 @@ ENDS = {
 class Layout:
     """Which column of a published CSV holds what; "" = the trace does not say.
 
-    `required` are the columns the format is recognised by. `submitted` holds dates where `dated`,
-    else seconds since the start of the trace.
+    `required` are the columns the format is recognised by, in the order of LAYOUTS; the tenant's
+    may be left out. `submitted` holds dates where `dated`, else seconds since the start of the
+    trace.
     """
 
     required: tuple[str, ...]
@@ -41,20 +42,29 @@ class Layout:
     dated: bool = True
 
     def read(self, row: Row) -> TraceJob | None:
-        gpus = row.whole(self.gpus)
+        gpus = row.whole(self.gpus, most=MOST_GPUS)
         if not gpus:
             return None
+        ends = row.choice(self.ends, ENDS) if self.ends else JobState.SUCCEEDED
+        # Nothing is told of the run of a job that was cancelled while it waited: it had none.
+        never_ran = ends is JobState.CANCELLED and not row.text("start_time", "")
         return TraceJob(
             row.text(self.id),
             row.instant(self.submitted) if self.dated else row.number(self.submitted),
-            row.number(self.duration),
+            row.seconds(self.duration, default=0.0 if never_ran else None),
             gpus,
-            tenant=_slug(row.text(self.tenant)) if self.tenant else "",
-            ends=row.choice(self.ends, ENDS) if self.ends else JobState.SUCCEEDED,
+            tenant=_slug(row.text(self.tenant, "")) if self.tenant else "",
+            ends=ends,
         )
 
     def jobs(self, lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-        return jobs_in(table(lines, self.required), self.read, bad, id_column=self.id)
+        return jobs_in(
+            table(lines, self.required),
+            self.read,
+            bad,
+            id_column=self.id,
+            submitted_column=self.submitted,
+        )
 
 
 def _slug(text: str) -> str:
@@ -71,26 +81,6 @@ LAYOUTS = {
         gpus="num_gpu",
         dated=False,
     ),
-    # SenseTime Helios: the virtual cluster is the tenant.
-    "helios": Layout(
-        ("job_id", "user", "vc", "gpu_num", "state", "submit_time", "duration"),
-        id="job_id",
-        submitted="submit_time",
-        duration="duration",
-        gpus="gpu_num",
-        tenant="vc",
-        ends="state",
-    ),
-    # Microsoft Philly as CSV: run time in seconds, the virtual cluster is the tenant.
-    "philly": Layout(
-        ("jobid", "vc", "status", "submitted_time", "run_time", "gpus"),
-        id="jobid",
-        submitted="submitted_time",
-        duration="run_time",
-        gpus="gpus",
-        tenant="vc",
-        ends="status",
-    ),
     # InternLM Acme: the job's type (pretrain, evaluation, …) is kept as its tenant.
     "acme": Layout(
         ("job_id", "user", "node_num", "gpu_num", "type", "state", "submit_time", "duration"),
@@ -101,6 +91,26 @@ LAYOUTS = {
         tenant="type",
         ends="state",
     ),
+    # SenseTime Helios: the virtual cluster is the tenant.
+    "helios": Layout(
+        ("job_id", "user", "gpu_num", "state", "submit_time", "duration"),
+        id="job_id",
+        submitted="submit_time",
+        duration="duration",
+        gpus="gpu_num",
+        tenant="vc",
+        ends="state",
+    ),
+    # Microsoft Philly as CSV: run time in seconds, the virtual cluster is the tenant.
+    "philly": Layout(
+        ("jobid", "status", "submitted_time", "run_time", "gpus"),
+        id="jobid",
+        submitted="submitted_time",
+        duration="run_time",
+        gpus="gpus",
+        tenant="vc",
+        ends="status",
+    ),
 }
 
 SWF_FIELDS = (
@@ -108,7 +118,12 @@ SWF_FIELDS = (
     "requested_time", "requested_memory", "status", "user", "group", "executable", "queue",
     "partition", "preceding", "think",
 )  # fmt: skip
-SWF_ENDS = {0: JobState.FAILED, 1: JobState.SUCCEEDED, 5: JobState.CANCELLED}
+SWF_ENDS = {
+    -1: JobState.SUCCEEDED,
+    0: JobState.FAILED,
+    1: JobState.SUCCEEDED,
+    5: JobState.CANCELLED,
+}
 
 
 def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
@@ -134,11 +149,13 @@ def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             yield Row(number, dict(zip(SWF_FIELDS, cells, strict=True)))
 
     def read(row: Row) -> TraceJob | None:
-        status = row.whole("status", least=-1)
+        status = row.whole("status", least=-1, most=5)
         if status in (2, 3, 4):
             return None
-        size = max(row.whole("requested", least=-1), row.whole("allocated", least=-1))
-        run = row.number("run", least=-1)
+        size = max(
+            row.whole(column, least=-1, most=MOST_GPUS) for column in ("requested", "allocated")
+        )
+        run = row.seconds("run", least=-1)
         if size <= 0 or run < 0:
             return None
         limit = row.number("requested_time", least=-1)
@@ -151,8 +168,10 @@ def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             size,
             tenant=f"group-{group}" if group >= 0 else "",
             declared_s=limit if limit > 0 else None,
-            ends=SWF_ENDS.get(status, JobState.SUCCEEDED),
+            ends=SWF_ENDS[status],
             after=(str(preceding),) if preceding > 0 else (),
         )
 
-    return jobs_in(rows(), read, bad, id_column="job", after_column="preceding")
+    return jobs_in(
+        rows(), read, bad, id_column="job", submitted_column="submit", after_column="preceding"
+    )

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -10,7 +11,10 @@ from scheduling.simulator.rows import filled_rows
 
 T = TypeVar("T")
 
-DATE_FORMATS = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S%z")
+# As long as a run may be: simulated time costs samples, whether anything happens in it or not.
+MOST_HOURS = 100_000
+# More than any fleet can have.
+MOST_GPUS = 10_000_000
 
 
 class TraceFormatError(ValueError):
@@ -59,36 +63,46 @@ class Row:
         column: str,
         *,
         least: float = 0.0,
+        most: float = math.inf,
         default: float | None = None,
         expected: str = "",
     ) -> float:
-        """A finite number of at least `least`; `default` for an empty field."""
+        """A finite number from `least` to `most`; `default` for an empty field."""
         text = (self.values.get(column) or "").strip()
         if not text and default is not None:
             return default
+        expected = expected or f"a number {_range(least, most)}"
         try:
             value = float(text)
         except ValueError:
-            raise self.wrong(column, expected or f"a number from {least:g}") from None
-        if not math.isfinite(value) or value < least:
-            raise self.wrong(column, expected or f"a number from {least:g}")
+            raise self.wrong(column, expected) from None
+        # Python reads 1_0 as 10, which nobody who writes traces means.
+        if not math.isfinite(value) or not least <= value <= most or "_" in text:
+            raise self.wrong(column, expected)
         return value
 
-    def whole(self, column: str, *, least: int = 0, default: int | None = None) -> int:
-        value = self.number(column, least=least, default=default)
+    def seconds(self, column: str, *, least: float = 0.0, default: float | None = None) -> float:
+        """A length of time in seconds, at most MOST_HOURS."""
+        most = 3600 * MOST_HOURS
+        expected = f"seconds {_range(least, most)} ({MOST_HOURS:,} hours)"
+        return self.number(column, least=least, most=most, default=default, expected=expected)
+
+    def whole(
+        self, column: str, *, least: int = 0, most: float = math.inf, default: int | None = None
+    ) -> int:
+        expected = f"a whole number {_range(least, most)}"
+        value = self.number(column, least=least, most=most, default=default, expected=expected)
         if value != int(value):
-            raise self.wrong(column, "a whole number")
+            raise self.wrong(column, expected)
         return int(value)
 
     def instant(self, column: str) -> float:
         """Seconds since the epoch of a date and time (UTC where no zone stands), or a number."""
         text = self.text(column)
-        for form in DATE_FORMATS:
-            try:
-                at = datetime.strptime(text, form)
-            except ValueError:
-                continue
-            return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+        if "-" in text[1:] and ":" in text:
+            with suppress(ValueError):
+                at = datetime.fromisoformat(text)
+                return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
         return self.number(column, expected="a time like 2020-04-01 00:00:00, or seconds")
 
     def choice(self, column: str, allowed: Mapping[str, T]) -> T:
@@ -97,6 +111,10 @@ class Row:
         if found is None:
             raise self.wrong(column, f"one of {', '.join(sorted(allowed))}")
         return found
+
+
+def _range(least: float, most: float) -> str:
+    return f"from {least:g}" if most == math.inf else f"from {least:g} to {most:,.0f}"
 
 
 def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
