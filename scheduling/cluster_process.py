@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from django.conf import settings
+
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 10.0
 
@@ -27,13 +29,15 @@ class ClusterProcess:
         command = [sys.executable, "-m", "scheduling.simcluster", "--fleet", self.fleet]
         command += ["--port", "0", "--state-dir", str(self.folder)]
         command += ["--kubeconfig", str(self.kubeconfig)]
+        # Found from any folder; a change of folder would move the fleet and the state directory.
+        paths = [str(settings.BASE_DIR), *filter(None, [os.environ.get("PYTHONPATH")])]
         # A session of its own: Ctrl-C reaches Kant alone, which then ends the cluster last.
         self._process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)},
         )
         line = self._first_line()
         if not line.startswith("READY "):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
@@ -57,6 +58,7 @@ def scheduler() -> Iterator[dict[str, Any]]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        cwd=settings.BASE_DIR,
         start_new_session=True,  # Ctrl-C is for this process, which then ends the scheduler
     )
     assert process.stdin is not None
