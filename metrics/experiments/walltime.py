@@ -26,7 +26,7 @@ from scheduling.engine.decisions import CycleResult
 from scheduling.engine.types import Quota, Tenant
 from scheduling.simulator import traces
 from scheduling.simulator.model import Arrival
-from scheduling.simulator.nodes import engine_nodes, sized
+from scheduling.simulator.nodes import MAX_SIZE, engine_nodes, sized
 from scheduling.simulator.workload import HOUR, declared_s
 from scheduling.text_files import suffix_of
 
@@ -123,6 +123,11 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
         milli_s = sum(a.job.gpu_milli * a.duration_s for a in arrivals)
         largest = max(a.job.gpu_milli for a in arrivals)
         nodes = math.ceil(max(milli_s / span / LOAD, largest) / 1000 / PER_NODE)
+        if nodes > MAX_SIZE:
+            raise StudyError(
+                f"--data {path}: load {LOAD:g} takes {nodes:,} nodes of {PER_NODE} GPUs, a fleet "
+                f"has at most {MAX_SIZE:,}; its largest job asks for {largest // 1000:,} GPUs"
+            )
         made += [
             Task(
                 run=recorded,

@@ -336,6 +336,13 @@ def test_swf_files_of_a_folder_are_taken_before_others(tmp_path):
         walltime.tasks({"hours": 100.0, "data": tmp_path})
 
 
+def test_a_trace_that_no_fleet_can_hold_is_refused(tmp_path):
+    path = tmp_path / "large.swf"
+    path.write_text("; Version: 2.2\n" + swf_line(1, 0, 900, 600, procs=2_000_000))
+    with pytest.raises(StudyError, match=r"large\.swf: load 0.85 takes 250,000 nodes of 8 GPUs"):
+        walltime.tasks({"hours": 100.0, "data": path})
+
+
 def test_reservations_are_kept_and_counted(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(
