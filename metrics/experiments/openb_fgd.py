@@ -13,6 +13,7 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,25 +81,27 @@ def run(options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str
     published = _published(_folder(options))
     found: dict[tuple[str, str], list[list[float]]] = {}
     shares: dict[str, dict[int, dict[str, float]]] = {}
+    ran: dict[str, list[int]] = {}
     partial = False
     try:
         for task, result in runner(one, tasks, progress):
             found.setdefault((_list_name(task.pod_list), task.policy), []).append(result)
+            ran.setdefault(task.policy, []).append(task.seed)
             # Runs of two policies on the same list and seed are a pair.
             of = shares.setdefault(task.policy, {})
             of[len(of)] = {"gar_at_100": result[0] / 100, "gar_mean": result[1] / 100}
     except KeyboardInterrupt:
         partial = True
     rows = [_row(*key, results, published) for key, results in found.items()]
-    seeds = list(dict.fromkeys(task.seed for task in tasks))
+    seeds = {name: list(dict.fromkeys(run)) for name, run in ran.items()}
     baseline = next(iter(shares), None)
     return {
         "experiment": STUDY.name,
         "partial": partial,
-        "seeds": seeds,
+        "seeds": list(dict.fromkeys(chain.from_iterable(seeds.values()))),
         "baseline": baseline,
         "summary": {
-            name: {**summarised(list(of.values())), "seeds": len(seeds)}
+            name: {**summarised(list(of.values())), "seeds": len(seeds[name])}
             for name, of in shares.items()
         },
         "paired": {

@@ -142,6 +142,8 @@ def test_ctrl_c_gives_what_is_done_marked_partial(data, monkeypatch):
     found = json.loads(out.getvalue())
     assert found["partial"]
     assert [r["seeds"] for r in found["rows"]] == [1]
+    assert found["seeds"] == [42]
+    assert found["summary"]["fragmentation-gradient"]["seeds"] == 1
     assert "partial" in err.getvalue()
 
 
