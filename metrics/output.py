@@ -30,6 +30,8 @@ def make_folder(out: Path) -> None:
 def print_lines(out: OutputWrapper, lines: Iterable[str]) -> None:
     """Print a result; raises CommandError where standard output takes no more of it, and ends
     without a word where its reader has gone."""
+    if sys.stdout is None:
+        raise CommandError("standard output: is closed")
     try:
         for line in lines:
             out.write(line)

@@ -159,7 +159,11 @@ def test_a_folder_that_cannot_be_made_is_refused_before_the_run(trace, tmp_path,
 
 @pytest.mark.parametrize(
     ("command", "message"),
-    [("> /dev/full", "CommandError: standard output: No space left on device\n"), ("| true", "")],
+    [
+        ("> /dev/full", "CommandError: standard output: No space left on device\n"),
+        (">&-", "CommandError: standard output: is closed\n"),
+        ("| true", ""),
+    ],
 )
 def test_a_standard_output_that_takes_nothing_ends_the_command_in_a_line(trace, command, message):
     run = f"{sys.executable} manage.py simulate --trace {trace} --fleet 2x8 --json {command}"
