@@ -144,6 +144,16 @@ class TestTopology:
         per_leaf = [sum(state.node(n).topology[0] == f"leaf-{i}" for n in found) for i in range(4)]
         assert per_leaf == [2, 2, 1, 1]
 
+    def test_pods_balanced_over_a_wide_level_stay_inside_a_narrow_one_that_is_required(self):
+        state = cluster_of(
+            *(gpu_node(f"a{i}", leaf="l0", spine="s0") for i in range(2)),
+            gpu_node("b0", leaf="l1", spine="s0"),
+        )
+        for i in range(2):
+            state.book(job_of(f"s{i}", pods(1, 1)), PodPlacement(0, 0, f"a{i}", (0,), 1000))
+        job = job_of("x", pods(2, 4, required_level="leaf", balance_level="spine"))
+        assert nodes_of(place(state, job, strategy="native")) == ["a0", "a1"]
+
     def test_all_pod_sets_of_a_job_share_one_group_when_the_job_asks_for_it(self):
         state = cluster_of(
             gpu_node("a0", leaf="l0", spine="s0"),

@@ -177,8 +177,10 @@ def _balanced(
         held = view.in_groups(at, pods, wish.required)
         count = min(count, int(held.max(initial=0)))
         group = tightest(held, count)
-        inside = domains_at(view, wish.required).of[at] == group
+        required = domains_at(view, wish.required)
+        inside = required.of[at] == group
         at, pods = at[inside], pods[inside]
+        view.mask &= required.masks[group]  # a balanced group may be wider
     done = 0
     for group, part in balanced(view.in_groups(at, pods, wish.balance), count):
         done += _inside(view, index, how, part, wish.balance, group, at, pods)
