@@ -105,6 +105,15 @@ def test_a_second_start_on_the_same_folder(tmp_path):
     Serving(tmp_path).end(signal.SIGINT)
 
 
+def test_ends_by_the_first_signal_also_when_a_shell_started_it_in_the_background(tmp_path):
+    deaf = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as its children inherit
+    try:
+        serving = Serving(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, deaf)
+    serving.end(signal.SIGINT)
+
+
 def test_an_address_that_a_client_claims_does_not_count(tmp_path):
     serving = Serving(tmp_path)
 

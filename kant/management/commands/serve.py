@@ -53,8 +53,10 @@ class Command(BaseCommand):
         cluster = ClusterProcess(fleet, settings.VAR_DIR / "clusters" / folder_name(fleet))
         background = Background(app, settings.VAR_DIR)
         # A termination signal unwinds like Ctrl-C, from here on and again after uvicorn, which ends
-        # politely and then raises it once more.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        # politely and then raises it once more. Ctrl-C is ignored where a shell started this in the
+        # background.
+        for ending in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(ending, signal.default_int_handler)
         try:
             try:
                 cluster.start()
