@@ -3,7 +3,7 @@
 Jobs of 256 GPUs and more go first. The curve shows what the head's threshold trades: how long a
 blocked head is patient before the jobs that were backfilled past it are preempted. Every job may
 run for a quarter of an hour before it may be preempted: with a half more work is lost, with five
-minutes half as many jobs more are preempted.
+minutes more jobs are preempted.
 """
 
 from collections.abc import Mapping, Sequence
