@@ -92,6 +92,8 @@ class ClusterState(Columns):
         if slot is None or self.facts[slot] is None:
             return ()
         self.facts_version += 1
+        if self._index is not None and self._index.problems:
+            self._index = None  # perhaps its labels were those that contradicted the others'
         self._derive(slot, None)
         self._gain(_ANYWHERE)
         lost = tuple(key for key in self._on_node.get(name, ()) if key not in self._bad)

@@ -209,7 +209,12 @@ class Attempt:
         for node in nodes:
             if self.c.group(node, level):
                 groups.setdefault(self.c.group(node, level), []).append(node)
-        return sorted(groups.values(), key=lambda members: self.order[members[0].name])
+        # The order of groups is that of the whole pool, whatever nodes are left of it.
+        first = {}
+        for number, node in enumerate(self.c.ordered()):
+            if groups and node.gpu_model == self.pool[0].gpu_model:
+                first.setdefault(self.c.group(node, level), number)
+        return [groups[name] for name in sorted(groups, key=first.__getitem__)]
 
     def tightest(self, groups, count):
         fits = [(self.capacity(g), i) for i, g in enumerate(groups) if self.capacity(g) >= count]

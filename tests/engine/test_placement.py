@@ -128,6 +128,17 @@ class TestTopology:
         )
         assert len(nodes_of(place(state, job_of("y", pods(2, 8))))) == 2
 
+    def test_a_node_whose_labels_contradicted_the_others_is_forgotten_with_it(self):
+        state = cluster_of(
+            gpu_node("n0", gpus=4, spine="s1"),
+            gpu_node("n1", leaf="l0", spine="s0", top="c0"),
+            gpu_node("n2", leaf="l1", spine="s1", top="c0"),
+        )
+        job = job_of("x", pods(2, 8, required_level="superspine"))
+        assert isinstance(place(state, job), PlacementFailure)
+        state.remove_node("n0")
+        assert nodes_of(place(state, job)) == ["n1", "n2"]
+
     def test_slices_stay_whole_inside_hyper_nodes_by_best_fit(self):
         state = cluster_of(
             *(gpu_node(f"a{i}", hyper_node="big") for i in range(4)),
