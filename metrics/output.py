@@ -3,7 +3,7 @@
 import os
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from django.core.management.base import CommandError, OutputWrapper
@@ -25,6 +25,22 @@ def make_folder(out: Path) -> None:
     except OSError as error:
         reason = "is a file" if out.is_file() else f"cannot be made ({error.strerror})"
         raise InputError(f"--out {out}: {reason}; name a folder that can be written") from None
+
+
+def hand_over(
+    out: OutputWrapper, lines: Iterable[str], to: Path | None, write: Callable[[Path], None]
+) -> None:
+    """Print a result and `write` its files to the folder of --out, if there is one. Raises
+    CommandError where either fails, but not before it is printed: it took long to make."""
+    unwritten = ""
+    if to is not None:
+        try:
+            write(to)
+        except OSError as error:
+            unwritten = f"--out {to}: {error.strerror}; not all files are there"
+    print_lines(out, lines)
+    if unwritten:
+        raise CommandError(unwritten)
 
 
 def print_lines(out: OutputWrapper, lines: Iterable[str]) -> None:

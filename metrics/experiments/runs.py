@@ -135,13 +135,12 @@ def figures(outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float) ->
     model = max(outcome.pools, key=lambda m: outcome.pools[m].offered_s)
     pool, book = found["pools"][model], outcome.pools[model]
     waits = found["waits"]
-    net = book.milli_s - book.lost_milli_s
     return {
         "gar_mean": pool["gar_mean"],
         "gar_median": pool["gar_median"],
         "sor_mean": pool["sor"],
         "sor_median": pool["sor_median"],
-        "sor_net": net / book.offered_s if book.offered_s else None,
+        "sor_net": definitions.ratio(book.milli_s - book.lost_milli_s, book.offered_s),
         "gfr_mean": pool["gfr_mean"],
         "idle_nodes_mean": _mean(book.series.idle_nodes),
         "wait_mean_s": {size: row["mean_s"] for size, row in waits.items()},

@@ -253,12 +253,9 @@ class Simulation:
             (p.pod_set, p.ordinal) in run.moving for p in part.placements
         )
         if run.attempts > 1 and not moved:
-            bound, until = (
-                begin - self.settings.restart_s,
-                min(begin, self.settings.stop_s or begin),
-            )
+            until = min(begin, self.settings.stop_s or begin)
             for p in part.placements:
-                self.observer.lost(run.row, p, bound, until)
+                self.observer.lost(run.row, p, begin - self.settings.restart_s, until)
         for p in part.placements:
             run.places[p.pod_set, p.ordinal] = p
             self.observer.took(p.node, p.milli * len(p.devices), now, job.tenant)

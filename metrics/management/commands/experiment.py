@@ -13,7 +13,7 @@ from metrics.experiments.study import Study, in_parallel
 from metrics.experiments.workers import over_workers
 from metrics.inputs import InputError
 from metrics.interrupts import terminated_as_interrupted
-from metrics.output import folder, make_folder, print_lines
+from metrics.output import folder, hand_over, make_folder
 from metrics.report import Report, write_files
 
 
@@ -41,19 +41,14 @@ class Command(BaseCommand):
         with terminated_as_interrupted():
             document = self._run(study, options)
         text = list(study.lines(document))
-        unwritten = ""
-        if options["out"]:
-            try:
-                write_files(options["out"], _files(document, text))
-            except OSError as error:
-                unwritten = f"--out {options['out']}: {error.strerror}; not all files are there"
-        print_lines(
-            self.stdout, [json.dumps(document, allow_nan=False)] if options["json"] else text
-        )
         if document["partial"]:
             self.stderr.write("Interrupted: these are partial results.")
-        if unwritten:
-            raise CommandError(unwritten)
+        hand_over(
+            self.stdout,
+            [json.dumps(document, allow_nan=False)] if options["json"] else text,
+            options["out"],
+            lambda to: write_files(to, _files(document, text)),
+        )
 
     def _run(self, study: Study, options: dict[str, Any]) -> dict[str, Any]:
         with tqdm(unit="run", disable=not sys.stderr.isatty(), file=sys.stderr) as bar:

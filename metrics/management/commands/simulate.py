@@ -18,7 +18,7 @@ from tqdm import tqdm
 from metrics import simulation, sources
 from metrics.inputs import InputError, policy_of
 from metrics.interrupts import asked_to_stop
-from metrics.output import folder, make_folder, print_lines
+from metrics.output import folder, hand_over, make_folder
 from metrics.simulation_files import write_results
 from scheduling.simulator import traces, workload
 from scheduling.simulator.loop import Simulation
@@ -105,17 +105,12 @@ class Command(BaseCommand):
         except KeyboardInterrupt:
             raise CommandError("Interrupted before there was a result.") from None
         text = list(lines(document))
-        unwritten = ""
-        if options["out"]:
-            try:
-                write_results(options["out"], outcome, document, text)
-            except OSError as error:
-                unwritten = f"--out {options['out']}: {error.strerror}; not all files are there"
-        print_lines(
-            self.stdout, [json.dumps(document, allow_nan=False)] if options["json"] else text
+        hand_over(
+            self.stdout,
+            [json.dumps(document, allow_nan=False)] if options["json"] else text,
+            options["out"],
+            lambda to: write_results(to, outcome, document, text),
         )
-        if unwritten:
-            raise CommandError(unwritten)
 
     def _run(self, options: dict[str, Any]) -> tuple[dict[str, Any], Outcome]:
         """The document and the run that it tells of; raises InputError before the run starts."""
