@@ -129,11 +129,17 @@ def gang_curve(nodes: Iterable[NodeUse]) -> dict[int, tuple[int, int]]:
             by_model.setdefault(node.gpu_model, []).append(node)
     pools = list(by_model.values())
     sizes = sorted({size for pool in pools for size in _gang_sizes(pool)})
-    counts = [[_gangs(pool, size) for pool in pools] for size in sizes]
-    return {
-        size: (sum(n for n, _ in fits), sum(n for _, n in fits))
-        for size, fits in zip(sizes, counts, strict=True)
-    }
+    curve = dict.fromkeys(sizes, (0, 0))
+    for pool in pools:
+        per_node, by_leaf = max(n.gpus for n in pool), _whole_by_leaf(pool)
+        for size, (anywhere, in_leaf) in curve.items():
+            if size < per_node:
+                inside = everywhere = sum(n.free // size for n in pool)
+            else:
+                everywhere = sum(by_leaf.values()) // size
+                inside = sum(gpus // size for gpus in by_leaf.values())
+            curve[size] = (anywhere + everywhere, in_leaf + inside)
+    return curve
 
 
 def _gang_sizes(pool: Sequence[NodeUse]) -> set[int]:
@@ -151,16 +157,13 @@ def _gang_sizes(pool: Sequence[NodeUse]) -> set[int]:
     return sizes | {size}
 
 
-def _gangs(pool: Sequence[NodeUse], size: int) -> tuple[int, int]:
-    """Gangs of a size that fit the usable nodes of one model: (anywhere, inside one leaf each)."""
-    if size < max(n.gpus for n in pool):
-        fits = sum(n.free // size for n in pool)
-        return fits, fits
+def _whole_by_leaf(pool: Sequence[NodeUse]) -> dict[str, int]:
+    """GPUs of the wholly free nodes among usable ones, leaf by leaf."""
     by_leaf: dict[str, int] = {}
     for n in pool:
         if n.allocated_milli == 0 and n.healthy == n.gpus:
             by_leaf[n.leaf] = by_leaf.get(n.leaf, 0) + n.gpus
-    return sum(by_leaf.values()) // size, sum(gpus // size for gpus in by_leaf.values())
+    return by_leaf
 
 
 # --- SOR ----------------------------------------------------------------------------------------

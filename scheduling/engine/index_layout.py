@@ -58,7 +58,7 @@ class Layout:
         for number, (_, node, _) in enumerate(members):
             if node.zone:
                 self.zone |= 1 << number
-            memory = min((device.memory_mib for device in node.devices), default=0)
+            memory = node.gpu_memory_mib
             by_memory[memory] = by_memory.get(memory, 0) | 1 << number
         # GPU memory in MiB, the smallest first, and the nodes that have it.
         self.memory_sizes = sorted(by_memory.items())

@@ -115,6 +115,11 @@ class Node:
     zone: str = ""
     problems: tuple[str, ...] = ()
 
+    @property
+    def gpu_memory_mib(self) -> int:
+        """Memory that every GPU of the node has; 0 without GPUs."""
+        return min((device.memory_mib for device in self.devices), default=0)
+
 
 # --- jobs -------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def excess_of(pod_set: PodSet, nodes: Sequence[Node]) -> Excess | None:
 
 def _amounts(s: PodSet) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]:
     """What a pod asks for beside whole GPUs, and how to read off what a node has of it."""
-    yield "gpu_memory_mib", "MiB of GPU memory", s.gpu_memory_mib, _gpu_memory
+    yield "gpu_memory_mib", "MiB of GPU memory", s.gpu_memory_mib, lambda node: node.gpu_memory_mib
     yield "cpu_milli", "milli-CPU", s.cpu_milli, lambda node: node.cpu_milli
     yield "memory_mib", "MiB of memory", s.memory_mib, lambda node: node.memory_mib
     yield "nics", "NICs", s.nics, lambda node: len(node.nics)
@@ -46,7 +46,3 @@ def _amounts(s: PodSet) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]
 
 def _extended(name: str, node: Node) -> int:
     return node.extended.get(name, 0)
-
-
-def _gpu_memory(node: Node) -> int:
-    return min((device.memory_mib for device in node.devices), default=0)

@@ -254,8 +254,7 @@ def _pods_when_empty(node: Node, pod_set: PodSet) -> int:
     """Pods of this set that the node would hold with nothing else on it, repaired and open."""
     limits = [node.max_pods]
     if pod_set.gpus:
-        memory = min((device.memory_mib for device in node.devices), default=0)
-        milli = share_milli(memory, pod_set)
+        milli = share_milli(node.gpu_memory_mib, pod_set)
         if not milli:
             return 0
         shares = 1 if milli == MILLI else MILLI // milli
