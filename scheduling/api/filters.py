@@ -5,7 +5,7 @@ from typing import Any
 import django_filters as filters
 from django.db.models import Q, QuerySet
 
-from scheduling.engine.states import JobState
+from scheduling.engine.states import REASON_LENGTH, JobState
 from scheduling.engine.types import JobKind
 from scheduling.models import Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
@@ -26,7 +26,7 @@ class JobFilter(filters.FilterSet):
     cluster = filters.CharFilter("cluster__name", max_length=63, label="Name of a cluster.")
     state = AnyOf(JobState)
     kind = OneOf(JobKind)
-    reason = filters.CharFilter("reason", max_length=32, label="Reason code.")
+    reason = filters.CharFilter("reason", max_length=REASON_LENGTH, label="Reason code.")
     gpu_type = filters.CharFilter(
         method="accepting", max_length=63, label="Jobs that accept this GPU type by name."
     )

@@ -53,7 +53,7 @@ class ClusterState(Columns):
         self._clock = 0
         self._own_jobs: set[str] = set()
         self._bad: set[PodKey] = set()
-        # By GPU model, the mix of pods that the strategy `fragmentation` takes for typical.
+        # By GPU model, what the strategy `fragmentation` learned to judge nodes by.
         self.typical: dict[str, Any] = {}
         self._committed, self._learn_at = 0, 1
         # Where something was given back, in order: slots, or _ANYWHERE; `_dropped` came before.
@@ -92,8 +92,7 @@ class ClusterState(Columns):
         if slot is None or self.facts[slot] is None:
             return ()
         self.facts_version += 1
-        if self._index is not None and self._index.problems:
-            self._index = None  # perhaps its labels were those that contradicted the others'
+        self._index = None  # its labels may have told where others are
         self._derive(slot, None)
         self._gain(_ANYWHERE)
         lost = tuple(key for key in self._on_node.get(name, ()) if key not in self._bad)

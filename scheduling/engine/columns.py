@@ -95,7 +95,7 @@ class Columns:
 
     @property
     def index(self) -> CapacityIndex:
-        """The free-capacity index; built anew when nodes appeared, else kept by every change."""
+        """The free-capacity index; built anew when nodes come or go, else kept by each change."""
         if self._index is None:
             self._index = CapacityIndex(self)
         return self._index
@@ -138,8 +138,6 @@ class Columns:
             self.total[slot] = self.free[slot] = self.free_mask[slot] = 0
             self.allocated[slot] = self.available[slot] = self.small[slot] = 0
             self.partial[slot] = {}
-            if self._index is not None:
-                self._index.refresh(self, slot)
             return
         self._derive_devices(slot, node)
         self._derive_rest(slot, node)

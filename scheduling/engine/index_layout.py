@@ -69,31 +69,30 @@ def paths_of(
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Topology path of each node, nearest level first, and what contradicts it by node name.
 
-    A group has one parent, the one that the first node (by name) names. Where a level is not
-    known the path goes on with the narrower group alone: a node of unknown leaf is a leaf of
-    its own, so nothing is ever taken for near that is not known to be.
+    A group has one parent, the one that the first node (by name) that has the label names. Where
+    a level is not known the path goes on with the narrower group alone: a node of unknown leaf is
+    a leaf of its own, so nothing is ever taken for near that is not known to be.
     """
-    parents: list[dict[str, str]] = [{} for _ in range(depth)]
-    paths: dict[str, tuple[str, ...]] = {}
+    ordered = sorted(nodes, key=lambda n: n.name)
+    # No label value starts with "=".
+    paths = {n.name: [_declared(n, 0) or "=" + n.name] for n in ordered}
     problems: dict[str, str] = {}
-    for node in sorted(nodes, key=lambda n: n.name):
-        key = "=" + node.name  # no label value starts so
-        path: list[str] = []
-        for at in range(depth):
-            declared = node.topology[at] if at < len(node.topology) else ""
-            parent = declared or key
-            if at:
-                known = parents[at].setdefault(key, parent)
-                if known != parent and declared:
-                    problems[node.name] = (
-                        f"group {key!r} has two parents, {known!r} and {parent!r}; "
-                        f"{known!r} is used"
-                    )
-                parent = known
-            path.append(parent)
-            key = parent
-        paths[node.name] = tuple(path)
-    return paths, problems
+    for at in range(1, depth):
+        parents: dict[str, str] = {}
+        for node in ordered:
+            group, parent = paths[node.name][-1], _declared(node, at)
+            if parent and parents.setdefault(group, parent) != parent:
+                problems[node.name] = (
+                    f"group {group!r} has two parents, {parents[group]!r} and {parent!r}; "
+                    f"{parents[group]!r} is used"
+                )
+        for path in paths.values():
+            path.append(parents.get(path[-1], path[-1]))
+    return {name: tuple(path) for name, path in paths.items()}, problems
+
+
+def _declared(node: Node, at: int) -> str:
+    return node.topology[at] if at < len(node.topology) else ""
 
 
 def layouts(

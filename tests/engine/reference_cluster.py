@@ -102,16 +102,16 @@ class Cluster:
 
     # --- topology ---------------------------------------------------------------------------
     def paths(self):
-        parent, paths = {}, {}
-        for name in sorted(self.nodes):
-            topology, key, path = self.nodes[name].topology, "=" + name, []
-            for at in range(len(self.levels)):
-                up = (topology[at] if at < len(topology) else "") or key
-                if at:
-                    up = parent.setdefault((at, key), up)
-                path.append(up)
-                key = up
-            paths[name] = path
+        paths = {name: ["=" + name] for name in sorted(self.nodes)}
+        for at in range(len(self.levels)):
+            said = [(name, self.nodes[name].topology[at : at + 1]) for name in paths]
+            said = [(name, group) for name, (group,) in said if group]
+            if not at:
+                paths.update((name, [group]) for name, group in said)
+                continue
+            parent = {paths[name][-1]: group for name, group in reversed(said)}
+            for path in paths.values():
+                path.append(parent.get(path[-1], path[-1]))
         return paths
 
     def ordered(self):

@@ -13,6 +13,7 @@ from scheduling.engine.placement.fragmentation import (
     Shape,
 )
 from scheduling.engine.placement.leftover import leftover_table
+from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 
 SHAPES = [
     Shape(4000, 1, 1000),
@@ -203,3 +204,25 @@ def test_equal_nodes_go_to_the_first():
 def test_it_decides_before_anything_has_arrived(shape):
     gradient = FragmentationGradient([8000], [[1000]], [0])
     assert gradient.choose(shape).node == 0
+
+
+def shape_of(gpus, milli, cpu_milli):
+    return pods(1, gpus, gpu_milli=milli, cpu_milli=cpu_milli)
+
+
+def test_a_copy_of_the_cluster_places_as_the_cluster_whatever_has_changed_since_it_learned():
+    state = cluster_of(*(gpu_node(f"n{i}", gpus=4, cpu_milli=16_000) for i in range(4)))
+    asked = [(2, 1000, 4000), (1, 500, 4000), (1, 1000, 1000), (4, 1000, 1000)]
+    asked += [(1, 1000, 4000), (1, 700, 4000), (1, 1000, 4000)]
+    for i, shape in enumerate(asked):
+        place(state, job_of(f"j{i}", shape_of(*shape)), "fragmentation")
+    twin, job = state.copy(), job_of("x", shape_of(1, 1000, 4000))
+    assert place(state, job, "fragmentation") == place(twin, job, "fragmentation")
+
+
+def test_a_node_larger_than_what_was_learned_is_judged_too():
+    state = cluster_of(gpu_node("small", gpus=2))
+    place(state, job_of("a", pods(1, 1)), "fragmentation")
+    place(state, job_of("b", pods(1, 1)), "fragmentation")
+    state.upsert_node(gpu_node("large", gpus=8))
+    assert nodes_of(place(state, job_of("c", pods(1, 8)), "fragmentation")) == ["large"]

@@ -130,7 +130,7 @@ class TestTopology:
 
     def test_a_node_whose_labels_contradicted_the_others_is_forgotten_with_it(self):
         state = cluster_of(
-            gpu_node("n0", gpus=4, spine="s1"),
+            gpu_node("n0", gpus=4, spine="s1", top="c1"),
             gpu_node("n1", leaf="l0", spine="s0", top="c0"),
             gpu_node("n2", leaf="l1", spine="s1", top="c0"),
         )
@@ -138,6 +138,19 @@ class TestTopology:
         assert isinstance(place(state, job), PlacementFailure)
         state.remove_node("n0")
         assert nodes_of(place(state, job)) == ["n1", "n2"]
+
+    def test_only_a_node_that_has_the_label_names_the_parent_of_a_group(self):
+        state = cluster_of(
+            gpu_node("n0", leaf="l0"),
+            gpu_node("n1", leaf="l0", spine="s0"),
+            gpu_node("n2", leaf="l1", spine="s0"),
+        )
+        job = job_of("x", pods(3, 8, required_level="spine"))
+        assert not state.topology_problems()
+        assert nodes_of(place(state, job)) == ["n0", "n1", "n2"]
+        state.remove_node("n1")  # nobody tells any more that l0 is in s0
+        beside = job_of("y", pods(2, 8, required_level="spine"))
+        assert isinstance(place(state, beside), PlacementFailure)
 
     def test_slices_stay_whole_inside_hyper_nodes_by_best_fit(self):
         state = cluster_of(

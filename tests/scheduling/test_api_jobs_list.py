@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scheduling.engine.states import REASON_LENGTH
 from scheduling.models import Job, PodSet
 
 URL = "/api/v1/jobs"
@@ -46,7 +47,8 @@ def test_only_jobs_of_ones_tenants(org):
 def test_filters(org):
     first = job(org, i=1, state="RUNNING", model="A100")
     job(org, i=2, user="joe", reason="WaitingForQuota")
-    job(org, i=3, tenant="vision-lab", kind="inference", name="serve")
+    long = "A" * REASON_LENGTH  # a kubelet's own
+    job(org, i=3, tenant="vision-lab", kind="inference", name="serve", reason=long)
     ops = org.client("ops")
     assert found(ops, "tenant=vision") == ["serve", "job-2", "job-1"]
     assert found(ops, "tenant=vision-lab") == ["serve"]
@@ -58,6 +60,7 @@ def test_filters(org):
     assert found(ops, "gpu_type=A10") == []
     assert found(ops, "kind=inference") == ["serve"]
     assert found(ops, "reason=WaitingForQuota") == ["job-2"]
+    assert found(ops, f"reason={long}") == ["serve"]
     assert found(ops, "min_gpus=1.5") == ["serve", "job-2"]
     assert found(ops, "submitted_after=2030-01-01T00:00:02Z") == ["serve"]
     assert found(ops, "submitted_before=2030-01-01T01:00:02%2B01:00") == ["job-1"]

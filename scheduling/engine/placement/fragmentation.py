@@ -114,6 +114,7 @@ class Potential:
         self, mix: TypicalMix, cpu: Ints, free: Ints, model: Ints, capacity_milli: int
     ) -> None:
         """`capacity_milli`: all GPUs of the cluster, whether free or not."""
+        self.width = free.shape[1]  # GPUs a node may have at most
         shapes, popularity = mix.typical()
         shares: dict[int, float] = {}
         for shape, weight in zip(shapes, popularity.tolist(), strict=True):
@@ -218,32 +219,36 @@ class FragmentationGradient:
 
     def __init__(
         self,
-        cpu_milli: Sequence[int],
-        free_milli: Sequence[Sequence[int]],
-        model: Sequence[int],
-        capacity_milli: int | None = None,
+        cpu_milli: Sequence[int] | Ints,
+        free_milli: Sequence[Sequence[int]] | Ints,
+        model: Sequence[int] | Ints,
+        potential: Potential | None = None,
     ) -> None:
         """Per node: free CPU, free milli of each GPU (0 for one that is not there), model number.
 
-        `capacity_milli`: all GPUs of the nodes; None = what is free now, as of empty nodes.
+        `potential`: what judges the nodes at first; None = nothing is typical yet, and the
+        capacity of the cluster is what is free now, as of empty nodes.
         """
         self.cpu = np.array(cpu_milli, np.int64)
         self.free = np.array(free_milli, np.int64)
         self.model = np.array(model, np.int64)
-        self._capacity = int(self.free.sum()) if capacity_milli is None else capacity_milli
+        self._capacity = int(self.free.sum())
         self._mix = TypicalMix()
         self._changed: list[int] = []
         self._scores: dict[Shape, _Scores] = {}
-        self._judge()
+        self._judge_by(potential or self._potential_now())
 
     def arrived(self, shape: Shape) -> None:
         """Count a pod into the typical mix, placed or not."""
         self._mix.arrived(shape)
         if self._mix.is_due():
-            self._judge()
+            self._judge_by(self._potential_now())
 
-    def _judge(self) -> None:
-        self._potential = Potential(self._mix, self.cpu, self.free, self.model, self._capacity)
+    def _potential_now(self) -> Potential:
+        return Potential(self._mix, self.cpu, self.free, self.model, self._capacity)
+
+    def _judge_by(self, potential: Potential) -> None:
+        self._potential = potential
         self._copies = self._potential.copies(self.free)
         self._scores.clear()
         self._changed.clear()

@@ -1,15 +1,23 @@
 """The strategy `fragmentation`: FragmentationGradient (fragmentation.py) on the pools of a cluster.
 
-The typical mix is what holds places in the pool. It is learned when the strategy is first used
-and again after every doubling of the committed placements, at the latest every thousand
-(`ClusterState.typical`), never while a statement is open, so that a what-if changes no decision.
+The typical mix is what holds places in the pool. It is learned, and priced, when the strategy is
+first used and again after every doubling of the committed placements, at the latest every thousand
+(`ClusterState.typical`), not while a statement is open. Copies of the cluster share what was
+learned, so that a what-if decides as the cluster would.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
-from scheduling.engine.placement.fragmentation import FragmentationGradient, Shape
+from scheduling.engine.placement.fragmentation import (
+    FragmentationGradient,
+    Potential,
+    Shape,
+    TypicalMix,
+)
 from scheduling.engine.placement.view import View, numbers
 from scheduling.engine.types import MILLI
 
@@ -17,23 +25,27 @@ from scheduling.engine.types import MILLI
 class PoolGradient(FragmentationGradient):
     """The gradient over one pool; nodes by number, rows follow the columns when asked."""
 
-    def __init__(self, state: ClusterState, pool: PoolIndex, mix: dict[Shape, int]) -> None:
-        slots = pool.layout.slots
-        width = max(1, *(_width(state, slot) for slot in slots))
-        rows = [_free_milli(state, slot, width) for slot in slots]
-        cpu, capacity = [state.cpu[slot] for slot in slots], state.capacity_milli(pool.layout.model)
-        super().__init__(cpu, rows, [0] * len(slots), capacity)
-        self._width = width
-        for shape in sorted(mix):
-            self._mix.arrived(shape, mix[shape])
-        self._judge()
+    def __init__(self, state: ClusterState, pool: PoolIndex, learned: Potential | None) -> None:
+        """`learned` judges the nodes; None = learn it from what holds places in the pool now."""
+        slots, model = pool.layout.slots, pool.layout.model
+        width = _width(state, slots) if learned is None else learned.width
+        cpu = np.array([state.cpu[slot] for slot in slots], np.int64)
+        free = np.array([_free_milli(state, slot, width) for slot in slots], np.int64)
+        numbered = np.zeros(len(slots), np.int64)  # one model
+        if learned is None:
+            mix = TypicalMix()
+            for shape, pods in sorted(_held_shapes(state, model).items()):
+                mix.arrived(shape, pods)
+            learned = Potential(mix, cpu, free, numbered, state.capacity_milli(model))
+        super().__init__(cpu, free, numbered, learned)
+        self.learned = learned
 
     def follow(self, state: ClusterState, pool: PoolIndex) -> None:
         """Take over the nodes that changed since the last call."""
         for number in sorted(pool.touched):
             slot = pool.layout.slots[number]
             self.cpu[number] = state.cpu[slot]
-            self.free[number] = _free_milli(state, slot, self._width)
+            self.free[number] = _free_milli(state, slot, self.learned.width)
             self._copies[number] = self._potential.copies(self.free[number : number + 1])[0]
             self._changed.append(number)
         pool.touched.clear()
@@ -69,15 +81,16 @@ def _open_nodes(view: View) -> int:
 
 
 def _gradient(state: ClusterState, pool: PoolIndex) -> PoolGradient:
-    model = pool.layout.model
-    if not isinstance(pool.gradient, PoolGradient) or model not in state.typical:
-        mix = state.typical.get(model)
-        if mix is None:
-            mix = state.typical[model] = _held_shapes(state, model)
-        pool.gradient = PoolGradient(state, pool, mix)
+    learned = state.typical.get(pool.layout.model)
+    known = pool.gradient
+    if not isinstance(known, PoolGradient) or known.learned is not learned:
+        if learned is not None and learned.width < _width(state, pool.layout.slots):
+            learned = None
+        known = pool.gradient = PoolGradient(state, pool, learned)
+        state.typical[pool.layout.model] = known.learned
         pool.touched.clear()
-    pool.gradient.follow(state, pool)
-    return pool.gradient
+    known.follow(state, pool)
+    return known
 
 
 def _held_shapes(state: ClusterState, model: str) -> dict[Shape, int]:
@@ -95,9 +108,11 @@ def _held_shapes(state: ClusterState, model: str) -> dict[Shape, int]:
     return mix
 
 
-def _width(state: ClusterState, slot: int) -> int:
-    node = state.facts[slot]
-    return 0 if node is None else max((device.index for device in node.devices), default=-1) + 1
+def _width(state: ClusterState, slots: Sequence[int]) -> int:
+    """GPUs of the largest node, at least 1."""
+    nodes = [state.facts[slot] for slot in slots]
+    devices = (device.index for node in nodes if node is not None for device in node.devices)
+    return max(devices, default=0) + 1
 
 
 def _free_milli(state: ClusterState, slot: int, width: int) -> list[int]:

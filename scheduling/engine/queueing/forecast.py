@@ -122,8 +122,6 @@ class Forecast:
         self._changed.clear()
         self._copy.now = self._real.now
         self._copy.typical = self._real.typical.copy()
-        for pool in self._copy.index.pools.values():
-            pool.gradient = None
 
     def _forget(self, at: float, name: str) -> None:
         place = bisect_left(self._ends, (at, name))
