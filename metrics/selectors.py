@@ -1,7 +1,6 @@
 """Reads behind dashboards, REST and Prometheus: rows in, `metrics.definitions` values out."""
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,7 +11,6 @@ from metrics import definitions
 from metrics.models import MetricSample
 from scheduling.engine.states import WAITING, JobState
 from scheduling.models import Cluster, Job, NodeRecord, Placement
-from scheduling.models.jobs import LIVE_PLACEMENTS
 
 # Waits and placement quality are of jobs submitted in the window; older ones say little of today.
 DEFAULT_WINDOW = timedelta(hours=24)
@@ -223,16 +221,6 @@ def jtted(scope: Scope) -> list[PlacementQuality]:
         for label in definitions.SIZE_LABELS
         if (rows := by_size.get(label))
     ]
-
-
-def held_milli_now(cluster: Cluster, gpu_models: Iterable[str]) -> dict[str, int]:
-    """GPU-milli held by Kant's own placements, by GPU model."""
-    held = dict.fromkeys(gpu_models, 0)
-    for model, milli in Placement.objects.filter(
-        job__cluster=cluster, state__in=LIVE_PLACEMENTS
-    ).values_list("gpu_model", "held_milli"):
-        held[model] = held.get(model, 0) + milli
-    return held
 
 
 def jobs_by_state(cluster: Cluster | None, since: datetime) -> dict[str, int]:

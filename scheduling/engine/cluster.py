@@ -214,10 +214,6 @@ class ClusterState(Columns):
         """Kant's pods on a node, sorted."""
         return tuple(sorted(self._on_node.get(node, ())))
 
-    def others_on(self, node: str) -> tuple[str, ...]:
-        """Uids of pods that are not Kant's on a node."""
-        return self._others_on.get(node, ())
-
     def held_by(self, job_id: str) -> Mapping[tuple[int, int], Booking]:
         """(pod set, ordinal) -> booking of what a job holds; not to be changed by the caller."""
         return self._jobs.get(job_id, {})
@@ -272,10 +268,6 @@ class ClusterState(Columns):
         """The facts of a node as the engine uses them, `problems` included; None when unknown."""
         slot = self.slot_of.get(name)
         return None if slot is None else self.facts[slot]
-
-    def topology_problems(self) -> Mapping[str, str]:
-        """By node name, what contradicts another node's topology labels."""
-        return self.index.problems
 
     def committed(self, pods: int) -> None:
         """So many placements are final; from time to time what is typical is learned anew."""

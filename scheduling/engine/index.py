@@ -166,7 +166,7 @@ class CapacityIndex:
 
     def __init__(self, state: Columns) -> None:
         known = ((slot, node) for slot, node in enumerate(state.facts) if node is not None)
-        found, self.problems = layouts(known, len(state.levels))
+        found = layouts(known, len(state.levels))
         self.pools: dict[str, PoolIndex] = {}
         self.model_of: list[str | None] = [None] * len(state.facts)
         self.number_of = [-1] * len(state.facts)
@@ -234,7 +234,6 @@ class CapacityIndex:
 
     def copy(self) -> CapacityIndex:
         twin = CapacityIndex.__new__(CapacityIndex)
-        twin.problems = self.problems
         twin.model_of, twin.number_of = self.model_of, self.number_of
         twin.pools = {model: pool.copy() for model, pool in self.pools.items()}
         return twin

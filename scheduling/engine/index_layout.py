@@ -64,10 +64,8 @@ class Layout:
         self.memory_sizes = sorted(by_memory.items())
 
 
-def paths_of(
-    nodes: Iterable[Node], depth: int
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Topology path of each node, nearest level first, and what contradicts it by node name.
+def paths_of(nodes: Iterable[Node], depth: int) -> dict[str, tuple[str, ...]]:
+    """Topology path of each node by name, nearest level first.
 
     A group has one parent, the one that the first node (by name) that has the label names. Where
     a level is not known the path goes on with the narrower group alone: a node of unknown leaf is
@@ -76,34 +74,27 @@ def paths_of(
     ordered = sorted(nodes, key=lambda n: n.name)
     # No label value starts with "=".
     paths = {n.name: [_declared(n, 0) or "=" + n.name] for n in ordered}
-    problems: dict[str, str] = {}
     for at in range(1, depth):
         parents: dict[str, str] = {}
         for node in ordered:
-            group, parent = paths[node.name][-1], _declared(node, at)
-            if parent and parents.setdefault(group, parent) != parent:
-                problems[node.name] = (
-                    f"group {group!r} has two parents, {parents[group]!r} and {parent!r}; "
-                    f"{parents[group]!r} is used"
-                )
+            if parent := _declared(node, at):
+                parents.setdefault(paths[node.name][-1], parent)
         for path in paths.values():
             path.append(parents.get(path[-1], path[-1]))
-    return {name: tuple(path) for name, path in paths.items()}, problems
+    return {name: tuple(path) for name, path in paths.items()}
 
 
 def _declared(node: Node, at: int) -> str:
     return node.topology[at] if at < len(node.topology) else ""
 
 
-def layouts(
-    slots: Iterable[tuple[int, Node]], depth: int
-) -> tuple[dict[str, Layout], dict[str, str]]:
-    """The layout of every pool by GPU model, and topology problems by node name."""
+def layouts(slots: Iterable[tuple[int, Node]], depth: int) -> dict[str, Layout]:
+    """The layout of every pool by GPU model."""
     members = list(slots)
-    paths, problems = paths_of((node for _, node in members), max(depth, 1))
+    paths = paths_of((node for _, node in members), depth)
     pools: dict[str, list[tuple[int, Node, tuple[str, ...]]]] = {}
     for slot, node in members:
         pools.setdefault(node.gpu_model, []).append((slot, node, paths[node.name]))
     for pool in pools.values():
         pool.sort(key=lambda m: (m[2][::-1], m[1].hyper_node, m[1].name))
-    return {model: Layout(model, pools[model]) for model in sorted(pools)}, problems
+    return {model: Layout(model, pools[model]) for model in sorted(pools)}

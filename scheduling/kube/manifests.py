@@ -144,29 +144,6 @@ def binding_annotations(
     return chosen
 
 
-def read_devices(annotations: Mapping[str, str]) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
-    """The reverse of `binding_annotations`: devices, milli of each, NICs.
-
-    ValueError names the annotation that cannot be read.
-    """
-    devices = _indices(annotations, DEVICES)
-    milli = annotations.get(DEVICE_MILLI, str(MILLI))
-    if not milli.isdecimal() or not 0 < int(milli) <= MILLI:
-        raise ValueError(f"annotation {DEVICE_MILLI} is {milli!r}; it must be 1 to {MILLI}")
-    return devices, int(milli), _indices(annotations, NICS)
-
-
-def _indices(annotations: Mapping[str, str], key: str) -> tuple[int, ...]:
-    text = annotations.get(key, "[]")
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
-        raise ValueError(f"annotation {key} is {text[:80]!r}; it must be a JSON list of indices")
-    return tuple(value)
-
-
 def _resources(template: PodTemplate, milli: int) -> dict[str, dict[str, str]]:
     amounts: dict[str, str] = {}
     if template.cpu_milli:

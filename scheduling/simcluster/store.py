@@ -143,10 +143,6 @@ class Store:
         self._publish(plural, Change("DELETED", new, old), obj)
         return new
 
-    def preview(self, plural: str, key: str, obj: Obj) -> bytes:
-        """What `put` would store, for a dry run."""
-        return Stored(self._kinds[plural], key, 0, obj, msgspec.json.encode(obj)).body
-
     def _encode(self, plural: str, key: str, obj: Obj) -> Stored:
         self.rv += 1
         obj["metadata"]["resourceVersion"] = str(self.rv)

@@ -7,10 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine.placement.devices import (
-    best_fraction,
     describe,
-    fraction_by_memory,
-    healthy_mask,
     link_problem,
     nics_for,
     table_for,
@@ -157,8 +154,7 @@ def test_nics_follow_their_gpus():
 
 def test_unhealthy_and_taken_nics_are_passed_over():
     sick = node(bad_nics=(5,))
-    usable = healthy_mask(sick.nics)
-    assert usable == 0xFF - mask(5)
+    usable = 0xFF - mask(5)
     assert nics_for(sick).pair((5,), usable) == (4,)
     assert nics_for(sick).pair((4, 5), usable & ~mask(6), 2) == (4, 7)
     assert nics_for(sick).pair((0,), 0) == ()
@@ -191,22 +187,6 @@ def test_counted_nics_have_the_shortest_paths(data):
     got = nics_for(server).pair(devices, usable, count)
     assert len(set(got)) == count
     assert cost(got) == min(cost(c) for c in combinations(bits(usable), count))
-
-
-def test_fractions_fill_the_fullest_gpu():
-    assert best_fraction([1000, 300, 500, 300], 250) == 1
-    assert best_fraction([1000, 300, 500, 300], 400) == 2
-    assert best_fraction([1000, 0], 600) == 0
-    assert best_fraction([500, 0], 600) is None
-
-
-def test_memory_becomes_milli_rounded_up():
-    gpu = Device(index=0, memory_mib=81_920)
-    assert fraction_by_memory(gpu, 40_960) == 500
-    assert fraction_by_memory(gpu, 1) == 1
-    assert fraction_by_memory(gpu, 81_920) == 1000
-    assert fraction_by_memory(gpu, 81_921) is None
-    assert fraction_by_memory(Device(index=0), 1) is None
 
 
 def test_choices_in_words():

@@ -146,7 +146,6 @@ class TestTopology:
             gpu_node("n2", leaf="l1", spine="s0"),
         )
         job = job_of("x", pods(3, 8, required_level="spine"))
-        assert not state.topology_problems()
         assert nodes_of(place(state, job)) == ["n0", "n1", "n2"]
         state.remove_node("n1")  # nobody tells any more that l0 is in s0
         beside = job_of("y", pods(2, 8, required_level="spine"))
@@ -398,7 +397,6 @@ class TestBadInput:
                 memory_mib=10**30,
             ),
         )
-        assert "two parents" in state.topology_problems()["b"]
         assert len(state.node("d").problems) == 5
         assert state.capacity_milli("H800") == 17_000
         assert len(nodes_of(place(state, job_of("x", pods(2, 8, required_level="spine"))))) == 2

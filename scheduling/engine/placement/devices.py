@@ -43,10 +43,6 @@ class DeviceTable:
             found = self._best[at] = self._search(free, count)
         return found
 
-    def score(self, mask: int) -> int:
-        """How well the GPUs of `mask` are joined; larger is better."""
-        return int(self._score[mask])
-
     def _search(self, free: int, count: int) -> int:
         sets = self._subsets[count]
         sets = sets[sets & ~free == 0]
@@ -101,22 +97,6 @@ def link_problem(node: Node) -> str:
     except ValueError as wrong:
         return str(wrong)
     return ""
-
-
-def best_fraction(free_milli: Sequence[int], milli: int) -> int | None:
-    """Index of the GPU with the least free milli that still holds `milli`, lowest index first.
-
-    `free_milli[i]` is what GPU i has left, 0 where it is unhealthy; None when none holds it.
-    """
-    fits = [(left, i) for i, left in enumerate(free_milli) if left >= milli]
-    return min(fits)[1] if fits else None
-
-
-def fraction_by_memory(device: Device, memory_mib: int) -> int | None:
-    """GPU-milli that hold `memory_mib` of the device, rounded up; None when it is too small."""
-    if memory_mib > device.memory_mib:
-        return None
-    return -(-memory_mib * MILLI // device.memory_mib)
 
 
 class NicTable:
@@ -175,11 +155,6 @@ def _nic_table(gpu_numa: tuple[int, ...], nic_numa: tuple[int, ...]) -> NicTable
 def nics_for(node: Node) -> NicTable:
     """The NIC table of a node, shared by all nodes of the same layout."""
     return _nic_table(_numa_by_index(node.devices), _numa_by_index(node.nics))
-
-
-def healthy_mask(parts: Sequence[Device] | Sequence[Nic]) -> int:
-    """Mask of the healthy GPUs or NICs of a node."""
-    return sum(1 << part.index for part in parts if part.healthy)
 
 
 def describe(
