@@ -4,6 +4,7 @@ from django.contrib import admin
 from django.urls import include, path, re_path
 
 from kant.demo import ACCOUNTS, PASSWORD
+from kant.views import client
 from metrics import exporter
 from tenants.api.problems import not_found
 from tenants.views import SignIn
@@ -13,6 +14,7 @@ urlpatterns = [
     path("api/v1/", include("kant.api_urls")),
     re_path(r"^api(?:/|$)", not_found),
     path("metrics", exporter.page, name="prometheus"),
+    path("cli/kant", client, name="client"),
     path("login/", SignIn.as_view(demo_accounts=ACCOUNTS, demo_password=PASSWORD), name="login"),
     path("", include("tenants.urls")),
     path("", include("scheduling.urls")),

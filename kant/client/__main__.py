@@ -1,0 +1,169 @@
+"""`kant`: reads the arguments, runs one command, ends with its exit code."""
+
+import argparse
+import getpass
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from urllib.parse import urlsplit
+
+from kant.client import account, jobs, output, places, submission
+from kant.client.account import Account
+from kant.client.api import Api
+from kant.client.errors import EXIT_CODES, FAILED, ClientError, usage
+
+INTERRUPTED = 130
+TOKEN_DAYS = 90
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; its exit code (errors.py)."""
+    args = _parser().parse_args(argv)
+    try:
+        args.run(args)
+    except ClientError as error:
+        for line in error.lines:
+            output.note(line)
+        return error.code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # whoever reads has enough, e.g. `kant jobs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def login(args: argparse.Namespace) -> None:
+    """Get an API token for user name and password, and keep it for the next commands."""
+    url = (args.url or os.environ.get("KANT_URL") or account.DEFAULT_URL).rstrip("/")
+    if not sys.stdin.isatty() and args.user is None:
+        raise usage("Say with --user who signs in; the password is read from stdin.")
+    user = args.user or input(f"User name at {urlsplit(url).netloc or url}: ")
+    password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
+    api = Api(Account(url, ""), password=(user, password))
+    ends = datetime.now(timezone.utc) + timedelta(days=TOKEN_DAYS)
+    name = f"kant on {socket.gethostname()}"[:100]
+    made = api.post("tokens", {"name": name, "expires_at": ends.isoformat()})
+    if made["secret"] is None:  # the answer that had it was lost on its way
+        raise ClientError(FAILED, "The token was lost on its way. Run kant login again.")
+    account.keep(Account(url, made["secret"]))
+    print(f"Signed in to {url} as {user}, for {TOKEN_DAYS} days.")
+
+
+def logout(_args: argparse.Namespace) -> None:
+    """Revoke the kept token, and forget it whether or not Kant answers."""
+    known = account.kept()
+    if known is None:
+        output.note("Nobody was signed in.")
+        return
+    try:
+        api = Api(known)
+        for token in api.items("tokens"):
+            if known.token.startswith(token["prefix"]):
+                api.delete(f"tokens/{token['id']}")
+    finally:
+        account.forget()
+    print(f"Signed out of {known.url}.")
+
+
+def whoami(api: Api, args: argparse.Namespace) -> None:
+    me = api.get("me")
+    if args.output == "json":
+        output.document(me)
+        return
+    roles = [f"{m['tenant']} ({m['role']})" for m in me["memberships"]]
+    rights = "operator" if me["is_operator"] else None
+    output.pairs((("user", me["username"]), ("rights", rights), ("tenants", roles)))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "kant",
+        description="Submit jobs to Kant, and ask why they wait.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def command(name: str, run: Any, text: str, formats: Sequence[str]) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+        made.set_defaults(run=lambda args: run(Api(account.current()), args))
+        if formats:
+            made.add_argument("-o", "--output", choices=formats, default=formats[0])
+        return made
+
+    both = ("table", "json")
+    sign_in = command("login", None, "sign in; the token is kept for the next commands", ())
+    sign_in.set_defaults(run=login)
+    sign_in.add_argument("url", nargs="?", help=f"address of Kant ({account.DEFAULT_URL})")
+    sign_in.add_argument("-u", "--user", help="user name; asked for if not given")
+    command("logout", None, "revoke the token and forget it", ()).set_defaults(run=logout)
+    command("whoami", whoami, "who is signed in, with which rights", both)
+
+    submission.add_flags(command("submit", jobs.submit, "submit a job", ("text", "id", "json")))
+    listed = command("jobs", jobs.jobs, "list jobs, the newest first", ("table", "id", "json"))
+    _filters(listed)
+    for name, run, text in (
+        ("show", jobs.show, "everything a job asked for, and its times"),
+        ("explain", jobs.explain, "why a job waits, and when it will start"),
+        ("pods", jobs.pods, "where the pods of a job are, down to their GPUs and NICs"),
+        ("events", jobs.events, "what happened to a job"),
+    ):
+        command(name, run, text, both).add_argument("job", help=JOB)
+    waits = command("wait", jobs.wait, "wait until a job has ended, or runs", both)
+    waits.add_argument("job", help=JOB)
+    waits.add_argument("--until", choices=("end", "running"), default="end")
+    waits.add_argument("--timeout", type=submission.duration_s, metavar="TIME", help="e.g. 10m")
+    for verb, text in (
+        ("cancel", "end jobs or arrays"),
+        ("hold", "keep waiting jobs from being started"),
+        ("release", "let held jobs be started"),
+    ):
+        acts = command(verb, jobs.act, text, both)
+        acts.set_defaults(verb=verb)
+        acts.add_argument("jobs", nargs="+", metavar="job", help=JOB)
+    _changes(command("change", jobs.change, "change what waiting jobs ask for", both))
+
+    quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
+    quotas.add_argument("-t", "--tenant", help="of this tenant")
+    quotas.add_argument("-G", "--gpu-type", help="of this GPU type")
+    command("clusters", places.clusters, "the clusters and their state", both)
+    nodes = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
+    nodes.add_argument("cluster", nargs="?", help="its name, if there are several")
+    return parser
+
+
+JOB = "id, the beginning of it, or name"
+
+
+def _filters(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("-t", "--tenant", help="of this tenant and all below it")
+    flag("-u", "--user", help="of this submitter; me = yours")
+    flag("-c", "--cluster", help="on this cluster")
+    flag("-s", "--state", action="append", type=str.upper, help="in this state; again for others")
+    flag("--kind", help="of this kind")
+    flag("--reason", help="waiting for this reason, e.g. FragmentedCapacity")
+    flag("-G", "--gpu-type", help="that accept this GPU type")
+    flag("--min-gpus", metavar="N", help="of at least so many GPUs")
+    flag("--array", metavar="ID", help="of this array")
+    flag("-q", metavar="TEXT", help="with this in the name, or at the beginning of the id")
+    flag("--limit", type=int, default=50, metavar="N", help="how many (50)")
+    flag("--all", action="store_true", help="all of them")
+
+
+def _changes(parser: argparse.ArgumentParser) -> None:
+    flag, time = parser.add_argument, submission.duration_s
+    flag("jobs", nargs="+", metavar="job", help=JOB)
+    flag("--priority", type=int, metavar="N", help="larger goes first")
+    flag("--time", dest="declared_s", type=time, metavar="TIME", help="how long it will run")
+    flag("--time-limit", dest="run_limit_s", type=time, metavar="TIME", help="when it is ended")
+    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=time, metavar="TIME",
+         help="how long before its deletion a pod is told to save its work")  # fmt: skip
+    flag("--begin", dest="not_before", metavar="WHEN", help="not earlier, e.g. 2030-01-31T12:00Z")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Which Kant is talked to, and as whom: the environment first, then what `kant login` kept."""
+
+import json
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from kant.client.errors import DENIED, FAILED, ClientError
+
+DEFAULT_URL = "http://localhost:8000"
+
+
+class Account(NamedTuple):
+    """The address of a Kant and an API token."""
+
+    url: str
+    token: str
+
+
+def path() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "kant" / "login.json"
+
+
+def current() -> Account:
+    """KANT_URL and KANT_TOKEN, or the account of the last `kant login`.
+
+    Raises ClientError where there is no token: one is never sent to another address than the one
+    it was made for.
+    """
+    url, token = os.environ.get("KANT_URL", ""), os.environ.get("KANT_TOKEN", "")
+    known = kept()
+    if not url:
+        url = known.url if known is not None else DEFAULT_URL
+    url = url.rstrip("/")
+    if not token and known is not None and known.url == url:
+        token = known.token
+    if not token:
+        raise ClientError(DENIED, f"You are not signed in to {url}.", f"Run: kant login {url}")
+    return Account(url, token)
+
+
+def kept() -> Account | None:
+    """The account of the last `kant login`; None if there is none."""
+    try:
+        known = json.loads(path().read_text())
+        return Account(known["url"], known["token"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        text = f"{path()} cannot be read ({error}). Run kant login again, or remove it."
+        raise ClientError(FAILED, text) from None
+
+
+def keep(account: Account) -> None:
+    """Remember the account, readable by its owner only."""
+    try:
+        path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path().unlink(missing_ok=True)
+        with os.fdopen(os.open(path(), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(account._asdict(), file)
+    except OSError as error:
+        text = f"The token cannot be kept: {error}. Set KANT_TOKEN, or make that place writable."
+        raise ClientError(FAILED, text) from None
+
+
+def forget() -> None:
+    path().unlink(missing_ok=True)

@@ -1,0 +1,130 @@
+"""Requests to the REST API, and its problem documents (RFC 9457) as errors with an exit code."""
+
+import base64
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlencode, urlsplit
+from urllib.request import Request, urlopen
+
+from kant.client.account import Account
+from kant.client.errors import DENIED, FAILED, NEVER_RUNS, NOT_FOUND, USAGE, ClientError
+
+TIMEOUT_S = 30.0
+TRIES = 4  # of a request that was not answered, or was told to come later
+LATER = frozenset({429, 502, 503, 504})
+MOST_RETRY_S = 30.0
+
+Query = Mapping[str, Any]
+
+
+class Api:
+    """One account's requests. Paths are below /api/v1/."""
+
+    def __init__(self, account: Account, *, password: tuple[str, str] | None = None) -> None:
+        """`password`: user name and password instead of the token."""
+        if urlsplit(account.url).scheme not in ("http", "https"):
+            raise ClientError(USAGE, f"{account.url!r} is no address, e.g. http://localhost:8000.")
+        self._account = account
+        self._authorization = f"Bearer {account.token}"
+        if password is not None:
+            pair = base64.b64encode(":".join(password).encode()).decode()
+            self._authorization = f"Basic {pair}"
+
+    def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
+        return self._send("GET", path, query)
+
+    def post(self, path: str, body: Any = None, query: Query | None = None) -> dict[str, Any]:
+        """Sent again with the same key where no answer came, so it happens once at most."""
+        return self._send("POST", path, query, body, {"Idempotency-Key": str(uuid.uuid4())})
+
+    def patch(self, path: str, body: Any) -> dict[str, Any]:
+        return self._send("PATCH", path, None, body)
+
+    def delete(self, path: str) -> None:
+        self._send("DELETE", path, None)
+
+    def items(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
+        """All items of a list, page by page as they are asked for."""
+        page = self.get(path, {"limit": 500, **(query or {})})
+        while True:
+            yield from page["items"]
+            if page["next"] is None:
+                return
+            page = self._answer(Request(page["next"], headers=self._headers()))
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        asked = urlencode({k: v for k, v in (query or {}).items() if v is not None}, doseq=True)
+        address = f"{self._account.url}/api/v1/{path}" + (f"?{asked}" if asked else "")
+        data = None if body is None else json.dumps(body).encode()
+        all_headers = {**self._headers(), **(headers or {})}
+        return self._answer(Request(address, data, all_headers, method=method))
+
+    def _headers(self) -> dict[str, str]:
+        return {"Authorization": self._authorization, "Content-Type": "application/json"}
+
+    def _answer(self, request: Request) -> dict[str, Any]:
+        for left in reversed(range(TRIES)):
+            wait = 0.5 * (TRIES - left)
+            try:
+                with urlopen(request, timeout=TIMEOUT_S) as answer:
+                    text = answer.read()
+                    return _document(text, request) if text else {}
+            except HTTPError as error:
+                if error.code not in LATER or not left:
+                    raise _problem(error) from None
+                wait = _retry_after(error, wait)
+            except (URLError, TimeoutError, ConnectionError) as error:
+                if not left or isinstance(getattr(error, "reason", error), ConnectionRefusedError):
+                    reason = getattr(error, "reason", error)
+                    text = f"{self._account.url} does not answer: {reason}."
+                    raise ClientError(FAILED, text, "Is Kant running there?") from None
+            time.sleep(wait)
+        raise AssertionError  # the last try answers or raises
+
+
+def _document(text: bytes, request: Request) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+        if isinstance(found, dict):
+            return found
+    except ValueError:
+        pass
+    raise ClientError(FAILED, f"{request.full_url} answers, but not as Kant does.")
+
+
+def _retry_after(error: HTTPError, default: float) -> float:
+    told = error.headers.get("Retry-After", "")
+    return min(float(told), MOST_RETRY_S) if told.isdecimal() else default
+
+
+def _place(wrong: Mapping[str, str]) -> str:
+    """Where the mistake is: a field of the body, a query parameter or a header."""
+    pointer = wrong.get("pointer", "").strip("/").replace("/", ".")
+    return pointer or wrong.get("parameter") or wrong.get("header") or "the body"
+
+
+def _problem(error: HTTPError) -> ClientError:
+    """What the problem document says, with the fields at fault."""
+    try:
+        problem = json.loads(error.read())
+        lines = [f"{problem['title']}: {problem['detail']}"]
+        if wrong := problem.get("errors"):
+            lines = [f"{problem['title']}:"]
+            lines += [f"  {_place(each)}: {each['detail']}" for each in wrong]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ClientError(FAILED, f"{error.url} answers {error.code} {error.reason}.")
+    if problem.get("code") in ("ExceedsCapacity", "NoMatchingGpuType"):
+        return ClientError(NEVER_RUNS, *lines)
+    codes = {400: USAGE, 401: DENIED, 403: DENIED, 404: NOT_FOUND, 422: USAGE}
+    return ClientError(codes.get(error.code, FAILED), *lines)

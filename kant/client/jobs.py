@@ -1,0 +1,268 @@
+"""The commands about jobs."""
+
+import argparse
+import re
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
+from kant.client.submission import document_of
+
+ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
+POLL_S = 2.0
+SHOWN_AHEAD = 5
+_ID = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+# --- which job ------------------------------------------------------------------------------------
+def address(api: Api, text: str) -> str:
+    """The path of a job or array named by its id, the beginning of it, or the name of a job.
+
+    Raises ClientError where there is none, or several.
+    """
+    if _ID.fullmatch(text):
+        for path in (f"jobs/{text}", f"job-arrays/{text}"):
+            try:
+                api.get(path)
+                return path
+            except ClientError as error:
+                if error.code != NOT_FOUND:
+                    raise
+    found = {}
+    for job in api.get("jobs", {"q": text, "limit": 500})["items"]:
+        if job["name"] == text or job["id"].startswith(text.lower()):
+            found[job["id"]] = job
+    if not found:
+        raise ClientError(NOT_FOUND, f"There is no job {text!r}. See: kant jobs")
+    if len(found) > 1:
+        lines = [f"{job['id']}  {job['name']}  {job['state']}" for job in found.values()]
+        more = [f"… and {len(lines) - 10} more"] * (len(lines) > 10)
+        raise ClientError(2, f"{text!r} means {len(lines)} jobs; name one by its id:",
+                          *lines[:10], *more)  # fmt: skip
+    return f"jobs/{next(iter(found))}"
+
+
+def _job(api: Api, text: str) -> str:
+    path = address(api, text)
+    if path.startswith("job-arrays/"):
+        raise usage(f"{text} is an array. Its jobs: kant jobs --array {text}")
+    return path
+
+
+# --- commands -------------------------------------------------------------------------------------
+def submit(api: Api, args: argparse.Namespace) -> None:
+    for field in ("after", "after_ok"):
+        named = getattr(args, field)
+        if named is not None:
+            setattr(args, field, [address(api, text).rsplit("/", 1)[-1] for text in named])
+    document = document_of(args)
+    if not document.get("tenant"):
+        document["tenant"] = _only_tenant(api)
+    query = {"dry_run": "true"} if args.dry_run else None
+    answer = api.post("jobs", document, query)
+    if args.output == "json":
+        output.document(answer)
+    elif args.dry_run:
+        told = answer["result"]
+        print(
+            f"Would submit {told['name']} to {told['cluster']}: {_size(told)} of {told['tenant']}."
+        )
+        for warning in answer["warnings"]:
+            output.note(f"Warning: {warning}")
+    elif args.output == "id":
+        print(answer["id"])
+    else:
+        print(f"Submitted {answer['name']} to {answer['cluster']}: {_size(answer)}.")
+        print(answer["id"])
+        if "count" in answer:
+            output.note(f"Its jobs: kant jobs --array {answer['id']}")
+        else:
+            output.note(f"Why it waits, when it starts: kant explain {output.short(answer['id'])}")
+
+
+def _only_tenant(api: Api) -> str:
+    names = [m["tenant"] for m in api.get("me")["memberships"]]
+    if len(names) != 1:
+        known = f" You are a member of {', '.join(sorted(names))}." if names else ""
+        raise usage(f"Say with --tenant whose quota the job uses.{known}")
+    return str(names[0])
+
+
+def _size(job: dict[str, Any]) -> str:
+    jobs = f"{job['count']} jobs, " if "count" in job else ""
+    return f"{jobs}{output.number(job['gpus'])} GPUs"
+
+
+def jobs(api: Api, args: argparse.Namespace) -> None:
+    names = ("tenant", "user", "cluster", "state", "kind", "reason", "gpu_type", "min_gpus",
+             "array", "q")  # fmt: skip
+    query = {name: getattr(args, name) for name in names}
+    if args.all:
+        found = list(api.items("jobs", query))
+    else:
+        page = api.get("jobs", {**query, "limit": args.limit})
+        found = page["items"]
+        if page["next"] is not None:
+            output.note(f"The newest {len(found)}; --all shows all.")
+    if args.output == "json":
+        output.document(found)
+    elif args.output == "id":
+        for job in found:
+            print(job["id"])
+    else:
+        heads = ("ID", "NAME", "TENANT", "USER", "STATE", "REASON", "GPUS", "TYPES", "AGE")
+        output.table(heads, map(_row, found), "No such jobs.")
+
+
+def _row(job: dict[str, Any]) -> tuple[object, ...]:
+    types = dict.fromkeys(t for pods in job["pod_sets"] for t in pods["gpu_types"])
+    return (
+        output.short(job["id"]), job["name"], job["tenant"], job["user"], job["state"],
+        job["reason"], output.number(job["gpus"]), list(types), output.ago(job["submitted_at"]),
+    )  # fmt: skip
+
+
+def show(api: Api, args: argparse.Namespace) -> None:
+    path = address(api, args.job)
+    job = api.get(path)
+    if args.output == "json":
+        output.document(job)
+        return
+    times = ("submitted_at", "admitted_at", "bound_at", "running_at", "ended_at")
+    fields = {name: value for name, value in job.items() if name != "pod_sets"}
+    fields |= {name: output.when(job[name]) for name in times if name in job}
+    output.pairs((name, _shown(value)) for name, value in fields.items())
+    for pods in job.get("pod_sets", ()):
+        print()
+        output.pairs((name, _shown(value)) for name, value in pods.items() if value != 0)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={each}" for name, each in value.items())
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value
+
+
+def explain(api: Api, args: argparse.Namespace) -> None:
+    answer = api.get(f"{_job(api, args.job)}/explain")
+    if args.output == "json":
+        output.document(answer)
+        return
+    reason = f": {answer['reason']}" if answer["reason"] else ""
+    print(f"{answer['state']}{reason}")
+    if answer["summary"]:
+        print(answer["summary"])
+    print()
+    start, reservation = answer["start"], answer["reservation"]
+    marks = {True: "✓", False: "✗", None: "·"}
+    output.pairs((
+        ("since", f"{output.when(answer['since'])} ({output.ago(answer['since'])})"
+         if answer["since"] else None),
+        ("gates", "  ".join(f"{marks[g['ok']]} {g['gate']}" for g in answer["gates"])),
+        ("place in the queue", answer["position"]),
+        ("start", start and start["text"]),
+        ("expected", start and output.when(start["at"])),
+        ("on nodes", reservation and reservation["nodes"]),
+        ("numbers", _shown(answer["evidence"])),
+    ))  # fmt: skip
+    for remedy in answer["remedies"]:
+        print(f"try: {remedy}")
+    if answer["ahead"]:
+        print()
+        rows = (
+            (output.short(other["job"] or "-"), other["name"] or "(of another tenant)",
+             other["tenant"], output.number(other["gpus"]))
+            for other in answer["ahead"][:SHOWN_AHEAD]
+        )  # fmt: skip
+        output.table(("AHEAD", "NAME", "TENANT", "GPUS"), rows, "")
+        if (more := len(answer["ahead"]) - SHOWN_AHEAD) > 0:
+            output.note(f"… and {more} more")
+
+
+def pods(api: Api, args: argparse.Namespace) -> None:
+    found = list(api.items(f"{_job(api, args.job)}/pods"))
+    if args.output == "json":
+        output.document(found)
+        return
+    heads = ("POD", "ATTEMPT", "NODE", "GPUS", "NICS", "STATE", "MESSAGE")
+    rows = (
+        (p["pod_name"], p["attempt"], p["node"], p["devices"], p["nics"], p["state"], p["message"])
+        for p in found
+    )
+    output.table(heads, rows, "It has no pods yet.")
+
+
+def events(api: Api, args: argparse.Namespace) -> None:
+    found = list(api.items(f"{_job(api, args.job)}/events"))
+    if args.output == "json":
+        output.document(found)
+        return
+    rows = (
+        (output.when(e["at"]), e["kind"], e["to_state"], e["reason"], e["message"], e["actor"])
+        for e in found
+    )
+    output.table(("WHEN", "EVENT", "STATE", "REASON", "MESSAGE", "BY"), rows, "Nothing yet.")
+
+
+def wait(api: Api, args: argparse.Namespace) -> None:
+    """Until the job runs or is over; exit code 1 if it failed, 5 if it will never run."""
+    path = _job(api, args.job)
+    until = ENDED if args.until == "end" else ENDED | {"RUNNING"}
+    deadline = None if args.timeout is None else time.monotonic() + args.timeout
+    told = None
+    while (job := api.get(path))["state"] not in until:
+        now = (job["state"], job["reason"])
+        if now != told:
+            told = now
+            output.note(" ".join(filter(None, (*now, job["message"]))))
+            if job["state"] == "PENDING" and api.get(f"{path}/explain")["will_never_run"]:
+                raise ClientError(NEVER_RUNS, f"{job['name']} will never run: {job['message']}")
+        if deadline is not None and time.monotonic() + POLL_S > deadline:
+            raise ClientError(TIMED_OUT, f"{job['name']} is {job['state']} after {args.timeout} s.")
+        time.sleep(POLL_S)
+    if args.output == "json":
+        output.document(job)
+    else:
+        print(job["state"])
+    if job["state"] in ("FAILED", "CANCELLED"):
+        raise ClientError(FAILED, f"{job['name']}: {job['message'] or job['state']}")
+
+
+def act(api: Api, args: argparse.Namespace) -> None:
+    """Cancel, hold or release each; all are tried, the first error is the exit code."""
+    _each(api, args, lambda path: api.post(f"{path}/{args.verb}"))
+
+
+def change(api: Api, args: argparse.Namespace) -> None:
+    names = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "not_before")
+    fields = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if not fields:
+        raise usage("There is nothing to change. See: kant change --help")
+    _each(api, args, lambda path: api.patch(path, fields))
+
+
+def _each(api: Api, args: argparse.Namespace, do: Any) -> None:
+    done, failed = [], list[ClientError]()
+    for text in args.jobs:
+        try:
+            done.append(do(address(api, text)))
+        except ClientError as error:
+            failed.append(error)
+    if args.output == "json":
+        output.document(done)
+    else:
+        _say(done)
+    if failed:
+        raise ClientError(failed[0].code, *(line for error in failed for line in error.lines))
+
+
+def _say(done: Iterable[dict[str, Any]]) -> None:
+    for thing in done:
+        state = thing.get("state") or ", ".join(f"{n} {s}" for s, n in thing["states"].items() if n)
+        held = " (held)" if thing.get("held") else ""
+        print(f"{output.short(thing['id'])}  {thing['name']}  {state}{held}")

@@ -1,0 +1,147 @@
+"""The job document of `kant submit`: a file, flags, or both; a flag goes before the file."""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kant.client.errors import usage
+
+# Flags that are fields of the job document under the same name.
+FIELDS = (
+    "name", "tenant", "cluster", "kind", "priority", "gang", "preemptible", "declared_s",
+    "run_limit_s", "checkpoint_notice_s", "not_before", "held", "after", "after_ok", "strategy",
+    "labels", "replicas", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli",
+    "memory_mib", "nics", "node_selector", "required_level", "preferred_level", "max_per_node",
+    "image", "env",
+)  # fmt: skip
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("-f", "--file", metavar="FILE", help="the job as JSON, or YAML; - reads stdin")
+    flag("-n", "--name", help="its name; the first word of the command if not given")
+    flag("-t", "--tenant", help="whose quota it uses; may be left out by members of one tenant")
+    flag("-c", "--cluster", help="where it runs, if there are several")
+    flag("-g", "--gpus", type=int, metavar="N", help="GPUs of each pod")
+    flag("-r", "--replicas", type=int, metavar="N", help="pods (1)")
+    flag("-G", "--gpu-type", dest="gpu_types", action="append", metavar="TYPE",
+         help="GPU type it may run on; again for others, the preferred first")  # fmt: skip
+    flag("--gpu-milli", type=int, metavar="N", help="a share of one GPU, in thousandths")
+    flag("--gpu-memory", dest="gpu_memory_mib", type=int, metavar="MIB",
+         help="a share of one GPU, by its memory")  # fmt: skip
+    flag("--cpu", dest="cpu_milli", type=_cores, metavar="CORES", help="CPU of each pod, e.g. 8")
+    flag("--memory", dest="memory_mib", type=int, metavar="MIB", help="memory of each pod")
+    flag("--nics", type=int, metavar="N", help="NICs that each pod holds alone")
+    flag("--time", dest="declared_s", type=duration_s, metavar="TIME",
+         help="how long it will run, e.g. 90m or 1d12h: it may start sooner")  # fmt: skip
+    flag("--time-limit", dest="run_limit_s", type=duration_s, metavar="TIME",
+         help="when it is ended")  # fmt: skip
+    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=duration_s, metavar="TIME",
+         help="how long before its deletion a pod is told to save its work")  # fmt: skip
+    flag("--begin", dest="not_before", metavar="WHEN", help="not earlier, e.g. 2030-01-31T12:00Z")
+    flag("--priority", type=int, metavar="N", help="larger goes first")
+    flag("--kind", metavar="KIND", help="training, inference, development, …")
+    flag("--gang", action=argparse.BooleanOptionalAction, help="all pods start together (default)")
+    flag("--preemptible", action=argparse.BooleanOptionalAction,
+         help="whether it may lose its place to others (default: it may)")  # fmt: skip
+    flag("--hold", dest="held", action="store_const", const=True, help="wait for kant release")
+    flag("--after", action="append", metavar="JOB", help="start when that job or array has ended")
+    flag("--after-ok", action="append", metavar="JOB", help="start when it has succeeded")
+    flag("--array", type=int, metavar="N", help="so many equal jobs, submitted as one")
+    flag("--within", dest="required_level", metavar="LEVEL",
+         help="all pods within one group of this network level, e.g. leaf")  # fmt: skip
+    flag("--near", dest="preferred_level", metavar="LEVEL", help="the same, where it is possible")
+    flag("--max-per-node", type=int, metavar="N", help="most of its pods on one node")
+    flag("--strategy", metavar="NAME", help="placement strategy instead of the cluster's")
+    flag("--node-selector", action="append", type=_pair, metavar="LABEL=VALUE",
+         help="only nodes with this label")  # fmt: skip
+    flag("--label", dest="labels", action="append", type=_pair, metavar="NAME=VALUE",
+         help="a label of the job")  # fmt: skip
+    flag("--image", help="container image")
+    flag("-e", "--env", action="append", type=_pair, metavar="NAME=VALUE",
+         help="environment of the containers")  # fmt: skip
+    flag("--dry-run", action="store_true", help="say what would be, submit nothing")
+    flag("command", nargs="*", help="what the pods run, after --")
+
+
+def document_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The job document that the arguments ask for; its tenant may be missing."""
+    document = {} if args.file is None else read(args.file)
+    for field in FIELDS:
+        value = getattr(args, field)
+        if field in ("labels", "env", "node_selector") and value is not None:
+            value = {**(document.get(field) or {}), **dict(value)}
+        if value is not None:
+            document[field] = value
+    if args.gpu_types:
+        document.pop("gpu_type", None)
+    if args.array is not None:
+        document["array"] = {"count": args.array}
+    if args.command:
+        document["command"] = args.command
+    if not document.get("name"):
+        if not document.get("command"):
+            raise usage("The job has no name. Give it one with --name.")
+        document["name"] = name_of(document["command"])
+    return document
+
+
+def name_of(command: Sequence[str]) -> str:
+    """A job name made of the first word of a command: "/bin/train.py" is "train-py"."""
+    word = str(command[0]).rsplit("/", 1)[-1].lower()
+    return re.sub(r"[^a-z0-9]+", "-", word).strip("-")[:63].strip("-") or "job"
+
+
+def read(name: str) -> dict[str, Any]:
+    """The mapping in a JSON or YAML file. Raises ClientError naming the file."""
+    try:
+        text = sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise usage(f"{name} cannot be read: {error}.") from None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        found = _yaml(name, text, error)
+    if not isinstance(found, dict):
+        raise usage(f"{name} holds no job: one mapping of fields is expected.")
+    return found
+
+
+def _yaml(name: str, text: str, no_json: ValueError) -> Any:
+    try:
+        import yaml  # PyYAML need not be there
+    except ImportError:
+        text = f"{name} is not JSON ({no_json}), and YAML needs PyYAML: pip install pyyaml."
+        raise usage(text) from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise usage(f"{name} is neither JSON nor YAML: {error}") from None
+
+
+def duration_s(text: str) -> int:
+    """Seconds of "90", "90s", "30m", "2h", "1d12h". Raises ArgumentTypeError."""
+    if text.isdecimal():
+        return int(text)
+    if not re.fullmatch(r"(\d+[smhdw])+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time, e.g. 90s, 30m, 2h or 1d12h")
+    return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
+
+
+def _cores(text: str) -> int:
+    try:
+        return round(float(text) * 1000)
+    except (ValueError, OverflowError):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of cores, e.g. 8 or 0.5") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not (name and found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value

@@ -1,0 +1,355 @@
+"""The command line `kant` against a Kant that really answers."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import urllib.request
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from kant.client import account, jobs
+from kant.client.__main__ import main
+from kant.client.api import Api
+from kant.client.submission import duration_s, name_of
+from scheduling.engine.states import JobState
+from scheduling.models import Job
+from tenants.models import ApiToken
+from tenants.services.tokens import create_token
+from tests.organisation import build
+
+
+class Shell:
+    """Runs commands as one user; what they print."""
+
+    def __init__(self, org, url, monkeypatch, capsys, tmp_path):
+        self.org, self.url = org, url
+        self._patch, self._capsys = monkeypatch, capsys
+        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+        monkeypatch.setenv("KANT_URL", url)
+        monkeypatch.delenv("KANT_TOKEN", raising=False)
+
+    def sign_in(self, who):
+        self.token = create_token(self.org.users[who], "test").secret
+        self._patch.setenv("KANT_TOKEN", self.token)
+        return self
+
+    def __call__(self, *words, stdin=""):
+        """(exit code, stdout, stderr)."""
+        self._patch.setattr("sys.stdin", io.StringIO(stdin))
+        try:
+            code = main(words)
+        except SystemExit as error:  # of argparse
+            code = error.code
+        return code, *self._capsys.readouterr()
+
+
+@pytest.fixture
+def org(transactional_db):
+    return build()
+
+
+@pytest.fixture
+def kant(org, live_server, monkeypatch, capsys, tmp_path):
+    return Shell(org, live_server.url, monkeypatch, capsys, tmp_path).sign_in("eve")
+
+
+def test_the_file_that_kant_serves_runs_by_itself(kant, tmp_path):
+    file = tmp_path / "kant"
+    with urllib.request.urlopen(f"{kant.url}/cli/kant") as answer:
+        file.write_bytes(answer.read())
+    assert file.read_bytes().startswith(b"#!/usr/bin/env python3\n")
+    env = {"PATH": os.environ["PATH"], "KANT_URL": kant.url, "KANT_TOKEN": kant.token}
+    ran = subprocess.run(
+        [sys.executable, "-I", file, "whoami"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "user     eve\ntenants  vision (engineer)\n"
+
+
+def test_login_keeps_a_token_for_its_owner_alone(kant, monkeypatch, tmp_path):
+    monkeypatch.delenv("KANT_TOKEN")
+    assert kant("whoami")[0] == 4
+    code, _, told = kant("login", "-u", "eve", stdin="wrong\n")
+    assert (code, "You are not signed in" in told) == (4, True)
+    assert kant("login", kant.url, "-u", "eve", stdin="x\n")[0] == 0
+    kept = tmp_path / "kant" / "login.json"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    token = ApiToken.objects.get(name__startswith="kant on")
+    assert json.loads(kept.read_text())["token"].startswith(token.prefix)
+    assert token.expires_at is not None
+    assert kant("whoami")[1].startswith("user     eve")
+    # A token is sent to no other address than that which gave it.
+    monkeypatch.setenv("KANT_URL", "http://elsewhere.example")
+    code, _, told = kant("whoami")
+    assert (code, "kant login http://elsewhere.example" in told) == (4, True)
+    monkeypatch.setenv("KANT_URL", kant.url)
+    assert kant("logout")[:2] == (0, f"Signed out of {kant.url}.\n")
+    token.refresh_from_db()
+    assert token.revoked_at is not None
+    assert kant("whoami")[0] == 4
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("{}")
+    code, _, told = kant("whoami")
+    assert (code, str(kept) in told) == (1, True)
+
+
+def test_flags_become_the_job(kant):
+    code, out, told = kant(
+        "submit", "-G", "A100", "-G", "H100", "-g", "4", "-r", "2", "--time", "1h30m",
+        "--cpu", "0.5", "--near", "leaf", "--no-preemptible", "--label", "a=b",
+        "-e", "X=1=2", "--hold",
+        "--", "bin/Train.py", "--lr", "0.1",
+    )  # fmt: skip
+    job = Job.objects.get()
+    assert (code, out) == (0, f"Submitted train-py to demo: 8 GPUs.\n{job.pk}\n")
+    assert f"kant explain {str(job.pk)[:8]}" in told
+    assert (job.tenant.name, job.declared_s, job.preemptible, job.held) == (
+        "vision",
+        5400,
+        False,
+        True,
+    )
+    assert job.labels == {"a": "b"}
+    pods = job.pod_sets.get()
+    assert (pods.gpu_models, pods.count, pods.cpu_milli) == (["A100", "H100"], 2, 500)
+    assert (pods.preferred_level, pods.env) == ("leaf", {"X": "1=2"})
+    assert pods.command == ["bin/Train.py", "--lr", "0.1"]
+    after = kant(
+        "submit", "-o", "id", "-n", "then", "-g", "1", "-G", "H100", "--after-ok", "train-py"
+    )
+    assert Job.objects.get(pk=after[1].strip()).after_ok == [str(job.pk)]
+
+
+def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
+    file = tmp_path / "job.yaml"
+    file.write_text("name: mine\ntenant: vision\ngpu_type: H100\ngpus: 8\nlabels: {a: b}\n")
+    flags = ("submit", "-o", "json", "-g", "2", "-G", "A100", "--label", "c=d")
+    code, out, _ = kant(*flags, "-f", str(file))
+    made = json.loads(out)
+    assert (code, made["name"], made["gpus"], made["labels"]) == (
+        0,
+        "mine",
+        2,
+        {"a": "b", "c": "d"},
+    )
+    assert made["pod_sets"][0]["gpu_types"] == ["A100"]
+    code, out, _ = kant(*flags, "-f", "-", stdin='{"name": "piped"}')
+    assert (code, json.loads(out)["name"]) == (0, "piped")
+    for text, words in (("[1]", "holds no job"), ("a: [", "neither JSON nor YAML")):
+        file.write_text(text)
+        code, _, told = kant("submit", "-f", str(file))
+        assert (code, words in told and str(file) in told) == (2, True)
+    code, _, told = kant("submit", "-f", str(tmp_path / "none"))
+    assert (code, "cannot be read" in told) == (2, True)
+
+
+def test_a_dry_run_submits_nothing(kant):
+    code, out, _ = kant("submit", "-n", "x", "-g", "8", "-G", "H100", "--dry-run")
+    assert (code, out) == (0, "Would submit x to demo: 8 GPUs of vision.\n")
+    assert not Job.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("submit", "-n", "x", "-g", "80", "-G", "H100"), 5, "gpus: A pod asks for 80 GPUs"),
+        (("submit", "-n", "x", "-g", "1", "-G", "none"), 2, "gpu_type"),
+        (("submit", "-n", "x", "-g", "1", "-t", "law"), 3, "law"),
+        (("submit", "-g", "1"), 2, "has no name"),
+        (("submit", "--time", "soon"), 2, "'soon' is no time"),
+        (("submit", "--env", "X"), 2, "'X' is not NAME=VALUE"),
+        (("jobs", "-s", "lost"), 2, "state: Choose one of PENDING"),
+        (("show", "nothing"), 3, "There is no job 'nothing'"),
+        (("show", "00000000-0000-0000-0000-000000000000"), 3, "There is no job"),
+        (("change", "nothing"), 2, "nothing to change"),
+        ((), 2, "required: COMMAND"),
+    ],
+)
+def test_what_is_wrong_is_told_with_an_exit_code_of_its_own(kant, words, code, told):
+    got, out, text = kant(*words)
+    assert (got, out) == (code, ""), text
+    assert told in text
+
+
+def test_who_may_not_is_told_so(kant):
+    kant.sign_in("vic")
+    code, _, told = kant("submit", "-n", "x", "-g", "1", "-G", "H100")
+    assert (code, told.startswith("You may not do this")) == (4, True)
+    kant.sign_in("ops")
+    code, _, told = kant("submit", "-n", "x", "-g", "1", "-G", "H100")
+    assert (code, "--tenant" in told) == (2, True)
+
+
+def submit(kant, name, *flags):
+    return kant("submit", "-o", "id", "-n", name, "-g", "1", "-G", "H100", *flags)[1].strip()
+
+
+def test_jobs_are_listed_filtered_and_paged(kant):
+    ids = [submit(kant, f"job-{i}") for i in range(3)]
+    assert kant("jobs", "-o", "id")[1].split() == ids[::-1]
+    code, out, told = kant("jobs", "--limit", "2")
+    assert (code, told) == (0, "The newest 2; --all shows all.\n")
+    heads, first, _ = out.splitlines()
+    assert heads.split() == [
+        "ID",
+        "NAME",
+        "TENANT",
+        "USER",
+        "STATE",
+        "REASON",
+        "GPUS",
+        "TYPES",
+        "AGE",
+    ]
+    assert first.split()[:5] == [ids[2][:8], "job-2", "vision", "eve", "PENDING"]
+    assert len(kant("jobs", "--limit", "2", "--all")[1].splitlines()) == 4
+    assert [j["id"] for j in json.loads(kant("jobs", "-q", "job-1", "-o", "json")[1])] == [ids[1]]
+    assert kant("jobs", "-s", "running")[1:] == ("", "No such jobs.\n")
+
+
+def test_a_list_of_several_pages_is_read_whole(kant):
+    ids = {submit(kant, f"job-{i}") for i in range(3)}
+    found = [job["id"] for job in Api(account.current()).items("jobs", {"limit": 1})]
+    assert (set(found), len(found)) == (ids, 3)
+
+
+def test_a_job_is_named_by_id_its_beginning_or_name(kant):
+    one, two = submit(kant, "same"), submit(kant, "same")
+    other = submit(kant, "other")
+    for text in (other, other[:8].upper(), "other"):
+        assert f"id            {other}" in kant("show", text)[1]
+    code, _, told = kant("show", "same")
+    assert (code, one in told and two in told) == (2, True)
+    assert kant("show", "oth")[0] == 3  # a part of a name is nobody's
+
+
+def test_a_waiting_job_is_explained(kant):
+    name = submit(kant, "held", "--hold")
+    code, out, _ = kant("explain", name)
+    assert (code, out.splitlines()[0]) == (0, "PENDING: PendingEvaluation")
+    assert "\ngates               · spec" in out
+    assert "\nplace in the queue  1\n" in out
+    assert json.loads(kant("explain", name, "-o", "json")[1])["reason"] == "PendingEvaluation"
+    assert "SUBMITTED" in kant("events", name)[1]
+    assert kant("pods", name)[1:] == ("", "It has no pods yet.\n")
+
+
+def test_jobs_and_arrays_are_changed_held_released_and_cancelled(kant):
+    job, array = submit(kant, "job", "--hold"), submit(kant, "many", "--array", "3")
+    code, out, _ = kant("change", "job", "--priority", "7", "--time", "2h")
+    assert (code, out) == (0, f"{job[:8]}  job  PENDING (held)\n")
+    assert Job.objects.filter(pk=job, priority=7, declared_s=7200).exists()
+    assert kant("release", job)[0] == 0
+    assert not Job.objects.get(pk=job).held
+    code, out, told = kant("cancel", "none", job, array)
+    assert (code, told) == (3, "There is no job 'none'. See: kant jobs\n")
+    assert out.splitlines() == [f"{job[:8]}  job  CANCELLED", f"{array[:8]}  many  3 CANCELLED"]
+    assert set(Job.objects.values_list("state", flat=True)) == {JobState.CANCELLED}
+    assert kant("hold", job)[0] == 1
+    code, _, told = kant("explain", array)
+    assert (code, f"kant jobs --array {array}" in told) == (2, True)
+
+
+def test_waiting_ends_with_the_job_or_with_its_time(kant, monkeypatch):
+    monkeypatch.setattr(jobs, "POLL_S", 0.05)
+    job = submit(kant, "job")
+    code, _, told = kant("wait", job, "--timeout", "0")
+    assert (code, "job is PENDING after 0 s" in told) == (6, True)
+    rows = Job.objects.filter(pk=job)
+
+    def after_a_while(state):
+        timer = threading.Timer(0.2, lambda: rows.update(state=state, message="It broke."))
+        timer.start()
+        return timer
+
+    timer = after_a_while(JobState.RUNNING)
+    assert kant("wait", job, "--until", "running")[:2] == (0, "RUNNING\n")
+    timer.join()
+    timer = after_a_while(JobState.FAILED)
+    code, out, told = kant("wait", job)
+    assert (code, out, "job: It broke." in told) == (1, "FAILED\n", True)
+    timer.join()
+
+
+def test_nobody_waits_for_what_will_never_run(kant):
+    job = submit(kant, "job")
+    Job.objects.filter(pk=job).update(reason="ExceedsMaxQuota", message="Its tenant has 0 GPUs.")
+    code, _, told = kant("wait", job)
+    assert (code, "job will never run: Its tenant has 0 GPUs." in told) == (5, True)
+
+
+def test_quotas_nodes_and_clusters(kant):
+    assert kant("quotas")[1:] == ("", "There are no quotas that you may see.\n")
+    heads, *rows = kant("nodes")[1].splitlines()
+    assert heads.split() == ["NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "LEAF", "STATE"]
+    assert [row.split()[0] for row in rows] == ["a000", "a001", "h000", "h001", "h002", "h003"]
+    assert kant("clusters")[1].splitlines()[1].split()[0] == "demo"
+    assert kant("nodes", "none")[0] == 3
+
+
+class Flaky(BaseHTTPRequestHandler):
+    """Answers the first POST with 503 and the next with 201; a GET with a page."""
+
+    keys: list[str] = []
+
+    def do_POST(self):
+        self.keys.append(self.headers["Idempotency-Key"])
+        self.rfile.read(int(self.headers["Content-Length"]))
+        first = len(self.keys) == 1
+        self.send_response(503 if first else 201)
+        if first:
+            self.send_header("Retry-After", "0")
+        self.end_headers()
+        self.wfile.write(b"" if first else b'{"id": "x", "name": "n", "cluster": "c", "gpus": 1}')
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_submission_without_an_answer_is_sent_again_with_the_same_key(
+    monkeypatch, capsys, tmp_path
+):
+    server = HTTPServer(("127.0.0.1", 0), Flaky)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}"
+    shell = Shell(None, url, monkeypatch, capsys, tmp_path)
+    monkeypatch.setenv("KANT_TOKEN", "kant_x")
+    assert shell("submit", "-n", "n", "-t", "t", "-o", "id")[:2] == (0, "x\n")
+    assert len(Flaky.keys) == 2
+    assert len(set(Flaky.keys)) == 1
+    code, _, told = shell("jobs")
+    assert (code, "not as Kant does" in told) == (1, True)
+    server.shutdown()
+    server.server_close()
+    code, _, told = shell("jobs")
+    assert (code, f"{url} does not answer" in told) == (1, True)
+    monkeypatch.setenv("KANT_URL", "ftp://x")
+    assert shell("jobs")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("30m", 1800), ("1d12h", 129_600), ("1w", 604_800)],
+)
+def test_durations(text, seconds):
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("word", "name"), [("python", "python"), ("/bin/Train_1.py", "train-1-py"), ("---", "job")]
+)
+def test_a_job_is_named_after_its_command(word, name):
+    assert name_of([word]) == name
