@@ -5,11 +5,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
-from scheduling.kube.seam import DeletePod, PodFacts
+from scheduling.kube.seam import DeletePod, EmitEvent, PodFacts
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import LivePod, Outbox, PodKey
 
 log = logging.getLogger(__name__)
+
+NO_JOB = (
+    "NotOfAJob",
+    "Kant binds the pods of its own jobs only, and this is none: delete it, and submit a job with "
+    "its image and command (REST POST /api/v1/jobs, or kant submit)",
+    "Scheduling",
+    "Warning",
+)
 
 Identity = tuple[str, int, PodKey]  # job, attempt, which pod of it
 # Of pods by name, with the job that each belongs to: those of other scopes' jobs, and those of
@@ -23,7 +31,8 @@ class ForeignPods:
     `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
     remembered, in case the node comes here. A pod of Kant for which no placement is known may be
     a leftover, or another scope's: `leftovers` waits until that is looked up. What has its labels
-    in another namespace is somebody's copy.
+    in another namespace is somebody's copy. On a pod that names Kant as its scheduler and is of no
+    job, an Event tells that it will not be bound.
     """
 
     def __init__(self, namespace: str, mine: Set[str] | None = None) -> None:
@@ -31,13 +40,14 @@ class ForeignPods:
         self._namespace = namespace
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
         self._counted: set[str] = set()
+        self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
         self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
 
     def seen(self, facts: PodFacts, out: Outbox) -> None:
         """Count what it holds, and note what may be a leftover of Kant's own."""
         if facts.finished or not facts.node:
-            self.gone(facts.uid, out)
+            self._uncount(facts.uid, out)
         elif self.mine is None or facts.node in self.mine or facts.uid in self._counted:
             self._counted.add(facts.uid)
             out.deltas.append(_held_by(facts))
@@ -50,9 +60,16 @@ class ForeignPods:
             self.leftovers[facts.uid] = facts, who
         else:
             self.leftovers.pop(facts.uid, None)
+        if facts.owned and not (who or facts.node or facts.finished or facts.uid in self._told):
+            self._told.add(facts.uid)
+            out.effects.append(EmitEvent((), facts.namespace, facts.name, facts.uid, *NO_JOB))
 
     def gone(self, uid: str, out: Outbox) -> None:
         self.leftovers.pop(uid, None)
+        self._told.discard(uid)
+        self._uncount(uid, out)
+
+    def _uncount(self, uid: str, out: Outbox) -> None:
         if uid in self._counted:
             self._counted.discard(uid)
             out.deltas.append(OtherPodRemoved(uid))

@@ -58,3 +58,24 @@ def test_pods_that_go_because_another_failed_are_told_which(world):
     assert (reason, kind) == ("OutOfmemory", "Warning")
     assert first.pod_name in note
     assert "no room" in note
+
+
+def test_a_pod_that_names_kant_but_is_of_no_job_is_told_once_that_it_will_not_be_bound(world):
+    path = "/api/v1/namespaces/default/pods"
+    spec = {"schedulerName": "kant", "containers": [{"name": "c", "image": "busybox"}]}
+    alone = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "alone"}, "spec": spec}
+    world.call("POST", path, alone)
+
+    def events():
+        found = world.call("GET", "/apis/events.k8s.io/v1/events")["items"]
+        return [e for e in found if e["regarding"]["name"] == "alone"]
+
+    world.drive(events)
+    labels = {"metadata": {"labels": {"seen": "again"}}}
+    world.call("PATCH", f"{path}/alone", labels, kind="merge-patch+json")
+    job = world.submit()
+    world.drive_to(job, S.RUNNING)
+    [event] = events()
+    assert (event["reason"], event["type"], event.get("series")) == ("NotOfAJob", "Warning", None)
+    assert "submit a job" in event["note"]
+    assert not world.call("GET", f"{path}/alone")["spec"].get("nodeName")
