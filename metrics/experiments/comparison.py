@@ -18,7 +18,8 @@ QUICK_SEEDS, LONGEST_WARM_UP = 2, 168.0
 @dataclass(frozen=True, slots=True)
 class Bar:
     """A claim about a study: `value` against `limit`; `holds` None = there is nothing to check.
-    `bound`: what is reached where nothing but the order of the queue limits it, if that is known.
+    `bound`: what is reached where nothing but the order of the queue, or the work itself, limits
+    it, if that is known.
     """
 
     claim: str
@@ -232,7 +233,7 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
         mark = {True: "met", False: "MISSED", None: "unknown"}[bar["holds"]]
         value = "–" if bar["value"] is None else f"{bar['value']:.4g}"
         bound = bar.get("bound")
-        beside = "" if bound is None else f"; with all GPUs in one machine {bound:.4g}"
+        beside = "" if bound is None else f"; bound {bound:.4g}"
         yield f"  {mark:8}{bar['claim']}: {value} ({bar['limit']}{beside})"
     if document["quick"]:
         yield "QUICK: few seeds and short runs, no evidence"

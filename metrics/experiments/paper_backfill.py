@@ -3,13 +3,15 @@
 Jobs of 256 GPUs and more go first. The curve shows what the head's threshold trades: how long a
 blocked head is patient before the jobs that were backfilled past it are preempted. Every job may
 run for a quarter of an hour before it may be preempted: with a half more work is lost, with five
-minutes more jobs are preempted.
+minutes more jobs are preempted. Beside the policies stands what the work that has arrived would
+occupy in any order (arrived.py): short runs of some seeds do not fill the fleet.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from metrics.experiments import arrived
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over, ratio_of
 from metrics.experiments.runs import Task, policy, training
 from scheduling.engine.types import PreemptionKind
@@ -20,6 +22,7 @@ THRESHOLDS_S = (60.0, 600.0, 7200.0, 21600.0)
 DEFAULT_THRESHOLD_S = 3600.0
 MIN_RUNTIME_S = 900.0
 LARGEST = ("1024", "2048+")
+BOUND = "arrived work"
 
 
 def _backfill(threshold: float) -> Any:
@@ -49,6 +52,7 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
         base,
         replace(base, name="best-effort-fifo", policy=best_effort),
         replace(base, name="backfill", policy=_backfill(DEFAULT_THRESHOLD_S)),
+        replace(base, name=BOUND, run=arrived.run),
     ]
     curve = [
         replace(base, scenario=CURVE, name=f"{t:g} s", policy=_backfill(t)) for t in THRESHOLDS_S
@@ -58,15 +62,25 @@ def tasks(options: dict[str, Any]) -> Sequence[Task]:
 
 def bars(scenarios: Mapping[str, dict[str, Any]]) -> list[Bar]:
     main = scenarios[MAIN]
-    summary, gain = main["summary"], main["paired"]["backfill"]
+    summary, gain, most = main["summary"], main["paired"]["backfill"], main["paired"][BOUND]
     backfill, strict = summary["backfill"], summary["strict-fifo"]
     best, own = summary["best-effort-fifo"]["sor_median"], backfill["sor_median"]
     behind = None if best is None or own is None else 100 * (best - own)
     found = [
-        at_least("median SOR over strict FIFO's", ratio_of(gain["sor_median"]), 1.05),
+        at_least(
+            "median SOR over strict FIFO's",
+            ratio_of(gain["sor_median"]),
+            1.05,
+            bound=ratio_of(most["sor_median"]),
+        ),
         at_most("median SOR behind best-effort's, points", behind, 1),
         at_most("share of jobs preempted", backfill["preempted_share"], 0.03),
-        at_least("SOR less what was lost over strict FIFO's", ratio_of(gain["sor_net"]), 1.03),
+        at_least(
+            "SOR less what was lost over strict FIFO's",
+            ratio_of(gain["sor_net"]),
+            1.03,
+            bound=ratio_of(most["sor_net"]),
+        ),
     ]
     for size in LARGEST:
         ratio = over(backfill["wait_mean_s"].get(size), strict["wait_mean_s"].get(size))
