@@ -9,7 +9,7 @@ One fact a line; jobs are submitted in the order in which they are written:
     policy  strict-fifo, backfill_after_s=60
     at 10                                a cycle; what follows happens in it
       + big   a  2x8 H100 p5 -> starts   a job is submitted: name, tenant, pods x GPUs, models
-      ends big                           JobEnded; also: fails, hold, saves (a checkpoint), gone, …
+      ends big                           JobEnded; also: fails, hold, change, saves (a checkpoint), …
       small -> InsufficientGpus          what is known of a job after the cycle
       big -> starts on n0 n1
 
@@ -278,6 +278,14 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
         return [d.PodEnded(name, 0, int(ordinal))]
     if word == "hold":
         return [d.JobSubmitted(world.jobs[rest], held=True)]
+    if word == "change":  # of what a waiting job asks for: name, field=value
+        name, key, value = re.split(r"[ =]", rest)
+        if key == "not_before":
+            return [d.JobSubmitted(world.jobs[name], not_before=float(value))]
+        kind = next(str(f.type) for f in dataclasses.fields(JobRequest) if f.name == key)
+        changed = dataclasses.replace(world.jobs[name], **{key: _value(value, kind)})
+        world.jobs[name] = changed
+        return [d.JobSubmitted(changed)]
     if word == "release":
         return [d.JobSubmitted(world.jobs[rest])]
     if word in {"requeue", "gone"}:

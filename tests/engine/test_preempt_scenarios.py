@@ -56,6 +56,32 @@ SCENARIOS = {
           gone low
           next -> starts
     """,
+    "a preemptor that is to start later, or after others, gives up the places held for it": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy strict-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 1x8 H100    -> starts
+        at 100
+          + high a 1x8 H100 p9 -> WaitingForPreemption
+          low -> preempted for high
+        at 101
+          change high not_before=110
+          high -> BackingOff not_before=110
+        at 102
+          gone low
+          low  -> starts
+        at 110
+          high -> WaitingForPreemption
+          low -> preempted for high
+        at 111
+          + first a 1x8 L4
+          change high after=first
+          high -> OnHold
+        at 112
+          gone low
+          low  -> starts
+    """,
     "a more important job of the same shape preempts where those before it could not": """
         nodes  H100: 8
         quota  a H100 64

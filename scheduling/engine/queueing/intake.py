@@ -19,7 +19,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             record.held, record.not_before = delta.held, delta.not_before
             if record.started_at is not None:
                 state.queue.plan_anew()  # it may be preempted now, or no longer
-            if record.held and record.promise is not None:
+            if record.promise is not None and state.kept_back(record, out.now):
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
             if not known:

@@ -98,10 +98,9 @@ class SchedulerState:
             return
         if record.started_at is not None and (record.job.gang or not any(record.missing())):
             return
-        before = self.waits_for(record)
-        for job_id in before:
+        for job_id in self.waits_for(record):
             self._dependents.setdefault(job_id, set()).add(record.job.id)
-        if record.held or before or record.not_before > now:
+        if self.kept_back(record, now):
             if record.not_before > now:
                 heappush(self._due, (record.not_before, record.job.id))
             self.parked.append(record.job.id)
@@ -110,6 +109,10 @@ class SchedulerState:
             record.queued_at = now
             record.in_vain.clear()
         self.queue.add(record, self._lane_key(record, now))
+
+    def kept_back(self, record: JobRecord, now: float) -> bool:
+        """Whether it is held, or its start time or the end of jobs before it is still to come."""
+        return record.held or record.not_before > now or bool(self.waits_for(record))
 
     def waits_for(self, record: JobRecord) -> list[str]:
         """Jobs and arrays that have to end, or would have had to succeed, before this one may
