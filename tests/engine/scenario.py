@@ -9,7 +9,7 @@ One fact a line; jobs are submitted in the order in which they are written:
     policy  strict-fifo, backfill_after_s=60
     at 10                                a cycle; what follows happens in it
       + big   a  2x8 H100 p5 -> starts   a job is submitted: name, tenant, pods x GPUs, models
-      ends big                           JobEnded; also: fails, hold, change, saves (a checkpoint), …
+      ends big                           JobEnded; also: fails, hold, change, saves (checkpoint), …
       small -> InsufficientGpus          what is known of a job after the cycle
       big -> starts on n0 n1
 

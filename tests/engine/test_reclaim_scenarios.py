@@ -42,6 +42,21 @@ SCENARIOS = {
           own   -> WaitingForPreemption
           b1    -> preempted for own
     """,
+    "what a department has borrowed is owed by those of it that borrow": """
+        nodes  H100: 8 8 8 8
+        quota  dept H100 16 | a H100 8 | b H100 8 | c H100 16
+        tree   a < dept | b < dept
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + a1  a 1x8 H100 -> starts on n0
+          + a2  a 1x8 H100 -> starts on n1
+          + a3  a 1x8 H100 -> starts on n2
+          + own b 1x8 H100 -> starts on n3
+        at 10
+          saves own
+          + c1  c 1x8 H100 -> WaitingForPreemption
+          a1 -> preempted for c1
+    """,
     "reclaim takes no more than was borrowed": """
         nodes  H100: 8 8
         quota  a H100 8 isolated | b H100 8 isolated

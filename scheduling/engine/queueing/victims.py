@@ -144,13 +144,19 @@ class Victims:
 
     def _in_debt(self, record: JobRecord) -> bool:
         """Whether the job's tenant has borrowed of a model asked for, apart from what it and the
-        preemptor's tenant have borrowed together."""
+        preemptor's tenant have borrowed together. What those above it have borrowed is owed by
+        those below them that hold more than their guarantee, as long as there are any."""
         book, by = self._state.book, self._preemptor.record.job.tenant
-        return any(
-            account.over > 0 and account not in book.chain(by, model)
-            for model in self._preemptor.asked
-            for account in book.chain(record.job.tenant, model)
-        )
+        for model in self._preemptor.asked:
+            shared = book.chain(by, model)
+            for account in book.chain(record.job.tenant, model):
+                if account in shared:
+                    break
+                if account.over > 0:
+                    return True
+                if account.group.borrowed > 0:
+                    break
+        return False
 
     def _long_enough(self, record: JobRecord, since: float) -> bool:
         until = since + self._state.policy.min_runtime_s
