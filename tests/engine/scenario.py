@@ -47,6 +47,12 @@ ASKS = (
 )  # fmt: skip
 
 
+# Fields of pod sets that stand as name=value behind the models.
+POD_SET_FIELDS = {
+    *("required_level", "preferred_level", "slice_size", "max_per_node", "cpu_milli"),
+}
+
+
 def node(name: str, gpus: int, model: str = "H100", **facts: Any) -> Node:
     facts = {"cpu_milli": 128_000, "memory_mib": 1_000_000} | facts
     return Node(name, model, tuple(Device(i, memory_mib=80_000) for i in range(gpus)), **facts)
@@ -69,7 +75,7 @@ def job(name: str, tenant: str, asks: str, *words: str, at: float = 0.0) -> JobR
             options["declared_s"] = float(value)
         elif key == "min":
             sets["min_count"] = int(value)
-        elif key in {"required_level", "preferred_level", "max_per_node", "cpu_milli"}:
+        elif key in POD_SET_FIELDS:
             sets[key] = int(value) if value.isdigit() else value
         else:
             field_type = next(f.type for f in dataclasses.fields(JobRequest) if f.name == key)

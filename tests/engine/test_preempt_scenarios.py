@@ -56,6 +56,16 @@ SCENARIOS = {
           gone low
           next -> starts
     """,
+    "of an elastic gang in slices whole slices go": """
+        nodes  H100: 8@l1 8@l1 8@l2 8@l2
+        quota  a H100 64
+        policy strict-fifo, preemption=priority, min_runtime_s=0
+        at 0
+          + low  a 4x8 H100 min=2 slice_size=2 required_level=leaf -> starts 4 pods
+        at 100
+          + high a 1x8 H100 p9 -> WaitingForPreemption
+          low -> preempted 2 pods
+    """,
     "a preemptor that is to start later, or after others, gives up the places held for it": """
         nodes  H100: 8
         quota  a H100 64

@@ -185,8 +185,12 @@ class Victims:
         pods = sorted(record.pods)
         surplus = _surplus(record, pods)
         if surplus and surplus_only:
-            for pod in surplus[_beyond(len(surplus), record) :]:
-                yield self._unit(record, (pod,), False, kind, since)
+            spared = _beyond(sum(map(len, surplus)), record)
+            for together in surplus:
+                if spared > 0:
+                    spared -= len(together)
+                else:
+                    yield self._unit(record, together, False, kind, since)
         elif _beyond(len(pods), record) == 0:
             yield self._unit(record, tuple(pods), True, kind, since)
 
@@ -218,10 +222,12 @@ def _beyond(pods: int, record: JobRecord) -> int:
     return max(0, pods - max(0, record.disruptions - len(record.leaving)))
 
 
-def _surplus(record: JobRecord, pods: list[PodAt]) -> list[PodAt]:
-    """Pods of an elastic gang beyond its minimum, those of the highest ordinals."""
-    found: list[PodAt] = []
+def _surplus(record: JobRecord, pods: list[PodAt]) -> list[tuple[PodAt, ...]]:
+    """Pods of an elastic gang beyond its minimum, those of the highest ordinals; what is left of a
+    slice is of no use, so its pods go together."""
+    found: dict[PodAt, list[PodAt]] = {}
     for i, s in enumerate(record.job.pod_sets):
         mine = [pod for pod in pods if pod[0] == i]
-        found += mine[s.least :]
-    return found
+        for pod in mine[s.least :]:
+            found.setdefault((i, pod[1] // (s.slice_size or 1)), []).append(pod)
+    return [tuple(together) for together in found.values()]
