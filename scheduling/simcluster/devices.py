@@ -70,7 +70,7 @@ class DeviceManager:
     def allocate(
         self, uid: str, requests: Requests, annotations: Mapping[str, Any]
     ) -> Rejection | None:
-        """Give the pod the devices that its Binding names, else the first free healthy ones."""
+        """Give the pod the devices that its Binding names, else the last free healthy ones."""
         whole, milli = requests.get(GPU, 0), requests.get(GPU_MILLI, 0)
         if not whole and not milli:
             return None
@@ -112,8 +112,9 @@ class DeviceManager:
                 f"requested number of devices unavailable for {GPU if whole else GPU_MILLI}. "
                 f"Requested: {count}, Available: {len(good)}"
             )
-        # The fullest first keeps whole devices whole.
-        good.sort(key=lambda i: (-self.used[i], i))
+        # The fullest first keeps whole devices whole; the last, as who names devices cannot know
+        # of these and names the first that are free as far as it does know.
+        good.sort(key=lambda i: (-self.used[i], -i))
         self._take(uid, tuple(sorted(good[:count])), each)
         return None
 

@@ -100,6 +100,17 @@ def running(world, job):
     return world.placements(job, state=P.RUNNING)
 
 
+def test_beside_pods_of_others_that_name_no_devices_the_rest_of_the_node_is_used(world):
+    names = [f"n{i}" for i in range(NODES)]
+    world.drive(lambda: world.scheduler.led and world.free_gpus() == ALL)
+    for name, node in zip(names, world.call("GET", "/api/v1/nodes")["items"], strict=True):
+        bind_by_hand(world, name, node["metadata"]["name"], gpus=3)
+    world.drive(lambda: world.free_gpus() == NODES * 5 * 1000)
+    job = world.submit(pods=NODES, gpus=5)
+    world.drive_to(job, S.RUNNING)
+    assert Job.objects.get(pk=job.pk).attempt == 1
+
+
 def test_a_rejected_pod_of_a_service_is_placed_elsewhere_while_the_others_go_on(world):
     """Its node is full by a pod past every scheduler, of which nobody hears before the bind."""
     world.fault("slow-replies", verb="create", resource="pods", count=3, delay_ms=3000)
