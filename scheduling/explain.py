@@ -140,6 +140,11 @@ def start_of(job: Job) -> Start:
             return Start(at, "earliest", text)
         case Reason.ON_HOLD:
             return Start(None, "held", _why_held(job))
+        case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
+            text = (
+                "It waits for quota; a forecast is made of places only, by the run times declared."
+            )
+            return Start(None, "unknown", text)
     return Start(None, "unknown", _why_unknown(job))
 
 

@@ -178,6 +178,8 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     [
         ({"reason": "InsufficientGpus"}, None, "unknown", "makes no forecast"),
         ({"reason": "ExceedsCapacity"}, None, "never", "will not start"),
+        ({"reason": "WaitingForQuota"}, None, "unknown", "waits for quota"),
+        ({"reason": "BorrowLimitReached"}, None, "unknown", "waits for quota"),
         ({"reason": "OnHold", "held": True}, None, "held", "before it is released."),
         ({"reason": "OnHold", "held": True, "after": ["x"]}, None, "held", "what it waits for"),
         ({"reason": "OnHold"}, None, "held", "When the jobs before it have ended."),
