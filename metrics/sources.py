@@ -48,8 +48,7 @@ class Source:
     """What arrives and on what. `hours`: length of the run, None = until everything has ended.
 
     `start`: where the run begins, before 0 where jobs are carried over. `policy`: the source's
-    own, None = it has none. `remarks`: what people should know of it. `trace_hours`: of a trace,
-    from its first submission to the end of its last job if none of them waits.
+    own, None = it has none. `remarks`: what people should know of it.
     """
 
     name: str
@@ -61,12 +60,6 @@ class Source:
     start: float = 0.0
     policy: Policy | None = None
     remarks: tuple[str, ...] = ()
-    trace_hours: float = 0.0
-
-    @property
-    def fault_days(self) -> float:
-        """For how long nodes may fail: as long as the run is, else as the trace is."""
-        return (self.trace_hours if self.hours is None else self.hours) / 24
 
 
 def pools_of(text: str) -> Pools:
@@ -123,7 +116,6 @@ def traced(
     rows = None if path.is_file() else list(read(bad))  # a pipe can be read only once
     remarks: tuple[str, ...] = ()
     before, tenants, number = float("-inf"), dict[str, None](), 0
-    first, last = float("inf"), float("-inf")
     for job in read(bad) if rows is None else rows:
         if job.submitted_at < before and not remarks:
             remarks = (
@@ -134,8 +126,6 @@ def traced(
         if job.gpus > 0:
             tenants[job.tenant or dealt_to(number, traces.TENANTS)] = None
             number += 1
-            first = min(first, job.submitted_at)
-            last = max(last, job.submitted_at + job.duration_s)
     if not number:
         raise InputError(f"--trace {path}: has no job that asks for a GPU")
     jobs = read(traces.BadRows(skip=bad.skip)) if rows is None else iter(rows)
@@ -152,7 +142,7 @@ def traced(
     )
     return Source(
         str(path), fleet, _until(made, hours), tuple(Tenant(t) for t in sorted(tenants)), quotas,
-        hours, remarks=remarks, trace_hours=(last - first) / 3600,
+        hours, remarks=remarks,
     )  # fmt: skip
 
 

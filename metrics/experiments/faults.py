@@ -11,6 +11,7 @@ front of its priority at once; without, it waits in its old place.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from statistics import fmean
 from typing import Any
 
@@ -19,8 +20,9 @@ from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from metrics.inputs import fleet_of
 from scheduling.engine.decisions import CycleResult
 from scheduling.simulator import workload
+from scheduling.simulator.faults import faults_of
 from scheduling.simulator.model import Settings
-from scheduling.simulator.nodes import engine_nodes, faults_of
+from scheduling.simulator.nodes import engine_nodes
 
 FLEET, QUICK_FLEET, LOAD = "1000x8", "250x8", 1.3
 RATES = {"good": 2.3, "base": 6.5, "stress": 22.0}
@@ -77,9 +79,8 @@ def faulty(task: Task) -> Figures:
         replace(a, job=replace(a.job, uses_spares=a.job.gpu_milli >= LARGE_MILLI)) for a in made
     )
     tenants, quotas = workload.tenants_of(fleet.gpus, model)
-    faults = faults_of(
-        nodes, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
-    )
+    drawn = faults_of(nodes, per_1000_node_days=task.fault_rate, seed=task.seed)
+    faults = list(takewhile(lambda fault: fault.at < task.hours * workload.HOUR, drawn))
     found = simulate(
         task, nodes, arrivals, simulation_type=Restarts, tenants=tenants, quotas=quotas,
         faults=faults,

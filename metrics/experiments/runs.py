@@ -9,9 +9,10 @@ from metrics import definitions, simulation
 from metrics.inputs import fleet_of
 from scheduling.engine.types import JobKind, Node, Policy, PreemptionKind, QueueingPolicy
 from scheduling.simulator import workload
+from scheduling.simulator.faults import faults_of
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
-from scheduling.simulator.nodes import engine_nodes, faults_of
+from scheduling.simulator.nodes import engine_nodes
 from scheduling.simulator.run import Outcome
 from scheduling.simulator.workload import HOUR
 
@@ -69,9 +70,7 @@ def training(task: Task) -> Figures:
     nodes = engine_nodes(fleet)
     arrivals = drawn(task, fleet.gpus, nodes[0])
     tenants, quotas = workload.tenants_of(fleet.gpus, nodes[0].gpu_model)
-    faults = faults_of(
-        nodes, per_1000_node_days=task.fault_rate, seed=task.seed, days=task.hours / 24
-    )
+    faults = faults_of(nodes, per_1000_node_days=task.fault_rate, seed=task.seed)
     return simulate(task, nodes, arrivals, tenants=tenants, quotas=quotas, faults=faults)
 
 

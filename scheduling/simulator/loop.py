@@ -6,8 +6,8 @@ delay, lose work when they are preempted or their node fails, and end.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop
 from typing import Any, ClassVar
 
 from scheduling.engine.cycle import run_cycle
@@ -26,13 +26,22 @@ from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.states import JobState
 from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
+from scheduling.simulator.agenda import (
+    ARRIVAL,
+    CHANGE,
+    CYCLE,
+    END,
+    FAULT,
+    GIVE_UP,
+    GONE,
+    REPAIR,
+    WARM,
+    Agenda,
+)
+from scheduling.simulator.faults import Outages
 from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
-from scheduling.simulator.nodes import broken
 from scheduling.simulator.observe import CANCELLED, FAILED, RUNNING, SUCCEEDED, Observer
 from scheduling.simulator.run import Outcome, Run, TraceError
-
-# At one instant what ends goes first, so that what arrives finds the freed places.
-END, GONE, REPAIR, FAULT, CHANGE, GIVE_UP, ARRIVAL, CYCLE, WARM = range(9)
 
 _ENDS = {
     JobState.SUCCEEDED: SUCCEEDED,
@@ -68,38 +77,35 @@ class Simulation:
         self.state = SchedulerState(levels=levels, policy=policy, refresh_s=math.inf)
         self.now = start
         self.observer = Observer(start, self.settings.sample_s)
-        self.nodes = {n.name: n for n in nodes}
+        self._outages = Outages(nodes)
+        self.nodes = self._outages.facts
         self.jobs: dict[str, Run] = {}
         self.never: dict[str, str] = {}
         self.events = self.cycles = 0
-        self._heap: list[tuple[float, int, int, Any]] = []
-        self._sequence = 0
+        self._agenda = Agenda(start, arrivals, faults)
+        self._push = self._agenda.push
         self._deltas: list[Delta] = [TenantsChanged(tenants, quotas)]
         self._cycle_at: float | None = None
-        self._down: dict[str, list[Fault]] = {}
-        self._arrivals: Iterator[Arrival] = iter(arrivals)
-        self._arriving = 0  # how many stand in the heap
-        self._last_arrival = start
         for node in nodes:
             self._deltas.append(NodeChanged(node))
             self.observer.node_changed(node, start)
-        for fault in faults:
-            self._push(fault.at, FAULT, fault)
         for change in changes:
             self._push(change.at, CHANGE, change.delta)
         if self.settings.warm_up_s:
             self._push(start + self.settings.warm_up_s, WARM, None)
-        self._next_arrival()
+        self._agenda.next_fault()
+        self._agenda.next_arrival(start)
 
     # --- the loop -----------------------------------------------------------------------------
     def run(
         self, progress: Progress | None = None, cancelled: Callable[[], bool] | None = None
     ) -> Outcome:
         """Run to rest, to `settings.stop_s`, or until `cancelled()`; at most once."""
-        stop, partial, heap = self.settings.stop_s, False, self._heap
+        stop, agenda, partial = self.settings.stop_s, self._agenda, False
+        heap = agenda.heap
         look_at = LOOK_EVENTS
-        # Nodes may fail and be repaired for long after the last job has ended.
-        while heap and (self.jobs or self._arriving or self._deltas):
+        # Nodes go on failing after the last job has ended.
+        while not agenda.rests and (self.jobs or agenda.arriving or self._deltas):
             now = heap[0][0]
             if stop is not None and now > stop:
                 now = stop
@@ -137,11 +143,6 @@ class Simulation:
             never=self.never,
             waiting=sum(1 for r in self.jobs.values() if not r.places),
         )
-
-    def _push(self, at: float, kind: int, payload: Any) -> None:
-        self._sequence += 1
-        self._arriving += kind == ARRIVAL
-        heappush(self._heap, (at, kind, self._sequence, payload))
 
     def _decide(self, now: float) -> None:
         """A cycle now, or at the next tick where cycles have a period."""
@@ -275,13 +276,8 @@ class Simulation:
                 self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1, 0))
             run.missing = 0
         if run.missing <= 0 and not moved:
-            columns = self.observer.jobs
-            columns.started[run.row] = now
-            # What it asked for may name several models, or none.
-            columns.models[run.row] = self.nodes[part.placements[0].node].gpu_model
-            columns.nodes[run.row], columns.groups[run.row] = self.observer.used(
-                run.places.values()
-            )
+            model = self.nodes[part.placements[0].node].gpu_model
+            self.observer.started(run.row, now, model, run.places.values())
 
     # --- ends ---------------------------------------------------------------------------------
     def _end(self, payload: tuple[str, int, int, int, int]) -> None:
@@ -333,48 +329,20 @@ class Simulation:
 
     def _interrupt(self, run: Run, now: float) -> None:
         """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
-        bound = run.since + self.settings.bind_delay_s
-        setup = self.settings.bind_delay_s
-        if run.attempts > 1:
-            setup += self.settings.restart_s
-        stopped = now if run.stopped_at is None else run.stopped_at
-        worked = min(run.left_s, max(0.0, stopped - run.since - setup))
-        step = self.settings.checkpoint_s
-        saved = worked - worked % step if step else 0.0
+        bound, useless_from = run.interrupt(now, self.settings)
         for p in (run.places or {}).values():
             # The restart was counted when it began.
             self.observer.lost(run.row, p, run.since, bound)
-            self.observer.lost(run.row, p, run.since + setup + saved, now)
-        run.left_s -= saved
-        run.saved_s += saved
-        run.stopped_at = None
-        job = run.arrival.job
-        run.missing = job.pods
+            self.observer.lost(run.row, p, useless_from, now)
         self._release(run)
         self.observer.jobs.started[run.row] = float("nan")
 
     # --- what happens -------------------------------------------------------------------------
-    def _next_arrival(self) -> None:
-        arrival = next(self._arrivals, None)
-        if arrival is None:
-            return
-        submitted_at = arrival.submitted_at
-        if submitted_at < self._last_arrival:
-            raise TraceError(
-                f"job {arrival.job.id}: submitted at {submitted_at:g} s, before its "
-                f"predecessor at {self._last_arrival:g} s; sort the trace by submission time"
-            )
-        if not arrival.duration_s >= 0:
-            raise TraceError(f"job {arrival.job.id}: duration {arrival.duration_s} s is negative")
-        self._last_arrival = submitted_at
-        at = max(self.now, submitted_at + arrival.heard_after_s)
-        self._push(at, ARRIVAL, (arrival,))
-
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:
-        self._arriving -= 1
+        self._agenda.arriving -= 1
         if isinstance(payload, tuple):  # from the trace, not submitted again
             (arrival,) = payload
-            self._next_arrival()
+            self._agenda.next_arrival(self.now)
         else:
             arrival = payload
         job = arrival.job
@@ -396,26 +364,20 @@ class Simulation:
             run.given_up = True  # it is over when it is gone
 
     def _fault(self, fault: Fault) -> None:
-        self._down.setdefault(fault.node, []).append(fault)
-        self._node_is(fault.node)
+        self._agenda.next_fault()
+        self._node_is(self._outages.begin(fault))
         self._push(self.now + fault.repair_s, REPAIR, fault)
 
     def _repair(self, fault: Fault) -> None:
-        self._down[fault.node].remove(fault)
-        self._node_is(fault.node)
+        self._node_is(self._outages.end(fault))
 
-    def _node_is(self, name: str) -> None:
-        """Tell of a node as its facts and the faults that are not repaired make it."""
-        node = self.nodes[name]
-        for fault in self._down.get(name, ()):
-            node = broken(node, fault.device)
+    def _node_is(self, node: Node) -> None:
         self._deltas.append(NodeChanged(node))
         self.observer.node_changed(node, self.now)
 
     def _change(self, delta: Delta) -> None:
         if isinstance(delta, NodeChanged):
-            self.nodes[delta.node.name] = delta.node
-            self._node_is(delta.node.name)
+            self._node_is(self._outages.changed(delta.node))
         elif isinstance(delta, TenantsChanged | PolicyChanged):
             self._deltas.append(delta)
         else:

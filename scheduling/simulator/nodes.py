@@ -1,15 +1,11 @@
 """Engine nodes for a run: from a fleet, from a size like 1000x8, from a recorded network."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
 
-import numpy as np
 from numpy.random import PCG64, Generator
 
 from scheduling.engine.types import Device, Nic, Node, Taint
 from scheduling.simulator.fleet import Fleet, FleetError, FleetNode, listed
-from scheduling.simulator.model import Fault
 
 GPU_MEMORY_MIB = 81_920
 MAX_SIZE = 100_000
@@ -132,43 +128,3 @@ def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fl
     if not nodes:
         raise FleetError("the network file has no hosts")
     return Fleet("network", tuple(nodes))
-
-
-def faults_of(
-    nodes: Sequence[Node], *, per_1000_node_days: float, seed: int, days: float
-) -> list[Fault]:
-    """Faults of whole nodes, ascending (docs/workload.md, Faults).
-
-    2 % of the nodes fail ten times as often; 4 % of the events hit several nodes of one leaf;
-    repair is lognormal with median 4 h and p95 48 h.
-    """
-    rng = Generator(PCG64(seed))
-    names = [n.name for n in nodes]
-    by_leaf: dict[str, list[str]] = {}
-    leaf_of = {n.name: n.topology[0] for n in nodes}
-    for n in nodes:
-        by_leaf.setdefault(n.topology[0], []).append(n.name)
-    weights = np.where(rng.random(len(names)) < 0.02, 10.0, 1.0)
-    weights /= weights.sum()
-    events = int(rng.poisson(per_1000_node_days * len(names) / 1000 * days))
-    times = np.sort(rng.random(events) * days * 86400)
-    sigma = float(np.log(48 / 4) / 1.6449)
-    faults = []
-    for at, chosen in zip(times, rng.choice(len(names), events, p=weights), strict=True):
-        hit = [names[chosen]]
-        if rng.random() < 0.04:
-            mates = by_leaf[leaf_of[hit[0]]]
-            hit += [m for m in mates if m != hit[0]][: int(rng.integers(1, 4))]
-        for name in hit:
-            repair = 4 * 3600 * float(np.exp(sigma * rng.standard_normal()))
-            faults.append(Fault(float(at), name, repair))
-    return faults
-
-
-def broken(node: Node, device: int | None) -> Node:
-    """The node with one GPU out of service; with all of them, when `device` is None."""
-    devices = tuple(
-        replace(d, healthy=False) if device is None or d.index == device else d
-        for d in node.devices
-    )
-    return replace(node, devices=devices, schedulable=node.schedulable and device is not None)

@@ -195,6 +195,13 @@ class Observer:
         self.jobs.lost_milli_s[row] += milli * (end - begin)
         self.nodes[p.node].pool.lose(milli, begin, end)
 
+    def started(self, row: int, now: float, model: str, places: Collection[PodPlacement]) -> None:
+        """All pods of a job have their places, on a GPU model that it may not have named."""
+        jobs = self.jobs
+        jobs.started[row] = now
+        jobs.models[row] = model
+        jobs.nodes[row], jobs.groups[row] = self.used(places)
+
     def was_preempted(self, row: int) -> None:
         self.jobs.preemptions[row] += 1
         self.preemptions += 1

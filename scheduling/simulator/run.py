@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from scheduling.engine.types import PodPlacement
-from scheduling.simulator.model import Arrival, Pod
+from scheduling.simulator.model import Arrival, Pod, Settings
 from scheduling.simulator.observe import Observer, PoolBook
 
 
@@ -43,6 +43,20 @@ class Run:
         self.evicted[pod] = before + 1
         known = (self.arrival.leaves_s or {}).get(pod, ())
         return known[before] if before < len(known) else usual_s
+
+    def interrupt(self, now: float, settings: Settings) -> tuple[float, float]:
+        """Keep what was saved of its work; when its pods ran, and since when it served nothing."""
+        bound = self.since + settings.bind_delay_s
+        began = bound + (settings.restart_s if self.attempts > 1 else 0.0)
+        stopped = now if self.stopped_at is None else self.stopped_at
+        worked = min(self.left_s, max(0.0, stopped - began))
+        step = settings.checkpoint_s
+        saved = worked - worked % step if step else 0.0
+        self.left_s -= saved
+        self.saved_s += saved
+        self.stopped_at = None
+        self.missing = self.arrival.job.pods
+        return bound, began + saved
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """`manage.py simulate`: one JSON document, files, and one line for every wrong input."""
 
+import csv
 import json
 import lzma
 import os
@@ -196,11 +197,23 @@ def test_a_pod_of_openb_that_names_no_model_takes_any(tmp_path):
     }
 
 
-@pytest.mark.parametrize(("hours", "days"), [(None, 90), (48.0, 2)])
-def test_faults_cover_a_trace_to_the_end_of_its_last_job(trace, hours, days):
-    trace.write_text(HEADER + f"a,5,{90 * 86400},8,1,x\nb,{86405},60,8,1,y\n")
-    source = sources.traced(trace, sources.pools_of("2x8"), hours, "", BadRows())
-    assert source.fault_days == days
+def test_nodes_fail_while_jobs_of_a_trace_wait_and_a_run_that_cannot_be_done_ends(trace):
+    day = 86400
+    # Twice as much as the fleet can do while it arrives.
+    trace.write_text(HEADER + "".join(f"j{i},{i * day},{2 * day},8,8,x\n" for i in range(30)))
+    options = ("--trace", str(trace), "--fleet", "8x8", "--faults", "stress")
+    found = simulate(*options, "--checkpoint", "3600", "--out", str(trace.parent / "out"))
+    assert found["states"]["SUCCEEDED"] == 30
+    assert found["simulated_s"] > 60 * day
+    with (trace.parent / "out" / "jobs.csv").open() as file:
+        late = [row for row in csv.DictReader(file) if float(row["started_s"]) > 32 * day]
+    assert sum(int(row["requeues"]) for row in late) > 0
+
+    # Eight nodes do not stay up for ten years, and nothing of it is ever saved.
+    trace.write_text(HEADER + f"long,0,{3650 * day},8,8,x\n")
+    found = simulate(*options)
+    assert (found["states"]["SUCCEEDED"], found["requeues"] > 0) == (0, True)
+    assert found["simulated_s"] == 3600 * 100_000
 
 
 def test_an_unsorted_trace_is_sorted_and_a_pipe_is_read_once(trace, tmp_path):

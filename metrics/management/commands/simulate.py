@@ -21,9 +21,9 @@ from metrics.interrupts import asked_to_stop
 from metrics.output import folder, hand_over, make_folder
 from metrics.simulation_files import write_results
 from scheduling.simulator import traces, workload
+from scheduling.simulator.faults import faults_of
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
-from scheduling.simulator.nodes import faults_of
 from scheduling.simulator.run import Outcome, TraceError
 from scheduling.simulator.traces.table import MOST_HOURS
 
@@ -82,8 +82,8 @@ class Command(BaseCommand):
             "--faults",
             choices=FAULTS,
             default="none",
-            help="node fault rate, over --hours; of a trace without --hours until its last job "
-            "would end if none waited",
+            help="node fault rate; without --hours a job that no time between two faults is long "
+            f"enough for ends the run after {MOST_HOURS:,} hours",
         )
         parser.add_argument("--format", default="", help="trace format where it is not recognised")
         parser.add_argument("--skip-bad", action="store_true", help="count wrong rows of the trace")
@@ -120,6 +120,9 @@ class Command(BaseCommand):
         if options["out"]:
             make_folder(options["out"])
         nodes, hours = source.fleet.nodes, source.hours
+        fault_rate = FAULTS[options["faults"]]
+        # Where nodes go on failing, a job that is too long for it would never be done.
+        longest = hours or (MOST_HOURS if fault_rate else None)
         policy = source.policy
         if options["policy"] or policy is None:
             policy = policy_of(options["policy"] or "kant")
@@ -137,14 +140,9 @@ class Command(BaseCommand):
                 checkpoint_s=options["checkpoint"],
                 restart_s=options["restart_cost"],
                 warm_up_s=warm_up - source.start,
-                stop_s=hours * 3600 if hours else None,
+                stop_s=longest * 3600 if longest else None,
             ),
-            faults=faults_of(
-                nodes,
-                per_1000_node_days=FAULTS[options["faults"]],
-                seed=options["seed"],
-                days=source.fault_days,
-            ),
+            faults=faults_of(nodes, per_1000_node_days=fault_rate, seed=options["seed"]),
             start=source.start,
         )
         gpus = sum(source.fleet.gpus.values())

@@ -1,0 +1,65 @@
+"""What is to come in a run, in a total order: events of a heap, fed from arrivals and faults."""
+
+from collections.abc import Iterable, Iterator
+from heapq import heappush
+from typing import Any
+
+from scheduling.simulator.model import Arrival, Fault
+from scheduling.simulator.run import TraceError
+
+# At one instant what ends goes first, so that what arrives finds the freed places.
+END, GONE, REPAIR, FAULT, CHANGE, GIVE_UP, ARRIVAL, CYCLE, WARM = range(9)
+
+
+class Agenda:
+    """`heap`: events as (time, kind, sequence, payload). Of `arrivals` and of `faults`, both in
+    order of time, the next one alone stands in it: neither need ever end, or fit in memory."""
+
+    def __init__(self, start: float, arrivals: Iterable[Arrival], faults: Iterable[Fault]) -> None:
+        self.heap: list[tuple[float, int, int, Any]] = []
+        self.arriving = 0  # how many arrivals stand in the heap
+        self._sequence = self._failing = 0
+        self._arrivals: Iterator[Arrival] = iter(arrivals)
+        self._faults: Iterator[Fault] = iter(faults)
+        self._last_arrival = start
+        self._last_fault = float("-inf")
+
+    def push(self, at: float, kind: int, payload: Any) -> None:
+        self._sequence += 1
+        self.arriving += kind == ARRIVAL
+        heappush(self.heap, (at, kind, self._sequence, payload))
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is to come, unless another node fails: that helps nobody who waits."""
+        return len(self.heap) == self._failing
+
+    def next_arrival(self, now: float) -> None:
+        """Take in the next arrival; raises TraceError for one that cannot be."""
+        arrival = next(self._arrivals, None)
+        if arrival is None:
+            return
+        submitted_at = arrival.submitted_at
+        if submitted_at < self._last_arrival:
+            raise TraceError(
+                f"job {arrival.job.id}: submitted at {submitted_at:g} s, before its "
+                f"predecessor at {self._last_arrival:g} s; sort the trace by submission time"
+            )
+        if not arrival.duration_s >= 0:
+            raise TraceError(f"job {arrival.job.id}: duration {arrival.duration_s} s is negative")
+        self._last_arrival = submitted_at
+        self.push(max(now, submitted_at + arrival.heard_after_s), ARRIVAL, (arrival,))
+
+    def next_fault(self) -> None:
+        """Take in the next fault; raises TraceError for one that is earlier than the last."""
+        fault = next(self._faults, None)
+        self._failing = int(fault is not None)
+        if fault is None:
+            return
+        if fault.at < self._last_fault:
+            raise TraceError(
+                f"node {fault.node}: fails at {fault.at:g} s, before the last fault at "
+                f"{self._last_fault:g} s; sort the faults by time"
+            )
+        self._last_fault = fault.at
+        self.push(fault.at, FAULT, fault)

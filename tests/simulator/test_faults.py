@@ -1,0 +1,65 @@
+"""Faults as published, for as long as a run goes on."""
+
+from collections import Counter
+from itertools import islice, takewhile
+from statistics import median
+
+import pytest
+
+from scheduling.engine.types import Policy
+from scheduling.simulator.faults import faults_of
+from scheduling.simulator.model import Fault, Settings
+from scheduling.simulator.nodes import engine_nodes, sized
+from scheduling.simulator.run import TraceError
+from tests.simulator.runs import arrival, machines, rows, simulation
+
+DAY, YEAR = 86400.0, 365 * 86400.0
+
+
+def test_faults_have_the_published_shape_whatever_the_length_of_the_run():
+    nodes = engine_nodes(sized("1000x8"))
+    found = list(
+        takewhile(lambda f: f.at < YEAR, faults_of(nodes, per_1000_node_days=6.5, seed=11))
+    )
+    assert [f.at for f in found] == sorted(f.at for f in found)
+    events = Counter(f.at for f in found)
+    assert len(events) / 365 == pytest.approx(6.5, rel=0.05)
+    assert sum(n > 1 for n in events.values()) / len(events) == pytest.approx(0.04, abs=0.015)
+    leaf_of = {n.name: n.topology[0] for n in nodes}
+    for at in (at for at, n in events.items() if n > 1):
+        assert len({leaf_of[f.node] for f in found if f.at == at}) == 1
+    assert median(f.repair_s for f in found) == pytest.approx(4 * 3600, rel=0.1)
+    # 2 % of the nodes have 0.2 / 1.18 of the faults.
+    often = sum(n for _, n in Counter(f.node for f in found).most_common(20))
+    assert often / len(found) == pytest.approx(0.2 / 1.18, abs=0.05)
+    again = faults_of(nodes, per_1000_node_days=6.5, seed=11)
+    assert list(islice(again, 50)) == found[:50]
+
+
+def test_there_are_no_faults_at_a_rate_of_nothing():
+    assert list(faults_of(machines(4), per_1000_node_days=0.0, seed=1)) == []
+
+
+def test_nodes_go_on_failing_while_jobs_wait():
+    # Ten days of work arrive at once; nine of them are done long after the last arrival.
+    jobs = [arrival(f"j{i}", 0, DAY, pods=4) for i in range(10)]
+    faults = faults_of(machines(4), per_1000_node_days=100.0, seed=3)
+    out = simulation(jobs, nodes=4, faults=faults, settings=Settings(checkpoint_s=600.0)).run()
+    assert all(state == "SUCCEEDED" for *_, state in rows(out).values())
+    assert sum(out.observer.jobs.requeues[5:]) > 0
+    assert out.ended_at > 10 * DAY
+
+
+def test_a_run_rests_although_nodes_would_go_on_failing():
+    # Kept free, the only node is nobody's who may not use spares.
+    jobs = [arrival("x", 0, 100)]
+    faults = (Fault(at=1000.0 * i, node="n000", repair_s=10) for i in range(1, 10**9))
+    policy = Policy(spare_nodes={"H100": 1})
+    out = simulation(jobs, nodes=1, policy=policy, faults=faults).run()
+    assert (out.waiting, out.ended_at) == (1, 0)
+
+
+def test_faults_out_of_order_are_refused():
+    faults = [Fault(at=at, node="n000", repair_s=1) for at in (20, 10)]
+    with pytest.raises(TraceError, match="node n000: fails at 10 s, before the last fault at 20"):
+        simulation([arrival("x", 0, 100)], faults=faults).run()
