@@ -91,7 +91,8 @@ class Simulation:
             self.observer.node_changed(node, start)
         for change in changes:
             self._push(change.at, CHANGE, change.delta)
-        if self.settings.warm_up_s:
+        self._warming = self.settings.warm_up_s > 0
+        if self._warming:
             self._push(start + self.settings.warm_up_s, WARM, None)
         self._agenda.next_fault()
         self._agenda.next_arrival(start)
@@ -130,6 +131,8 @@ class Simulation:
 
     def result(self, *, partial: bool) -> Outcome:
         """What there is at the instant the run has reached; the run is over."""
+        if self._warming:  # what was seen so far is not to be counted
+            self._warm(None)
         for run in self.jobs.values():
             if run.places:
                 self.observer.jobs.state[run.row] = RUNNING
@@ -387,6 +390,7 @@ class Simulation:
         """Time for a cycle; the loop makes it after the events of this instant."""
 
     def _warm(self, _: None) -> None:
+        self._warming = False
         self.observer.end_warm_up(self.now)
 
     _HANDLERS: ClassVar[dict[int, Callable[[Any, Any], None]]] = {

@@ -346,6 +346,13 @@ def test_a_run_is_over_with_its_last_job_whatever_breaks_later():
     assert (out.ended_at, out.events) == (100, 2)
 
 
+def test_a_run_that_ends_in_its_warm_up_has_seen_nothing():
+    run = simulation([arrival("x", 0, 100, pods=2)], settings=Settings(warm_up_s=500))
+    out = run.run()
+    pool = out.pools["H100"]
+    assert (out.ended_at, pool.milli_s, pool.offered_s) == (100, 0, 0)
+
+
 def test_jobs_that_run_when_the_run_ends_are_told_from_those_that_wait():
     jobs = [arrival("x", 0, 100, pods=2), arrival("y", 1, 100)]
     found = rows(simulation(jobs, settings=Settings(stop_s=50)).run())
