@@ -52,7 +52,7 @@ class Comparison:
     """`tasks` are the runs of one seed, of given hours and warm-up: scenario by scenario, in each
     the baseline first. `bars` gets the scenarios of the document by name. `reads_data`: the
     study has the option --data. `columns`: figures of its own that the table shows as well.
-    `quick_hours`: the most that --quick simulates.
+    `quick_hours`: the most that --quick simulates. `warms_up`: the first quarter is left out.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Comparison:
     reads_data: bool = False
     columns: tuple[str, ...] = ()
     quick_hours: float = 96.0
+    warms_up: bool = True
 
     def study(self) -> Study:
         return Study(
@@ -72,10 +73,10 @@ class Comparison:
 
     def _arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--seeds", default=self.seeds, help="like 1-10 (default %(default)s)")
+        warm_up = ", its first quarter (at most a week) is warm-up" if self.warms_up else ""
         parser.add_argument(
-            "--hours", type=float, help=f"simulated time, its first quarter (at most a week) is "
-            f"warm-up (default {self.hours:g})",
-        )  # fmt: skip
+            "--hours", type=float, help=f"simulated time{warm_up} (default {self.hours:g})"
+        )
         parser.add_argument(
             "--quick",
             action="store_true",
@@ -93,7 +94,8 @@ class Comparison:
         if options["quick"]:
             seeds = seeds[:QUICK_SEEDS]
             hours = min(hours, self.quick_hours)
-        return seeds, {**options, "hours": hours, "warm_up_h": min(hours / 4, LONGEST_WARM_UP)}
+        warm_up = min(hours / 4, LONGEST_WARM_UP) if self.warms_up else 0.0
+        return seeds, {**options, "hours": hours, "warm_up_h": warm_up}
 
     def _plan(self, options: dict[str, Any]) -> tuple[Callable[[Task], Figures], list[Task]]:
         seeds, options = self._read(options)
@@ -121,7 +123,7 @@ class Comparison:
             "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "partial": partial,
             "quick": options["quick"],
-            "seeds": seeds,
+            "seeds": [s for s in seeds if any(s in runs for runs in found.values())],
             "hours": max(task.hours for task in plan),
             "warm_up_hours": max(task.warm_up_h for task in plan),
             "columns": list(self.columns),

@@ -120,5 +120,6 @@ STUDY = Comparison(
     tasks=tasks,
     bars=bars,
     hours=96.0,
+    warms_up=False,
     columns=("returned_after_s", "lender_gpu_hours", "borrower_gpu_hours"),
 ).study()

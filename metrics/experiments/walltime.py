@@ -183,5 +183,6 @@ STUDY = Comparison(
     hours=100_000.0,
     quick_hours=1000.0,  # in four days of so small clusters nobody waits
     reads_data=True,
+    warms_up=False,
     columns=("mean_wait_s", "reserved_jobs", "broken_reservations", "given_up_reservations"),
 ).study()

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from argparse import ArgumentParser
 from dataclasses import replace
 from io import StringIO
 
@@ -143,6 +144,7 @@ def test_ctrl_c_gives_what_is_done_marked_partial(monkeypatch, tmp_path):
     assert document["partial"]
     assert document["bars"] == []
     assert document["summary"]["kant"]["seeds"] == 1
+    assert document["seeds"] == [1], "of three that were asked for"
     assert "partial" in err
     assert "PARTIAL" in (tmp_path / "found" / "report.html").read_text()
 
@@ -256,6 +258,20 @@ def test_runs_too_short_for_a_figure_leave_its_bars_unknown(study, value, tmp_pa
     if value is None:
         assert {bar["holds"] for bar in document["bars"]} == {None}
         assert any(line.strip().startswith("unknown") for line in text)
+
+
+@pytest.mark.parametrize("name", sorted(STUDIES))
+def test_the_help_tells_the_warm_up_that_a_study_has(name, tmp_path):
+    study = STUDIES[name]
+    parser = ArgumentParser()
+    study.add_arguments(parser)
+    told = "its first quarter (at most a week) is warm-up" in " ".join(parser.format_help().split())
+    trace = tmp_path / "trace.csv"
+    trace.write_text("job_id,submission_time,duration,num_gpu\na,0,60,8\nb,7200,60,8\n")
+    options = vars(parser.parse_args([]))
+    if "hours" in options:
+        _, tasks = study.plan({**options, "hours": 8.0, "data": trace})
+        assert {task.warm_up_h for task in tasks} == {2.0 if told else 0.0}
 
 
 def test_every_study_has_a_plan():
