@@ -31,9 +31,10 @@ def length_of(text: str) -> timedelta | None:
 
 
 def fleet_of(text: str) -> Fleet:
-    """A shipped fleet, an inventory (.yaml), a list of machines or hosts (.csv), or a size."""
+    """A shipped fleet, a list of machines or hosts (.csv), an inventory (any other file), or a
+    size."""
     path = FLEETS / f"{text}.yaml" if text in SHIPPED else Path(text)
-    if not path.suffix:
+    if not path.suffix and not path.is_file():
         try:
             return nodes.sized(text)
         except FleetError as error:

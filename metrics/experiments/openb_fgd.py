@@ -31,7 +31,7 @@ from scheduling.simulator.traces.table import TraceFormatError, table
 
 NODES = "openb_node_list_gpu_node"
 LIST = "openb_pod_list_"
-SUFFIXES = (".csv", ".csv.xz")
+SUFFIXES = (".csv", ".csv.gz", ".csv.xz")
 ASKED = (1.0, 1.3)  # of the capacity, when the allocation is read
 DEFAULT_SEEDS = "42-51"
 PUBLISHED = {"fgd": "06-FGD", "bestfit": "05-BestFit"}
@@ -190,7 +190,7 @@ def _folder_of_lists(data: Path | None) -> Path:
         if folder.is_dir() and any(_list_name(p) for p in folder.iterdir()):
             return Path(folder)
     raise StudyError(
-        f"--data {root}: has no {LIST}NAME.csv or .csv.xz; fetch them from "
+        f"--data {root}: has no {LIST}NAME.csv (or .gz, .xz); fetch them from "
         "hkust-adsl/kubernetes-scheduler-simulator, or set KANT_TRACES"
     )
 

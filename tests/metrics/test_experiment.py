@@ -1,5 +1,6 @@
 """`manage.py experiment`: the openb study, its inputs and what it prints."""
 
+import gzip
 import json
 import lzma
 import statistics
@@ -211,6 +212,17 @@ def test_files_that_are_not_there_are_named(data):
     (data / "openb_node_list_gpu_node.csv.xz").write_bytes(b"no archive")
     with pytest.raises(CommandError, match="cannot be read as text"):
         call_command("experiment", "openb-fgd", "--data", str(data))
+
+
+@pytest.mark.usefixtures("at_once")
+def test_lists_and_nodes_may_be_packed_either_way(data):
+    (data / "openb_pod_list_tiny.csv").unlink()
+    (data / "openb_node_list_gpu_node.csv").unlink()
+    for name, text in (("openb_pod_list_tiny", PODS), ("openb_node_list_gpu_node", NODES)):
+        with gzip.open(data / f"{name}.csv.gz", "wt") as file:
+            file.write(text)
+    found = document("--data", str(data), "--seeds", "3")
+    assert [r["list"] for r in found["rows"]] == ["packed", "tiny"]
 
 
 def test_of_a_list_that_is_there_twice_the_plain_one_counts(data):

@@ -104,6 +104,8 @@ def test_a_policy_file_says_all_that_a_policy_may(tmp_path):
     [
         (["--policy", "fastest"], "'fastest' is no policy; write kant, native or QUEUEING"),
         (["--fleet", "10"], "'10' is no size of a fleet"),
+        (["--fleet", ""], "'' is no size of a fleet"),
+        (["--policy", ""], "'' is no policy"),
         (["--fleet", "none.yaml"], "none.yaml: cannot be read"),
         (["--workload", "busy"], "'busy' is unknown; known are calibrated"),
         (["--trace", "/nowhere.csv"], "/nowhere.csv: cannot be read"),
@@ -255,6 +257,15 @@ def test_a_compressed_list_of_machines_with_its_columns_in_any_order(trace, tmp_
     path = tmp_path / "nodes.csv.xz"
     with lzma.open(path, "wt", encoding="utf-8-sig") as file:
         file.write("gpu,sn,cpu_milli,memory_mib,model\n8,a,64000,9999,G2\n8,b,64000,9999,G2\n")
+    assert simulate("--trace", str(trace), "--fleet", str(path))["gpus"] == 16
+
+
+def test_an_inventory_needs_no_suffix(trace, tmp_path):
+    path = tmp_path / "inventory"
+    path.write_text(
+        "name: lab\npools:\n"
+        "- {name: h, count: 2, cpu_milli: 1, memory_mib: 1, gpu_model: H100, gpus: 8}\n"
+    )
     assert simulate("--trace", str(trace), "--fleet", str(path))["gpus"] == 16
 
 

@@ -52,8 +52,9 @@ class Command(BaseCommand):
         parser.add_argument("--cluster", help="of --from-history, where there are several")
         parser.add_argument(
             "--fleet",
-            help="demo, paper, large, an inventory file, or NODESxGPUS (default "
-            f"{sources.DEFAULT_FLEET}, of a history its own nodes)",
+            help="demo, paper, large, an inventory file, a .csv list of openb machines or of hosts "
+            f"and switches, or NODESxGPUS (default {sources.DEFAULT_FLEET}, of a history its own "
+            "nodes)",
         )
         parser.add_argument(
             "--policy",
@@ -123,9 +124,10 @@ class Command(BaseCommand):
         fault_rate = FAULTS[options["faults"]]
         # Where nodes go on failing, a job that is too long for it would never be done.
         longest = hours or (MOST_HOURS if fault_rate else None)
-        policy = source.policy
-        if options["policy"] or policy is None:
-            policy = policy_of(options["policy"] or "kant")
+        named, policy = options["policy"], source.policy
+        if policy is None or named is not None:
+            named = "kant" if named is None else named
+            policy = policy_of(named)
         warm_up = options["warm_up_hours"] * 3600
         simulated = Simulation(
             nodes,
@@ -150,7 +152,7 @@ class Command(BaseCommand):
         outcome = self._watched(simulated, hours, quiet=options["json"])
         seconds = time.perf_counter() - began
         document = {
-            "policy": options["policy"] or ("the cluster's own" if source.policy else "kant"),
+            "policy": "the cluster's own" if named is None else named,
             "fleet": source.fleet.name,
             "gpus": gpus,
             "seed": options["seed"],
@@ -223,12 +225,12 @@ def _source(
         now = timezone.now()
         since = sources.since_of(options["since"], now)
         cluster = sources.cluster_of(options["cluster"])
-        given = sources.pools_of(fleet) if fleet else None
+        given = None if fleet is None else sources.pools_of(fleet)
         return sources.recorded(cluster, since, now, hours, given, bad)
     for name in ("since", "cluster"):
         if options[name] is not None:
             raise InputError(f"--{name} is for --from-history only")
-    pools = sources.pools_of(fleet or sources.DEFAULT_FLEET)
+    pools = sources.pools_of(sources.DEFAULT_FLEET if fleet is None else fleet)
     if options["trace"] is not None:
         path = Path(options["trace"])
         try:
