@@ -30,6 +30,8 @@ def figures(document: dict[str, Any]) -> list[Figure]:
 
 
 def _shares(scenario: str, summary: dict[str, Any]) -> Figure:
+    # Of a single seed there is no interval; plotly would draw one of nothing.
+    known = any(row["half"].get(key) is not None for row in summary.values() for key in RATIOS)
     data = [
         {
             "type": "bar",
@@ -38,13 +40,15 @@ def _shares(scenario: str, summary: dict[str, Any]) -> Figure:
             "y": [_percent(row.get(key)) for key in RATIOS],
             "error_y": {
                 "type": "data",
+                "visible": known,
                 "array": [_percent(row["half"].get(key)) or 0 for key in RATIOS],
             },
         }
         for policy, row in summary.items()
     ]
     layout = {"barmode": "group", "yaxis": {"title": {"text": "%"}, "rangemode": "tozero"}}
-    return Figure(f"{scenario}: shares, with 95 % intervals", data, layout)
+    caption = f"{scenario}: shares" + (", with 95 % intervals" if known else "")
+    return Figure(caption, data, layout)
 
 
 def _percent(value: float | None) -> float | None:

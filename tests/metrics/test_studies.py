@@ -157,6 +157,10 @@ def test_out_has_the_document_and_a_page_that_needs_nothing_else(tmp_path):
     assert not re.search(r"<(?:script|link|img)[^>]+(?:src|href)=", page)
     assert json.loads((tmp_path / "found" / "experiment.json").read_text())["experiment"] == "small"
     assert not list((tmp_path / "found").glob("*.partial"))
+    assert "intervals" not in page.partition("<h2>Figures")[0], "one seed has none"
+    call("small", "--seeds", "1,2", "--hours", "8", "--out", str(tmp_path / "found"))
+    page = (tmp_path / "found" / "report.html").read_text()
+    assert "<figcaption>small: shares, with 95 % intervals</figcaption>" in page
 
 
 @pytest.mark.usefixtures("small_study")
