@@ -110,8 +110,15 @@ if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     }
     DATABASES["default"]["TEST"] = {"NAME": ":memory:"}
 else:
+    # The ASGI server gives each request a thread of its own. A connection that belongs to its
+    # thread is never used again and stays open; a hundred requests later the database refuses
+    # everybody. A pool lends them, and what is too much at once waits for its turn.
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-    DATABASES["default"]["CONN_MAX_AGE"] = 60
+    DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
+        "min_size": 1,
+        "max_size": 20,
+        "timeout": 10,
+    }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- cache and Celery -----------------------------------------------------------------------

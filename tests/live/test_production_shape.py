@@ -8,9 +8,11 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.requirements import missing
@@ -106,6 +108,12 @@ def redis(folder):
         yield f"redis://127.0.0.1:{port}/0"
 
 
+def connections(database):
+    with psycopg.connect(database) as connection:
+        wanted = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+        return connection.execute(wanted).fetchone()[0]
+
+
 def call(url, token, body=None):
     request = urllib.request.Request(
         url,
@@ -161,6 +169,10 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_the_leader(cluster_pro
         jobs = f"http://127.0.0.1:{port}/api/v1/jobs"
         document = {"name": "gang", "tenant": "vision", "gpus": 8, "replicas": 1, "cpu_milli": 100}
         document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}
+        with ThreadPoolExecutor(16) as clients:
+            list(clients.map(lambda _: call(f"{jobs}?limit=1", token), range(400)))
+        assert connections(database) < 30
+
         first = call(jobs, token, document)
         job = run_until(f"{jobs}/{first['id']}", token, {"SUCCEEDED"})
         assert job["attempt"] == 1
