@@ -13,6 +13,7 @@ from scheduling.models import Cluster
 from scheduling.session import load
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import LiveJob, Transition
+from scheduling.session.news import News
 
 log = logging.getLogger(__name__)
 
@@ -36,24 +37,27 @@ class Changes:
         self._reached_by = load.reached_by(cluster)
         self.scope = scope
         self.life = life
-        self.more = False
         self.touched: set[str] = set()
         self.looked = self.counted = False
-        self._event_id = 0
+        self._news = News(cluster.pk)
         self._shards = tuple(shards)
         self._signature: tuple[object, ...] = ()
         self.tenancy = TenantsChanged((), ())
         self._looked_at = self._counted_at = self._used_at = 0.0
 
+    @property
+    def more(self) -> bool:
+        """There are further changes that the last read left for the next one."""
+        return self._news.more
+
     def start(self) -> None:
         """From here on everything that is new counts as a change."""
-        self._event_id = load.last_event_id()
+        self._news.start()
         self._read_tenancy()
         self._counted_at = time.monotonic()
 
     def read(self, now: float) -> None:
-        self._event_id, touched = load.touched_since(self.cluster_id, self._event_id)
-        self.more = len(touched) >= load.AT_ONCE
+        touched = self._news.read()
         ids = {i for i, scope in touched if scope == self.scope or i in self.life.jobs}
         if self.scope == WIDE:
             self.touched.update(i for i, _ in touched)

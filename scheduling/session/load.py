@@ -9,7 +9,6 @@ from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
 from scheduling.engine.deltas import TenantsChanged
 from scheduling.engine.states import HOLDING, TERMINAL, JobState
-from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import (
     JobKind,
     JobRequest,
@@ -30,11 +29,6 @@ from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
 CHUNK = 500  # ids in one IN list: within the variable limits of every database
-# What happens to a job that waits without its scheduler.
-NEWS = (
-    Kind.SUBMITTED, Kind.CANCELLED, Kind.HELD, Kind.RELEASED, Kind.CHANGED, Kind.ROUTED,
-)  # fmt: skip
-AT_ONCE = 1000  # news of jobs taken in by one pass
 
 
 # --- jobs -----------------------------------------------------------------------------------------
@@ -221,34 +215,6 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
 
 
 # --- what changed ---------------------------------------------------------------------------------
-def last_event_id() -> int:
-    newest: int | None = JobEvent.objects.aggregate(Max("id"))["id__max"]
-    return newest or 0
-
-
-def touched_since(cluster_id: int, event_id: int) -> tuple[int, list[tuple[str, str]]]:
-    """(event read up to, (id, scope) of the jobs that were submitted, changed or routed since).
-
-    At most AT_ONCE events at a time: of a thousand new jobs the first are already being bound
-    while the last are still being read.
-    """
-    newest = last_event_id()
-    if newest <= event_id:
-        return event_id, []
-    rows = list(
-        JobEvent.objects.filter(
-            id__gt=event_id,
-            id__lte=newest,
-            job__cluster_id=cluster_id,
-            kind__in=NEWS,
-        )
-        .order_by("id")
-        .values_list("id", "job_id", "job__scope")[:AT_ONCE]
-    )
-    read_to = rows[-1][0] if len(rows) == AT_ONCE else newest
-    return read_to, list({str(job): (str(job), scope) for _, job, scope in rows}.values())
-
-
 def versions(cluster_id: int, scope: str) -> dict[str, int]:
     """Versions of all jobs that are not over: what a lost wake-up is found by."""
     rows = _open_jobs(cluster_id, scope)

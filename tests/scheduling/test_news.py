@@ -1,0 +1,90 @@
+"""Events of jobs are told once each, in whichever order their transactions end."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from scheduling.engine.states import JobEventKind as K
+from scheduling.models import Cluster, Job, JobEvent
+from scheduling.session import news
+from scheduling.session.news import News
+from tenants.models import Tenant
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def jobs(db):
+    tenant, cluster = Tenant.objects.create(name="team"), Cluster.objects.create(name="c")
+    fields = {"tenant": tenant, "cluster": cluster, "submitted_at": NOW}
+    return [Job.objects.create(name=f"job-{i}", **fields) for i in range(4)]
+
+
+def follow(jobs):
+    """News of the cluster of these jobs, from before anything was written about them."""
+    found = News(jobs[0].cluster_id)
+    found.start()
+    return found
+
+
+def write(event_id, job, kind=K.SUBMITTED):
+    JobEvent.objects.create(id=event_id, job=job, at=NOW, kind=kind.value, to_state=job.state)
+
+
+def told(found):
+    return {job_id for job_id, _ in found.read()}
+
+
+def ids(*jobs):
+    return {str(job.pk) for job in jobs}
+
+
+def test_an_event_that_appears_after_later_ones_is_told(jobs):
+    first, second, third, _ = jobs
+    found = follow(jobs)
+    write(11, second)
+    write(14, third)
+    assert told(found) == ids(second, third)
+    write(10, first)
+    assert told(found) == ids(first)
+    write(12, first, K.RUNNING)  # of its scheduler's own making
+    write(13, second, K.CANCELLED)
+    assert told(found) == ids(second)
+    assert told(found) == set()
+
+
+def test_an_event_that_appears_while_others_are_read_is_told(jobs, monkeypatch):
+    found, between = follow(jobs), News._between
+    write(2, jobs[1])
+
+    def meanwhile(self, *span):
+        rows = between(self, *span)
+        write(1, jobs[0])
+        return rows
+
+    monkeypatch.setattr(News, "_between", meanwhile)
+    assert told(found) == ids(jobs[1])
+    assert told(found) == ids(jobs[0])
+
+
+def test_many_events_are_told_in_parts_and_none_is_left_out(jobs, monkeypatch):
+    monkeypatch.setattr(news, "AT_ONCE", 2)
+    found = follow(jobs)
+    for event_id, job in ((1, jobs[0]), (2, jobs[1]), (4, jobs[3])):
+        write(event_id, job)
+    assert (told(found), found.more) == (ids(jobs[0], jobs[1]), True)
+    assert (told(found), found.more) == (ids(jobs[3]), False)
+    write(3, jobs[2])
+    assert told(found) == ids(jobs[2])
+
+
+def test_an_id_that_was_rolled_back_is_not_looked_for_for_ever(
+    jobs, monkeypatch, django_assert_num_queries
+):
+    found = follow(jobs)
+    write(5, jobs[0])
+    assert told(found) == ids(jobs[0])
+    monkeypatch.setattr(news, "LATE_S", 0.0)
+    found.read()
+    with django_assert_num_queries(1):
+        found.read()
