@@ -297,11 +297,12 @@ class Lifecycle(Requeueing):
     def overdue(self, now: float) -> None:
         """Release gangs that did not all start in time; repeat deletions nobody confirmed."""
         for job in list(self.admitted.values()):
-            if job.request.gang and now - job.admitted_at > self.policy.gang_timeout_s:
+            since = max(job.admitted_at, self.sees_since)
+            if job.request.gang and now - since > self.policy.gang_timeout_s:
                 running = job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
                 text = (
                     f"Only {running} of {len(job.pods)} pods ran "
-                    f"{self.policy.gang_timeout_s:.0f} s after the placement"
+                    f"{now - job.admitted_at:.0f} s after the placement"
                 )
                 blamed = {
                     p.place.node for p in job.pods.values() if p.state in (P.INTENDED, P.BOUND)

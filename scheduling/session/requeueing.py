@@ -24,6 +24,7 @@ class Requeueing:
         self.policy = Policy()
         self.jobs: dict[str, LiveJob] = {}
         self.admitted: dict[str, LiveJob] = {}  # placed, not all of it running yet
+        self.sees_since = 0.0  # when the connection to the cluster came back last
         self.out = Outbox()
         self.leave = Leaving(namespace, self.jobs, self.out)
         self.foreign = self.leave.foreign

@@ -150,7 +150,8 @@ class Session:
     def pending(self) -> bool:
         """There is more to take in: rows, or what the last pass itself tells the engine."""
         out = self.life.out
-        return bool(self.changes.more or self._claimed or out.deltas or out.writes or out.effects)
+        more = self.changes.more or self._claimed or out.writes or out.effects
+        return bool(more or (out.deltas and self.connected))
 
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
         """Nodes whose rows are to be written, and names of those whose rows are to go: they left
@@ -180,6 +181,11 @@ class Session:
         seen = self.gateway.drain()
         now = time.time()  # no job is decided about at an instant before it came
         self._observe(seen, now)
+        if not self.connected:
+            # What could be decided would fail at the door, and count against the jobs; pods that
+            # cannot be seen are not late. What the engine is to hear waits.
+            self.next_at = None
+            return self._take_out(now)
         self.life.overdue(now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
         self.life.foreign.delete_leftovers(self._look_up, self.life.out)
@@ -293,6 +299,8 @@ class Session:
                 case BudgetGone(budget=budget):
                     self.budgets.gone(budget)
                 case Connected():
+                    if self.trouble:
+                        self.life.sees_since = now
                     self.connected, self.trouble = True, ""
                 case Disconnected(reason=reason):
                     self.connected, self.trouble = False, reason

@@ -1,0 +1,76 @@
+"""The API server is away for longer than anything of a job may take."""
+
+import time
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from scheduling.engine.shards import WHOLE
+from scheduling.engine.states import JobEventKind as K
+from scheduling.engine.states import JobState as S
+from scheduling.models import Cluster, Job
+from tests.kube.proxy import Proxy
+from tests.live.conftest import NODES
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def line(world, tmp_path):
+    """The line between Kant and the cluster."""
+    config = yaml.safe_load(world.process.kubeconfig.read_text())
+    cluster = config["clusters"][0]["cluster"]
+    with Proxy(urlsplit(cluster["server"]).port) as proxy:
+        cluster["server"] = f"http://127.0.0.1:{proxy.port}"
+        path = tmp_path / "by-the-line"
+        path.write_text(yaml.safe_dump(config))
+        Cluster.objects.filter(pk=world.cluster.pk).update(access={"kubeconfig": str(path)})
+        world.cluster.refresh_from_db()
+        yield proxy
+        proxy.refusing = False
+        world.drive(lambda: connected(world))
+
+
+def connected(world):
+    led = world.scheduler.led.get((world.cluster.pk, WHOLE))
+    return led is not None and led.session.connected
+
+
+def drive_on(world, seconds):
+    until = time.monotonic() + seconds
+    world.drive(lambda: time.monotonic() > until)
+
+
+def cut(world, line):
+    line.refusing = True
+    line.cut()
+    world.drive(lambda: not connected(world))
+
+
+def test_a_job_that_waits_meanwhile_has_not_failed_for_it(world, line):
+    world.set_policy(max_attempts=2, backoff_base_s=0.05, backoff_cap_s=0.05)
+    world.drive(lambda: connected(world))
+    cut(world, line)
+    job = world.submit()
+    drive_on(world, 2)
+    assert world.state(job) == S.PENDING
+    line.refusing = False
+    world.drive_to(job, S.RUNNING)
+    assert (Job.objects.get(pk=job.pk).attempt, world.kinds(job)[0]) == (1, K.SUBMITTED)
+    assert K.REQUEUED not in world.kinds(job)
+
+
+def test_a_gang_that_was_being_bound_is_not_late_for_it(world, line):
+    world.set_policy(gang_timeout_s=2.0)
+    # Only the server knows of these pods when the line is cut.
+    world.fault("slow-replies", verb="bind", count=NODES, delay_ms=60_000)
+    job = world.submit(pods=NODES)
+    world.drive(
+        lambda: all(p["spec"].get("nodeName") for p in world.pods().values()) and world.pods()
+    )
+    cut(world, line)
+    drive_on(world, 3)
+    line.refusing = False
+    world.drive_to(job, S.RUNNING)
+    assert K.REQUEUED not in world.kinds(job)
