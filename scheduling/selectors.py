@@ -6,9 +6,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, QuerySet, Sum
+from django.db.models import Count, Exists, OuterRef, QuerySet, Sum
 
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
+from scheduling.models import (
+    Cluster,
+    Job,
+    JobEvent,
+    NodeRecord,
+    Placement,
+    PodSet,
+    SchedulerLease,
+)
 from tenants.errors import NotFound
 from tenants.models import User
 from tenants.permissions import access_of
@@ -19,6 +27,15 @@ def visible_jobs(user: Any) -> QuerySet[Job]:
     rows = Job.objects.select_related("tenant", "cluster", "user").prefetch_related("pod_sets")
     tenants = access_of(user).visible_tenants()
     return rows if tenants is None else rows.filter(tenant__in=tenants)
+
+
+def accepting(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
+    """Those of the jobs that accept a GPU model by name."""
+    # A JSON list holds its texts in quotes; SQLite knows no containment of its own.
+    name = gpu_model.replace('"', "")
+    named = PodSet.objects.filter(job=OuterRef("pk"), gpu_models__icontains=f'"{name}"')
+    # No join with DISTINCT: that compares all columns of all jobs to show the first page of them.
+    return rows.filter(Exists(named))
 
 
 def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:

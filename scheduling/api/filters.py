@@ -9,6 +9,7 @@ from scheduling.engine.states import REASON_LENGTH, JobState
 from scheduling.engine.types import JobKind
 from scheduling.models import Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
+from scheduling.selectors import accepting
 from tenants.api.filters import AnyOf, Flag, Moment, Number, OneOf
 from tenants.models import Tenant
 from tenants.selectors import subtree_ids
@@ -55,9 +56,7 @@ class JobFilter(filters.FilterSet):
         return rows.filter(user__username=name)
 
     def accepting(self, rows: QuerySet[Job], _: str, model: str) -> QuerySet[Job]:
-        # A JSON list holds its texts in quotes; SQLite knows no containment of its own.
-        name = model.replace('"', "")
-        return rows.filter(pod_sets__gpu_models__icontains=f'"{name}"').distinct()
+        return accepting(rows, model)
 
     def at_least(self, rows: QuerySet[Job], _: str, gpus: Any) -> QuerySet[Job]:
         return rows.filter(gpu_milli__gte=int(gpus * 1000))

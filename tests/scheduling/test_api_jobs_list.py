@@ -1,11 +1,14 @@
 """GET /api/v1/jobs: who sees what, filters, pages that neither repeat nor lose a row."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from scheduling.engine.states import REASON_LENGTH
 from scheduling.models import Job, PodSet
+from scheduling.views import cursor_of
+from tests.plans import plan, query
 
 URL = "/api/v1/jobs"
 START = datetime(2030, 1, 1, tzinfo=UTC)
@@ -97,3 +100,16 @@ def test_a_page_costs_the_same_for_one_job_and_for_many(org, django_assert_num_q
         job(org, i=i)
     with django_assert_num_queries(3):
         assert len(client.get(URL).json()["items"]) == 20
+
+
+def test_a_later_page_begins_at_its_row_in_the_index(org, client):
+    """Not at the newest job, past which it would have to read each time."""
+    for i in range(1, 5):
+        job(org, i=i)
+    ops = org.client("ops")
+    following = ops.get(f"{URL}?limit=1").json()["next"]
+    older = cursor_of(Job.objects.get(name="job-3"))
+    client.force_login(org.users["ops"])
+    for get in (lambda: ops.get(following), lambda: client.get("/jobs/", {"after": older})):
+        sql = query(get, "SELECT", 'FROM "scheduling_job"', "ORDER BY")
+        assert re.search(r"\(submitted_at\s*<", plan(sql)), plan(sql)

@@ -1,0 +1,24 @@
+"""How the database would answer a query: by which index, without a clock."""
+
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+
+def plan(sql):
+    """The plan of a captured query, as if the tables were large."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
+        else:
+            for name in ("seqscan", "sort", "nestloop"):
+                cursor.execute(f"SET LOCAL enable_{name} = off")
+            cursor.execute(f"EXPLAIN {sql}")
+        return "\n".join(str(row[-1]) for row in cursor.fetchall())
+
+
+def query(act, *words):
+    """The one query of `act` that has all of these words in it."""
+    with CaptureQueriesContext(connection) as captured:
+        act()
+    (found,) = (q["sql"] for q in captured if all(word in q["sql"] for word in words))
+    return found
