@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Count, Exists, OuterRef, QuerySet, Sum
 
 from metrics import definitions
 from metrics.models import MetricSample
 from scheduling.engine.states import WAITING, JobState
-from scheduling.models import Cluster, Job, NodeRecord, Placement
+from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 
 # Waits and placement quality are of jobs submitted in the window; older ones say little of today.
 DEFAULT_WINDOW = timedelta(hours=24)
@@ -56,22 +56,19 @@ def waiting_jobs(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[Job]:
     rows = Job.objects.filter(state__in=[s.value for s in WAITING])
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
-    if gpu_model:
-        rows = rows.filter(id__in=_jobs_of_model(rows, gpu_model))
-    return rows
+    return _of_model(rows, gpu_model) if gpu_model else rows
 
 
-def _jobs_of_model(rows: QuerySet[Job], gpu_model: str) -> list[Any]:
-    """Ids of the jobs that would take this GPU model first (JSON has no portable lookup)."""
-    wanted = defaultdict(list)
-    for job_id, models in rows.values_list("id", "pod_sets__gpu_models"):
-        wanted[job_id].append(models or [])
-    return [j for j, sets in wanted.items() if any(m and m[0] == gpu_model for m in sets)]
+def _of_model(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
+    """Those of the jobs that would take this GPU model first."""
+    taken = PodSet.objects.filter(job=OuterRef("pk"), gpu_models__0=gpu_model)
+    return rows.filter(Exists(taken))
 
 
 def latest_samples(cluster: Cluster) -> dict[str, MetricSample]:
     """The newest sample of each pool of a cluster, by GPU model ("" = the whole cluster)."""
-    last = MetricSample.objects.filter(cluster=cluster).order_by("-at").first()
+    # That of the whole cluster is there whenever there is any, and an index leads to its last.
+    last = MetricSample.objects.filter(cluster=cluster, gpu_model="").order_by("-at").first()
     if last is None:
         return {}
     return {s.gpu_model: s for s in MetricSample.objects.filter(cluster=cluster, at=last.at)}
@@ -84,7 +81,7 @@ def samples(scope: Scope, *, most: int = 600) -> list[MetricSample]:
     )
     if scope.cluster is not None:
         rows = rows.filter(cluster=scope.cluster)
-    found = list(rows.order_by("at"))
+    found = list(rows.select_related("cluster").order_by("at"))
     stride = max(1, -(-len(found) // most))
     # Counted from the newest, so that the last point drawn is the present.
     return found[::-1][::stride][::-1]
@@ -132,27 +129,31 @@ def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
     if scope.cluster is not None:
         jobs = jobs.filter(cluster=scope.cluster)
     if scope.gpu_model:
-        jobs = jobs.filter(id__in=_jobs_of_model(jobs, scope.gpu_model))
+        jobs = _of_model(jobs, scope.gpu_model)
+    alone = jobs.filter(gang=False)
     bound_pods: dict[Any, list[datetime]] = defaultdict(list)
     for job_id, held_from in Placement.objects.filter(
-        job__in=jobs.filter(gang=False), held_from__isnull=False
+        job__in=alone, held_from__isnull=False
     ).values_list("job_id", "held_from"):
         if held_from is not None:
             bound_pods[job_id].append(held_from)
-    rows = jobs.prefetch_related("pod_sets").order_by("submitted_at")
-    for job in rows:
-        label = definitions.size_class(job.gpu_milli)
-        limit = job.ended_at or scope.until
-        if job.gang:
-            end = job.bound_at or limit
-            add(label, end - job.submitted_at, job.bound_at is not None)
+    sets = PodSet.objects.filter(job__in=alone).order_by().values_list("job_id")
+    pods_of = dict(sets.annotate(Sum("count")))
+    # Columns, not objects: a day may have tens of thousands of jobs.
+    for job_id, gang, milli, submitted_at, bound_at, ended_at in jobs.order_by(
+        "submitted_at"
+    ).values_list("id", "gang", "gpu_milli", "submitted_at", "bound_at", "ended_at"):
+        label = definitions.size_class(milli)
+        limit = ended_at or scope.until
+        if gang:
+            add(label, (bound_at or limit) - submitted_at, bound_at is not None)
             continue
-        pods = sum(s.count for s in job.pod_sets.all())
-        bound = sorted(bound_pods[job.id])[:pods]
+        pods = pods_of.get(job_id, 0)
+        bound = sorted(bound_pods[job_id])[:pods]
         for at in bound:
-            add(label, at - job.submitted_at, True)
+            add(label, at - submitted_at, True)
         for _ in range(pods - len(bound)):
-            add(label, limit - job.submitted_at, False)
+            add(label, limit - submitted_at, False)
     order = [*definitions.SIZE_LABELS, "all"]
     return {k: definitions.wait_curve(waits[k], seen[k]) for k in order if k in waits}
 
@@ -228,7 +229,5 @@ def jobs_by_state(cluster: Cluster | None, since: datetime) -> dict[str, int]:
     rows = Job.objects.filter(submitted_at__gte=since)
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
-    counts = dict.fromkeys((s.value for s in JobState), 0)
-    for state in rows.values_list("state", flat=True):
-        counts[state] += 1
-    return counts
+    counts = dict(rows.order_by().values_list("state").annotate(Count("id")))
+    return {state.value: counts.get(state.value, 0) for state in JobState}

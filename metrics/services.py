@@ -73,33 +73,35 @@ def _held_since(cluster: Cluster, start: datetime, end: datetime) -> dict[str, f
 
     What held throughout is summed by the database; only what began or ended inside is read.
     """
-    placements = Placement.objects.filter(job__cluster=cluster, held_from__lt=end)
+    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    placements = Placement.objects.filter(held_from__lt=end)
     throughout = Q(held_from__lte=start) & (Q(ended_at__isnull=True) | Q(ended_at__gte=end))
     length = (end - start).total_seconds()
     total: dict[str, float] = defaultdict(float)
-    for model, milli in (
+    for cluster_id, model, milli in (
         placements.filter(throughout)
         .order_by()
-        .values_list("gpu_model")
+        .values_list("job__cluster", "gpu_model")
         .annotate(total=Sum("held_milli"))
     ):
-        total[model] += milli * length
+        if cluster_id == cluster.pk:
+            total[model] += milli * length
     partly: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
-    for model, milli, begun, ended in (
+    for cluster_id, model, milli, begun, ended in (
         placements.exclude(throughout)
         .filter(Q(ended_at__isnull=True) | Q(ended_at__gt=start))
-        .values_list("gpu_model", "held_milli", "held_from", "ended_at")
+        .values_list("job__cluster", "gpu_model", "held_milli", "held_from", "ended_at")
     ):
         assert begun is not None  # held_from < end
-        partly[model].append(
-            (milli, begun.timestamp(), ended.timestamp() if ended else float("inf"))
-        )
+        if cluster_id == cluster.pk:
+            finish = ended.timestamp() if ended else float("inf")
+            partly[model].append((milli, begun.timestamp(), finish))
     for model, rows in partly.items():
-        milli, begin, finish = zip(*rows, strict=True)
+        held, begin, finishes = zip(*rows, strict=True)
         total[model] += definitions.held_milli_seconds(
-            np.array(milli, dtype=np.int64),
+            np.array(held, dtype=np.int64),
             np.array(begin),
-            np.array(finish),
+            np.array(finishes),
             (start.timestamp(), end.timestamp()),
         )
     total[""] = sum(total.values())

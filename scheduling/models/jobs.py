@@ -192,4 +192,8 @@ class Placement(models.Model):
                 fields=["job", "attempt", "pod_set", "ordinal"], name="one_place_per_pod"
             )
         ]
-        indexes = [models.Index(fields=["state"]), models.Index(fields=["pod_name"])]
+        indexes = [
+            models.Index(fields=["state"]),
+            models.Index(fields=["pod_name"]),
+            models.Index(fields=["ended_at"]),  # what holds now, among all that ever did
+        ]

@@ -1,7 +1,12 @@
 """The metrics over REST: what may be asked for, and how a wrong question is answered."""
 
-import pytest
+from datetime import timedelta
 
+import pytest
+from django.utils import timezone
+
+from metrics.services import record_sample
+from scheduling.models import Cluster
 from tests import organisation
 
 URLS = ["/api/v1/metrics", "/api/v1/metrics/samples"]
@@ -24,6 +29,15 @@ def test_a_summary_of_a_scope(eve):
 
 def test_samples_before_any_was_taken(eve):
     assert eve.get("/api/v1/metrics/samples?window=15m").json() == {"items": []}
+
+
+def test_all_samples_are_read_at_once(eve, django_assert_max_num_queries):
+    cluster, now = Cluster.objects.get(), timezone.now()
+    for minutes in range(9, 0, -1):
+        record_sample(cluster, now - timedelta(minutes=minutes))
+    with django_assert_max_num_queries(6):
+        answer = eve.get("/api/v1/metrics/samples?window=15m").json()
+    assert [item["cluster"] for item in answer["items"]] == ["demo"] * 9
 
 
 @pytest.mark.parametrize("url", URLS)

@@ -1,5 +1,6 @@
 """The recorder's integrals against sums worked out by hand."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from metrics import selectors, services
 from metrics.models import MetricSample
 from metrics.selectors import Scope
 from tests.metrics.rows import at, cluster, job
+from tests.plans import plan, query
 
 pytestmark = pytest.mark.django_db
 
@@ -28,6 +30,16 @@ def test_sor_over_a_window_is_exact_whatever_the_sampling():
     assert recorded == timedelta(seconds=40)
     value, _ = selectors.sor(scope(c, 20, 40))
     assert value == pytest.approx((8 * 5 + 8 * 20) / 320)
+
+
+def test_a_sample_costs_the_same_however_long_the_history_is():
+    c = cluster(2)
+    job(c, "a", bound=5, ended=25, nodes=("n000",))
+    services.record_sample(c, at(0))
+    last = query(lambda: services.record_sample(c, at(40)), "metrics_metricsample", "LIMIT 1")
+    assert re.search(r"\(cluster_id.*gpu_model", plan(last)), plan(last)
+    held = query(lambda: services.record_sample(c, at(80)), "scheduling_placement", "SUM")
+    assert "scheduling__ended_a" in plan(held), plan(held)
 
 
 def test_a_sample_of_each_model_and_one_of_all():
