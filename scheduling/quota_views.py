@@ -1,5 +1,6 @@
 """Pages about who may use how much: the quota matrix and one quota of it."""
 
+import re
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
@@ -132,12 +133,20 @@ def totals() -> list[Total]:
     ]
 
 
+# Commas part thousands, as the pages write them. A decimal comma is refused: without its comma
+# "1,5" would be ten times as much.
+COMMAS = re.compile(r"[^,]*|\d{1,3}(,\d{3})+(\.\d*)?")
+
+
 def typed_milli(text: str) -> int:
     """GPUs as people write them, in milli-GPU; raises ValueError with the remedy."""
-    if not text.strip():
+    text = text.strip()
+    if not text:
         raise ValueError("Write 0 to guarantee none.")
+    if not COMMAS.fullmatch(text) or text.startswith("0,"):
+        raise ValueError("Write a part of a GPU with a point, e.g. 1.5.")
     try:
-        value = Decimal(text.strip().replace(",", ""))
+        value = Decimal(text.replace(",", ""))
     except InvalidOperation:
         raise ValueError("Write a number of GPUs, e.g. 16.") from None
     if not value.is_finite() or value < 0:

@@ -78,6 +78,9 @@ def test_gpus_move_between_tenants_at_full_capacity(as_user):
         ("1" + 30 * "0", "more than any cluster has"),
         ("NaN", "Write 0 or more GPUs"),
         ("0.0001", "The smallest share is 0.001 GPU"),
+        ("12,5", "with a point, e.g. 1.5"),
+        ("0,500", "with a point, e.g. 1.5"),
+        ("1,00", "with a point, e.g. 1.5"),
         ("400", "are guaranteed to “research” above them"),
     ],
 )
@@ -89,6 +92,11 @@ def test_a_wrong_cell_says_so_and_nothing_is_saved(as_user, typed, message):
     assert f'value="{typed}"' in answer.content.decode()
     assert (guaranteed("vision"), guaranteed("nlp")) == (128, 96)
     assert not AuditRecord.objects.exists()
+
+
+def test_commas_may_part_thousands(as_user):
+    refused = as_user("vera").post("/quotas/check/", sheet("", vision="1,200.5"))
+    assert "1,360.5 GPUs would be promised" in note(refused, "vision")
 
 
 def test_check_marks_cells_and_writes_nothing(as_user):
