@@ -18,7 +18,7 @@ from tenants.errors import DomainError, Invalid
 from tenants.models import ApiToken, AuditRecord
 from tenants.selectors import visible_audit_records
 from tenants.services.tokens import create_token, revoke_token
-from tenants.templatetags.ui import words
+from tenants.templatetags.ui import MILLI, gpus, words
 from tenants.web import actor_of, page_login_required
 
 RECORDS_PER_PAGE = 50
@@ -138,4 +138,4 @@ def _said(name: str, values: dict[str, Any]) -> str:
     value = values.get(name)
     if value is None:
         return "no limit" if name.endswith("_limit") and name in values else "–"
-    return f"{value:,g}" if isinstance(value, int | float) else str(value)
+    return gpus(round(MILLI * value)) if isinstance(value, int | float) else str(value)

@@ -199,6 +199,16 @@ def test_records_are_seen_by_those_who_administer(as_user):
         assert ("No quota has been changed yet" in text) != sees
 
 
+def test_a_record_tells_large_amounts_to_the_last_gpu(as_user):
+    as_user("operator").post("/quotas/", sheet("Season", search="90"))
+    record = AuditRecord.objects.get()
+    change = {"guaranteed": 123456.789, "borrow_limit": 1_234_567}
+    AuditRecord.objects.filter(pk=record.pk).update(after=record.after | change)
+    text = as_user("operator").get("/quotas/changes/").content.decode()
+    assert ">123,456.789<" in text
+    assert ">1,234,567<" in text
+
+
 def test_a_record_that_changed_nothing_says_so(as_user):
     as_user("operator").post("/quotas/", sheet("Season", search="90"))
     record = AuditRecord.objects.get()
