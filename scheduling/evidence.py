@@ -13,9 +13,9 @@ from django.utils.safestring import SafeString, mark_safe
 
 from scheduling import selectors
 from scheduling.models import Job
-from tenants.templatetags.ui import ago, words
+from tenants.templatetags.ui import ago, gpus, words
 
-TIMES = frozenset({"not_before", "starts_at"})  # seconds since 1970
+TIMES = frozenset({"not_before", "starts_at", "avoided_until"})  # seconds since 1970
 JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
@@ -60,7 +60,13 @@ def names_in(user: Any, texts: list[str]) -> Names:
 
 def shown(evidence: Mapping[str, Any], names: Names) -> list[tuple[str, str]]:
     """(label, value) of each number behind a reason."""
-    return [(words(name), _value(name, value, names)) for name, value in evidence.items()]
+    return [
+        # The engine counts in milli-GPU, people in GPUs.
+        (words(f"{name.removesuffix('milli')}gpus"), gpus(value))
+        if name.endswith("_milli")
+        else (words(name), _value(name, value, names))
+        for name, value in evidence.items()
+    ]
 
 
 def _value(name: str, value: Any, names: Names) -> str:

@@ -292,6 +292,10 @@ def test_what_stands_behind_a_reason_is_told_in_words(as_user):
     page = client.get(job_url("wait-000"))
     assert "Ahead a job you may not see" in plain(page)
     assert 'title="2030-01-01 00:00:00 UTC">in ' in page.content.decode()
+    rows.update(evidence={"asked_milli": 1500, "to_end_milli": 8000, "avoided_until": 1893456000.0})
+    page = client.get(job_url("wait-000"))
+    assert "Asked GPUs 1.5 To end GPUs 8 Avoided until in" in plain(page)
+    assert 'title="2030-01-01 00:00:00 UTC">in ' in page.content.decode()
     rows.update(evidence={"after": str(story.ARRAY)})
     assert "After the array of sweep-0" in plain(client.get(job_url("wait-000")))
 
