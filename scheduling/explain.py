@@ -110,7 +110,7 @@ def explain_job(viewer: User, job: Job) -> Explanation:
         will_never_run=waits and job.reason in NEVER,
         evidence=evidence,
         remedies=tuple(evidence.pop("remedies", ())),
-        gates=_gates(job),
+        gates=gates_of(job),
         position=before.count() + 1 if waits else None,
         ahead=_shown(viewer, before),
         reservation=_reserved(job) if waits else None,
@@ -175,7 +175,8 @@ def _reserved(job: Job) -> Reserved | None:
     return Reserved(job.reserved_start, tuple(job.reserved_nodes))
 
 
-def _gates(job: Job) -> tuple[Gate, ...]:
+def gates_of(job: Job) -> tuple[Gate, ...]:
+    """The gates in their order: passed, where its reason stops the job, not reached."""
     if job.state not in WAITING:
         passed = True if job.admitted_at else None
         return tuple(Gate(gate, passed) for gate in GATES)

@@ -8,8 +8,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scheduling.engine.states import WAITING, JobState
-from scheduling.engine.verdict import NEVER, Reason
+from scheduling.engine.verdict import NEVER
 from scheduling.evidence import Names
+from scheduling.explain import gates_of
 from scheduling.models import Job, JobEvent
 from scheduling.wording import STATE_WORDS, reason_words
 from tenants.templatetags.ui import HOUR, MINUTE, icon
@@ -27,23 +28,12 @@ LOOKS: dict[str, tuple[str, str]] = {
     JobState.CANCELLED: ("", "slash-circle"),
 }
 
-# The gate at which each reason stops a job; the gates before it are passed.
-GATES = ("Specification", "Quota", "Queue order", "Capacity", "Placement")
-STOPPED_AT: dict[str, int] = {
-    Reason.MISCONFIGURED: 0,
-    Reason.NO_MATCHING_GPU_TYPE: 0,
-    Reason.ON_HOLD: 2,
-    Reason.EXCEEDS_MAX_QUOTA: 1,
-    Reason.WAITING_FOR_QUOTA: 1,
-    Reason.BORROW_LIMIT_REACHED: 1,
-    Reason.BEHIND_IN_QUEUE: 2,
-    Reason.RESERVED_FOR_HEAD: 2,
-    Reason.BACKING_OFF: 2,
-    Reason.EXCEEDS_CAPACITY: 3,
-    Reason.INSUFFICIENT_GPUS: 3,
-    Reason.INSUFFICIENT_CPU_OR_MEMORY: 3,
-    Reason.WAITING_FOR_PREEMPTION: 3,
-    Reason.FRAGMENTED_CAPACITY: 4,
+GATE_TITLES = {
+    "spec": "Specification",
+    "quota": "Quota",
+    "order": "Queue order",
+    "capacity": "Capacity",
+    "placement": "Placement",
 }
 
 
@@ -127,15 +117,14 @@ class Gate:
 
 @register.filter
 def gates(job: Job) -> list[Gate]:
-    """The five gates of a job that waits, by its dominant reason."""
-    stopped = STOPPED_AT.get(job.reason, 1 if job.state == JobState.PENDING else 2)
+    """The five gates of a job that waits, by its dominant reason; none before it was looked at."""
     held = "never" if job.reason in NEVER else "no"
+    statuses = {True: "ok", False: held, None: ""}
     texts = {"ok": "passed", "no": "waits here", "never": "cannot pass", "": "not reached"}
-    rows = []
-    for index, title in enumerate(GATES):
-        status = "ok" if index < stopped else held if index == stopped else ""
-        rows.append(Gate(title, status, texts[status]))
-    return rows
+    return [
+        Gate(GATE_TITLES[one.gate], statuses[one.ok], texts[statuses[one.ok]])
+        for one in gates_of(job)
+    ]
 
 
 @register.filter
