@@ -1,4 +1,5 @@
-"""Jobs that are held, reserved for, preempted, depend on others, or came as an array."""
+"""A deep tree of tenants, and jobs that are held, reserved for, preempted, depend on others, or
+came as an array."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -9,6 +10,8 @@ from scheduling.models import Cluster, Job, JobEvent, NodeRecord, PodSet
 from tenants.models import Tenant, User
 
 ARRAY = uuid.UUID("5a5a5a5a-0000-4000-8000-000000000001")
+
+DEEPEST = 7  # the level of the deepest tenant; that of the roots is 0
 
 
 def _store(name: str, tenant: str, user: str, at: datetime, **more: object) -> Job:
@@ -36,6 +39,9 @@ PRICES = {
 def tell(now: datetime | None = None) -> None:
     """Goes on where `scene.play` ended."""
     now = now or timezone.now()
+    parent = Tenant.objects.get(name="speech")
+    for level in range(2, DEEPEST + 1):
+        parent = Tenant.objects.create(name=f"speech-at-level-{level}", parent=parent)
     before = _store("prepare", "vision", "erin", now - timedelta(hours=3), state="SUCCEEDED")
     foreign = _store("urgent", "search", "vera", now - timedelta(hours=1))
     _store("held", "vision", "erin", now, held=True, declared_s=5400)

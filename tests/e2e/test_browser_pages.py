@@ -190,6 +190,21 @@ def test_quotas_are_edited_by_keyboard_alone(new_tab):
         assert text in row.text_content()
 
 
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize("path", ["/tenants/", "/quotas/"])
+def test_a_deep_tree_of_tenants_keeps_its_order_and_its_names(path, width, new_tab):
+    tab = new_tab(width)
+    tab.sign_in("operator")
+    tab.open(path)
+    chain = ["research", "speech", *(f"speech-at-level-{i}" for i in range(2, story.DEEPEST + 1))]
+    boxes = [tab.page.get_by_role("link", name=n, exact=True).bounding_box() for n in chain]
+    left = [box["x"] for box in boxes]
+    assert left == sorted(left)
+    assert len(set(left)) >= 6
+    # No name is broken within its words.
+    assert all(box["width"] >= 80 for box in boxes[2:])
+
+
 def test_half_typed_quota_survives_the_check_of_another(new_tab):
     tab = new_tab()
     tab.sign_in("vera")
