@@ -15,6 +15,8 @@ from tenants.permissions import Access, access_of
 from tenants.selectors import members_of, visible_tenants
 from tenants.web import page_login_required
 
+JOBS_SHOWN = 20
+
 
 def in_tree_order(tenants: Sequence[Tenant]) -> list[tuple[Tenant, int]]:
     """Tenants with their depth, children below their parents, each level by name."""
@@ -82,7 +84,7 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
     if found is None:
         raise Http404("There is no such tenant, or you have no role in it.")
     access = access_of(request.user)
-    own_jobs = Job.objects.filter(tenant=found).select_related("tenant", "user", "cluster")
+    jobs = Job.objects.filter(tenant=found).exclude(state__in=list(TERMINAL))
     context = {
         "nav": "tenants",
         "tenant": found,
@@ -91,7 +93,8 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
         "members": members_of(found),
         "children": visible_tenants(request.user).filter(parent=found),
         "parent": visible_tenants(request.user).filter(children=found).first(),
-        "jobs": own_jobs.exclude(state__in=list(TERMINAL)).prefetch_related("pod_sets")[:20],
+        "jobs": jobs.select_related("tenant").prefetch_related("pod_sets")[:JOBS_SHOWN],
+        "job_count": jobs.count(),
         "may_administer": access.may_administer(found.pk),
     }
     return render(request, "scheduling/tenant.html", context)

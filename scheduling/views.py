@@ -32,8 +32,15 @@ from tenants.selectors import visible_tenants
 from tenants.web import actor_of, page_login_required
 
 JOBS_PER_PAGE = 50
-STATE_GROUPS = {"waiting": WAITING, "held": WAITING, "active": HOLDING, "ended": TERMINAL}
+STATE_GROUPS = {
+    "open": WAITING | HOLDING,
+    "waiting": WAITING,
+    "held": WAITING,
+    "active": HOLDING,
+    "ended": TERMINAL,
+}
 STATE_CHOICES = [
+    ("open", "Open"),
     ("waiting", "Waiting"),
     ("held", "On hold"),
     ("active", "Starting or running"),

@@ -12,6 +12,7 @@ from scheduling.models.jobs import PlacementState
 from scheduling.templatetags.jobs import gates
 from tenants.models import Quota
 
+OPEN = ["PENDING", "QUOTA_RESERVED", "ADMITTED", "RUNNING"]
 FORM = {
     "name": "bert",
     "tenant": "vision",
@@ -85,6 +86,7 @@ def test_a_fragment_is_not_a_whole_page(as_user):
 @pytest.mark.parametrize(
     ("query", "lookup"),
     [
+        ("state=open&q=-00", {"state__in": OPEN, "name__contains": "-00"}),
         ("state=waiting", {"state__in": ["PENDING", "QUOTA_RESERVED"]}),
         ("state=RUNNING", {"state": "RUNNING"}),
         ("reason=ExceedsMaxQuota", {"reason": "ExceedsMaxQuota"}),

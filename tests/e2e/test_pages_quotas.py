@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from scheduling import tenant_views
+from scheduling.models import Job
 from tenants.models import AuditRecord, GpuType, Quota, Tenant
 
 
@@ -223,3 +225,13 @@ def test_tenants_show_members_and_use(as_user):
         assert part in text
     assert as_user("vik").get("/tenants/vision/").status_code == 404
     assert "/tenants/search/" in as_user("vik").get("/tenants/").content.decode()
+
+
+def test_a_tenant_with_many_open_jobs_leads_to_all_of_them(as_user, monkeypatch):
+    client = as_user("vera")
+    page = "/jobs/?state=open&amp;tenant=vision"
+    count = Job.objects.filter(tenant__name="vision", ended_at=None).count()
+    assert f'<a href="{page}">All' not in client.get("/tenants/vision/").content.decode()
+    monkeypatch.setattr(tenant_views, "JOBS_SHOWN", 2)
+    assert f'<a href="{page}">All {count}</a>' in client.get("/tenants/vision/").content.decode()
+    assert f'href="{page}">{count}</a>' in client.get("/tenants/").content.decode()
