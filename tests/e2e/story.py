@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord, PodSet
+from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
 from tenants.models import Tenant, User
 
 ARRAY = uuid.UUID("5a5a5a5a-0000-4000-8000-000000000001")
 
+LONG_MESSAGE = "The kubelet says: " + "cannot mount /data/a/very/long/path, " * 12
 DEEPEST = 7  # the level of the deepest tenant; that of the roots is 0
 
 
@@ -100,6 +101,7 @@ def tell(now: datetime | None = None) -> None:
             array_index=index,
             state="SUCCEEDED" if index == 0 else "PENDING",
         )
+    Placement.objects.filter(job__name="train-000").update(message=LONG_MESSAGE)
     NodeRecord.objects.filter(name="node-005").update(
         facts={
             "unhealthy_gpus": {

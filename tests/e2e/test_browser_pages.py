@@ -205,6 +205,25 @@ def test_a_deep_tree_of_tenants_keeps_its_order_and_its_names(path, width, new_t
     assert all(box["width"] >= 80 for box in boxes[2:])
 
 
+def test_state_and_reason_of_a_job_are_read_without_scrolling_on_a_telephone(new_tab):
+    tab = new_tab(NARROW)
+    tab.sign_in("erin")
+    tab.open("/jobs/?state=waiting")
+    chips = tab.page.locator("#jobs-live .chip")
+    right = [chips.nth(i).bounding_box() for i in range(chips.count())]
+    assert len(right) > 10
+    assert max(box["x"] + box["width"] for box in right) <= NARROW
+
+
+def test_a_long_message_of_a_pod_does_not_push_its_gpus_away(new_tab, address):
+    tab = new_tab(WIDE)
+    tab.sign_in("operator")
+    tab.open(address("JOB train-000"))
+    pods = tab.page.get_by_role("region", name="Pods")
+    assert story.LONG_MESSAGE.strip() in pods.text_content()
+    assert pods.evaluate("e => e.scrollWidth - e.clientWidth") == 0
+
+
 def test_half_typed_quota_survives_the_check_of_another(new_tab):
     tab = new_tab()
     tab.sign_in("vera")
