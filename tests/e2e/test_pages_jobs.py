@@ -293,7 +293,9 @@ def test_page_and_rest_stop_a_job_at_the_same_gate(reason):
     job = Job(state="PENDING", reason=reason.value)
     told = [g.ok for g in gates_of(job)]
     stop = "never" if reason in NEVER else "no"
-    assert [g.status for g in gates(job)] == [{True: "ok", False: stop, None: ""}[ok] for ok in told]
+    assert [g.status for g in gates(job)] == [
+        {True: "ok", False: stop, None: ""}[ok] for ok in told
+    ]
     assert told.count(False) == (reason is not Reason.PENDING_EVALUATION)
 
 
