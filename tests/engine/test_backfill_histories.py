@@ -212,7 +212,9 @@ def test_everything_ends_and_the_system_comes_to_rest(seed: int, queueing: Queue
     ]
     # Each tenant is guaranteed half: the other half is borrowed, and comes back.
     half = NODES * 8 * 1000 // 2
-    run = simulation(stream, nodes=NODES, policy=policy, quota=half, faults=faults)
+    run = simulation(
+        stream, nodes=NODES, policy=policy, quota=half, faults=sorted(faults, key=lambda f: f.at)
+    )
     outcome = run.run()
     assert outcome.waiting == 0
     assert not outcome.never
