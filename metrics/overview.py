@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 
+from django.db.models import QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET
 
 from metrics import definitions, selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
+from scheduling.models import Job, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.quota_use import QuotaUse, headroom, quota_book, quota_uses
 from scheduling.selectors import visible_jobs
 from tenants.models import GpuType, Tenant
@@ -49,6 +52,12 @@ def startable(tenants: list[Tenant]) -> list[Startable]:
     return rows
 
 
+def held_by(jobs: QuerySet[Job]) -> int:
+    """Milli-GPU that pods of these jobs hold now; a job may hold less than it asks for."""
+    pods = Placement.objects.filter(job__in=jobs.order_by(), state__in=LIVE_PLACEMENTS)
+    return pods.aggregate(milli=Sum("held_milli"))["milli"] or 0
+
+
 def submittable(access: Access, tenants: list[Tenant]) -> list[Tenant]:
     return [t for t in tenants if access.may_submit(t.pk)]
 
@@ -77,7 +86,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "waiting": jobs.filter(state__in=list(WAITING)).count(),
         "active": jobs.filter(state__in=list(HOLDING)).count(),
         "ended": jobs.filter(state__in=list(TERMINAL)).count(),
-        "held_milli": sum(jobs.filter(state__in=list(HOLDING)).values_list("gpu_milli", flat=True)),
+        "held_milli": held_by(jobs),
         "uses": sorted(uses.items()),
         "startable": startable(mine) if mine else [],
     }

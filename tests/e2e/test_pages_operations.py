@@ -9,7 +9,8 @@ from django.utils import timezone
 
 from metrics.views import FIGURES
 from scheduling.engine.shards import WIDE
-from scheduling.models import Cluster, NodeRecord
+from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.quota_use import quota_uses
 from tenants.models import ApiToken, User
 from tests.e2e import scene
 
@@ -31,6 +32,15 @@ def test_overview_leads_each_role_to_its_own(as_user):
     assert "Newest jobs of your tenants" in as_user("vera").get("/").content.decode()
     viewer = as_user("vik").get("/").content.decode()
     assert "Can start" not in viewer
+
+
+def test_overview_counts_the_gpus_that_are_held_not_those_asked_for(as_user):
+    running = Job.objects.filter(state="RUNNING", tenant__parent__name="research")
+    held = sum(u.used for u in quota_uses() if u.tenant == "research")
+    job = running.order_by("-gpu_milli").first()
+    Job.objects.filter(pk=job.pk).update(gpu_milli=job.gpu_milli + 40_000, gang=False)
+    text = as_user("vera").get("/").content.decode()
+    assert f'<dd class="sub">{held // 1000} GPUs</dd>' in text
 
 
 def test_overview_cuts_what_fits_to_what_the_quota_allows(as_user):
