@@ -24,9 +24,9 @@ from prometheus_client.registry import Collector
 
 from metrics import definitions, selectors
 from scheduling.engine.states import WAITING, JobEventKind
-from scheduling.models import Cluster, Job, JobEvent, Placement
-from scheduling.models.jobs import LIVE_PLACEMENTS, MOVED
-from tenants.models import Quota
+from scheduling.models import Cluster, Job, JobEvent
+from scheduling.models.jobs import MOVED
+from scheduling.quota_use import quota_uses
 
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
 EVENTS = (
@@ -117,20 +117,13 @@ def _pools() -> Iterator[Metric]:
 
 def _quotas() -> Iterator[Metric]:
     family = GaugeMetricFamily(
-        "kant_quota_gpus", "Quota of a tenant", labels=["tenant", "gpu_type", "kind"]
+        "kant_quota_gpus",
+        "Quota of a tenant and what it and the tenants below it use of it",
+        labels=["tenant", "gpu_type", "kind"],
     )
-    for tenant, model, guaranteed in Quota.objects.values_list(
-        "tenant__name", "gpu_type__name", "guaranteed_milli"
-    ):
-        family.add_metric([tenant, model, "guaranteed"], guaranteed / definitions.MILLI)
-    used = (
-        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
-        .order_by()
-        .values_list("job__tenant__name", "gpu_model")
-        .annotate(milli=Sum("held_milli"))
-    )
-    for tenant, model, milli in used:
-        family.add_metric([tenant, model, "used"], milli / definitions.MILLI)
+    for use in quota_uses():
+        family.add_metric([use.tenant, use.gpu_model, "guaranteed"], use.guaranteed / definitions.MILLI)
+        family.add_metric([use.tenant, use.gpu_model, "used"], use.used / definitions.MILLI)
     yield family
 
 

@@ -5,6 +5,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from metrics import exporter, services
 from scheduling.models import Job, JobEvent
+from tenants.models import GpuType, Quota, Tenant
 from tests.metrics.rows import at, cluster, job
 
 pytestmark = pytest.mark.django_db
@@ -36,6 +37,20 @@ def test_gauges_and_histogram():
     key = (("cluster", "c1"), ("gpu_type", "H100"))
     assert found["kant_gpu_allocation_ratio", key] == 0
     assert found["kant_gpus", (*key, ("state", "available"))] == 16
+
+
+def test_a_tenant_uses_what_those_below_it_use():
+    c = cluster(2)
+    job(c, "a", bound=4, nodes=("n000",))
+    above, below = Tenant.objects.create(name="research"), Tenant.objects.get(name="vision")
+    Tenant.objects.filter(pk=below.pk).update(parent=above)
+    kind = GpuType.objects.create(name="H100")
+    for tenant in (above, below):
+        Quota.objects.create(tenant=tenant, gpu_type=kind, guaranteed_milli=16_000)
+    found = values(exporter.exposition().decode())
+    for tenant in ("research", "vision"):
+        key = (("gpu_type", "H100"), ("kind", "used"), ("tenant", tenant))
+        assert found["kant_quota_gpus", key] == 8
 
 
 def test_an_empty_installation_has_an_empty_page():
