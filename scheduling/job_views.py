@@ -17,7 +17,7 @@ from scheduling.explain import before_in_queue, start_of
 from scheduling.forms import ChangeForm
 from scheduling.job_story import story_of
 from scheduling.models import Job, Placement
-from scheduling.models.jobs import PlacementState
+from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from scheduling.services.array_changes import hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.services.jobs import cancel_array, cancel_job
@@ -71,6 +71,7 @@ def job_page(
         for p in placements[:PODS_SHOWN]
     ]
     used = {p.node for p in placements}
+    live = [p for p in placements if p.state in LIVE_PLACEMENTS]
     leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
     story = story_of(request.user, found)
     evidence = dict(found.evidence)
@@ -90,6 +91,9 @@ def job_page(
         "placed_count": len(placements),
         "more_placements": max(0, len(placements) - PODS_SHOWN),
         "node_count": len(used),
+        "live_count": len(live),
+        "live_milli": sum(p.held_milli for p in live),
+        "live_node_count": len({p.node for p in live}),
         "leaf_count": len(set(leaves)),
         "evidence": shown_evidence(evidence, names),
         "names": names,
