@@ -39,13 +39,15 @@ STATE_GROUPS = {
     "active": HOLDING,
     "ended": TERMINAL,
 }
+# Beside the group of all that wait, the plain name of a state would stand for two things.
+STATE_TITLES = {**STATE_WORDS, JobState.PENDING: "Waiting, no quota held"}
 STATE_CHOICES = [
     ("open", "Open"),
     ("waiting", "Waiting"),
     ("held", "On hold"),
     ("active", "Starting or running"),
     ("ended", "Ended"),
-    *((state.value, STATE_WORDS[state]) for state in JobState),
+    *((state.value, STATE_TITLES[state]) for state in JobState),
 ]
 
 

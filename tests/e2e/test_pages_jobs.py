@@ -5,6 +5,7 @@ import re
 import pytest
 from django.urls import reverse
 
+from scheduling import views
 from scheduling.engine.verdict import NEVER, Reason
 from scheduling.explain import gates_of
 from scheduling.models import Job, JobEvent, NodeRecord, Placement
@@ -107,6 +108,11 @@ def test_unknown_states_and_damaged_cursors_are_not_found(as_user, query):
     answer = as_user("operator").get(f"/jobs/?{query}")
     assert answer.status_code == 404
     assert "There is nothing here" in answer.content.decode()
+
+
+def test_no_two_choices_of_a_filter_are_called_the_same():
+    titles = [title for _, title in views.STATE_CHOICES]
+    assert len(set(titles)) == len(titles)
 
 
 def test_cursor_walks_over_every_job_once(as_user, monkeypatch):
