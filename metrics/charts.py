@@ -234,7 +234,7 @@ def allocation(points: Sequence[UsePoint]) -> Figure:
     gar = ratio(last.allocated, last.available) if last else None
     summary = (
         f"{last.allocated:g} of {last.available:g} GPUs allocated"
-        + (f" ({gar:.1%})." if gar is not None else ".")
+        + (f" ({100 * gar:.1f} %)." if gar is not None else ".")
         if last
         else "Nothing has been recorded in this window yet."
     )

@@ -78,7 +78,7 @@ def test_allocation_without_samples_says_so():
     assert "Nothing has been recorded" in charts.allocation([])["layout"]["meta"]["summary"]
     point = charts.UsePoint(datetime(2026, 1, 1, 2, 3, 4, 5, tzinfo=UTC), 6, 8, None)
     layout = charts.allocation([point])["layout"]
-    assert layout["meta"]["summary"] == "6 of 8 GPUs allocated (75.0%)."
+    assert layout["meta"]["summary"] == "6 of 8 GPUs allocated (75.0 %)."
     assert layout["meta"]["table"]["columns"][0] == "Time, UTC"
     assert layout["meta"]["table"]["rows"][0][0] == "2026-01-01 02:03:04"
     assert layout["xaxis"]["title"]["text"] == "UTC"
