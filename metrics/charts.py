@@ -310,8 +310,9 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
             "name": name,
             "y": tenants,
             "x": values,
+            "customdata": tenants,
             "marker": {"color": colour, "pattern": {"shape": shape, "fillmode": "replace"}},
-            "hovertemplate": "%{y}: %{x:,} GPUs " + name + "<extra></extra>",
+            "hovertemplate": "%{customdata}: %{x:,} GPUs " + name + "<extra></extra>",
         }
         for name, values, colour, shape in parts
     ]
@@ -322,24 +323,36 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
             "name": "guaranteed",
             "y": tenants,
             "x": [r.guaranteed for r in rows],
+            "customdata": tenants,
             "marker": {
                 "symbol": "line-ns",
                 "size": 16,
                 "line": {"width": 3, "color": "--bs-body-color"},
             },
-            "hovertemplate": "%{y}: %{x:,} GPUs guaranteed<extra></extra>",
+            "hovertemplate": "%{customdata}: %{x:,} GPUs guaranteed<extra></extra>",
         }
     )
     borrowers = sum(1 for r in rows if r.borrowed > 0)
     return _figure(
         bars,
-        summary=f"{len(rows)} tenants, {borrowers} of them borrow.",
+        summary=f"{len(rows)} tenant{'' if len(rows) == 1 else 's'}, {borrowers} of them borrow.",
         columns=["Tenant", "Guaranteed", "Own use", "Lent out", "Borrowed"],
         rows=[[r.tenant, r.guaranteed, r.own, r.lent, r.borrowed] for r in rows],
         barmode="stack",
         xaxis=_axis("GPUs", rangemode="tozero"),
-        yaxis=_axis("", type="category", autorange="reversed"),
+        yaxis=_axis(
+            "",
+            type="category",
+            autorange="reversed",
+            tickvals=tenants,
+            ticktext=[_short(name) for name in tenants],
+        ),
     )
+
+
+def _short(name: str) -> str:
+    """A name that leaves room for its bar on a telephone; its end tells it from its like."""
+    return name if len(name) <= 16 else f"{name[:9]}…{name[-6:]}"
 
 
 def _jobs(count: int) -> str:

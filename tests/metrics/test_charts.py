@@ -89,6 +89,17 @@ def test_quota_bars_show_idle_as_what_is_neither_used_nor_lent():
     assert [t["x"] for t in figure["data"]] == [[60], [30], [10], [0], [100]]
 
 
+def test_a_long_name_of_a_tenant_leaves_room_for_its_bar():
+    names = ["vision", f"vision-{'x' * 50}-train", f"vision-{'x' * 50}-tests"]
+    figure = charts.quota_bars([charts.QuotaUse(n, 100, 60, 0, 30) for n in names])
+    axis = figure["layout"]["yaxis"]
+    assert axis["tickvals"] == names
+    assert axis["ticktext"][0] == "vision"
+    assert len(set(axis["ticktext"])) == 3
+    assert max(map(len, axis["ticktext"])) <= 16
+    assert all(trace["customdata"] == names for trace in figure["data"])
+
+
 def test_waits_name_those_that_have_not_started():
     curves = {
         "8": definitions.wait_curve([2, 4], [True, False]),
