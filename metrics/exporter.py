@@ -122,7 +122,9 @@ def _quotas() -> Iterator[Metric]:
         labels=["tenant", "gpu_type", "kind"],
     )
     for use in quota_uses():
-        family.add_metric([use.tenant, use.gpu_model, "guaranteed"], use.guaranteed / definitions.MILLI)
+        family.add_metric(
+            [use.tenant, use.gpu_model, "guaranteed"], use.guaranteed / definitions.MILLI
+        )
         family.add_metric([use.tenant, use.gpu_model, "used"], use.used / definitions.MILLI)
     yield family
 

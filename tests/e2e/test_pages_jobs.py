@@ -156,7 +156,7 @@ def test_a_job_of_very_many_pods_shows_some_and_counts_all(as_user, monkeypatch)
 
 def test_cancelling_tells_what_is_held_now_not_what_was_asked_for(as_user):
     job = Job.objects.filter(state="RUNNING", gpu_milli=16_000).first()
-    first, last = job.placements.all()
+    last = job.placements.last()
     Placement.objects.filter(pk=last.pk).update(state=PlacementState.SUCCEEDED)
     text = as_user("operator").get(reverse("job", args=[job.pk])).content.decode()
     assert "Its 1 pod on 1 node end, 8 GPUs become free" in text
