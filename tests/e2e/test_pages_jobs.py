@@ -110,6 +110,13 @@ def test_unknown_states_and_damaged_cursors_are_not_found(as_user, query):
     assert "There is nothing here" in answer.content.decode()
 
 
+def test_a_reason_that_filters_is_shown_and_sent_with_other_filters(as_user):
+    client = as_user("operator")
+    shown = '<option value="ExceedsMaxQuota" selected>Exceeds max quota</option>'
+    assert shown in client.get("/jobs/?reason=ExceedsMaxQuota").content.decode()
+    assert 'name="reason"' not in client.get("/jobs/").content.decode()
+
+
 def test_no_two_choices_of_a_filter_are_called_the_same():
     titles = [title for _, title in views.STATE_CHOICES]
     assert len(set(titles)) == len(titles)
