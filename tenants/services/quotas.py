@@ -214,7 +214,7 @@ def _check_sums(
 def _too_much(excess: Excess, gpu_type: GpuType) -> Invalid:
     if excess.over is None:
         sentence = _excess_sentence(excess, gpu_type, "are installed")
-        remedy = "Guarantee less, or let an operator pass overcommit=true."
+        remedy = "Guarantee less, or let an operator do it over REST, with ?overcommit=true."
     else:
         owner = Tenant.objects.get(id=excess.over).name
         sentence = _excess_sentence(excess, gpu_type, f"are guaranteed to “{owner}” above them")

@@ -101,6 +101,11 @@ def test_commas_may_part_thousands(as_user):
     assert "1,360.5 GPUs would be promised" in note(refused, "vision")
 
 
+def test_more_than_is_installed_says_where_it_can_be_promised(as_user):
+    answer = as_user("operator").post("/quotas/check/", sheet("", research="9999"))
+    assert "an operator do it over REST, with ?overcommit=true" in note(answer, "research")
+
+
 def test_check_marks_cells_and_writes_nothing(as_user):
     answer = as_user("vera").post("/quotas/check/", sheet("", vision="400", nlp="20"))
     assert answer.status_code == 200
