@@ -358,6 +358,21 @@ def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, addr
     tab.page.get_by_text("that were not over are cancelled.").wait_for()
 
 
+def test_a_refused_form_opens_at_its_first_fault(new_tab):
+    tab = new_tab()
+    tab.allowed = {422}
+    tab.sign_in("vera")
+    for path, label, button in (
+        ("/settings/tokens/", "What is it for?", "Create token"),
+        ("/quotas/nlp/H100/", "Reason", "Save"),
+    ):
+        tab.open(path)
+        tab.page.get_by_role("button", name=button).click()
+        field = tab.page.get_by_label(label)
+        expect(field).to_have_attribute("aria-invalid", "true")
+        expect(field).to_be_focused()
+
+
 def test_token_is_shown_once_and_revoked(new_tab):
     tab = new_tab()
     tab.sign_in("erin")
