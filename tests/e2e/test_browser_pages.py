@@ -215,6 +215,14 @@ def test_state_and_reason_of_a_job_are_read_without_scrolling_on_a_telephone(new
     assert max(box["x"] + box["width"] for box in right) <= NARROW
 
 
+def test_the_small_link_to_an_array_is_large_enough_for_a_thumb(new_tab):
+    tab = new_tab(NARROW)
+    tab.sign_in("erin")
+    tab.open("/jobs/?q=sweep-0")
+    link = tab.page.get_by_role("link", name="array of sweep-0").bounding_box()
+    assert min(link["width"], link["height"]) >= 24
+
+
 def test_a_long_message_of_a_pod_does_not_push_its_gpus_away(new_tab, address):
     tab = new_tab(WIDE)
     tab.sign_in("operator")
