@@ -11,6 +11,7 @@ from metrics.views import FIGURES
 from scheduling.engine.shards import WIDE
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.quota_use import quota_uses
+from scheduling.views import STATE_CHOICES, STATE_GROUPS
 from tenants.models import ApiToken, User
 from tests.e2e import scene
 
@@ -41,6 +42,18 @@ def test_overview_counts_the_gpus_that_are_held_not_those_asked_for(as_user):
     Job.objects.filter(pk=job.pk).update(gpu_milli=job.gpu_milli + 40_000, gang=False)
     text = as_user("vera").get("/").content.decode()
     assert f'<dd class="sub">{held // 1000} GPUs</dd>' in text
+
+
+def test_overview_names_a_number_like_the_filter_that_lists_it(as_user):
+    client = as_user("vera")
+    starting = Job.objects.filter(state="RUNNING", tenant__parent__name="research").first()
+    Job.objects.filter(pk=starting.pk).update(state="ADMITTED")
+    title = dict(STATE_CHOICES)["active"]
+    count = Job.objects.filter(
+        state__in=STATE_GROUPS["active"], tenant__parent__name="research"
+    ).count()
+    text = client.get("/").content.decode()
+    assert f'<dt>{title}</dt><dd class="big">{count} ' in text
 
 
 def test_overview_cuts_what_fits_to_what_the_quota_allows(as_user):
