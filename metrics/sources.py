@@ -3,7 +3,7 @@ cluster's own history."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 
@@ -197,7 +197,8 @@ def recorded(
     """What a cluster did from `since` to now, on its own nodes unless a fleet is given; raises
     InputError where nothing was recorded."""
     window = history.Window(cluster, since, now)
-    span = f"cluster {cluster.name} from {since:%Y-%m-%d %H:%M:%S} to {now:%Y-%m-%d %H:%M:%S} UTC"
+    until = now if hours is None else min(now, since + timedelta(hours=hours))
+    span = f"cluster {cluster.name} from {since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC"
     if fleet is None:
         fleet = _pools(cluster.name, tuple(history.nodes_of(cluster)), f"cluster {cluster.name}")
     most = window.seconds / 3600

@@ -306,6 +306,10 @@ def test_another_fleet_and_policy_may_be_asked_for(recent):
         (["--since", "yesterday"], "--since 'yesterday' is no time: write one like 2026-11-20T08"),
         (["--since", "2999-01-01"], "--since '2999-01-01' lies in the future; it is"),
         (["--since", "1m"], r"--since: no job waited or ran in cluster c1 from .*; the last one"),
+        (
+            ["--since", "2020-01-01", "--hours", "1"],
+            "no job waited or ran in cluster c1 from 2020-01-01 00:00:00 to 2020-01-01 01:00:00",
+        ),
         (["--since", "1h", "--cluster", "no"], "--cluster 'no' is unknown; known are c1"),
         (["--since", "1h", "--trace", "x"], "not allowed with argument"),
     ],
