@@ -33,7 +33,8 @@ def length_of(text: str) -> timedelta | None:
 def fleet_of(text: str) -> Fleet:
     """A shipped fleet, a list of machines or hosts (.csv), an inventory (any other file), or a
     size."""
-    path = FLEETS / f"{text}.yaml" if text in SHIPPED else Path(text)
+    # "openb:" is how the embedded cluster is told of a list of machines.
+    path = FLEETS / f"{text}.yaml" if text in SHIPPED else Path(text.removeprefix("openb:"))
     if not path.suffix and not path.is_file():
         try:
             return nodes.sized(text)

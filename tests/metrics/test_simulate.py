@@ -257,7 +257,8 @@ def test_a_compressed_list_of_machines_with_its_columns_in_any_order(trace, tmp_
     path = tmp_path / "nodes.csv.xz"
     with lzma.open(path, "wt", encoding="utf-8-sig") as file:
         file.write("gpu,sn,cpu_milli,memory_mib,model\n8,a,64000,9999,G2\n8,b,64000,9999,G2\n")
-    assert simulate("--trace", str(trace), "--fleet", str(path))["gpus"] == 16
+    for fleet in (str(path), f"openb:{path}"):
+        assert simulate("--trace", str(trace), "--fleet", fleet)["gpus"] == 16
 
 
 def test_an_inventory_needs_no_suffix(trace, tmp_path):
