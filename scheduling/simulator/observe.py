@@ -252,10 +252,11 @@ class Observer:
         return len(nodes), len({self.nodes[n].group for n in nodes})
 
     def finish(self, now: float) -> Mapping[str, PoolBook]:
-        """Close the books; at most once."""
+        """Close the books, at most once; those of nodes without GPUs are nobody's."""
         self.sample_until(now)
         for pool in self.pools.values():
             pool.advance(now)
         for tenant, milli in self._held.items():
             self.tenant_milli_s[tenant] += milli * now
-        return self.pools
+        with_gpus = {id(book.pool) for book in self.nodes.values() if book.installed}
+        return {model: pool for model, pool in self.pools.items() if id(pool) in with_gpus}

@@ -266,8 +266,12 @@ def test_an_inventory_needs_no_suffix(trace, tmp_path):
     path.write_text(
         "name: lab\npools:\n"
         "- {name: h, count: 2, cpu_milli: 1, memory_mib: 1, gpu_model: H100, gpus: 8}\n"
+        "- {name: cpu, count: 2, cpu_milli: 1, memory_mib: 1}\n"
     )
-    assert simulate("--trace", str(trace), "--fleet", str(path))["gpus"] == 16
+    found = simulate("--trace", str(trace), "--fleet", str(path), "--out", str(tmp_path / "out"))
+    assert (found["gpus"], set(found["pools"])) == (16, {"H100"}), "no pool without GPUs"
+    with (tmp_path / "out" / "samples.csv").open() as file:
+        assert {row["gpu_model"] for row in csv.DictReader(file)} <= {"H100"}
 
 
 @pytest.mark.parametrize(
