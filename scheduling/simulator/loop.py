@@ -23,7 +23,6 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.states import JobState
 from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.simulator.agenda import (
@@ -40,14 +39,8 @@ from scheduling.simulator.agenda import (
 )
 from scheduling.simulator.faults import Outages
 from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
-from scheduling.simulator.observe import CANCELLED, FAILED, RUNNING, SUCCEEDED, Observer
+from scheduling.simulator.observe import CANCELLED, ENDS, FAILED, RUNNING, SUCCEEDED, Observer
 from scheduling.simulator.run import Outcome, Run, TraceError
-
-_ENDS = {
-    JobState.SUCCEEDED: SUCCEEDED,
-    JobState.FAILED: FAILED,
-    JobState.CANCELLED: CANCELLED,
-}
 
 # After so many events is told how far the run is, and asked whether it is to go on.
 LOOK_EVENTS = 1024
@@ -238,7 +231,7 @@ class Simulation:
         p = self._end_pod(run, pod)
         if pod in run.moving:
             return  # replicas have no work to lose
-        self.observer.lost(run.row, p, run.since, self.now)
+        self._lose(run, p, 0.0, self.now)
         run.missing += not run.arrival.job.gang
 
     def _start(self, part: Started, now: float) -> None:
@@ -265,6 +258,7 @@ class Simulation:
             self.observer.took(p.node, p.milli * len(p.devices), now, job.tenant)
             if own or not job.gang:
                 where = (p.pod_set, p.ordinal)
+                run.begun[where] = now
                 pod = (job.id, run.epoch, *where, run.evicted.get(where, 0))
                 left = run.left_s
                 if own and where in own:
@@ -294,7 +288,7 @@ class Simulation:
         if pod_set >= 0 and (others or any(pod not in run.places for pod in run.moving)):
             self._end_pod(run, (pod_set, ordinal))
             return
-        self._finish(run, _ENDS[run.arrival.ends])
+        self._finish(run, ENDS[run.arrival.ends])
 
     def _end_pod(self, run: Run, where: tuple[int, int]) -> PodPlacement:
         """One pod is gone while its job goes on; returns the place that it held."""
@@ -326,19 +320,26 @@ class Simulation:
         for p in (run.places or {}).values():
             self.observer.took(p.node, -p.milli * len(p.devices), self.now, tenant)
         run.places = None
+        run.begun.clear()
         run.ends.clear()
         run.moving.clear()
         run.epoch += 1
 
     def _interrupt(self, run: Run, now: float) -> None:
         """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
-        bound, useless_from = run.interrupt(now, self.settings)
+        saved = run.interrupt(now, self.settings)
         for p in (run.places or {}).values():
-            # The restart was counted when it began.
-            self.observer.lost(run.row, p, run.since, bound)
-            self.observer.lost(run.row, p, useless_from, now)
+            self._lose(run, p, saved, now)
         self._release(run)
         self.observer.jobs.started[run.row] = float("nan")
+
+    def _lose(self, run: Run, p: PodPlacement, saved: float, now: float) -> None:
+        """A pod was stopped: what it held served nothing but for `saved` seconds of its work."""
+        since = run.begun.get((p.pod_set, p.ordinal), run.since)
+        bound, began = run.working_from(since, self.settings)
+        # A restart in between was counted when it began.
+        self.observer.lost(run.row, p, since, bound)
+        self.observer.lost(run.row, p, began + saved, now)
 
     # --- what happens -------------------------------------------------------------------------
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:

@@ -7,10 +7,16 @@ from array import array
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest, Node, PodPlacement
 
 NEVER = float("nan")
 WAITING, SUCCEEDED, FAILED, CANCELLED, RUNNING = range(5)
+ENDS = {
+    JobState.SUCCEEDED: SUCCEEDED,
+    JobState.FAILED: FAILED,
+    JobState.CANCELLED: CANCELLED,
+}
 STATE_NAMES = ("WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "RUNNING")
 
 

@@ -18,6 +18,7 @@ class Run:
     `epoch` grows with every interruption: what was to happen in an earlier one does not.
     `evicted`: how often each pod was preempted. `stopped_at`: since when it is leaving its places,
     `given_up` if it was cancelled since then.
+    `begun`: when each pod got its place that did so on its own, else all at `since`.
     `ends`: when each pod ends that has an end of its own, `moving` when those that are on their way
     to another node do.
     """
@@ -34,6 +35,7 @@ class Run:
     evicted: dict[Pod, int] = field(default_factory=dict)
     stopped_at: float | None = None
     given_up: bool = False
+    begun: dict[Pod, float] = field(default_factory=dict)
     ends: dict[Pod, float] = field(default_factory=dict)
     moving: dict[Pod, float] = field(default_factory=dict)
 
@@ -44,10 +46,14 @@ class Run:
         known = (self.arrival.leaves_s or {}).get(pod, ())
         return known[before] if before < len(known) else usual_s
 
-    def interrupt(self, now: float, settings: Settings) -> tuple[float, float]:
-        """Keep what was saved of its work; when its pods ran, and since when it served nothing."""
-        bound = self.since + settings.bind_delay_s
-        began = bound + (settings.restart_s if self.attempts > 1 else 0.0)
+    def working_from(self, since: float, settings: Settings) -> tuple[float, float]:
+        """When a pod with a place `since` then ran, and when its work went on."""
+        bound = since + settings.bind_delay_s
+        return bound, bound + (settings.restart_s if self.attempts > 1 else 0.0)
+
+    def interrupt(self, now: float, settings: Settings) -> float:
+        """Keep what was saved of its work; returns how many seconds of it."""
+        _, began = self.working_from(self.since, settings)
         stopped = now if self.stopped_at is None else self.stopped_at
         worked = min(self.left_s, max(0.0, stopped - began))
         step = settings.checkpoint_s
@@ -56,7 +62,7 @@ class Run:
         self.saved_s += saved
         self.stopped_at = None
         self.missing = self.arrival.job.pods
-        return bound, began + saved
+        return saved
 
 
 @dataclass(frozen=True, slots=True)

@@ -346,6 +346,30 @@ def test_a_run_is_over_with_its_last_job_whatever_breaks_later():
     assert (out.ended_at, out.events) == (100, 2)
 
 
+@pytest.mark.parametrize("restart_s", [0.0, 7.0])
+def test_what_is_held_is_work_or_lost(restart_s):
+    jobs = [
+        arrival("hold", 0, 20),
+        arrival("service", 0, 30, pods=3, gpus=4, gang=False),
+        arrival("high", 25, 10, priority=9),
+        arrival("gang", 26, 40, pods=2),
+    ]
+    policy = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0)
+    out = simulation(
+        jobs,
+        policy=policy,
+        settings=Settings(checkpoint_s=9.0, restart_s=restart_s),
+        faults=[Fault(at=90, node="n001", repair_s=5)],
+    ).run()
+    jobs_seen, pool = out.observer.jobs, out.pools["H100"]
+    assert list(jobs_seen.preemptions) == [0, 1, 0, 0]
+    assert jobs_seen.requeues[3] == 1
+    # The third pod of the service had its place since 20, for 5 s, when it had to go.
+    assert jobs_seen.lost_milli_s[1] == 4000 * (5 + restart_s)
+    work = 8000 * 20 + 3 * 4000 * 30 + 8000 * 10 + 16_000 * 40
+    assert pool.milli_s == pytest.approx(work + pool.lost_milli_s)
+
+
 def test_a_run_that_ends_in_its_warm_up_has_seen_nothing():
     run = simulation([arrival("x", 0, 100, pods=2)], settings=Settings(warm_up_s=500))
     out = run.run()
