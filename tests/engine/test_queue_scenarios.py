@@ -132,10 +132,22 @@ QUEUEING = {
         at 0
           + r    a 1x8 H100 -> starts
           + any  a 1x8 A100|H100 cpu_milli=64000 -> InsufficientGpus gpu_model=H100 free=0
-          + none a 1x8 A100      cpu_milli=64000 -> ExceedsCapacity possible_pods=0
+          + none a 1x8 A100      cpu_milli=64000 -> ExceedsCapacity most_on_a_node=4000
         at 1
           ends r
           any  -> starts on n2
+    """,
+    "what no node has beside its GPUs is told while all are taken, and holds nobody up": """
+        nodes  H100: 8/4000
+        quota  a H100 99
+        policy strict-fifo
+        at 0
+          + r    a 1x8 H100                 -> starts
+          + none a 1x4 H100 cpu_milli=64000 -> ExceedsCapacity asked_per_pod=64000
+          + next a 1x8 H100 cpu_milli=4000  -> InsufficientGpus
+        at 1
+          ends r
+          next -> starts
     """,
     "a pool that quota will never open does not hide that the others are too small": """
         nodes  A100: 8/4000 | H100: 8

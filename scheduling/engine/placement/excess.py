@@ -1,6 +1,6 @@
 """Which amount of a pod is more than any node has."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -31,6 +31,14 @@ def excess_of(pod_set: PodSet, nodes: Sequence[Node]) -> Excess | None:
         most = max(has(node) for node in nodes)
         if asked > most:
             return Excess(resource, words, asked, most)
+    return None
+
+
+def excess_over(pod_set: PodSet, most: Mapping[str, int]) -> Excess | None:
+    """The first amount beside the GPUs that is more than `most`, what the nodes have at most."""
+    for resource, words, asked, _ in _amounts(pod_set):
+        if resource != "gpu_memory_mib" and asked > most.get(resource, 0):
+            return Excess(resource, words, asked, most.get(resource, 0))
     return None
 
 

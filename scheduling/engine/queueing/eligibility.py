@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 
+from scheduling.engine.placement.excess import Excess, excess_over
 from scheduling.engine.placement.request import misconfigured
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.queueing.combinations import Search, options_of
@@ -120,8 +121,10 @@ def _least(job: JobRequest) -> tuple[int, ...]:
 
 def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
     models = [m for m in s.gpu_models or pools.models() if m in pools.models()]
-    if any(pools.pods_at_most(s, m) for m in models):
-        return None
+    if by_gpus := [m for m in models if pools.pods_at_most(s, m)]:
+        found = [excess_over(s, pools.most_beside(m)) for m in by_gpus]
+        excess = [beyond for beyond in found if beyond is not None]
+        return None if len(excess) < len(found) else _beyond_nodes(s, excess[0])
     largest = max(pools.largest_node(m) for m in models)
     if s.gpu_memory_mib:
         return Verdict(
@@ -135,6 +138,21 @@ def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
         f"A pod of {s.name!r} asks for {s.gpus} GPUs; the largest node has {largest}.",
         {"pod_set": s.name, "gpus_per_pod": s.gpus, "largest_node": largest},
         (f"ask for at most {counted(largest, 'GPU', 'GPUs')} in a pod and for more pods",),
+    )
+
+
+def _beyond_nodes(s: PodSet, excess: Excess) -> Verdict:
+    most = f"at most {excess.most}" if excess.most else "none"
+    return Verdict(
+        Reason.EXCEEDS_CAPACITY,
+        f"A pod of {s.name!r} asks for {excess.asked} {excess.words}; a node has {most}.",
+        {
+            "pod_set": s.name,
+            "resource": excess.resource,
+            "asked_per_pod": excess.asked,
+            "most_on_a_node": excess.most,
+        },
+        (excess.remedy,),
     )
 
 

@@ -1,8 +1,13 @@
 """What the nodes of each GPU model could hold if they were empty: the ground of "never"."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from scheduling.engine.types import MILLI, Node, PodSet
+
+# What a node has for pods beside its GPUs: milli-CPU, MiB of memory, NICs, extended resources.
+_Beside = tuple[int, int, int, tuple[tuple[str, int], ...]]
 
 
 class Pools:
@@ -13,17 +18,19 @@ class Pools:
         self._models: tuple[str, ...] = ()
         self._models_at = -1
         self.model_of: dict[str, str] = {}
-        self._size_of: dict[str, tuple[str, int, int]] = {}
+        self._size_of: dict[str, tuple[str, int, int, _Beside]] = {}
         # Names of a node's groups: at each topology level, nearest first, then its hyper-node.
         self.groups_of: dict[str, tuple[str, ...]] = {}
         self._in_group: dict[tuple[str, int], Counter[str]] = {}
         self._sizes: dict[str, Counter[tuple[int, int]]] = {}  # (GPUs, memory of the largest)
+        self._beside: dict[str, Counter[_Beside]] = {}
 
     def upsert(self, node: Node) -> None:
         size = (
             node.gpu_model,
             len(node.devices),
             max((d.memory_mib for d in node.devices), default=0),
+            _beside(node),
         )
         groups = (*node.topology, node.hyper_node)
         if self._size_of.get(node.name) == size and self.groups_of[node.name] == groups:
@@ -36,7 +43,8 @@ class Pools:
             if group:
                 self._in_group.setdefault((node.gpu_model, at), Counter())[group] += size[1]
         if node.devices:
-            self._sizes.setdefault(node.gpu_model, Counter())[size[1:]] += 1
+            self._sizes.setdefault(node.gpu_model, Counter())[size[1:3]] += 1
+            self._beside.setdefault(node.gpu_model, Counter())[size[3]] += 1
         self.version += 1
 
     def remove(self, name: str) -> None:
@@ -44,18 +52,13 @@ class Pools:
         size = self._size_of.pop(name, None)
         if size is None:
             return
-        model, *rest = size
+        model, gpus, memory, beside = size
         for at, group in enumerate(self.groups_of.pop(name)):
             if group:
-                self._in_group[model, at][group] -= size[1]
-        sizes = self._sizes.get(model)
-        if sizes is not None and rest[0]:
-            key = (rest[0], rest[1])
-            sizes[key] -= 1
-            if not sizes[key]:
-                del sizes[key]
-            if not sizes:
-                del self._sizes[model]
+                self._in_group[model, at][group] -= gpus
+        if gpus:
+            _take_out(self._sizes, model, (gpus, memory))
+            _take_out(self._beside, model, beside)
         self.version += 1
 
     def models(self) -> tuple[str, ...]:
@@ -74,6 +77,15 @@ class Pools:
     def largest_group(self, model: str, at: int) -> int:
         """GPUs of the largest group at level number `at`."""
         return max(self._in_group.get((model, at), Counter()).values(), default=0)
+
+    def most_beside(self, model: str) -> Mapping[str, int]:
+        """The most that any node has of each resource beside its GPUs, by the name of the field of
+        a pod set or of the extended resource."""
+        most: dict[str, int] = {}
+        for cpu, memory, nics, extended in self._beside.get(model, ()):
+            amounts = {"cpu_milli": cpu, "memory_mib": memory, "nics": nics, **dict(extended)}
+            most.update({name: max(n, most.get(name, 0)) for name, n in amounts.items()})
+        return most
 
     def milli_per_pod(self, s: PodSet, model: str) -> int:
         """GPU-milli that quota counts for one pod.
@@ -96,3 +108,16 @@ class Pools:
         if s.gpu_milli < MILLI:
             return sum(gpus * (MILLI // s.gpu_milli) * n for (gpus, _), n in sizes.items())
         return sum(gpus // s.gpus * n for (gpus, _), n in sizes.items())
+
+
+def _beside(node: Node) -> _Beside:
+    extended = tuple(sorted(node.extended.items())) if node.extended else ()
+    return node.cpu_milli, node.memory_mib, len(node.nics), extended
+
+
+def _take_out(counted: dict[str, Counter[Any]], model: str, key: object) -> None:
+    counted[model][key] -= 1
+    if not counted[model][key]:
+        del counted[model][key]
+    if not counted[model]:
+        del counted[model]
