@@ -61,7 +61,7 @@ class Ahead:
 class Explanation:
     """All that is known about why a job is where it is. `position` counts from 1; it and `ahead`
     are of all waiting jobs of its scheduler, whichever GPU type they ask for, in its order of now:
-    with fair shares each start changes it."""
+    with fair shares each start changes it. Jobs that stand in no order have neither."""
 
     job: str
     state: str
@@ -100,7 +100,7 @@ def explain_job(viewer: User, job: Job) -> Explanation:
     """Read what the last cycles said of a job. The caller has checked that it may be seen."""
     waits = job.state in WAITING
     evidence = dict(job.evidence)
-    before = before_in_queue(job) if waits else Job.objects.none()
+    before = before_in_queue(job) if stands_in_order(job) else Job.objects.none()
     return Explanation(
         job=str(job.pk),
         state=job.state,
@@ -111,7 +111,7 @@ def explain_job(viewer: User, job: Job) -> Explanation:
         evidence=evidence,
         remedies=tuple(evidence.pop("remedies", ())),
         gates=gates_of(job),
-        position=before.count() + 1 if waits else None,
+        position=position_of(job),
         ahead=_shown(viewer, before),
         reservation=_reserved(job) if waits else None,
         start=start_of(job) if waits else None,
@@ -186,6 +186,16 @@ def gates_of(job: Job) -> tuple[Gate, ...]:
     return tuple(
         Gate(g, True if i < at else False if i == at else None) for i, g in enumerate(GATES)
     )
+
+
+def stands_in_order(job: Job) -> bool:
+    """Whether it waits its turn: not while it is held, say, nor as one that will never run."""
+    return job.state in WAITING and not job.held and job.reason not in OUT_OF_ORDER
+
+
+def position_of(job: Job) -> int | None:
+    """Its place in the queue, from 1; None where it stands in no order."""
+    return before_in_queue(job).count() + 1 if stands_in_order(job) else None
 
 
 def before_in_queue(job: Job) -> QuerySet[Job]:

@@ -13,7 +13,7 @@ from scheduling import selectors
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.evidence import names_in
 from scheduling.evidence import shown as shown_evidence
-from scheduling.explain import before_in_queue, start_of
+from scheduling.explain import position_of, start_of
 from scheduling.forms import ChangeForm
 from scheduling.job_story import story_of
 from scheduling.models import Job, Placement
@@ -99,7 +99,7 @@ def job_page(
         "names": names,
         "remedies": remedies,
         "story": story,
-        "place": before_in_queue(found).count() + 1 if found.state in WAITING else None,
+        "place": position_of(found),
         "start": start_of(found) if found.state in WAITING else None,
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
         "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),

@@ -338,7 +338,8 @@ class StartOutput(serializers.Serializer[Any]):
 
 
 class ExplanationOutput(serializers.Serializer[Any]):
-    """Why the job is where it is. `position` 1 = next in the order of its cluster."""
+    """Why the job is where it is. `position` 1 = next in the order of its cluster, null =
+    in no order, as while it is held."""
 
     job = serializers.UUIDField()
     state = serializers.CharField()

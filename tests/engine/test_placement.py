@@ -343,6 +343,7 @@ class TestBadInput:
         assert verdict.evidence["to_end_milli"] == 8000
         verdict = explain(state, hungry, place(state, hungry))
         assert verdict.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
+        assert verdict.remedies[0] == "ask for less of CPU per pod"
 
     def test_a_selector_no_node_has_names_the_remedy(self):
         state, job = two_spines(), job_of("x", pods(1, 1, node_selector={"disk": "ssd"}))

@@ -64,6 +64,7 @@ def test_a_job_may_be_submitted_on_hold_and_stands_in_nobodys_way(eve):
     free = submit(eve)
     assert eve.get(f"{URL}/{held}").json()["held"] is True
     assert eve.get(f"{URL}/{free}/explain").json()["position"] == 1
+    assert eve.get(f"{URL}/{held}/explain").json()["position"] is None
 
 
 def test_change_what_a_waiting_job_asks_for(eve, org, rings, django_capture_on_commit_callbacks):

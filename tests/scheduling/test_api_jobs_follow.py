@@ -171,6 +171,7 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     Job.objects.filter(id=ids["v2"]).update(reason="OnHold")
     Job.objects.filter(id=ids["lab"]).update(reason="ExceedsMaxQuota")
     assert explained(operator, ids["law"])["position"] == 1
+    assert {explained(operator, ids[name])["position"] for name in ("v1", "v2", "lab")} == {None}
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def _judge(
             f"the free GPUs would hold {counted(room.by_gpus, 'pod', 'pods')}, CPU, memory, NICs "
             f"and other resources beside them only {room.now} of {pods}",
             evidence,
-            ("ask for less CPU or memory per pod", "wait until jobs on these nodes end"),
+            (*_less_beside(pod_set), "wait until jobs on these nodes end"),
         )
     if room.widest_name:
         evidence["best_group"] = room.widest_name
@@ -271,6 +271,13 @@ def _pods_when_empty(node: Node, pod_set: PodSet) -> int:
     if pod_set.max_per_node is not None:
         limits.append(pod_set.max_per_node)
     return min(limits)
+
+
+def _less_beside(pod_set: PodSet) -> tuple[str, ...]:
+    """The advice to ask for less of what the pod does ask for beside the GPUs."""
+    amounts = {"CPU": pod_set.cpu_milli, "memory": pod_set.memory_mib, "NICs": pod_set.nics}
+    asked = [name for name, amount in {**amounts, **pod_set.extended}.items() if amount]
+    return (f"ask for less of {', '.join(asked)} per pod",) if asked else ()
 
 
 def _amount(pod_set: PodSet) -> str:

@@ -72,7 +72,7 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
     failed = [name for name in record.job.after_ok if name in state.failed]
     if failed:
         text = f"It was to start after job or array {failed[0]} succeeded, which did not."
-        remedies = ("submit it again without this dependency",)
+        remedies = ("take it out of `after_ok`", "submit the job again without it")
         tell(record, Verdict(Reason.MISCONFIGURED, text, {"after": failed[0]}, remedies), out)
         return
     if before:
