@@ -22,7 +22,10 @@ app.autodiscover_tasks()
 
 @app.on_after_configure.connect
 def _queues_and_ticks(sender: Celery, **_: object) -> None:
-    sender.conf.task_queues = (Queue("work"), Broadcast(SCHED, routing_key=SCHED))
+    # Without acknowledgement: who missed a tick hears the next one. A message that waits for its
+    # acknowledgement when Redis goes away makes kombu fail while it reconnects, and the worker end.
+    broadcast = Broadcast(SCHED, routing_key=SCHED, no_ack=True)
+    sender.conf.task_queues = (Queue("work"), broadcast)
     # A process that only sends must be told that the exchange is a broadcast, and its key: on
     # Redis the message would go into one queue, or nowhere.
     route = {

@@ -5,10 +5,8 @@ Each is one transaction over at most 10,000 rows. What has started or is over is
 
 import uuid
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from django.db import transaction
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
@@ -16,7 +14,7 @@ from scheduling import selectors
 from scheduling.engine.states import WAITING, JobEventKind
 from scheduling.models import Job, JobEvent
 from scheduling.services.dependencies import CHUNK
-from scheduling.services.doorbell import ring
+from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_changes import check_dependencies, columns_of
 from scheduling.services.lease import hold_all
 from tenants.errors import Conflict, NotAllowed
@@ -129,7 +127,7 @@ def _change(
 
 def _changed(actor: User, first: Job) -> selectors.JobArray:
     assert first.array_id is not None
-    transaction.on_commit(partial(ring, first.cluster_id), robust=True)
+    ring_after_commit(first.cluster_id)
     return selectors.array_by_id(actor, first.array_id)
 
 

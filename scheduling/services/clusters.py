@@ -1,7 +1,6 @@
 """Add, change and remove the clusters that Kant schedules. Nothing here speaks to Kubernetes."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -11,7 +10,7 @@ from scheduling.kube.config import FORMS
 from scheduling.kube.labels import label_table
 from scheduling.models import Cluster, Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.services.doorbell import ring
+from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.lease import depose
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
 from tenants.models import User
@@ -64,7 +63,7 @@ def change_cluster(
             after=as_document(cluster),
             source=source,
         )
-        transaction.on_commit(partial(ring, cluster.pk), robust=True)
+        ring_after_commit(cluster.pk)
     return cluster
 
 
@@ -86,7 +85,7 @@ def delete_cluster(actor: User, cluster: Cluster, *, source: str, dry_run: bool 
         audit.record(
             actor, "cluster.deleted", cluster.name, before=as_document(cluster), source=source
         )
-        transaction.on_commit(partial(ring, cluster.pk), robust=True)
+        ring_after_commit(cluster.pk)
         cluster.delete()
 
 

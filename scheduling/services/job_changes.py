@@ -4,16 +4,14 @@
 """
 
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import Any
 
-from django.db import transaction
 from django.utils import timezone
 
 from scheduling.engine.states import WAITING, JobEventKind, JobState
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.services.dependencies import refuse_bad_dependencies, refuse_cycle
-from scheduling.services.doorbell import ring
+from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.faults import Faults
 from scheduling.services.job_spec import check_wishes
 from scheduling.wording import in_state
@@ -119,7 +117,7 @@ def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, An
         message=message,
         actor=actor.get_username(),
     )
-    transaction.on_commit(partial(ring, job.cluster_id), robust=True)
+    ring_after_commit(job.cluster_id)
     job.refresh_from_db()
     return job
 

@@ -4,10 +4,8 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
-from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
@@ -19,7 +17,7 @@ from scheduling.services.array_changes import lock_array
 from scheduling.services.capacity import refuse_what_never_fits
 from scheduling.services.copies import insert_copies
 from scheduling.services.dependencies import CHUNK, refuse_bad_dependencies
-from scheduling.services.doorbell import ring
+from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_spec import JobSpec, job_spec
 from scheduling.services.pod_set_spec import PodTemplate
 from scheduling.services.waiting_limits import refuse_too_many_waiting
@@ -47,8 +45,7 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
         job.save(force_insert=True)
         PodSet.objects.bulk_create(sets)
         _submitted(actor, job).save(force_insert=True)
-        # Robust: the job is stored; were the broker away, the next tick would find the job.
-        transaction.on_commit(partial(ring, job.cluster_id), robust=True)
+        ring_after_commit(job.cluster_id)
     # What was just written need not be read again to be shown.
     job._prefetched_objects_cache = {"pod_sets": sets}  # type: ignore[attr-defined]
     return job
@@ -71,7 +68,7 @@ def submit_array(
     with unit_of_work(dry_run):
         refuse_too_many_waiting(order.tenant, count)
         _store_array(job, sets, _submitted(actor, job), count)
-        transaction.on_commit(partial(ring, job.cluster_id), robust=True)
+        ring_after_commit(job.cluster_id)
     return selectors.JobArray(
         id=job.array_id,
         name=order.spec.name,
@@ -191,7 +188,7 @@ def cancel_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
         )
     with unit_of_work(dry_run):
         job = _cancelled(actor, job)
-        transaction.on_commit(partial(ring, job.cluster_id), robust=True)
+        ring_after_commit(job.cluster_id)
     return job
 
 
@@ -210,7 +207,7 @@ def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> 
             raise Conflict("All jobs of this array are over.")
         _cancel_all(actor, states)
         array = selectors.array_by_id(actor, array_id)
-        transaction.on_commit(partial(ring, first.cluster_id), robust=True)
+        ring_after_commit(first.cluster_id)
     return array
 
 

@@ -1,16 +1,14 @@
 """The scheduling policy of a cluster: read as a document, changed under its version."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import Any
 
-from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
 from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policies import effective, faults
-from scheduling.services.doorbell import ring
+from scheduling.services.doorbell import ring_after_commit
 from tenants.errors import FieldError, Invalid, NotAllowed, Stale
 from tenants.models import GpuType, User
 from tenants.selectors import known_gpu_types_hint
@@ -56,7 +54,7 @@ def change_policy(
             reason=reason.strip(),
             source=source,
         )
-        transaction.on_commit(partial(ring, cluster.pk), robust=True)
+        ring_after_commit(cluster.pk)
     return after
 
 

@@ -11,6 +11,7 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -98,10 +99,10 @@ def postgres(folder):
 
 
 @contextmanager
-def redis(folder):
+def redis(folder, port=None):
     if shutil.which("redis-server") is None:
         missing("Redis", "apt-get install redis-server")
-    port = free_port()
+    port = port or free_port()
     command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(folder)]
     with started([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as process:
         wait_for_port(port, process)
@@ -132,10 +133,11 @@ def run_until(url, token, states, within=60):
     return job
 
 
-def test_a_job_from_rest_to_its_end_and_over_the_death_of_the_leader(cluster_process, tmp_path):
+def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(cluster_process, tmp_path):
     with ExitStack() as stack:
         database = stack.enter_context(postgres(tmp_path / "pg"))
-        broker = stack.enter_context(redis(tmp_path))
+        broker = stack.enter_context(ExitStack())
+        address = broker.enter_context(redis(tmp_path))
         env = {
             **os.environ,
             "KANT_EMBEDDED": "false",
@@ -143,7 +145,7 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_the_leader(cluster_pro
             "KANT_VAR_DIR": str(tmp_path),
             "KANT_LEASE_SECONDS": "2",
             "DATABASE_URL": database,
-            "REDIS_URL": broker,
+            "REDIS_URL": address,
             "DJANGO_SETTINGS_MODULE": "kant.settings",
         }
         shape = {"env": env, "cwd": ROOT}
@@ -176,6 +178,11 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_the_leader(cluster_pro
         first = call(jobs, token, document)
         job = run_until(f"{jobs}/{first['id']}", token, {"SUCCEEDED"})
         assert job["attempt"] == 1
+
+        broker.close()
+        meanwhile = call(jobs, token, document)
+        broker.enter_context(redis(tmp_path, urlsplit(address).port))
+        run_until(f"{jobs}/{meanwhile['id']}", token, {"SUCCEEDED"})
 
         document["annotations"] = {"sim.kant.io/run-seconds": "6"}
         second = call(jobs, token, document)

@@ -31,8 +31,7 @@ def eve(org):
 @pytest.fixture
 def rings(monkeypatch):
     heard = []
-    monkeypatch.setattr("scheduling.services.jobs.ring", heard.append)
-    monkeypatch.setattr("scheduling.services.array_changes.ring", heard.append)
+    monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)
     return heard
 
 

@@ -35,7 +35,7 @@ def eve(org):
 @pytest.fixture
 def rings(monkeypatch):
     heard = []
-    monkeypatch.setattr("scheduling.services.job_changes.ring", heard.append)
+    monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)
     return heard
 
 

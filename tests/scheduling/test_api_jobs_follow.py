@@ -29,7 +29,7 @@ def test_cancel_ends_a_job_in_any_state(
     eve, org, state, monkeypatch, django_capture_on_commit_callbacks
 ):
     rings = []
-    monkeypatch.setattr("scheduling.services.jobs.ring", rings.append)
+    monkeypatch.setattr("scheduling.services.doorbell.ring", rings.append)
     job_id = submit(eve)
     Job.objects.update(state=state)
     with django_capture_on_commit_callbacks(execute=True):

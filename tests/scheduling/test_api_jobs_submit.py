@@ -20,7 +20,7 @@ def eve(org):
 @pytest.fixture
 def rings(monkeypatch):
     heard = []
-    monkeypatch.setattr("scheduling.services.jobs.ring", heard.append)
+    monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)
     return heard
 
 
@@ -38,6 +38,18 @@ def test_short_form_becomes_one_pod_set(org, eve, rings, django_capture_on_commi
     assert [e.kind for e in JobEvent.objects.filter(job=job)] == ["SUBMITTED"]
     assert rings == [org.cluster.pk]
     assert eve.get(answer["Location"]).json() == body
+
+
+def test_a_job_is_accepted_while_the_broker_is_away(
+    eve, monkeypatch, django_capture_on_commit_callbacks
+):
+    def nobody(cluster_id):
+        raise ConnectionError(f"cannot ring for {cluster_id}")
+
+    monkeypatch.setattr("scheduling.services.doorbell.ring", nobody)
+    with django_capture_on_commit_callbacks(execute=True):
+        answer = eve.post(URL, HELLO, format="json")
+    assert answer.status_code == 201, answer.json()
 
 
 def test_several_pod_sets_with_all_fields(eve):
