@@ -118,6 +118,9 @@ else:
         "min_size": 1,
         "max_size": 20,
         "timeout": 10,
+        # It doubles its pauses so long; then whoever asks next begins anew. A database that was
+        # away for minutes is found again within seconds.
+        "reconnect_timeout": 10,
     }
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
