@@ -109,10 +109,13 @@ def redis(folder, port=None):
         yield f"redis://127.0.0.1:{port}/0"
 
 
-def connections(database):
+CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+LEASE = "SELECT expires_at FROM scheduling_schedulerlease"
+
+
+def value(database, query):
     with psycopg.connect(database) as connection:
-        wanted = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
-        return connection.execute(wanted).fetchone()[0]
+        return connection.execute(query).fetchone()[0]
 
 
 def call(url, token, body=None):
@@ -133,7 +136,9 @@ def run_until(url, token, states, within=60):
     return job
 
 
-def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(cluster_process, tmp_path):
+def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
+    cluster_process, tmp_path
+):
     with ExitStack() as stack:
         database = stack.enter_context(postgres(tmp_path / "pg"))
         broker = stack.enter_context(ExitStack())
@@ -173,7 +178,7 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(clus
         document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}
         with ThreadPoolExecutor(16) as clients:
             list(clients.map(lambda _: call(f"{jobs}?limit=1", token), range(400)))
-        assert connections(database) < 30
+        assert value(database, CONNECTIONS) < 30
 
         first = call(jobs, token, document)
         job = run_until(f"{jobs}/{first['id']}", token, {"SUCCEEDED"})
@@ -191,3 +196,8 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(clus
         schedulers[0].wait()
         job = run_until(f"{jobs}/{second['id']}", token, {"SUCCEEDED"})
         assert job["attempt"] == 1
+
+        assert value(database, LEASE) is not None
+        schedulers[1].terminate()
+        schedulers[1].wait(20)
+        assert value(database, LEASE) is None, "a standby would have to wait"
