@@ -41,7 +41,7 @@ from scheduling.session.live import (
     Note,
     ReasonChange,
 )
-from scheduling.session.requeueing import UNPLACED, Requeueing
+from scheduling.session.requeueing import NO_ANSWER, UNPLACED, Requeueing
 from scheduling.session.steps import Evidence, advance, release, step
 
 log = logging.getLogger(__name__)
@@ -289,7 +289,10 @@ class Lifecycle(Requeueing):
             # A pod that could not even be created says nothing about the node.
             what, blamed = (f"bound to {node}", (node,)) if pod.uid else ("created", ())
             text = f"Pod {pod.name} could not be {what}: {outcome.message or outcome.result}"
-            self._displaced(job, [pod], "BindingFailed", text, blamed, now)
+            reason = "BindingFailed"
+            if outcome.result is Result.FAILED:
+                reason, blamed = NO_ANSWER, ()
+            self._displaced(job, [pod], reason, text, blamed, now)
         if job.leaving is not None:
             self.leave.give_back(job, now)
 

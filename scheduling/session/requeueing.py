@@ -12,6 +12,8 @@ from scheduling.session.steps import step
 
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
 UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
+# The API server took no pod or binding for long: no fault of the job, nor of the node.
+NO_ANSWER = "ApiServerFailed"
 # Reasons for which pods that still run are told to save their work before they are deleted.
 TOLD = frozenset({PREEMPTED, "NodeLost", "PodEvicted"})
 
@@ -106,6 +108,8 @@ class Requeueing:
         self, job: LiveJob, attempt: int, reason: str, message: str, now: float
     ) -> bool:
         """Count a failed placement, once for all pods of an attempt; end the job at the limit."""
+        if reason == NO_ANSWER:
+            return False
         if attempt > job.failed_attempt:
             job.failed_attempt = attempt
             job.failures += 1

@@ -9,7 +9,8 @@ import yaml
 from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.models import Cluster, Job
+from scheduling.kube import settle
+from scheduling.models import Cluster, Job, JobEvent
 from tests.kube.proxy import Proxy
 from tests.live.conftest import NODES
 
@@ -74,3 +75,15 @@ def test_a_gang_that_was_being_bound_is_not_late_for_it(world, line):
     line.refusing = False
     world.drive_to(job, S.RUNNING)
     assert K.REQUEUED not in world.kinds(job)
+
+
+def test_a_server_that_takes_no_pods_ends_no_job(world, monkeypatch):
+    monkeypatch.setattr(settle, "BUDGET_S", 0.0)
+    world.set_policy(max_attempts=2, backoff_base_s=0.05, backoff_cap_s=0.05)
+    world.fault("too-many-requests", verb="create", resource="pods", count=4, retry_after_s=0)
+    job = world.submit()
+    world.drive_to(job, S.RUNNING)
+    told = JobEvent.objects.filter(job=job, kind=K.REQUEUED).values_list("reason", flat=True)
+    assert list(told) == ["ApiServerFailed"] * 4
+    row = Job.objects.get(pk=job.pk)
+    assert (row.attempt, row.failures) == (5, 0)
