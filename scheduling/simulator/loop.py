@@ -19,6 +19,7 @@ from scheduling.engine.deltas import (
     JobSubmitted,
     NodeChanged,
     PodEnded,
+    PodRequeued,
     PolicyChanged,
     TenantsChanged,
 )
@@ -176,13 +177,13 @@ class Simulation:
                 # Whoever waits for it must not wait for ever.
                 self._deltas.append(JobEnded(waiting.job_id, succeeded=False))
                 self._leave(waiting.job_id, FAILED)
-        for job_id in dict.fromkeys([key[0] for key in result.lost]):
+        lost: dict[str, list[Pod]] = {}
+        for job_id, pod_set, ordinal in result.lost:
+            lost.setdefault(job_id, []).append((pod_set, ordinal))
+        for job_id, pods in lost.items():
             run = self.jobs.get(job_id)
             if run is not None and run.places:
-                self.observer.was_requeued(run.row)
-                self._interrupt(run, now)
-                front = self.settings.fault_first
-                self._deltas.append(JobRequeued(job_id, now, front=front))
+                self._displace(run, pods, now)
         if self._deltas:
             self._cycle_at = now
             self._push(now, CYCLE, None)
@@ -206,6 +207,22 @@ class Simulation:
         self.observer.was_moved(run.row)
         run.moving[pod] = run.ends[pod]
         self._leave_place(run, pod, run.evict(pod, self.settings.evict_s))
+
+    def _displace(self, run: Run, pods: list[Pod], now: float) -> None:
+        """Pods lost their node or device. Of a job that is no gang only they are placed again, if
+        others of it go on."""
+        assert run.places is not None
+        job = run.arrival.job
+        self.observer.was_requeued(run.row)
+        if job.gang or run.places.keys() <= set(pods):
+            self._interrupt(run, now)
+            self._deltas.append(JobRequeued(job.id, now, front=self.settings.fault_first))
+            return
+        for pod in pods:
+            if pod in run.places:
+                self._lose(run, self._give_back(run, pod), 0.0, now)
+                self._deltas.append(PodRequeued(job.id, *pod, now))
+                run.displaced(pod)
 
     def _leave_place(self, run: Run, pod: Pod | None, delay: float) -> None:
         payload = (run.arrival.job.id, run.epoch, pod)
@@ -259,7 +276,7 @@ class Simulation:
             if own or not job.gang:
                 where = (p.pod_set, p.ordinal)
                 run.begun[where] = now
-                pod = (job.id, run.epoch, *where, run.evicted.get(where, 0))
+                pod = (job.id, run.epoch, *where, run.stops.get(where, 0))
                 left = run.left_s
                 if own and where in own:
                     left = max(0.0, own[where] - run.saved_s)
@@ -278,11 +295,11 @@ class Simulation:
 
     # --- ends ---------------------------------------------------------------------------------
     def _end(self, payload: tuple[str, int, int, int, int]) -> None:
-        job_id, epoch, pod_set, ordinal, evicted = payload
+        job_id, epoch, pod_set, ordinal, stops = payload
         run = self.jobs.get(job_id)
         if run is None or run.epoch != epoch or run.places is None:
             return  # it was interrupted since
-        if run.evicted.get((pod_set, ordinal), 0) != evicted:
+        if run.stops.get((pod_set, ordinal), 0) != stops:
             return  # so was this pod alone
         others = len(run.places) > 1 or run.missing > 0
         if pod_set >= 0 and (others or any(pod not in run.places for pod in run.moving)):
@@ -292,10 +309,13 @@ class Simulation:
 
     def _end_pod(self, run: Run, where: tuple[int, int]) -> PodPlacement:
         """One pod is gone while its job goes on; returns the place that it held."""
+        self._deltas.append(PodEnded(run.arrival.job.id, *where))
+        return self._give_back(run, where)
+
+    def _give_back(self, run: Run, where: Pod) -> PodPlacement:
         assert run.places is not None
         p = run.places.pop(where)
         self.observer.took(p.node, -p.milli * len(p.devices), self.now, run.arrival.job.tenant)
-        self._deltas.append(PodEnded(run.arrival.job.id, *where))
         return p
 
     def _finish(self, run: Run, state: int) -> None:

@@ -16,8 +16,8 @@ class Run:
     """A job the shell knows: its row, what is left of its work, and its places while it runs.
 
     `epoch` grows with every interruption: what was to happen in an earlier one does not.
-    `evicted`: how often each pod was preempted. `stopped_at`: since when it is leaving its places,
-    `given_up` if it was cancelled since then.
+    `evicted`: how often each pod was preempted, `stops`: or lost its node. `stopped_at`: since when
+    the job is leaving its places, `given_up` if it was cancelled since then.
     `begun`: when each pod got its place that did so on its own, else all at `since`.
     `ends`: when each pod ends that has an end of its own, `moving` when those that are on their way
     to another node do.
@@ -33,6 +33,7 @@ class Run:
     missing: int = 0
     places: dict[Pod, PodPlacement] | None = None
     evicted: dict[Pod, int] = field(default_factory=dict)
+    stops: dict[Pod, int] = field(default_factory=dict)
     stopped_at: float | None = None
     given_up: bool = False
     begun: dict[Pod, float] = field(default_factory=dict)
@@ -43,8 +44,15 @@ class Run:
         """Count a pod's preemption; how long it takes to go this time, `usual_s` if not known."""
         before = self.evicted.get(pod, 0)
         self.evicted[pod] = before + 1
+        self.stops[pod] = self.stops.get(pod, 0) + 1
         known = (self.arrival.leaves_s or {}).get(pod, ())
         return known[before] if before < len(known) else usual_s
+
+    def displaced(self, pod: Pod) -> None:
+        """The pod lost its place, and is missing until it has another one."""
+        self.stops[pod] = self.stops.get(pod, 0) + 1
+        self.moving.pop(pod, None)
+        self.missing += 1
 
     def working_from(self, since: float, settings: Settings) -> tuple[float, float]:
         """When a pod with a place `since` then ran, and when its work went on."""

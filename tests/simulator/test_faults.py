@@ -63,3 +63,25 @@ def test_faults_out_of_order_are_refused():
     faults = [Fault(at=at, node="n000", repair_s=1) for at in (20, 10)]
     with pytest.raises(TraceError, match="node n000: fails at 10 s, before the last fault at 20"):
         simulation([arrival("x", 0, 100)], faults=faults).run()
+
+
+def test_of_a_service_only_the_pods_on_the_node_that_failed_are_placed_again():
+    service = arrival("s", 0, 1000, pods=3, gang=False)
+    faults = [Fault(at=400.0, node="n001", repair_s=100.0)]
+    sim = simulation([service], nodes=3, faults=faults)
+    out = sim.run()
+    jobs = out.observer.jobs
+    assert rows(out) == {"s": (500.0, 1500.0, "SUCCEEDED")}  # the third pod began anew at 500
+    assert jobs.requeues[0] == 1
+    assert jobs.lost_milli_s[0] == 400.0 * 8000
+    pool = out.pools["H100"]
+    # Two pods of 1,000 s, and one of 400 and of 1,000 s.
+    assert pool.milli_s == (2 * 1000 + 400 + 1000) * 8000
+
+
+def test_a_service_that_lost_all_its_pods_waits_again_as_a_whole():
+    service = arrival("s", 0, 1000, pods=2, gang=False)
+    faults = [Fault(at=400.0, node=f"n00{i}", repair_s=100.0) for i in range(2)]
+    out = simulation([service], nodes=2, faults=faults).run()
+    assert rows(out) == {"s": (500.0, 1500.0, "SUCCEEDED")}
+    assert out.observer.jobs.lost_milli_s[0] == 2 * 400.0 * 8000
