@@ -4,7 +4,8 @@ Jobs of 256 GPUs and more go first. The curve shows what the head's threshold tr
 blocked head is patient before the jobs that were backfilled past it are preempted. Every job may
 run for a quarter of an hour before it may be preempted: with a half more work is lost, with five
 minutes more jobs are preempted. Beside the policies stands what the work that has arrived would
-occupy in any order (arrived.py): short runs of some seeds do not fill the fleet.
+occupy in any order (arrived.py): weeks of some seeds do not fill the fleet. A week by default: the
+queue of an overloaded month grows to where a seed takes an hour.
 """
 
 from collections.abc import Mapping, Sequence
@@ -94,4 +95,5 @@ STUDY = Comparison(
     tasks=tasks,
     bars=bars,
     columns=("sor_mean", "sor_net", "preempted_share"),
+    hours=168.0,
 ).study()
