@@ -232,7 +232,7 @@ def test_a_job_is_named_by_id_its_beginning_or_name(kant):
 
 
 def test_a_waiting_job_is_explained(kant):
-    name = submit(kant, "held", "--hold")
+    name = submit(kant, "next")
     code, out, _ = kant("explain", name)
     assert (code, out.splitlines()[0]) == (0, "PENDING: PendingEvaluation")
     assert "\ngates               · spec" in out
