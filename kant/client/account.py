@@ -28,7 +28,7 @@ def current() -> Account:
     Raises ClientError where there is no token: one is never sent to another address than the one
     it was made for.
     """
-    url, token = os.environ.get("KANT_URL", ""), os.environ.get("KANT_TOKEN", "")
+    url, token = os.environ.get("KANT_URL", ""), os.environ.get("KANT_TOKEN", "").strip()
     known = kept()
     if not url:
         url = known.url if known is not None else DEFAULT_URL
@@ -37,6 +37,8 @@ def current() -> Account:
         token = known.token
     if not token:
         raise ClientError(DENIED, f"You are not signed in to {url}.", f"Run: kant login {url}")
+    if not (token.isascii() and token.isprintable()):
+        raise ClientError(DENIED, "KANT_TOKEN is no API token of Kant: those begin with “kant_”.")
     return Account(url, token)
 
 

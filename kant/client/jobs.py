@@ -107,14 +107,12 @@ def jobs(api: Api, args: argparse.Namespace) -> None:
         found = page["items"]
         if page["next"] is not None:
             output.note(f"The newest {len(found)}; --all shows all.")
-    if args.output == "json":
-        output.document(found)
-    elif args.output == "id":
+    if args.output == "id":
         for job in found:
             print(job["id"])
-    else:
-        heads = ("ID", "NAME", "TENANT", "USER", "STATE", "REASON", "GPUS", "TYPES", "AGE")
-        output.table(heads, map(_row, found), "No such jobs.")
+        return
+    heads = ("ID", "NAME", "TENANT", "USER", "STATE", "REASON", "GPUS", "TYPES", "AGE")
+    output.listed(args.output, found, heads, _row, "No such jobs.")
 
 
 def _row(job: dict[str, Any]) -> tuple[object, ...]:
@@ -185,28 +183,23 @@ def explain(api: Api, args: argparse.Namespace) -> None:
 
 
 def pods(api: Api, args: argparse.Namespace) -> None:
-    found = list(api.items(f"{_job(api, args.job)}/pods"))
-    if args.output == "json":
-        output.document(found)
-        return
+    def row(p: dict[str, Any]) -> tuple[object, ...]:
+        where = (p["node"], p["devices"], p["nics"])
+        return p["pod_name"], p["attempt"], *where, p["state"], p["message"]
+
     heads = ("POD", "ATTEMPT", "NODE", "GPUS", "NICS", "STATE", "MESSAGE")
-    rows = (
-        (p["pod_name"], p["attempt"], p["node"], p["devices"], p["nics"], p["state"], p["message"])
-        for p in found
-    )
-    output.table(heads, rows, "It has no pods yet.")
+    found = list(api.items(f"{_job(api, args.job)}/pods"))
+    output.listed(args.output, found, heads, row, "It has no pods yet.")
 
 
 def events(api: Api, args: argparse.Namespace) -> None:
+    def row(e: dict[str, Any]) -> tuple[object, ...]:
+        what = (e["kind"], e["to_state"], e["reason"], e["message"])
+        return output.when(e["at"]), *what, e["actor"]
+
+    heads = ("WHEN", "EVENT", "STATE", "REASON", "MESSAGE", "BY")
     found = list(api.items(f"{_job(api, args.job)}/events"))
-    if args.output == "json":
-        output.document(found)
-        return
-    rows = (
-        (output.when(e["at"]), e["kind"], e["to_state"], e["reason"], e["message"], e["actor"])
-        for e in found
-    )
-    output.table(("WHEN", "EVENT", "STATE", "REASON", "MESSAGE", "BY"), rows, "Nothing yet.")
+    output.listed(args.output, found, heads, row, "Nothing yet.")
 
 
 def wait(api: Api, args: argparse.Namespace) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
@@ -27,6 +27,20 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[object]], empty: str) ->
             for cell, width, to_right in zip(row, widths, right, strict=True)
         ]
         print("  ".join(cells).rstrip())
+
+
+def listed(
+    form: str,
+    found: list[dict[str, Any]],
+    heads: Sequence[str],
+    row: Callable[[dict[str, Any]], Sequence[object]],
+    empty: str,
+) -> None:
+    """A list as `form` says: one JSON document, or a table of `row`s."""
+    if form == "json":
+        document(found)
+    else:
+        table(heads, map(row, found), empty)
 
 
 def pairs(rows: Iterable[tuple[str, object]]) -> None:

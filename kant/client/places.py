@@ -2,6 +2,7 @@
 
 import argparse
 from typing import Any
+from urllib.parse import quote
 
 from kant.client import output
 from kant.client.api import Api
@@ -9,12 +10,12 @@ from kant.client.errors import usage
 
 
 def clusters(api: Api, args: argparse.Namespace) -> None:
+    def row(c: dict[str, Any]) -> tuple[object, ...]:
+        return c["name"], _state(c), output.ago(c["last_cycle_at"]), c["title"]
+
     found = list(api.items("clusters"))
-    if args.output == "json":
-        output.document(found)
-        return
-    rows = ((c["name"], _state(c), output.ago(c["last_cycle_at"]), c["title"]) for c in found)
-    output.table(("NAME", "STATE", "DECIDED", "TITLE"), rows, "There is no cluster.")
+    heads = ("NAME", "STATE", "DECIDED", "TITLE")
+    output.listed(args.output, found, heads, row, "There is no cluster.")
 
 
 def _state(cluster: dict[str, Any]) -> str:
@@ -24,22 +25,15 @@ def _state(cluster: dict[str, Any]) -> str:
 
 
 def nodes(api: Api, args: argparse.Namespace) -> None:
+    def row(n: dict[str, Any]) -> tuple[object, ...]:
+        gpus = (n["gpus"], n["healthy_gpus"], output.number(n["allocated"]))
+        trouble = ["out of service"] * (not n["schedulable"]) + n["problems"]
+        return n["name"], n["gpu_type"], *gpus, n["leaf"], "; ".join(trouble)
+
     cluster = args.cluster or _only_cluster(api)
-    found = list(api.items(f"clusters/{cluster}/nodes"))
-    if args.output == "json":
-        output.document(found)
-        return
+    found = list(api.items(f"clusters/{quote(cluster, safe='')}/nodes"))
     heads = ("NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "LEAF", "STATE")
-    rows = (
-        (n["name"], n["gpu_type"], n["gpus"], n["healthy_gpus"], output.number(n["allocated"]),
-         n["leaf"], _trouble(n))
-        for n in found
-    )  # fmt: skip
-    output.table(heads, rows, f"{cluster} has no nodes.")
-
-
-def _trouble(node: dict[str, Any]) -> str:
-    return "; ".join(["out of service"] * (not node["schedulable"]) + node["problems"])
+    output.listed(args.output, found, heads, row, f"{cluster} has no nodes.")
 
 
 def _only_cluster(api: Api) -> str:
@@ -50,18 +44,14 @@ def _only_cluster(api: Api) -> str:
 
 
 def quotas(api: Api, args: argparse.Namespace) -> None:
+    def row(q: dict[str, Any]) -> tuple[object, ...]:
+        amounts = (q["guaranteed"], q["used"], max(0.0, q["used"] - q["guaranteed"]))
+        limits = (_limit(q, "borrow_limit"), _limit(q, "lend_limit"))
+        return q["tenant"], q["gpu_type"], *map(output.number, amounts), *limits, q["mode"]
+
     found = list(api.items("quotas", {"tenant": args.tenant, "gpu_type": args.gpu_type}))
-    if args.output == "json":
-        output.document(found)
-        return
     heads = ("TENANT", "TYPE", "GUARANTEED", "USED", "BORROWED", "MAY BORROW", "LENDS", "MODE")
-    rows = (
-        (q["tenant"], q["gpu_type"], output.number(q["guaranteed"]), output.number(q["used"]),
-         output.number(max(0.0, q["used"] - q["guaranteed"])), _limit(q, "borrow_limit"),
-         _limit(q, "lend_limit"), q["mode"])
-        for q in found
-    )  # fmt: skip
-    output.table(heads, rows, "There are no quotas that you may see.")
+    output.listed(args.output, found, heads, row, "There are no quotas that you may see.")
 
 
 def _limit(quota: dict[str, Any], name: str) -> str:

@@ -293,6 +293,17 @@ def test_quotas_nodes_and_clusters(kant):
     assert [row.split()[0] for row in rows] == ["a000", "a001", "h000", "h001", "h002", "h003"]
     assert kant("clusters")[1].splitlines()[1].split()[0] == "demo"
     assert kant("nodes", "none")[0] == 3
+    assert kant("nodes", "no such/cluster ä")[0] == 3
+
+
+def test_a_token_that_can_be_none_is_told(kant, monkeypatch):
+    monkeypatch.setenv("KANT_TOKEN", f"{kant.token}\n")
+    assert kant("whoami")[0] == 0
+    monkeypatch.setenv("KANT_TOKEN", "kant_ä")
+    assert kant("whoami")[::2] == (
+        4,
+        "KANT_TOKEN is no API token of Kant: those begin with “kant_”.\n",
+    )
 
 
 class Flaky(BaseHTTPRequestHandler):
