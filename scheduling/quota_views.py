@@ -30,6 +30,9 @@ REHEARSAL = "rehearsal"
 
 
 # --- the matrix -----------------------------------------------------------------------------------
+NOTHING_EDITED = "Nothing was edited, so nothing has changed."
+
+
 @dataclass(slots=True)
 class Cell:
     """One tenant's quota of one GPU type, as it is and as it was typed."""
@@ -55,7 +58,12 @@ class Cell:
 
     @property
     def edited(self) -> bool:
-        return self.editable and self.typed.strip() != self.now
+        if not self.editable or self.typed.strip() == self.now:
+            return False
+        try:
+            return self.quota is None or typed_milli(self.typed) != self.quota.guaranteed_milli
+        except ValueError:
+            return True  # what is wrong with it is told beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +254,7 @@ def quotas(request: HttpRequest) -> HttpResponse:
         for warning in (w for row in rows for c in row.cells for w in c.warnings):
             messages.warning(request, warning, extra_tags="wait")
     else:
-        messages.info(request, "Nothing was edited, so nothing has changed.", extra_tags="info")
+        messages.info(request, NOTHING_EDITED, extra_tags="info")
     return redirect("quotas")
 
 
@@ -356,9 +364,11 @@ def save_quota(
     except DomainError as error:
         errors |= error.by_field or {"": [error.detail]}
         return False
-    messages.success(
-        request, f"The quota of {tenant.name} for {gpu_type.name} is changed.", extra_tags="good"
-    )
+    if result.changed:
+        text = f"The quota of {tenant.name} for {gpu_type.name} is changed."
+        messages.success(request, text, extra_tags="good")
+    else:
+        messages.info(request, NOTHING_EDITED, extra_tags="info")
     for warning in result.warnings:
         messages.warning(request, warning, extra_tags="wait")
     return True

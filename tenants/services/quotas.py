@@ -21,11 +21,13 @@ NAMED_JOBS = 5  # of those a warning speaks of
 
 @dataclass(frozen=True, slots=True)
 class QuotaChangeResult:
-    """The quota as it is (or would be) now, and sentences worth reading before it is."""
+    """The quota as it is (or would be) now, and sentences worth reading before it is. Not
+    `changed`: it was so before."""
 
     quota: Quota
     warnings: tuple[str, ...] = ()
     created: bool = False
+    changed: bool = True
 
 
 def change_quota(
@@ -60,6 +62,8 @@ def change_quota(
     with unit_of_work(dry_run):
         before = _locked(tenant, gpu_type, expected_version)
         warnings = _check_sums(tenant, gpu_type, guaranteed_milli, overcommit=overcommit)
+        if before is not None and all(getattr(before, n) == v for n, v in values.items()):
+            return QuotaChangeResult(before, tuple(warnings), changed=False)
         quota = _stored(before, tenant, gpu_type, values)
         audit.record(
             actor,

@@ -96,6 +96,17 @@ def test_a_wrong_cell_says_so_and_nothing_is_saved(as_user, typed, message):
     assert not AuditRecord.objects.exists()
 
 
+def test_the_same_amount_in_other_words_is_no_change(as_user):
+    now = guaranteed("vision")
+    answer = as_user("vera").post("/quotas/", sheet(vision=f" {now}.0 "), follow=True)
+    assert "nothing has changed" in answer.content.decode()
+    page = f"/quotas/vision/{quota('vision').gpu_type.name}/"
+    form = {"guaranteed": f"{now}.0", "mode": "shared", "reason": "Same", "version": "1"}
+    answer = as_user("vera").post(page, form, follow=True)
+    assert "nothing has changed" in answer.content.decode()
+    assert (quota("vision").version, AuditRecord.objects.count()) == (1, 0)
+
+
 def test_commas_may_part_thousands(as_user):
     refused = as_user("vera").post("/quotas/check/", sheet("", vision="1,200.5"))
     assert "1,360.5 GPUs would be promised" in note(refused, "vision")

@@ -58,6 +58,14 @@ def test_every_change_is_on_record(root, org):
     assert org.client("eve").get("/api/v1/audit").json()["items"] == []
 
 
+def test_what_is_so_already_is_no_change(root):
+    put(root, "vision", NEW, guaranteed=8, borrow_limit=4)
+    same = put(root, "vision", V1, guaranteed=8.0, borrow_limit=4)
+    assert (same.status_code, same["ETag"]) == (200, '"1"')
+    assert AuditRecord.objects.filter(subject="vision / H100").count() == 1
+    assert put(root, "vision", V1, guaranteed=8, borrow_limit=None)["ETag"] == '"2"'
+
+
 def test_versions(root):
     missing = put(root, "vision", {})
     assert (missing.status_code, missing.json()["code"]) == (428, "precondition-required")
