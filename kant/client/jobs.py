@@ -19,7 +19,8 @@ _ID = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
 
 # --- which job ------------------------------------------------------------------------------------
 def address(api: Api, text: str) -> str:
-    """The path of a job or array named by its id, the beginning of it, or the name of a job.
+    """The path of a job or array named by its id, the beginning of it, or the name of a job: of
+    several, the one that is not over.
 
     Raises ClientError where there is none, or several.
     """
@@ -37,6 +38,8 @@ def address(api: Api, text: str) -> str:
             found[job["id"]] = job
     if not found:
         raise ClientError(NOT_FOUND, f"There is no job {text!r}. See: kant jobs")
+    if len(alive := [job_id for job_id, job in found.items() if job["state"] not in ENDED]) == 1:
+        return f"jobs/{alive[0]}"
     if len(found) > 1:
         lines = [f"{job['id']}  {job['name']}  {job['state']}" for job in found.values()]
         more = [f"… and {len(lines) - 10} more"] * (len(lines) > 10)

@@ -228,6 +228,10 @@ def test_a_job_is_named_by_id_its_beginning_or_name(kant):
         assert f"id            {other}" in kant("show", text)[1]
     code, _, told = kant("show", "same")
     assert (code, one in told and two in told) == (2, True)
+    assert kant("cancel", one)[0] == 0
+    assert f"id            {two}" in kant("show", "same")[1]  # the one that is not over
+    assert kant("cancel", two)[0] == 0
+    assert kant("show", "same")[0] == 2
     assert kant("show", "oth")[0] == 3  # a part of a name is nobody's
 
 
