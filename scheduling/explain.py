@@ -150,9 +150,20 @@ def start_of(job: Job) -> Start:
 
 def _why_held(job: Job) -> str:
     if not job.held:
-        return "When the jobs before it have ended."
+        return f"When the jobs before it have ended{_but_never(job)}."
     others = " and what it waits for is over" if job.after or job.after_ok else ""
     return f"Not before it is released{others}."
+
+
+def _but_never(job: Job) -> str:
+    """What is to be said where jobs that it waits for do not end by themselves."""
+    names = [*job.after, *job.after_ok]
+    before = Job.objects.filter(Q(pk__in=names) | Q(array_id__in=names), state__in=WAITING)
+    stuck = before.filter(reason__in=[reason.value for reason in NEVER]).count()
+    if not stuck:
+        return ""
+    which = "one of them" if stuck == 1 else f"{stuck} of them"
+    return f"; {which} will never run as it is and has to be changed or cancelled"
 
 
 def _why_unknown(job: Job) -> str:

@@ -223,3 +223,18 @@ def test_under_backfill_it_says_which_jobs_get_a_forecast(org, eve):
     said = explained(eve, submit(eve))["start"]
     assert (said["basis"], said["at"]) == ("unknown", None)
     assert "first blocked job" in said["text"]
+
+
+def test_who_waits_for_a_job_that_will_never_run_reads_so(eve):
+    first, second = submit(eve), submit(eve)
+    job_id = submit(eve, after=[first], after_ok=[second])
+    Job.objects.filter(id=job_id).update(reason="OnHold")
+    Job.objects.filter(id=first).update(reason="InsufficientGpus")
+    assert explained(eve, job_id)["start"]["text"] == "When the jobs before it have ended."
+    Job.objects.filter(id=first).update(reason="ExceedsMaxQuota")
+    said = explained(eve, job_id)["start"]["text"]
+    assert "one of them will never run as it is and has to be changed or cancelled." in said
+    Job.objects.filter(id=second).update(reason="Misconfigured")
+    assert "2 of them will never run" in explained(eve, job_id)["start"]["text"]
+    Job.objects.filter(id__in=[first, second]).update(state="CANCELLED")
+    assert explained(eve, job_id)["start"]["text"] == "When the jobs before it have ended."
