@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metrics.definitions import NodeUse, WaitCurve, ratio
+from scheduling.engine.verdict import counted
 
 Figure = dict[str, Any]
 
@@ -335,7 +336,7 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
     borrowers = sum(1 for r in rows if r.borrowed > 0)
     return _figure(
         bars,
-        summary=f"{len(rows)} tenant{'' if len(rows) == 1 else 's'}, {borrowers} of them borrow.",
+        summary=f"{counted(len(rows), 'tenant', 'tenants')}, {borrowers} of them borrow.",
         columns=["Tenant", "Guaranteed", "Own use", "Lent out", "Borrowed"],
         rows=[[r.tenant, r.guaranteed, r.own, r.lent, r.borrowed] for r in rows],
         barmode="stack",

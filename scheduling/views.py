@@ -26,12 +26,13 @@ from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import submit_job
 from scheduling.wording import STATE_WORDS
 from tenants.errors import DomainError, NotFound
+from tenants.keyset import rows_after
 from tenants.models import GpuType
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants
 from tenants.web import actor_of, page_login_required
 
-JOBS_PER_PAGE = 50
+JOBS_PER_PAGE, PAGE_ORDER = 50, ("-submitted_at", "-id")
 STATE_GROUPS = {
     "open": WAITING | HOLDING,
     "waiting": WAITING,
@@ -61,7 +62,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     cursor = request.GET.get("after", "")
     if cursor:
         rows = rows.filter(after_cursor(cursor))
-    page = list(rows.order_by("-submitted_at", "-id")[: JOBS_PER_PAGE + 1])
+    page = list(rows.order_by(*PAGE_ORDER)[: JOBS_PER_PAGE + 1])
     context = {
         "nav": "jobs",
         "jobs": page[:JOBS_PER_PAGE],
@@ -151,9 +152,7 @@ def after_cursor(cursor: str) -> Q:
         raise Http404("This page of jobs does not exist. Start again from the newest.") from None
     if when.tzinfo is None:
         raise Http404("This page of jobs does not exist. Start again from the newest.")
-    # Said once more of the time alone: databases enter an index by that, not by an "or".
-    after = Q(submitted_at__lt=when) | Q(submitted_at=when, id__lt=job_id)
-    return Q(submitted_at__lte=when) & after
+    return rows_after(PAGE_ORDER, (when, job_id))
 
 
 # --- submit ---------------------------------------------------------------------------------------

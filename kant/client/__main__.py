@@ -124,7 +124,9 @@ def _parser() -> argparse.ArgumentParser:
         acts = command(verb, jobs.act, text, both)
         acts.set_defaults(verb=verb)
         acts.add_argument("jobs", nargs="+", metavar="job", help=JOB)
-    _changes(command("change", jobs.change, "change what waiting jobs ask for", both))
+    changes = command("change", jobs.change, "change what waiting jobs ask for", both)
+    changes.add_argument("jobs", nargs="+", metavar="job", help=JOB)
+    submission.add_changeable(changes)
 
     quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
     quotas.add_argument("-t", "--tenant", help="of this tenant")
@@ -152,17 +154,6 @@ def _filters(parser: argparse.ArgumentParser) -> None:
     flag("-q", metavar="TEXT", help="with this in the name, or at the beginning of the id")
     flag("--limit", type=int, default=50, metavar="N", help="how many (50)")
     flag("--all", action="store_true", help="all of them")
-
-
-def _changes(parser: argparse.ArgumentParser) -> None:
-    flag, time = parser.add_argument, submission.duration_s
-    flag("jobs", nargs="+", metavar="job", help=JOB)
-    flag("--priority", type=int, metavar="N", help="larger goes first")
-    flag("--time", dest="declared_s", type=time, metavar="TIME", help="how long it will run")
-    flag("--time-limit", dest="run_limit_s", type=time, metavar="TIME", help="when it is ended")
-    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=time, metavar="TIME",
-         help="how long before its deletion a pod is told to save its work")  # fmt: skip
-    flag("--begin", dest="not_before", metavar="WHEN", help="not earlier, e.g. 2030-01-31T12:00Z")
 
 
 if __name__ == "__main__":

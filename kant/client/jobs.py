@@ -9,7 +9,7 @@ from typing import Any
 from kant.client import output
 from kant.client.api import Api
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
-from kant.client.submission import document_of
+from kant.client.submission import CHANGEABLE, document_of
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 POLL_S = 2.0
@@ -57,11 +57,10 @@ def _job(api: Api, text: str) -> str:
 
 # --- commands -------------------------------------------------------------------------------------
 def submit(api: Api, args: argparse.Namespace) -> None:
-    for field in ("after", "after_ok"):
-        named = getattr(args, field)
-        if named is not None:
-            setattr(args, field, [address(api, text).rsplit("/", 1)[-1] for text in named])
     document = document_of(args)
+    for field, named in (("after", args.after), ("after_ok", args.after_ok)):
+        if named is not None:
+            document[field] = [address(api, text).rsplit("/", 1)[-1] for text in named]
     if not document.get("tenant"):
         document["tenant"] = _only_tenant(api)
     query = {"dry_run": "true"} if args.dry_run else None
@@ -235,8 +234,7 @@ def act(api: Api, args: argparse.Namespace) -> None:
 
 
 def change(api: Api, args: argparse.Namespace) -> None:
-    names = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "not_before")
-    fields = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    fields = {name: getattr(args, name) for name in CHANGEABLE if getattr(args, name) is not None}
     if not fields:
         raise usage("There is nothing to change. See: kant change --help")
     _each(api, args, lambda path: api.patch(path, fields))

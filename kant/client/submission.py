@@ -11,9 +11,9 @@ from typing import Any
 from kant.client.errors import usage
 
 # Flags that are fields of the job document under the same name.
+CHANGEABLE = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "not_before")
 FIELDS = (
-    "name", "tenant", "cluster", "kind", "priority", "gang", "preemptible", "declared_s",
-    "run_limit_s", "checkpoint_notice_s", "not_before", "held", "after", "after_ok", "strategy",
+    *CHANGEABLE, "name", "tenant", "cluster", "kind", "gang", "preemptible", "held", "strategy",
     "labels", "replicas", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli",
     "memory_mib", "nics", "node_selector", "required_level", "preferred_level", "max_per_node",
     "image", "env",
@@ -37,14 +37,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--cpu", dest="cpu_milli", type=_cores, metavar="CORES", help="CPU of each pod, e.g. 8")
     flag("--memory", dest="memory_mib", type=int, metavar="MIB", help="memory of each pod")
     flag("--nics", type=int, metavar="N", help="NICs that each pod holds alone")
-    flag("--time", dest="declared_s", type=duration_s, metavar="TIME",
-         help="how long it will run, e.g. 90m or 1d12h: it may start sooner")  # fmt: skip
-    flag("--time-limit", dest="run_limit_s", type=duration_s, metavar="TIME",
-         help="when it is ended")  # fmt: skip
-    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=duration_s, metavar="TIME",
-         help="how long before its deletion a pod is told to save its work")  # fmt: skip
-    flag("--begin", dest="not_before", metavar="WHEN", help="not earlier, e.g. 2030-01-31T12:00Z")
-    flag("--priority", type=int, metavar="N", help="larger goes first")
+    add_changeable(parser)
     flag("--kind", metavar="KIND", help="training, inference, development, …")
     flag("--gang", action=argparse.BooleanOptionalAction, help="all pods start together (default)")
     flag("--preemptible", action=argparse.BooleanOptionalAction,
@@ -67,6 +60,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
          help="environment of the containers")  # fmt: skip
     flag("--dry-run", action="store_true", help="say what would be, submit nothing")
     flag("command", nargs="*", help="what the pods run, after --")
+
+
+def add_changeable(parser: argparse.ArgumentParser) -> None:
+    """The flags of CHANGEABLE, what may be asked for anew while a job waits."""
+    flag = parser.add_argument
+    flag("--time", dest="declared_s", type=duration_s, metavar="TIME",
+         help="how long it will run, e.g. 90m or 1d12h: it may start sooner")  # fmt: skip
+    flag("--time-limit", dest="run_limit_s", type=duration_s, metavar="TIME",
+         help="when it is ended")  # fmt: skip
+    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=duration_s, metavar="TIME",
+         help="how long before its deletion a pod is told to save its work")  # fmt: skip
+    flag("--begin", dest="not_before", metavar="WHEN", help="not earlier, e.g. 2030-01-31T12:00Z")
+    flag("--priority", type=int, metavar="N", help="larger goes first")
 
 
 def document_of(args: argparse.Namespace) -> dict[str, Any]:

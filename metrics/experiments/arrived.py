@@ -7,21 +7,15 @@ from any instant on. Where it is not full no order can be, but for work that is 
 """
 
 import math
-import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from heapq import heappop, heappush
 from itertools import count
 
-from metrics.experiments.runs import Figures, Task, drawn, figures
-from metrics.inputs import fleet_of
+from metrics.experiments.runs import Figures, Task
+from metrics.experiments.undivided import on_one_machine
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Device
-from scheduling.simulator import workload
 from scheduling.simulator.model import Arrival
-from scheduling.simulator.nodes import engine_nodes
 from scheduling.simulator.observe import Observer
-from scheduling.simulator.run import Outcome
 from scheduling.simulator.workload import HOUR
 
 TENANT = ""  # nobody's in particular
@@ -29,41 +23,20 @@ TENANT = ""  # nobody's in particular
 
 def run(task: Task) -> Figures:
     """Allocation and occupancy of the task's workload; what needs places is left out."""
-    fleet = fleet_of(task.fleet)
-    first = engine_nodes(fleet)[0]
-    shares = workload.Shares()
-    cpu = time.process_time()
-    changes = _demand(shares.watch(drawn(task, fleet.gpus, first)))
-    observer = Observer(0.0, task.settings.sample_s)
-    machine = replace(first, devices=tuple(Device(i) for i in range(fleet.gpus)))
-    observer.node_changed(machine, 0.0)
+    return {**on_one_machine(task, _simulate), "wait_mean_s": {}, "jobs": None}
+
+
+def _simulate(
+    arrivals: Iterator[Arrival], observer: Observer, name: str, task: Task
+) -> tuple[int, int]:
+    machine = observer.nodes[name]
     stop, warm_up_until = task.hours * HOUR, task.warm_up_h * HOUR
-    for at, level in _occupied(changes, fleet.gpus * 1000, (warm_up_until, stop)):
+    for at, level in _occupied(_demand(arrivals), machine.offered, (warm_up_until, stop)):
         observer.sample_until(at)
-        held = observer.nodes[machine.name].allocated
-        observer.took(machine.name, level - held, at, TENANT)
+        observer.took(name, level - machine.allocated, at, TENANT)
         if at == warm_up_until:
             observer.end_warm_up(at)
-    outcome = Outcome(
-        observer=observer,
-        pools=dict(observer.finish(stop)),
-        ended_at=stop,
-        events=0,
-        cycles=0,
-        partial=False,
-        never={},
-        waiting=0,
-    )
-    found = figures(outcome, [machine], warm_up_until=warm_up_until)
-    return {
-        **found,
-        "gfr_mean": None,
-        "idle_nodes_mean": None,
-        "wait_mean_s": {},
-        "jobs": None,
-        "offered_load": shares.figures(fleet.gpus, task.hours).get("load"),
-        "cpu_seconds": time.process_time() - cpu,
-    }
+    return 0, 0
 
 
 def _demand(arrivals: Iterable[Arrival]) -> Iterator[tuple[float, int]]:
@@ -73,14 +46,10 @@ def _demand(arrivals: Iterable[Arrival]) -> Iterator[tuple[float, int]]:
     number = count()
 
     def come(at: float, arrival: Arrival) -> tuple[float, int]:
-        milli, ends, again = (
-            arrival.job.gpu_milli,
-            at + arrival.duration_s,
-            arrival.resubmit_after_s,
-        )
+        milli, ends = arrival.job.gpu_milli, at + arrival.duration_s
         heappush(later, (ends, next(number), milli, None))
-        if arrival.ends is JobState.FAILED and again is not None:
-            back = ends + again
+        if arrival.ends is JobState.FAILED and arrival.resubmit_after_s is not None:
+            back = ends + arrival.resubmit_after_s
             heappush(later, (back, next(number), 0, arrival.again(back)))
         return at, milli
 

@@ -8,6 +8,7 @@ less under a placement that leaves holes which only its jobs can use; then other
 
 import time
 from bisect import insort
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -36,8 +37,18 @@ class _Waiting(NamedTuple):
     row: int
 
 
+# Takes arrivals to the task's end, telling the observer what is taken of the machine of that name;
+# returns how many events there were and how many jobs still wait.
+Simulate = Callable[[Iterator[Arrival], Observer, str, Task], tuple[int, int]]
+
+
 def run(task: Task) -> Figures:
-    """The task's workload on one machine; GFR and JTTED, which it does not have, are left out."""
+    """The task's workload on one machine."""
+    return on_one_machine(task, _simulate)
+
+
+def on_one_machine(task: Task, simulate: Simulate) -> Figures:
+    """Figures without GFR and JTTED, which one machine does not have."""
     fleet = fleet_of(task.fleet)
     first = engine_nodes(fleet)[0]
     machine = replace(first, devices=tuple(Device(i) for i in range(fleet.gpus)))
@@ -46,7 +57,7 @@ def run(task: Task) -> Figures:
     observer = Observer(0.0, task.settings.sample_s)
     observer.node_changed(machine, 0.0)
     cpu = time.process_time()
-    events, waiting = _simulate(arrivals, observer, machine.name, task)
+    events, waiting = simulate(arrivals, observer, machine.name, task)
     stop = task.hours * HOUR
     outcome = Outcome(
         observer=observer,
@@ -69,10 +80,11 @@ def run(task: Task) -> Figures:
     }
 
 
-def _simulate(arrivals: Any, observer: Observer, name: str, task: Task) -> tuple[int, int]:
+def _simulate(
+    arrivals: Iterator[Arrival], observer: Observer, name: str, task: Task
+) -> tuple[int, int]:
     """Run to the task's end; returns how many events there were and how many jobs still wait."""
     jobs, free = observer.jobs, observer.nodes[name].offered
-    source = iter(arrivals)
     heap: list[tuple[float, int, int, Any]] = []
     queue: list[_Waiting] = []
     events = 0
@@ -83,7 +95,7 @@ def _simulate(arrivals: Any, observer: Observer, name: str, task: Task) -> tuple
         heappush(heap, (at, kind, events, payload))
 
     def next_arrival() -> None:
-        arrival = next(source, None)
+        arrival = next(arrivals, None)
         if arrival is not None:
             push(arrival.submitted_at, ARRIVAL, (arrival, False))
 

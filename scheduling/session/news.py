@@ -6,6 +6,7 @@ from django.db.models import Max
 
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import JobEvent
+from scheduling.session.load import CHUNK
 
 # What happens to a job that waits without its scheduler.
 NEWS = (
@@ -14,7 +15,6 @@ NEWS = (
 AT_ONCE = 1000  # news of jobs taken in by one pass
 # A transaction that has not written its event so long after it was given its id was rolled back.
 LATE_S = 10.0
-LATE_AT_ONCE = 500  # ids that are looked for: within the variable limits of every database
 
 
 class News:
@@ -66,14 +66,14 @@ class News:
         now = time.monotonic()
         # The newest matter: what was begun long ago is there, or was rolled back.
         ids = [i for i in range(to, self._read_to, -1) if i not in there]
-        self._late.update(dict.fromkeys(ids[:LATE_AT_ONCE], now))
+        self._late.update(dict.fromkeys(ids[:CHUNK], now))
 
     def _came_late(self) -> list[tuple[int, object, str]]:
         if not self._late:
             return []
         earliest = time.monotonic() - LATE_S
         self._late = {i: since for i, since in self._late.items() if since > earliest}
-        ids = sorted(self._late, reverse=True)[:LATE_AT_ONCE]
+        ids = sorted(self._late, reverse=True)[:CHUNK]
         found = JobEvent.objects.filter(id__in=ids)
         rows = list(found.values_list("id", "job_id", "job__scope", "kind", "job__cluster_id"))
         for row in rows:

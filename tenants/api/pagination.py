@@ -19,6 +19,7 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
 from tenants.api.problems import bad_query
+from tenants.keyset import rows_after
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 
@@ -139,7 +140,7 @@ def _exact(field: "Field[Any, Any]", value: Any) -> Any:
 
 
 def _after(model: type[Model], order: Sequence[str], cursor: str) -> Q:
-    """Rows strictly after the one the cursor names: (a > x) or (a = x and b > y) …"""
+    """Rows strictly after the one the cursor names."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         values = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
@@ -150,12 +151,4 @@ def _after(model: type[Model], order: Sequence[str], cursor: str) -> Q:
         raise bad_query(
             "cursor", "Not a cursor of this list. Take it from `next`, or leave it out."
         ) from None
-    # Said once more of the first field alone: databases enter an index by that, not by an "or".
-    first, value = order[0], exact[0]
-    bound = Q(**{f"{first.lstrip('-')}__{'lte' if first.startswith('-') else 'gte'}": value})
-    result, equal = Q(), Q()
-    for name, value in zip(order, exact, strict=True):
-        field, operator = name.lstrip("-"), "lt" if name.startswith("-") else "gt"
-        result |= equal & Q(**{f"{field}__{operator}": value})
-        equal &= Q(**{field: value})
-    return bound & result
+    return rows_after(order, exact)

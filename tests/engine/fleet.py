@@ -44,3 +44,17 @@ def nodes_of(found):
 
 def pods(count, gpus, **wishes):
     return PodSet("pods", count, gpus, **wishes)
+
+
+def two_spines():
+    """Two spines of two leaves of four nodes each, named in topology order."""
+    return cluster_of(
+        *(
+            gpu_node(f"n{i:02d}", leaf=f"leaf-{i // 4}", spine=f"spine-{i // 8}", top="core")
+            for i in range(16)
+        )
+    )
+
+
+def leaves(state, found):
+    return {state.node(name).topology[0] for name in nodes_of(found)}

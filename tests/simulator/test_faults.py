@@ -85,3 +85,38 @@ def test_a_service_that_lost_all_its_pods_waits_again_as_a_whole():
     out = simulation([service], nodes=2, faults=faults).run()
     assert rows(out) == {"s": (500.0, 1500.0, "SUCCEEDED")}
     assert out.observer.jobs.lost_milli_s[0] == 2 * 400.0 * 8000
+
+
+def test_a_node_fault_throws_work_away_since_the_last_checkpoint():
+    out = simulation(
+        [arrival("x", 0, 100, pods=2)],
+        faults=[Fault(at=70, node="n001", repair_s=10)],
+        settings=Settings(checkpoint_s=30.0, restart_s=5.0),
+    ).run()
+    # 60 s are saved at the fault; from 80 the restart takes 5 s, then the last 40 s are worked.
+    assert rows(out)["x"] == (80, 125, "SUCCEEDED")
+    jobs = out.observer.jobs
+    assert jobs.requeues[0] == 1
+    assert jobs.lost_milli_s[0] == 16_000 * (10 + 5)
+
+
+def test_one_bad_gpu_takes_only_the_job_that_holds_it():
+    out = simulation(
+        [arrival("x", 0, 100, gpus=4), arrival("y", 0, 100, gpus=4)],
+        nodes=1,
+        faults=[Fault(at=10, node="n000", repair_s=20, device=0)],
+    ).run()
+    ends = sorted(end for _, end, _ in rows(out).values())
+    assert ends == [100, 130]
+
+
+def test_two_faults_of_one_node_are_repaired_one_by_one():
+    out = simulation(
+        [arrival("x", 15, 10, gpus=8)],
+        nodes=1,
+        faults=[
+            Fault(at=0, node="n000", repair_s=20, device=0),
+            Fault(at=10, node="n000", repair_s=30, device=1),
+        ],
+    ).run()
+    assert rows(out)["x"][0] == 40

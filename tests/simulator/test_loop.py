@@ -8,7 +8,6 @@ import pytest
 from scheduling.engine.deltas import NodeRemoved, TenantsChanged
 from scheduling.engine.states import JobState
 from scheduling.engine.types import (
-    JobKind,
     Policy,
     PreemptionKind,
     QueueingPolicy,
@@ -166,41 +165,6 @@ def test_an_owner_gives_up_waiting_or_running():
     started, ended, state = rows(out)["y"]
     assert math.isnan(started)
     assert (ended, state) == (31, "CANCELLED")
-
-
-def test_a_node_fault_throws_work_away_since_the_last_checkpoint():
-    out = simulation(
-        [arrival("x", 0, 100, pods=2)],
-        faults=[Fault(at=70, node="n001", repair_s=10)],
-        settings=Settings(checkpoint_s=30.0, restart_s=5.0),
-    ).run()
-    # 60 s are saved at the fault; from 80 the restart takes 5 s, then the last 40 s are worked.
-    assert rows(out)["x"] == (80, 125, "SUCCEEDED")
-    jobs = out.observer.jobs
-    assert jobs.requeues[0] == 1
-    assert jobs.lost_milli_s[0] == 16_000 * (10 + 5)
-
-
-def test_one_bad_gpu_takes_only_the_job_that_holds_it():
-    out = simulation(
-        [arrival("x", 0, 100, gpus=4), arrival("y", 0, 100, gpus=4)],
-        nodes=1,
-        faults=[Fault(at=10, node="n000", repair_s=20, device=0)],
-    ).run()
-    ends = sorted(end for _, end, _ in rows(out).values())
-    assert ends == [100, 130]
-
-
-def test_two_faults_of_one_node_are_repaired_one_by_one():
-    out = simulation(
-        [arrival("x", 15, 10, gpus=8)],
-        nodes=1,
-        faults=[
-            Fault(at=0, node="n000", repair_s=20, device=0),
-            Fault(at=10, node="n000", repair_s=30, device=1),
-        ],
-    ).run()
-    assert rows(out)["x"][0] == 40
 
 
 def test_a_quota_change_on_the_timeline_lets_a_job_in():
@@ -412,43 +376,3 @@ def test_what_tenants_used_is_what_was_used_since_the_warm_up():
     assert set(used) == {"a", "b"}
     assert all(milli_s > 0 for milli_s in used.values())
     assert sum(used.values()) == pytest.approx(out.pools["H100"].milli_s)
-
-
-def _moving(**settings):
-    """A replica alone on n001 fills what `end` leaves on n000 at 100 s."""
-    jobs = [
-        arrival("hold", 0, 1000, gpus=7),
-        arrival("end", 0, 100, gpus=1),
-        arrival("other", 1, 300, gpus=1, gang=False, pods=2, kind=JobKind.INFERENCE),
-    ]
-    policy = Policy(consolidation=True, min_runtime_s=0)
-    return simulation(jobs, policy=policy, settings=Settings(**settings))
-
-
-def test_a_replica_that_moves_ends_when_it_would_have_and_loses_nothing():
-    run = _moving(evict_s=5, restart_s=30)
-    outcome = run.run()
-    jobs = outcome.observer.jobs
-    assert list(jobs.moves) == [0, 0, 1]
-    assert sum(jobs.preemptions) == 0
-    assert sum(jobs.lost_milli_s) == 0
-    assert rows(outcome)["other"] == (1, 301, "SUCCEEDED")
-    assert outcome.pools["H100"].milli_s == 1000 * (7 * 1000 + 100 + 600)
-
-
-def test_a_replica_whose_time_is_over_while_it_moves_ends_in_its_new_place():
-    outcome = _moving(evict_s=250).run()
-    assert rows(outcome)["other"] == (1, 120 + 250, "SUCCEEDED")  # once a minute
-    assert list(outcome.observer.jobs.moves) == [0, 0, 1]
-
-
-def test_a_service_that_is_cancelled_while_a_replica_moves_is_gone():
-    jobs = [
-        arrival("hold", 0, 1000, gpus=7),
-        arrival("end", 0, 100, gpus=1),
-        arrival("other", 1, 300, gpus=1, gang=False, kind=JobKind.INFERENCE, cancel_after_s=150),
-    ]
-    policy = Policy(consolidation=True, min_runtime_s=0)
-    outcome = simulation(jobs, policy=policy, settings=Settings(evict_s=100)).run()
-    assert rows(outcome)["other"] == (1, 151, "CANCELLED")
-    assert outcome.pools["H100"].allocated == 0

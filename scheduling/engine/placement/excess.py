@@ -16,6 +16,18 @@ class Excess(NamedTuple):
     most: int
 
     @property
+    def left(self) -> str:
+        return f"at most {self.most}" if self.most else "none"
+
+    @property
+    def evidence(self) -> dict[str, int | str]:
+        return {
+            "resource": self.resource,
+            "asked_per_pod": self.asked,
+            "most_on_a_node": self.most,
+        }
+
+    @property
     def remedy(self) -> str:
         if not self.most:
             return f"ask for no {self.words}"

@@ -177,15 +177,11 @@ def _too_large(
         )
         remedies = ("ask for fewer or smaller pods", *others)
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, remedies)
-    evidence |= {
-        "resource": excess.resource,
-        "asked_per_pod": excess.asked,
-        "most_on_a_node": excess.most,
-    }
+    evidence |= excess.evidence
     have = ("node that admits such pods has", "nodes that admit such pods each have")
     text = (
         f"{asked}, with {excess.asked} {excess.words} per pod; the {counted(nodes, *have)} "
-        f"{f'at most {excess.most}' if excess.most else 'none'}"
+        f"{excess.left}"
     )
     return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, (excess.remedy, *others))
 

@@ -142,16 +142,10 @@ def _pod_too_large(s: PodSet, pools: Pools) -> Verdict | None:
 
 
 def _beyond_nodes(s: PodSet, excess: Excess) -> Verdict:
-    most = f"at most {excess.most}" if excess.most else "none"
     return Verdict(
         Reason.EXCEEDS_CAPACITY,
-        f"A pod of {s.name!r} asks for {excess.asked} {excess.words}; a node has {most}.",
-        {
-            "pod_set": s.name,
-            "resource": excess.resource,
-            "asked_per_pod": excess.asked,
-            "most_on_a_node": excess.most,
-        },
+        f"A pod of {s.name!r} asks for {excess.asked} {excess.words}; a node has {excess.left}.",
+        {"pod_set": s.name, **excess.evidence},
         (excess.remedy,),
     )
 

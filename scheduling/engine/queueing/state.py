@@ -98,9 +98,9 @@ class SchedulerState:
             return
         if record.started_at is not None and (record.job.gang or not any(record.missing())):
             return
-        for job_id in self.waits_for(record) if record.job.after or record.job.after_ok else ():
-            self._dependents.setdefault(job_id, set()).add(record.job.id)
         if self.kept_back(record, now):
+            for job_id in self.waits_for(record):
+                self._dependents.setdefault(job_id, set()).add(record.job.id)
             if record.not_before > now:
                 heappush(self._due, (record.not_before, record.job.id))
             self.parked.append(record.job.id)
@@ -112,9 +112,7 @@ class SchedulerState:
 
     def kept_back(self, record: JobRecord, now: float) -> bool:
         """Whether it is held, or its start time or the end of jobs before it is still to come."""
-        if record.held or record.not_before > now:
-            return True
-        return bool((record.job.after or record.job.after_ok) and self.waits_for(record))
+        return record.held or record.not_before > now or bool(self.waits_for(record))
 
     def waits_for(self, record: JobRecord) -> list[str]:
         """Jobs and arrays that have to end, or would have had to succeed, before this one may
