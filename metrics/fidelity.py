@@ -6,7 +6,7 @@ of both are then the same functions of it (`metrics.definitions`, docs/metrics.m
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
@@ -117,7 +117,7 @@ def bind_delay(record: Record) -> float:
     """
     ends = {
         (h.job, h.decided, None if record.jobs[h.job].gang else h.pod): h.bound - h.decided
-        for h in record.holds
+        for h in _of_starts(record)
         if h.bound < math.inf
     }
     delays = list(ends.values())
@@ -300,7 +300,7 @@ def _node_use(node: Node, on: Mapping[int, int]) -> NodeUse:
 def wait_curves(record: Record) -> dict[str, definitions.WaitCurve]:
     """JWTD: a gang counts once, until the last of its pods was bound; other jobs pod by pod."""
     last: dict[str, dict[tuple[int, int], Hold]] = defaultdict(dict)
-    for hold in record.holds:  # of a pod that was placed twice, the last time
+    for hold in _of_starts(record):  # of a pod that was placed twice, the last time
         last[hold.job][hold.pod] = hold
     waits: dict[str, list[float]] = defaultdict(list)
     seen: dict[str, list[bool]] = defaultdict(list)
@@ -331,7 +331,7 @@ def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, 
     for (model, _), count in members.items():
         largest[model] = max(largest[model], count)
     starts: dict[tuple[str, float, str], list[Hold]] = defaultdict(list)
-    for hold in record.holds:
+    for hold in _of_starts(record):
         if record.jobs[hold.job].gang and hold.bound < math.inf:
             starts[hold.job, hold.decided, known[hold.node].gpu_model].append(hold)
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
@@ -349,6 +349,19 @@ def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, 
             found[size].append(row)
     order = [*definitions.SIZE_LABELS, "all"]
     return {size: found[size] for size in order if size in found}
+
+
+def _of_starts(record: Record) -> Iterator[Hold]:
+    """The holds without those that elastic gangs got while they ran: what counts is how a gang
+    started."""
+    start: dict[str, list[Hold]] = defaultdict(list)  # of each gang, the holds of its last start
+    for hold in record.holds:
+        if record.jobs[hold.job].gang:
+            begun = start[hold.job]
+            if any(h.decided < hold.decided < h.gone for h in begun):
+                continue
+            start[hold.job] = [h for h in begun if h.decided == hold.decided] + [hold]
+        yield hold
 
 
 def _lost(record: Record) -> float:

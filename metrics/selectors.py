@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, QuerySet, Sum
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
 
 from metrics import definitions
 from metrics.models import MetricSample
@@ -169,7 +169,8 @@ class PlacementQuality:
 
 
 def jtted(scope: Scope) -> list[PlacementQuality]:
-    """JTTED by size class over the placements that began to hold inside the window."""
+    """JTTED by size class over the placements that began to hold inside the window, without what
+    elastic gangs got while they ran."""
     nodes = node_records(scope.cluster, scope.gpu_model)
     leaf_of: dict[tuple[int, str], str] = {}
     per_node: dict[str, int] = {}
@@ -184,8 +185,9 @@ def jtted(scope: Scope) -> list[PlacementQuality]:
     for (model, _), count in per_leaf.items():
         largest_group[model] = max(largest_group.get(model, 0), count)
 
+    begun = Q(job__admitted_at=None) | Q(intended_at__lte=F("job__admitted_at"))
     placements = Placement.objects.filter(
-        held_from__gte=scope.since, held_from__lte=scope.until, job__gang=True
+        begun, held_from__gte=scope.since, held_from__lte=scope.until, job__gang=True
     )
     if scope.cluster is not None:
         placements = placements.filter(job__cluster=scope.cluster)

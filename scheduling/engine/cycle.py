@@ -7,6 +7,7 @@ from scheduling.engine.deltas import Delta
 from scheduling.engine.queueing import intake
 from scheduling.engine.queueing.blocking import Blocking
 from scheduling.engine.queueing.consolidate import consolidate
+from scheduling.engine.queueing.grow import grow
 from scheduling.engine.queueing.limits import report_run_limits
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.preempt import try_to_preempt
@@ -33,7 +34,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     start_promised(state, out)
     report_run_limits(state, out)
     _decide(state, out)
-    # 8. Replicas move together; what that leaves is decided about at once.
+    # 9. Replicas move together; what that leaves is decided about at once.
     if consolidate(state, out):
         _decide(state, out)
     report_quota(state, out)
@@ -58,6 +59,10 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         # where it is fair another tenant's jobs come first now.
         moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
         again = (state.dirty or moved) and not state.nobody_in_the_way
+        # 8. Gangs that run grow; what others may think of that is asked at once, too.
+        if not again and state.growing and grow(state, out):
+            admit_by_quota(state, out)
+            again = bool(kinds) or state.policy.fair_share
     state.queue.touched.clear()
 
 

@@ -8,7 +8,8 @@ from scheduling.engine.verdict import Verdict
 
 
 class Started(NamedTuple):
-    """Pods that got their place now. A gang comes whole; other jobs may come in several parts.
+    """Pods that got their place now. A gang comes whole, an elastic one with its least at least;
+    more of that, and other jobs, may come in several parts.
 
     `borrowed`: (gpu model, milli) of this part that exceeds the tenant's own quota.
     `complete`: every pod of the job (or of its wish) now has a place.

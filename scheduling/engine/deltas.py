@@ -78,8 +78,8 @@ class JobRestored:
     """A job that already holds places (found at start, or adopted): booked without a decision.
 
     `ended`: (pod set, ordinal) of pods that are done; a job that is no gang goes on waiting for
-    those of its pods that are neither placed nor ended. `placed_at`: since when it holds each of
-    the placements, if not all since `started_at`.
+    those of its pods that are neither placed nor ended, an elastic gang may get them. `placed_at`:
+    since when it holds each of the placements, if not all since `started_at`.
     """
 
     job: JobRequest
@@ -115,8 +115,9 @@ class PodEnded:
 
 @dataclass(frozen=True, slots=True)
 class PodRequeued:
-    """One pod of a started job that is no gang found no place after all: it is placed again, not
-    before `not_before`, and not on `blamed` nodes for the policy's `blame_s`."""
+    """One pod of a started job that goes on without it (no gang, or an elastic one) found no place
+    after all: it is placed again, not before `not_before`, and not on `blamed` nodes for the
+    policy's `blame_s`."""
 
     job_id: str
     pod_set: int

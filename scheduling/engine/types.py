@@ -5,7 +5,7 @@ All are immutable values. GPU amounts are whole GPUs for requests (`PodSet.gpus`
 epoch. Identifiers are strings. The paper's words: QSCH = `queueing`, RSCH = `placement`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -129,7 +129,8 @@ class PodSet:
     `gpu_models`: acceptable models, the preferred first; () accepts any model.
     `gpus` devices per pod; `gpu_milli` of each (1000 = whole, below that only with gpus == 1).
     `gpu_memory_mib` > 0 asks for a fraction by memory instead; it is resolved per node.
-    `min_count` < count: place `min_count` or nothing, more where it is free (elastic gang).
+    `min_count` < count: place `min_count` or nothing, more where it is free, also while the job
+    runs (elastic gang).
     `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
     `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
     `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
@@ -209,6 +210,30 @@ class JobRequest:
     def pods(self) -> int:
         """Pods of all its pod sets."""
         return sum([s.count for s in self.pod_sets])
+
+    @property
+    def elastic(self) -> bool:
+        """Whether it is a gang that can do with fewer pods than it asks for."""
+        return self.gang and any(s.least < s.count for s in self.pod_sets)
+
+    def go_together(self, pods: Iterable[tuple[int, int]]) -> set[tuple[int, int]]:
+        """These pods (pod set, ordinal) and, of a gang, the others of their slices: what is left of
+        a slice is of no use."""
+        found = set(pods)
+        for index, ordinal in tuple(found) if self.gang else ():
+            size = self.pod_sets[index].slice_size or 1
+            first = ordinal - ordinal % size
+            found.update((index, other) for other in range(first, first + size))
+        return found
+
+    def goes_on_with(self, pods: Iterable[tuple[int, int]]) -> bool:
+        """Whether a started job can go on with no other pods than these (pod set, ordinal)."""
+        left = list(pods)
+        if not self.gang:
+            return bool(left)
+        return all(
+            sum(at == index for at, _ in left) >= s.least for index, s in enumerate(self.pod_sets)
+        )
 
 
 class PodPlacement(NamedTuple):

@@ -126,8 +126,10 @@ class PodSet(models.Model):
 
 
 # Reasons of events: of a victim or of pods of it, of the job that they made room for, of a job of
-# which a pod goes to another node, and of the pods of a job that was cancelled.
-PREEMPTED, ROOM_MADE, MOVED, CANCELLED = "Preempted", "RoomMade", "Moved", "Cancelled"
+# which a pod goes to another node, of an elastic gang that got more pods, and of the pods of a job
+# that was cancelled.
+PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
+GROWN, CANCELLED = "Grown", "Cancelled"
 
 
 class JobEvent(models.Model):

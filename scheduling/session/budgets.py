@@ -64,7 +64,7 @@ class Budgets:
             if all(left[uid] >= n for uid, n in pods.items()):
                 grants = dict(pods)
                 found[job.id] = len(job.pods)
-            elif job.request.gang and not _is_elastic(job):
+            elif job.request.gang and not job.request.elastic:
                 grants = dict.fromkeys(pods, 0)  # less than all of it is of no use to anybody
                 found[job.id] = 0
             else:
@@ -86,7 +86,3 @@ class Budgets:
             for uid, budget in self._budgets.items()
         }
         return Covered(stamp, {uid: n for uid, n in counts.items() if n})
-
-
-def _is_elastic(job: LiveJob) -> bool:
-    return any(s.min_count is not None and s.min_count < s.count for s in job.request.pod_sets)

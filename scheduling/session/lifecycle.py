@@ -18,7 +18,7 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.verdict import Reason
+from scheduling.engine.verdict import Reason, counted
 from scheduling.kube.seam import (
     Bind,
     CreateAndBind,
@@ -29,7 +29,7 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
-from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED, ROOM_MADE
+from scheduling.models.jobs import CANCELLED, GROWN, MOVED, PREEMPTED, ROOM_MADE
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
@@ -42,7 +42,7 @@ from scheduling.session.live import (
     ReasonChange,
 )
 from scheduling.session.requeueing import NO_ANSWER, UNPLACED, Requeueing
-from scheduling.session.steps import Evidence, advance, release, step
+from scheduling.session.steps import Evidence, advance, record_of, release, step
 
 log = logging.getLogger(__name__)
 
@@ -68,14 +68,25 @@ class Lifecycle(Requeueing):
             job.bound = False
             step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
             self.admitted[job.id] = job
-        elif job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
-            job.attempt += 1
+        else:
+            if job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
+                job.attempt += 1
+            if job.request.gang:
+                self._grew(job, len(decision.placements))
         job.complete = decision.complete
         for place in decision.placements:
             pod = kant_pods.new_pod(job, place, gpu_models.get(place.node, ""))
             job.add(pod)
             self.out.writes.intents.append((job, pod))
             self.out.effects.append(kant_pods.create_and_bind(job, pod, self.namespace))
+
+    def _grew(self, job: LiveJob, more: int) -> None:
+        """Tell that an elastic gang got pods while it ran."""
+        has = more + sum(p.leaving is None and p.state not in OVER for p in job.pods.values())
+        got = counted(more, "more pod has a place", "more pods have places")
+        text = f"{got}: {has} of {job.request.pods}"
+        record: Evidence = (("pods", more), ("has", has), ("asked", job.request.pods))
+        self.out.writes.notes.append(Note(job.id, job.state, GROWN, text, record))
 
     def quota_changed(self, job_id: str, kind: Kind) -> None:
         job = self.jobs.get(job_id)
@@ -123,7 +134,7 @@ class Lifecycle(Requeueing):
         if job is None or job.leaving is not None or job.state not in HOLDING:
             return
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
-        why = _record_of(decision)
+        why = record_of(decision)
         if decision.whole:
             job.front = False
             step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
@@ -256,7 +267,7 @@ class Lifecycle(Requeueing):
         release(self.out, job, pod)
         if not leaves_alone:
             self.requeue(job, "PodLost", text, (), now)
-        self.leave.settle(job)
+        self.follow(job, now)
 
     def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
         if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
@@ -269,7 +280,7 @@ class Lifecycle(Requeueing):
         if isinstance(effect, DeletePod | EvictPod):
             if outcome.result == Result.GONE and pod.state not in OVER:
                 release(self.out, job, pod)
-                self.leave.settle(job)
+                self.follow(job, now)
             elif outcome.result == Result.BLOCKED:
                 self.leave.blocked(pod, outcome.retry_after, now)
             elif outcome.result not in (Result.DONE, Result.GONE):
@@ -298,7 +309,8 @@ class Lifecycle(Requeueing):
 
     # --- time and people ------------------------------------------------------------------------
     def overdue(self, now: float) -> None:
-        """Release gangs that did not all start in time; repeat deletions nobody confirmed."""
+        """Release gangs that did not all start in time, of elastic ones what is late if they can do
+        without; repeat deletions nobody confirmed."""
         for job in list(self.admitted.values()):
             since = max(job.admitted_at, self.sees_since)
             if job.request.gang and now - since > self.policy.gang_timeout_s:
@@ -307,10 +319,11 @@ class Lifecycle(Requeueing):
                     f"Only {running} of {len(job.pods)} pods ran "
                     f"{now - job.admitted_at:.0f} s after the placement"
                 )
-                blamed = {
-                    p.place.node for p in job.pods.values() if p.state in (P.INTENDED, P.BOUND)
-                }
-                self.requeue(job, "GangTimeout", text, tuple(sorted(blamed)), now)
+                placed = [p for p in job.pods.values() if p.state in (P.INTENDED, P.BOUND)]
+                late = [p for p in placed if p.leaving is None]
+                blamed = tuple(sorted({p.place.node for p in placed}))
+                if late:
+                    self._displaced(job, late, "GangTimeout", text, blamed, now)
         self.leave.sweep(now)
 
     def cancelled(self, job: LiveJob, version: int, now: float) -> None:
@@ -323,7 +336,7 @@ class Lifecycle(Requeueing):
     def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
         if job.leaving is not None or pod.leaving is not None:
             release(self.out, job, pod)  # it was killed by its deletion
-            self.leave.settle(job)
+            self.follow(job, now)
             return
         text = kant_pods.failure_text(facts)
         reason, node = facts.reason or "Rejected", pod.place.node
@@ -337,6 +350,7 @@ class Lifecycle(Requeueing):
         elif self._goes_on_without(job, [pod]):
             self._displaced(job, [pod], reason, text, (node,), now)
             advance(self.out, job, pod, P.FAILED, text)
+            self.follow(job, now)
         else:
             advance(self.out, job, pod, P.FAILED, text)
             self.requeue(job, reason, text, (node,), now)
@@ -374,25 +388,3 @@ class Lifecycle(Requeueing):
         if (facts.namespace, facts.name) != (self.namespace, pod.name):
             return None  # somebody's copy
         return None if pod.lost and pod.state in OVER else (job, pod)
-
-
-def _record_of(decision: Preempted) -> Evidence:
-    """For whom, why, what it cost this job and all victims together, and what each other choice
-    of victims would have cost, the cheapest first."""
-    record: dict[str, int | float | str] = {
-        "by": decision.by,
-        "kind": decision.kind.value,
-        "pods": len(decision.pods),
-        "cost_gpu_s": round(decision.cost_gpu_s, 1),
-        "total_gpu_s": round(decision.total_gpu_s, 1),
-        "alternatives": "none: by GPU count nobody else would have made room",
-    }
-    if decision.examined:
-        record["alternatives"] = f"none: {decision.examined} others tried did not make room"
-    if decision.alternatives:
-        record["alternative_gpu_s"] = round(decision.alternatives[0].cost_gpu_s, 1)
-        record["alternatives"] = "; ".join(
-            f"{a.choice}: {a.cost_gpu_s - decision.total_gpu_s:+.1f} GPU-s, {a.jobs} jobs"
-            for a in decision.alternatives
-        )
-    return tuple(record.items())

@@ -94,12 +94,14 @@ def open_among(ids: Iterable[str]) -> list[str]:
 
 
 def preemptions(cluster_id: int, scope: str) -> dict[str, tuple[str, ...]]:
-    """{job that is not over: for each time it was preempted, the job it made room for}."""
+    """{job that is not over: for each time it was preempted, the job it made room for}. An elastic
+    gang that only gave pods up was not."""
     open_jobs = _open_jobs(cluster_id, scope)
     rows = JobEvent.objects.filter(job__in=open_jobs, reason=PREEMPTED).order_by("id")
     found: dict[str, list[str]] = defaultdict(list)
-    for job_id, evidence in rows.values_list("job_id", "evidence"):
-        found[str(job_id)].append(str(evidence.get("by", "")))
+    for job_id, gang, evidence in rows.values_list("job_id", "job__gang", "evidence"):
+        if not (gang and "which" in evidence):
+            found[str(job_id)].append(str(evidence.get("by", "")))
     return {job_id: tuple(by) for job_id, by in found.items()}
 
 

@@ -68,8 +68,9 @@ class Requeueing:
         blamed: tuple[str, ...],
         now: float,
     ) -> None:
-        """These pods cannot be where they were placed. Of a job that is no gang only they are
-        placed again; of a gang, or when nothing else of the job is left, all of it is released."""
+        """These pods cannot be where they were placed. Where the job can do without them, only they
+        are placed again, with the rest of their slices; else all of it is released."""
+        pods = _with_slices(job, pods)
         if not self._goes_on_without(job, pods):
             self.requeue(job, reason, message, blamed, now)
             return
@@ -87,7 +88,7 @@ class Requeueing:
         """Tell those that will have to go with these pods."""
         if job.leaving is None and job.state in HOLDING:
             alone = self._goes_on_without(job, pods)
-            self.leave.tell(job, pods if alone else job.pods.values(), now)
+            self.leave.tell(job, _with_slices(job, pods) if alone else job.pods.values(), now)
 
     def _is_news(self, job: LiveJob, pod: LivePod) -> bool:
         """Whether nobody here asked for the pod's deletion, in a job that wants to be told."""
@@ -95,13 +96,14 @@ class Requeueing:
         return bool(job.notice_s) and not asked and job.state in HOLDING
 
     def _goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
-        """Whether it is no gang, and others of its pods have a place or have done their work."""
-        if job.request.gang or job.leaving is not None or job.state not in HOLDING:
+        """Whether others of its pods have a place or have done their work, of a gang its least."""
+        if job.leaving is not None or job.state not in HOLDING:
             return False
-        gone = {pod.key for pod in pods}
-        return any(
-            key not in gone and pod.leaving is None and pod.state not in (P.FAILED, P.RELEASED)
+        gone = job.request.go_together(pod.key for pod in pods)
+        return job.request.goes_on_with(
+            key
             for key, pod in job.pods.items()
+            if key not in gone and pod.leaving is None and pod.state not in (P.FAILED, P.RELEASED)
         )
 
     def _failed_too_often(
@@ -124,8 +126,10 @@ class Requeueing:
         return now + min(wait, self.policy.backoff_cap_s)
 
     def _forgive(self, job: LiveJob, pod: LivePod) -> None:
-        """A pod runs that was placed after the last failure: failures no longer follow in a row."""
-        if not job.request.gang and job.failures and pod.attempt > job.failed_attempt:
+        """A pod runs that was placed after the last failure: failures no longer follow in a row.
+        A gang that is not up yet has to come up first."""
+        alone = not job.request.gang or job.state == JobState.RUNNING
+        if alone and job.failures and pod.attempt > job.failed_attempt:
             job.failures = self.out.writes.failures[job.id] = 0
 
     def resume_leaving(self, job: LiveJob, now: float) -> None:
@@ -148,3 +152,10 @@ class Requeueing:
     ) -> None:
         self.admitted.pop(job.id, None)
         self.leave.job(job, last_word, cause, now)
+
+
+def _with_slices(job: LiveJob, pods: list[LivePod]) -> list[LivePod]:
+    """The pods, and those that cannot go on without them."""
+    keys = job.request.go_together(pod.key for pod in pods)
+    others = (p for key, p in job.pods.items() if key in keys and p.state not in OVER)
+    return pods + [pod for pod in others if pod not in pods]

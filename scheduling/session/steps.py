@@ -1,5 +1,6 @@
 """The steps of the live loop: a job along the table of transitions, a pod towards its end."""
 
+from scheduling.engine.decisions import Preempted
 from scheduling.engine.deltas import PodEnded
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import after
@@ -54,3 +55,25 @@ def release(out: Outbox, job: LiveJob, pod: LivePod) -> None:
     """The pod holds nothing any more, without an end of its own."""
     pod.in_flight = False
     advance(out, job, pod, P.RELEASED, pod.why)
+
+
+def record_of(decision: Preempted) -> Evidence:
+    """For whom, why, what it cost this job and all victims together, and what each other choice
+    of victims would have cost, the cheapest first."""
+    record: dict[str, int | float | str] = {
+        "by": decision.by,
+        "kind": decision.kind.value,
+        "pods": len(decision.pods),
+        "cost_gpu_s": round(decision.cost_gpu_s, 1),
+        "total_gpu_s": round(decision.total_gpu_s, 1),
+        "alternatives": "none: by GPU count nobody else would have made room",
+    }
+    if decision.examined:
+        record["alternatives"] = f"none: {decision.examined} others tried did not make room"
+    if decision.alternatives:
+        record["alternative_gpu_s"] = round(decision.alternatives[0].cost_gpu_s, 1)
+        record["alternatives"] = "; ".join(
+            f"{a.choice}: {a.cost_gpu_s - decision.total_gpu_s:+.1f} GPU-s, {a.jobs} jobs"
+            for a in decision.alternatives
+        )
+    return tuple(record.items())

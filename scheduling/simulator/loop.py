@@ -209,16 +209,17 @@ class Simulation:
         self._leave_place(run, pod, run.evict(pod, self.settings.evict_s))
 
     def _displace(self, run: Run, pods: list[Pod], now: float) -> None:
-        """Pods lost their node or device. Of a job that is no gang only they are placed again, if
-        others of it go on."""
+        """Pods lost their node or device. Only they are placed again, with the rest of their
+        slices, where the job can go on without them."""
         assert run.places is not None
         job = run.arrival.job
         self.observer.was_requeued(run.row)
-        if job.gang or run.places.keys() <= set(pods):
+        gone = job.go_together(pods)
+        if not job.goes_on_with(run.places.keys() - gone):
             self._interrupt(run, now)
             self._deltas.append(JobRequeued(job.id, now, front=self.settings.fault_first))
             return
-        for pod in pods:
+        for pod in sorted(gone):
             if pod in run.places:
                 self._lose(run, self._give_back(run, pod), 0.0, now)
                 self._deltas.append(PodRequeued(job.id, *pod, now))
@@ -289,7 +290,7 @@ class Simulation:
             if first and not own:
                 self._push(begin + run.left_s, END, (job.id, run.epoch, -1, -1, 0))
             run.missing = 0
-        if run.missing <= 0 and not moved:
+        if run.missing <= 0 and not moved and (first or not job.gang):
             model = self.nodes[part.placements[0].node].gpu_model
             self.observer.started(run.row, now, model, run.places.values())
 

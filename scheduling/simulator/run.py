@@ -52,7 +52,7 @@ class Run:
         """The pod lost its place, and is missing until it has another one."""
         self.stops[pod] = self.stops.get(pod, 0) + 1
         self.moving.pop(pod, None)
-        self.missing += 1
+        self.missing += not self.arrival.job.gang
 
     def working_from(self, since: float, settings: Settings) -> tuple[float, float]:
         """When a pod with a place `since` then ran, and when its work went on."""

@@ -151,6 +151,17 @@ class Cycles(RuleBasedStateMachine):
         if name and (places := self.state.cluster.placements_of(name)):
             self.pending.append(d.PodEnded(name, places[0].pod_set, places[0].ordinal))
 
+    @rule(pick=st.integers(0, 99))
+    def pod_fails(self, pick: int) -> None:
+        """The last pod of a job that can do without it is placed again, not on its node."""
+        name = self._some(pick)
+        if not name or name in self.state.promised:
+            return
+        *others, last = self.state.cluster.placements_of(name) or [None]
+        if others and self.alive[name].goes_on_with((p.pod_set, p.ordinal) for p in others):
+            where = (last.pod_set, last.ordinal)
+            self.pending.append(d.PodRequeued(name, *where, self.now + 10, (last.node,)))
+
     @rule(name=st.sampled_from(sorted(NODES)), up=st.booleans())
     def node_comes_or_goes(self, name: str, up: bool) -> None:
         facts = node(name, *NODES[name])
@@ -223,12 +234,7 @@ class Cycles(RuleBasedStateMachine):
         result = run_cycle(self.state, self.pending, self.now)
         self._asking_everybody_decides_the_same(result)
         self.pending = []
-        for start in result.started:
-            record = self.state.jobs[start.job_id]
-            if record.job.gang:
-                wanted = sum(s.min_count or s.count for s in record.job.pod_sets)
-                assert len(start.placements) >= wanted
-                assert len(record.pods) == len(start.placements)
+        self._gangs_come_whole_and_grow(result)
         for account in self._isolated():
             used = before.get(account.tenant + account.gpu_model)
             if used is not None and account.used > used:
@@ -251,6 +257,25 @@ class Cycles(RuleBasedStateMachine):
         assert not again.preempted
         assert not again.moved
         assert not told or (not again.waiting and again.considered == 0)
+
+    def _gangs_come_whole_and_grow(self, result) -> None:
+        seen = {name for name in self.state.running if self._ran_before(name)}
+        for start in result.started:
+            record = self.state.jobs[start.job_id]
+            if record.job.gang:
+                wanted = sum(s.min_count or s.count for s in record.job.pod_sets)
+                if start.job_id in seen:
+                    assert record.job.elastic
+                    assert not record.ended
+                else:
+                    assert len(start.placements) >= wanted
+                seen.add(start.job_id)
+                assert len(record.pods) >= wanted
+                on = {(i, model) for (i, _), (model, milli) in record.pods.items() if milli}
+                assert len(on) == len({i for i, _ in on}), "a pod set on two GPU models"
+
+    def _ran_before(self, name: str) -> bool:
+        return self.state.jobs[name].started_at < self.now
 
     def _asking_everybody_decides_the_same(self, result) -> None:
         again = run_cycle(self.anew, self.pending, self.now)
@@ -337,7 +362,8 @@ class Cycles(RuleBasedStateMachine):
         assert all(milli <= MILLI for milli in used.values())
 
     def _nobody_overtook(self, result, held) -> None:
-        """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools."""
+        """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools, and
+        no gang grows in them, whatever its place in the order."""
         policy = self.state.policy
         if policy.queueing is not QueueingPolicy.STRICT_FIFO or policy.fair_share:
             return
@@ -348,6 +374,7 @@ class Cycles(RuleBasedStateMachine):
             if start.job_id in held:
                 continue
             used = {self.state.pools.model_of[p.node] for p in start.placements}
+            grows = record.job.gang and self._ran_before(start.job_id)
             for lane in self.state.queue.lanes:
                 if lane.never is not None or lane.refusal is not None:
                     continue
@@ -357,7 +384,7 @@ class Cycles(RuleBasedStateMachine):
                     continue
                 for key in lane.jobs:
                     other = self.state.jobs[key[3]]
-                    if other is not record and key < record.key:
+                    if other is not record and (grows or key < record.key):
                         contested = used & pools_wanted(self.state, other)
                         assert all(self._closed_by_quota(other, model) for model in contested)
 

@@ -282,6 +282,9 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
     if word in {"pod-ends", "pod-gone"}:
         name, ordinal = rest.split()
         return [d.PodEnded(name, 0, int(ordinal))]
+    if word == "pod-fails":  # it is placed again, not on that node
+        name, ordinal, *blamed = rest.split()
+        return [d.PodRequeued(name, 0, int(ordinal), now, tuple(blamed))]
     if word == "hold":
         return [d.JobSubmitted(world.jobs[rest], held=True)]
     if word == "change":  # of what a waiting job asks for: name, field=value

@@ -65,7 +65,9 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
         elif draw < 0.6:
             world.victim_is_gone(pick)
         elif draw < 0.64:
-            rng.choice((world.requeue, world.hold_or_release, world.pod_ends))(pick)
+            rng.choice((world.requeue, world.hold_or_release, world.pod_ends, world.pod_fails))(
+                pick
+            )
         elif draw < 0.65:
             world.budget(pick, rng.choice((None, 0, 1, 5)))
         elif draw < 0.655:

@@ -9,7 +9,7 @@ from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.models import Job, JobEvent, Placement, PodSet, SchedulerLease
+from scheduling.models import Job, JobEvent, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tests.live.conftest import NODES, SchedulerProcess, wait
 
@@ -176,18 +176,19 @@ def test_attempts_of_single_pods_count_when_all_of_the_job_is_placed_anew(world)
 def test_an_elastic_gang_goes_on_when_its_surplus_left_during_a_restart(world):
     """Its deletion kills the pod, with exit code 143, when the preemptor is not there any more."""
     world.set_policy(preemption=["priority"], min_runtime_s=0)
-    gang = world.submit("gang", pods=4, stop_s=2.0)
-    PodSet.objects.filter(job=gang).update(min_count=2)
+    gang = world.submit("gang", pods=4, min_count=2, stop_s=2.0)
     world.drive_to(gang, S.RUNNING)
     high = world.submit("high", priority=10)
     world.drive(lambda: any("deletionTimestamp" in p["metadata"] for p in world.pods().values()))
     world.restart_scheduler()
     world.cancel(high)
-    world.drive(lambda: len(world.pods()) == 3)
-    world.drive(lambda: world.free_gpus() == 8000)
+
+    def attempts():
+        return sorted(pod.attempt for pod in world.placements(gang, state="RUNNING"))
+
+    world.drive(lambda: attempts() == [1, 1, 1, 2])
     assert K.REQUEUED not in world.kinds(gang)
     assert world.state(gang) == S.RUNNING
-    assert len(world.placements(gang, state="RUNNING")) == 3
 
 
 # --- kill -9 ------------------------------------------------------------------------------------

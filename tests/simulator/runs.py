@@ -19,8 +19,8 @@ def machines(nodes=2, gpus=8, leaf_size=2):
     )
 
 
-def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", **more):
-    pod_sets = (PodSet("main", pods, gpus, ("H100",)),)
+def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", min_count=None, **more):
+    pod_sets = (PodSet("main", pods, gpus, ("H100",), min_count=min_count),)
     wishes = {
         k: more.pop(k)
         for k in ("priority", "declared_s", "preemptible", "after", "after_ok", "kind")

@@ -120,3 +120,17 @@ def test_two_faults_of_one_node_are_repaired_one_by_one():
         ],
     ).run()
     assert rows(out)["x"][0] == 40
+
+
+def test_an_elastic_gang_goes_on_without_what_failed_and_gets_it_back():
+    gang = arrival("g", 0, 1000, pods=3, min_count=2)
+    first = arrival("f", 0, 100, pods=1)
+    faults = [Fault(at=400.0, node="n002", repair_s=100.0)]
+    out = simulation([first, gang], nodes=3, faults=faults).run()
+    jobs = out.observer.jobs
+    at = jobs.ids.index("g")
+    assert rows(out)["g"] == (0.0, 1000.0, "SUCCEEDED")
+    assert jobs.requeues[at] == 1
+    # Two nodes until the first job ends, three after it, but for the repair.
+    held = 8 * (2 * 1000 + 900 - 100)
+    assert out.pools["H100"].milli_s == pytest.approx((held + 8 * 100) * 1000)

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from scheduling.engine.queueing.asks import Ask, Demand, Way, work_out
+from scheduling.engine.queueing.asks import Ask, Demand, work_out
 from scheduling.engine.queueing.combinations import Search
 from scheduling.engine.queueing.eligibility import demand_of, never
 from scheduling.engine.queueing.quota import Kept, Refusal
@@ -147,7 +147,7 @@ def candidates(
             on = zip(wish.most, way.models, strict=True)
             wish = Wish(wish.least, tuple(0 if m in closed else n for n, m in on))
             most = demand_of(job, way.models, wish.most, state.pools)
-        counts = _most_by_quota(state, job, way, wish, most, kept)
+        counts = most_by_quota(state, job, way.models, wish, most, kept)
         if counts is not None and any(counts):
             yield Candidate(narrowed(job, way.models), counts, way.gang)
     for models in beyond_ways(state, record, closed, kept)[:MAX_CHOICES]:
@@ -180,8 +180,13 @@ def beyond_ways(
     return list(islice(found, MAX_CHOICES + 1))
 
 
-def _most_by_quota(
-    state: SchedulerState, job: JobRequest, way: Way, wish: Wish, all_of_it: Demand, kept: Kept
+def most_by_quota(
+    state: SchedulerState,
+    job: JobRequest,
+    models: tuple[str, ...],
+    wish: Wish,
+    all_of_it: Demand,
+    kept: Kept,
 ) -> tuple[int, ...] | None:
     """The most pods per pod set that quota allows, not fewer than the least; None = none.
 
@@ -193,7 +198,7 @@ def _most_by_quota(
         return None
 
     def allowed(counts: tuple[int, ...]) -> bool:
-        asked = demand_of(job, way.models, counts, state.pools)
+        asked = demand_of(job, models, counts, state.pools)
         return state.book.refusal_of(job.tenant, asked, kept) is None
 
     if not allowed(wish.least):

@@ -4,6 +4,7 @@ from typing import assert_never
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cluster import PodKey
+from scheduling.engine.queueing.limits import watch_run_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import order_key
@@ -19,6 +20,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             record.held, record.not_before = delta.held, delta.not_before
             if record.started_at is not None:
                 state.queue.plan_anew()  # it may be preempted now, or no longer
+                watch_run_limit(state, record, out.now)
             if record.promise is not None and state.kept_back(record, out.now):
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
@@ -98,11 +100,13 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
     for p in known:
         state.cluster.book(delta.job, p)
     state.hold(record, known, delta.started_at)
-    if delta.placed_at and not record.job.gang:
+    if delta.placed_at:
         for p, at in zip(delta.placements, delta.placed_at, strict=True):
-            if (p.pod_set, p.ordinal) in record.pods:
+            later = not record.job.gang or at > delta.started_at
+            if later and (p.pod_set, p.ordinal) in record.pods:
                 record.placed_at[p.pod_set, p.ordinal] = at
                 state.note_placed(record, at)
+    watch_run_limit(state, record, now)
     state.enqueue(record, now)
 
 
@@ -130,7 +134,7 @@ def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
         return
     state.give_back(record, *where)
     record.ended.add(where)
-    if record.lane is not None:
+    if record.lane is not None or record.job.id in state.growing:
         state.enqueue(record, now)  # it misses other pods than before
 
 

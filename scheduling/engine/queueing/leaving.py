@@ -27,6 +27,9 @@ class Leaving:
         if not on:
             del self._on[booking.placement.node]
 
+    def nodes(self) -> frozenset[str]:
+        return frozenset(self._on)
+
     def in_the_way(
         self, cluster: ClusterState, job: JobRequest, places: Iterable[PodPlacement]
     ) -> set[PodKey]:

@@ -247,7 +247,7 @@ def _report(
     complete = record.job.gang or not any(record.missing())
     out.waiting.pop(record.job.id, None)
     record.verdict = None
-    watch_run_limit(state, record)
+    watch_run_limit(state, record, out.now)
     record.reserved = False
     out.block(record, None)
     record.expected = record.expected_at = None

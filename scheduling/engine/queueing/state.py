@@ -39,7 +39,8 @@ class SchedulerState:
 
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
     held jobs stand nowhere, backing-off jobs in `_due` by their time. `running` are those that
-    have started, `promised` those whose places are held while others leave them (`leaving`).
+    have started, `growing` the elastic gangs of them that miss pods, `promised` those whose places
+    are held while others leave them (`leaving`).
     `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
     stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
     """
@@ -58,6 +59,7 @@ class SchedulerState:
         self.book = QuotaBook()
         self.jobs: dict[str, JobRecord] = {}
         self.running: dict[str, JobRecord] = {}
+        self.growing: dict[str, JobRecord] = {}
         # When running jobs, and some that have ended, got places.
         self.placed: list[tuple[float, str]] = []
         self.promised: dict[str, JobRecord] = {}
@@ -90,13 +92,17 @@ class SchedulerState:
     def enqueue(self, record: JobRecord, now: float) -> None:
         """Let a job wait where it belongs now: held, backing off, or in its lane.
 
-        A started gang never waits for more pods; other jobs do while pods are missing.
+        A started gang never waits for more pods, though an elastic one may grow; other jobs do
+        while pods are missing.
         """
         waited = record.lane is not None
         self.queue.remove(record)
         if record.left or record.promise is not None:
             return
-        if record.started_at is not None and (record.job.gang or not any(record.missing())):
+        if record.started_at is not None and record.job.gang:
+            self._let_grow(record, now)
+            return
+        if record.started_at is not None and not any(record.missing()):
             return
         if self.kept_back(record, now):
             for job_id in self.waits_for(record):
@@ -109,6 +115,15 @@ class SchedulerState:
             record.queued_at = now
             record.in_vain.clear()
         self.queue.add(record, self._lane_key(record, now))
+
+    def _let_grow(self, record: JobRecord, now: float) -> None:
+        """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
+        self.growing.pop(record.job.id, None)
+        if record.job.elastic and not record.ended and any(record.missing()):
+            self.growing[record.job.id] = record
+            self._forgive(record, now)
+            if record.not_before > now:
+                heappush(self._due, (record.not_before, record.job.id))
 
     def kept_back(self, record: JobRecord, now: float) -> bool:
         """Whether it is held, or its start time or the end of jobs before it is still to come."""
@@ -126,14 +141,18 @@ class SchedulerState:
 
     def _lane_key(self, record: JobRecord, now: float) -> Key:
         job = record.job
-        if record.blamed:
-            record.blamed = {n: until for n, until in record.blamed.items() if until > now}
-        if record.blamed:
-            heappush(self._due, (min(record.blamed.values()), job.id))
+        self._forgive(record, now)
         own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
         if record.blamed or own_pods or self.tired(record) or wrong_times(job):
             return (job.tenant, job.id)
         return (job.tenant, shape_of(job))
+
+    def _forgive(self, record: JobRecord, now: float) -> None:
+        """Drop the blame of nodes that has passed, and come back when the next of it will have."""
+        if record.blamed:
+            record.blamed = {n: until for n, until in record.blamed.items() if until > now}
+        if record.blamed:
+            heappush(self._due, (min(record.blamed.values()), record.job.id))
 
     def wake(self, now: float) -> None:
         """Bring back the jobs whose back-off or blame has passed, and note timers that went off."""
@@ -146,6 +165,7 @@ class SchedulerState:
             record = self.jobs.get(heappop(self._due)[1])
             if record is not None:
                 self.enqueue(record, now)
+                self.dirty |= record.job.id in self.growing
 
     def next_wake(self, now: float) -> float | None:
         """When something happens by the passing of time alone; None = never."""
@@ -176,7 +196,7 @@ class SchedulerState:
         """Whether there is nothing to decide: nothing happened, or nobody waits to hear of it."""
         if self.parked or self.queue.touched:
             return False
-        return not self.dirty or not (self.queue.lanes or self.reserving)
+        return not self.dirty or not (self.queue.lanes or self.reserving or self.growing)
 
     def next_walk(self) -> Merge:
         """The lanes to ask now in the global order: all of them; or, where nothing happened but
@@ -228,7 +248,7 @@ class SchedulerState:
             model = self.pools.model_of.get(p.node, "")
             milli = p.milli * len(p.devices)
             record.pods[p.pod_set, p.ordinal] = (model, milli)
-            if not job.gang:
+            if not job.gang or record.started_at is not None:
                 record.placed_at[p.pod_set, p.ordinal] = at
             if milli:
                 self.usage.change(job.tenant, model, milli)
@@ -294,6 +314,7 @@ class SchedulerState:
         for pod_set, ordinal in sorted(record.pods):
             self.give_back(record, pod_set, ordinal)
         self.running.pop(record.job.id, None)
+        self.growing.pop(record.job.id, None)
         self.cluster.times.pop(record.job.id, None)
         self.promised.pop(record.job.id, None)
         record.started_at = record.promise = None

@@ -105,8 +105,10 @@ class Victims:
 
     def ripe_at(self, unit: Unit) -> float:
         """When all of it will have run for as long as it is sure to."""
-        since = map(unit.record.placed_since, unit.pods)
-        return max(since) + self._state.policy.min_runtime_s
+        record, wait = unit.record, self._state.policy.min_runtime_s
+        if unit.whole and record.started_at is not None:
+            return record.started_at + wait
+        return max(map(record.placed_since, unit.pods)) + wait
 
     def _kind(self, record: JobRecord, since: float) -> PreemptionKind | None:
         """The first kind of preemption that lets the preemptor take a place held since then."""
@@ -178,21 +180,30 @@ class Victims:
 
     def _units_of_gang(self, record: JobRecord, surplus_only: bool) -> Iterator[Unit]:
         assert record.started_at is not None
-        since = record.started_at
-        kind = self._kind(record, since)
-        if kind is None:
-            return
         pods = sorted(record.pods)
         surplus = _surplus(record, pods)
         if surplus and surplus_only:
-            spared = _beyond(sum(map(len, surplus)), record)
-            for together in surplus:
-                if spared > 0:
-                    spared -= len(together)
-                else:
-                    yield self._unit(record, together, False, kind, since)
-        elif _beyond(len(pods), record) == 0:
+            yield from self._surplus_units(record, surplus)
+            return
+        since = record.started_at
+        grew = record.job.id in self._begun and record.placed_at
+        kind = self._kind(record, max(record.placed_at.values()) if grew else since)
+        if kind is not None and _beyond(len(pods), record) == 0:
             yield self._unit(record, tuple(pods), True, kind, since)
+
+    def _surplus_units(self, record: JobRecord, surplus: list[tuple[PodAt, ...]]) -> Iterator[Unit]:
+        """Pods beyond the minimum of an elastic gang, each held since its own time."""
+        offered = []
+        for together in surplus:
+            since = max(map(record.placed_since, together))
+            if (kind := self._kind(record, since)) is not None:
+                offered.append((together, kind, since))
+        spared = _beyond(sum(len(together) for together, _, _ in offered), record)
+        for together, kind, since in offered:
+            if spared > 0:
+                spared -= len(together)
+            else:
+                yield self._unit(record, together, False, kind, since)
 
     def _unit(
         self,

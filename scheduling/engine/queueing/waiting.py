@@ -74,7 +74,7 @@ class JobRecord:
     """What the engine knows of one job, waiting or started.
 
     `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
-    when, of a job that is no gang. `ended`: pods that are done and not to be placed again.
+    when, where not since its start. `ended`: pods that are done and not to be placed again.
     `blamed`: node -> until when it is avoided. `queued_at`: when it last began to wait for places;
     `blocked_since`: when it was first blocked at the head. `nearly`: what was backfilled past it
     has not all run long enough to be preempted, else it could start. `in_vain`: by what was to be
@@ -82,7 +82,8 @@ class JobRecord:
     `expected_at`: the versions of the cluster and of the quotas, and the pools it was the head of.
     `disruptions`: how many of its pods may be evicted now, by its disruption budget. `leaving`:
     evicted pods that are not gone yet, and the places they had; `left`: all of it was evicted.
-    `promise`: places held for it while others leave them.
+    `promise`: places held for it while others leave them. `grew_at`: as of when nothing more was
+    found for an elastic gang that runs. `limit_at`: when its run time ends, as it is watched.
     """
 
     job: JobRequest
@@ -111,6 +112,8 @@ class JobRecord:
     leaving: dict[tuple[int, int], Booking] = field(default_factory=dict)
     left: bool = False
     promise: Promise | None = None
+    grew_at: object = None
+    limit_at: float | None = None
 
     @property
     def passed_since(self) -> float | None:

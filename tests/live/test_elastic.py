@@ -1,0 +1,102 @@
+"""Elastic gangs: what they can do without leaves alone, and comes back."""
+
+import pytest
+
+from scheduling.engine.states import JobEventKind as K
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job, JobEvent, Placement
+from scheduling.models.jobs import PREEMPTED
+from scheduling.models.jobs import PlacementState as P
+
+pytestmark = pytest.mark.live
+NODES = 4
+
+
+def running(world, job):
+    return world.placements(job, state=P.RUNNING)
+
+
+def delete(world, pod):
+    path = f"/api/v1/namespaces/{world.cluster.namespace}/pods/{pod.pod_name}"
+    world.call("DELETE", path, {"gracePeriodSeconds": 0})
+
+
+def test_a_gang_gives_up_what_it_can_do_without_and_gets_it_back(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0, max_preemptions=1)
+    gang = world.submit("gang", pods=NODES, min_count=2)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    bound_at = Job.objects.get(pk=gang.pk).bound_at
+    for number in (1, 2):  # what was given up does not count as a preemption of the job
+        high = world.submit("high", priority=10)
+        world.drive_to(high, S.RUNNING)
+        assert len(running(world, gang)) == NODES - 1
+        assert JobEvent.objects.filter(job=gang, reason=PREEMPTED).count() == number
+        world.restart_scheduler()
+        world.cancel(high)
+        world.drive(lambda: len(running(world, gang)) == NODES)
+    assert (world.state(gang), K.REQUEUED in world.kinds(gang)) == (S.RUNNING, False)
+    row = Job.objects.get(pk=gang.pk)
+    assert row.bound_at == bound_at
+    assert sorted(p.attempt for p in running(world, gang)) == [1, 1, 1, 3]
+    assert world.audit()["double_holdings"] == []
+    world.cancel(gang)
+    world.drive(lambda: world.pods() == {})
+
+
+def test_a_gang_that_began_small_grows_and_ends_when_all_of_it_has(world):
+    first = world.submit("first", pods=2, run_s=1.5)
+    world.drive_to(first, S.RUNNING)
+    gang = world.submit("gang", pods=NODES, min_count=2, run_s=3.0)
+    world.drive_to(gang, S.RUNNING)
+    assert len(world.placements(gang)) == 2
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    world.drive_to(gang, S.SUCCEEDED)
+    rows = world.placements(gang)
+    assert {(p.attempt, p.ordinal, p.state) for p in rows} == {
+        (1, ordinal, P.SUCCEEDED) for ordinal in range(NODES)
+    }
+    row = Job.objects.get(pk=gang.pk)
+    assert row.bound_at < row.running_at < max(p.bound_at for p in rows)
+    assert all(p.held_from >= p.intended_at for p in rows)
+    grown = JobEvent.objects.filter(job=gang, reason="Grown")
+    assert grown.last().evidence["has"] == NODES
+    assert grown.last().message.endswith(f"{NODES} of {NODES}")
+
+
+def test_a_gang_goes_on_when_it_loses_what_it_can_do_without(world):
+    gang = world.submit("gang", pods=NODES, min_count=NODES - 1)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    lost = running(world, gang)[0]
+    delete(world, lost)
+    world.drive(lambda: Placement.objects.get(pk=lost.pk).state == P.RELEASED)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    again = world.placements(gang, ordinal=lost.ordinal, state=P.RUNNING)
+    assert [p.attempt for p in again] == [2]
+    assert world.state(gang) == S.RUNNING
+    assert K.REQUEUED not in world.kinds(gang)
+    row = Job.objects.get(pk=gang.pk)
+    world.drive(lambda: Job.objects.get(pk=gang.pk).failures == 0)
+    assert row.attempt == 1
+    # Of the others it needs every one.
+    for pod in running(world, gang)[:2]:
+        delete(world, pod)
+    world.drive(lambda: K.REQUEUED in world.kinds(gang))
+    world.drive(lambda: len(running(world, gang)) == NODES)
+
+
+def test_a_gang_starts_without_the_pod_that_does_not_start(world):
+    world.set_policy(gang_timeout_s=1)
+    world.fault("slow-replies", verb="create", resource="pods", count=1, delay_ms=4000)
+    gang = world.submit("gang", pods=NODES, min_count=2)
+    world.drive_to(gang, S.RUNNING)
+    assert len(running(world, gang)) == NODES - 1
+    assert JobEvent.objects.filter(job=gang, reason="GangTimeout").exists()
+    assert K.REQUEUED not in world.kinds(gang)
+
+
+def test_the_run_time_limit_holds_after_a_restart(world):
+    job = world.submit(run_limit_s=2)
+    world.drive_to(job, S.RUNNING)
+    world.restart_scheduler()
+    world.drive_to(job, S.FAILED)
+    assert Job.objects.get(pk=job.pk).reason == "RunLimitExceeded"
