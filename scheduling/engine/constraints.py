@@ -6,6 +6,8 @@ from scheduling.engine.types import Node, PodSet, Taint, Toleration
 
 # PreferNoSchedule is a wish, not a rule.
 BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
+# https://kubernetes.io/docs/reference/labels-annotations-taints/
+PASSING = "node.kubernetes.io/"
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -27,6 +29,12 @@ def blocking_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...])
     return None
 
 
+def lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """The taints without those by which Kubernetes itself marks a state that passes (not ready,
+    unreachable, under pressure, cordoned)."""
+    return tuple(taint for taint in taints if not taint.key.startswith(PASSING))
+
+
 def evicting_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:
     """The first taint that drives a running pod away, or None."""
     for taint in taints:
@@ -45,4 +53,12 @@ def admits(node: Node, pod_set: PodSet) -> bool:
     return (
         selected(node.labels, pod_set.node_selector)
         and blocking_taint(node.taints, pod_set.tolerations) is None
+    )
+
+
+def will_admit(node: Node, pod_set: PodSet) -> bool:
+    """Whether they do, or will when the state of the node that passes has passed."""
+    return (
+        selected(node.labels, pod_set.node_selector)
+        and blocking_taint(lasting(node.taints), pod_set.tolerations) is None
     )

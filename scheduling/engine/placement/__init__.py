@@ -1,7 +1,7 @@
 """RSCH: where a job's pods go, down to the device (paper 3.3). `place_job` decides, `explain`
-says in numbers why it could not."""
+says in numbers why it could not, `impossible` that it never can."""
 
-from scheduling.engine.placement.explain import explain
+from scheduling.engine.placement.explain import explain, impossible
 from scheduling.engine.placement.place import PlacementFailure, place_job
 
-__all__ = ["PlacementFailure", "explain", "place_job"]
+__all__ = ["PlacementFailure", "explain", "impossible", "place_job"]

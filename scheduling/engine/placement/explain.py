@@ -1,11 +1,12 @@
 """Why a job could not be placed: the dominating reason and its numbers, only when asked for."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.constraints import admits, blocking_taint, selected
+from scheduling.engine.constraints import blocking_taint, lasting, selected, will_admit
+from scheduling.engine.index import PoolIndex
 from scheduling.engine.placement.excess import excess_of
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.place import PlacementFailure
@@ -70,6 +71,69 @@ def explain(
     return verdict if verdict.will_never_run else _beside(verdict, room.blamed)
 
 
+def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
+    """Why the job fits nowhere though everything were free, where that is for what it says of its
+    nodes: selector, taints, network level, pods per node or leaf. None when it would fit; amounts
+    alone are not looked at."""
+    for index, pod_set in enumerate(job.pod_sets):
+        if _is_choosy(state, job, pod_set) and not _fits_when_empty(state, job, pod_set):
+            verdict = explain(state, job, PlacementFailure(index))
+            if verdict.reason is Reason.EXCEEDS_CAPACITY:
+                return verdict
+    return None
+
+
+def _fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
+    """Whether empty nodes would hold what the job needs of the set; looks at no more of them than
+    that takes, mostly few."""
+    needed, whole = pod_set.least if job.gang else 1, not _grouped(job, pod_set)
+    for model in pod_set.gpu_models or state.index.pools:
+        pool = state.index.pools.get(model)
+        held: dict[str, int] = {}
+        for _, _, where, holds in _empty_nodes(state, job, pod_set, pool) if pool else ():
+            held[where] = held.get(where, 0) + holds
+            if held[where] >= needed and (where or whole):
+                return True
+        if whole:
+            needed -= sum(held.values())
+    return False
+
+
+def _grouped(job: JobRequest, pod_set: PodSet) -> bool:
+    """Whether all pods of the set have to be in one group."""
+    return bool(pod_set.required_level or job.required_level) and not pod_set.slice_size
+
+
+def _empty_nodes(
+    state: ClusterState, job: JobRequest, pod_set: PodSet, pool: PoolIndex
+) -> Iterator[tuple[int, Node, str, int]]:
+    """The nodes of a pool that admit the set: number, node, its group where all pods have to be in
+    one ("" = in none, or no such wish), and how many pods it would hold empty."""
+    level = pod_set.required_level or job.required_level
+    at = level_number(level, state.levels) if _grouped(job, pod_set) else None
+    most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[int, int]()
+    for number, slot in enumerate(pool.layout.slots):
+        node = state.facts[slot]
+        if node is None or not will_admit(node, pod_set):
+            continue
+        holds = _pods_when_empty(node, pod_set)
+        if most_in_leaf is not None:
+            leaf = pool.layout.leaf_of[number]
+            holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
+            in_leaf[leaf] = in_leaf.get(leaf, 0) + holds
+        yield number, node, "" if at is None else group_key(state, slot, at), holds
+
+
+def _is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
+    if job.required_level or pod_set.required_level or pod_set.max_per_node or pod_set.max_per_leaf:
+        return True
+    wanted, pools = (pod_set.node_selector, pod_set.tolerations), state.index.pools
+    models = (m for m in pod_set.gpu_models or pools if m in pools)
+    return any(
+        state.index.admitted(state, pools[m], *wanted) != pools[m].layout.everything for m in models
+    )
+
+
 def _judge(
     state: ClusterState,
     job: JobRequest,
@@ -95,7 +159,8 @@ def _judge(
         "admitting_nodes": len(room.admitting),
     }
     if room.empty < pods:
-        return _too_large(state, pod_set, room, asked, evidence)
+        level = pod_set.required_level or job.required_level
+        return _too_large(state, pod_set, room, level, asked, evidence)
     missing = pods * pod_set.milli_per_pod - room.free_milli
     if pod_set.gpus and missing > 0:
         evidence["to_end_milli"] = missing
@@ -162,20 +227,21 @@ def _too_large(
     state: ClusterState,
     pod_set: PodSet,
     room: _Room,
+    level: str,
     asked: str,
     evidence: dict[str, int | float | str],
 ) -> Verdict:
     """More pods than all nodes hold when empty, or a pod that is more than any one of them."""
     nodes = len(room.admitting)
     evidence["possible_pods"] = room.empty
-    others = _remedies_of_constraints(state, pod_set)
+    others = _remedies_of_constraints(state, pod_set, level)
     excess = None if room.empty else excess_of(pod_set, room.admitting)
     if excess is None:
         text = (
             f"{asked}; {counted(nodes, 'node admits', 'nodes admit')} such pods and would hold "
             f"{room.empty} of them when empty"
         )
-        remedies = ("ask for fewer or smaller pods", *others)
+        remedies = ("ask for fewer or smaller pods", *others) if nodes else others
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, remedies)
     evidence |= excess.evidence
     have = ("node that admits such pods has", "nodes that admit such pods each have")
@@ -203,14 +269,12 @@ def _room(
         admitted = state.index.admitted(state, pool, pod_set.node_selector, pod_set.tolerations)
         empty: dict[str, int] = {}
         avoided = rejected = 0
-        for number, slot in enumerate(pool.layout.slots):
-            node = state.facts[slot]
-            if node is None or not admitted >> number & 1:
-                continue
+        for number, node, where, holds in _empty_nodes(state, job, pod_set, pool):
             room.admitting.append(node)
-            holds = _pods_when_empty(node, pod_set)
-            where = "" if not level else group_key(state, slot, level_number(level, state.levels))
             empty[where] = empty.get(where, 0) + holds
+            slot = pool.layout.slots[number]
+            if not admitted >> number & 1:
+                continue
             if node.name in blamed:
                 rejected |= 1 << number
             if node.name in failure.avoid:
@@ -218,7 +282,7 @@ def _room(
             elif state.usable[slot]:
                 room.usable_nodes += 1
                 room.free_milli += state.free[slot] * MILLI + sum(state.partial[slot].values())
-        if level and not pod_set.slice_size:
+        if _grouped(job, pod_set):
             empty.pop("", None)
             room.empty = max(room.empty, max(empty.values(), default=0))
         else:
@@ -282,15 +346,20 @@ def _amount(pod_set: PodSet) -> str:
     return f"{pod_set.milli_per_pod / MILLI:g}"
 
 
-def _remedies_of_constraints(state: ClusterState, pod_set: PodSet) -> tuple[str, ...]:
-    """What would let more nodes in: the selector, or a toleration."""
-    nodes = [node for node in state.facts if node is not None and not admits(node, pod_set)]
+def _remedies_of_constraints(state: ClusterState, pod_set: PodSet, level: str) -> tuple[str, ...]:
+    """What would let more nodes in, or more pods onto them."""
+    nodes = [node for node in state.facts if node is not None and not will_admit(node, pod_set)]
     remedies = []
     if any(not selected(node.labels, pod_set.node_selector) for node in nodes):
         remedies.append("relax the node selector")
     taint = next(
-        (t for t in (blocking_taint(n.taints, pod_set.tolerations) for n in nodes) if t), None
+        (t for t in (blocking_taint(lasting(n.taints), pod_set.tolerations) for n in nodes) if t),
+        None,
     )
     if taint is not None:
         remedies.append(f"tolerate the taint {taint.key}={taint.value}:{taint.effect}")
+    if pod_set.max_per_node is not None or pod_set.max_per_leaf is not None:
+        remedies.append("allow more pods in a node or leaf")
+    if level:
+        remedies.append(f"ask for a wider network level than {level}, or for none")
     return tuple(remedies)

@@ -5,6 +5,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from scheduling.engine.placement import impossible
 from scheduling.engine.queueing.asks import Ask, Demand, work_out
 from scheduling.engine.queueing.combinations import Search
 from scheduling.engine.queueing.eligibility import demand_of, never
@@ -79,6 +80,7 @@ def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
     if shape in state.possible:
         return None
     verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
+    verdict = verdict or impossible(state.cluster, job)
     if verdict is None and isinstance(lane.key[1], tuple):
         state.possible.add(shape)
     return verdict

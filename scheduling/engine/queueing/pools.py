@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from scheduling.engine.constraints import lasting
 from scheduling.engine.types import MILLI, Node, PodSet
 
 # What a node has for pods beside its GPUs: milli-CPU, MiB of memory, NICs, extended resources.
@@ -11,7 +12,8 @@ _Beside = tuple[int, int, int, tuple[tuple[str, int], ...]]
 
 
 class Pools:
-    """Sizes of the nodes of each GPU model, kept by deltas. `version` grows when sizes change."""
+    """Sizes of the nodes of each GPU model, kept by deltas. `version` grows when sizes change, or
+    whom a node admits."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -19,6 +21,7 @@ class Pools:
         self._models_at = -1
         self.model_of: dict[str, str] = {}
         self._size_of: dict[str, tuple[str, int, int, _Beside]] = {}
+        self._admits: dict[str, tuple[object, ...]] = {}  # by node, what decides whom it does
         # Names of a node's groups: at each topology level, nearest first, then its hyper-node.
         self.groups_of: dict[str, tuple[str, ...]] = {}
         self._in_group: dict[tuple[str, int], Counter[str]] = {}
@@ -33,9 +36,12 @@ class Pools:
             _beside(node),
         )
         groups = (*node.topology, node.hyper_node)
-        if self._size_of.get(node.name) == size and self.groups_of[node.name] == groups:
+        admits = (node.labels, lasting(node.taints), node.max_pods)
+        same = self._size_of.get(node.name) == size and self.groups_of[node.name] == groups
+        if same and self._admits[node.name] == admits:
             return
         self.remove(node.name)
+        self._admits[node.name] = admits
         self.model_of[node.name] = node.gpu_model
         self._size_of[node.name] = size
         self.groups_of[node.name] = groups
@@ -52,6 +58,7 @@ class Pools:
         size = self._size_of.pop(name, None)
         if size is None:
             return
+        del self._admits[name]
         model, gpus, memory, beside = size
         for at, group in enumerate(self.groups_of.pop(name)):
             if group:

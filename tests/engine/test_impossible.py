@@ -1,0 +1,95 @@
+"""Jobs that the nodes could not hold were they empty, for what the jobs say of nodes: told at once,
+and in nobody's way."""
+
+from dataclasses import replace
+
+import pytest
+
+from scheduling.engine import deltas as d
+from scheduling.engine.types import Taint, Toleration
+from scheduling.engine.verdict import Reason
+from tests.engine.scenario import job, node, play
+
+KEEP_OUT = Taint("team", "x", "NoSchedule")
+
+WISHES = {
+    "a selector that no node meets": (
+        {"node_selector": {"zone": "b"}},
+        "0 nodes admit",
+        "relax the node selector",
+    ),
+    "taints that it does not tolerate": (
+        {"node_selector": {"closed": "yes"}},
+        "0 nodes admit",
+        "tolerate the taint team=x:NoSchedule",
+    ),
+    "pods per node": ({"max_per_node": 1}, "3 nodes admit", "allow more pods in a node or leaf"),
+    "pods per leaf": ({"max_per_leaf": 1}, "3 nodes admit", "allow more pods in a node or leaf"),
+    "a network level": (
+        {"required_level": "leaf", "gpus": 6},
+        "3 nodes admit",
+        "ask for a wider network level than leaf, or for none",
+    ),
+}
+
+
+def cluster(policy="strict-fifo"):
+    """Of 48 GPUs 42 are taken; a job of four pods waits, and one behind it for what is left."""
+    world = play(f"""
+        nodes  H100: 8@l0 8@l0 8@l1
+        quota  a H100 64
+        policy {policy}
+        at 0
+          + r  a 3x6 H100 max_per_node=1 -> starts
+    """)
+    taken = (KEEP_OUT,)
+    for name in ("n3", "n4", "n5"):
+        facts = {"taints": taken, "labels": {"closed": "yes"} if name != "n5" else {}}
+        world.pending.append(d.NodeChanged(node(name, 8, **facts)))
+    world.cycle(1.0)
+    return world
+
+
+@pytest.mark.parametrize("policy", ["strict-fifo", "backfill, backfill_after_s=5"])
+@pytest.mark.parametrize("name", WISHES)
+def test_it_is_told_at_once_and_keeps_nobody_waiting(name, policy):
+    wishes, text, remedy = WISHES[name]
+    world = cluster(policy)
+    head = job("head", "a", "4x6 H100", at=2.0)
+    tolerates = (Toleration("team", "Exists"),) if "selector" in name else ()
+    sets = (replace(head.pod_sets[0], tolerations=tolerates, **wishes),)
+    world.pending.append(d.JobSubmitted(replace(head, pod_sets=sets)))
+    world.cycle(2.0)
+    world.cycle(20.0)
+    verdict = world.state.jobs["head"].verdict
+    assert verdict.reason is Reason.EXCEEDS_CAPACITY
+    assert text in verdict.summary
+    assert remedy in verdict.remedies
+    world.pending.append(d.JobSubmitted(job("behind", "a", "3x2 H100", at=21.0)))
+    assert [start.job_id for start in world.cycle(21.0).started] == ["behind"]
+
+
+def test_it_is_asked_again_when_the_nodes_change():
+    world = cluster()
+    head = job("head", "a", "1x8 H100", at=2.0)
+    sets = (replace(head.pod_sets[0], node_selector={"zone": "b"}),)
+    world.pending.append(d.JobSubmitted(replace(head, pod_sets=sets)))
+    world.cycle(2.0)
+    assert world.state.jobs["head"].verdict.reason is Reason.EXCEEDS_CAPACITY
+    world.pending.append(
+        d.NodeChanged(node("n0", 8, topology=("l0", "", ""), labels={"zone": "b"}))
+    )
+    world.cycle(3.0)
+    assert not world.state.jobs["head"].verdict.will_never_run
+    world.pending.append(d.JobEnded("r"))
+    (start,) = world.cycle(4.0).started
+    assert start.job_id == "head"
+
+
+def test_a_node_that_does_not_answer_is_not_gone_for_good():
+    world = cluster()
+    away = (Taint("node.kubernetes.io/unreachable", "", "NoSchedule"),)
+    world.pending.append(d.NodeChanged(node("n0", 8, topology=("l0", "", ""), taints=away)))
+    world.pending.append(d.JobSubmitted(job("head", "a", "3x8 H100", "max_per_node=1", at=2.0)))
+    world.cycle(2.0)
+    assert world.state.jobs["head"].verdict.reason is Reason.INSUFFICIENT_GPUS
