@@ -167,7 +167,8 @@ class JobInput(PodNeedsInput):
 
 
 class JobChange(Serializer):
-    """What a waiting job may be asked for anew; what is not named stays."""
+    """What a waiting job may be asked for anew; what is not named stays. Of a job that has started
+    only `run_limit_s` and `declared_s`."""
 
     priority = Integer(
         min_value=LIMITS["priority"][0], max_value=LIMITS["priority"][1], required=False

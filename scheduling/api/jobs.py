@@ -67,7 +67,8 @@ class JobsView(ListView):
 
 
 class JobView(View):
-    """One job. While it waits, PATCH changes what it asks for."""
+    """One job. PATCH changes what it asks for while it waits, of one that has started only
+    `run_limit_s` and `declared_s`."""
 
     shapes = {
         "GET": Shape(JobOutput),

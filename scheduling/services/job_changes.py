@@ -1,14 +1,17 @@
-"""What people change of a job while it waits: hold it, release it, ask for something else.
+"""What people change of a job while it waits: hold it, release it, ask for something else. Of one
+that runs, how long it may and is said to.
 
 `services.array_changes` does the same with all waiting jobs of an array.
 """
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from typing import Any
 
+from django.db.models import F
 from django.utils import timezone
 
-from scheduling.engine.states import WAITING, JobEventKind, JobState
+from scheduling.engine.states import HOLDING, WAITING, JobEventKind, JobState
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.services.dependencies import refuse_bad_dependencies, refuse_cycle
 from scheduling.services.doorbell import ring_after_commit
@@ -31,6 +34,7 @@ COLUMNS = {
     "after_ok": "after_ok",
 }
 DEPENDENCIES = ("after", "after_ok")
+WHILE_IT_RUNS = ("run_limit_s", "declared_s")
 
 
 def hold_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
@@ -51,9 +55,10 @@ def release_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
 
 
 def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bool = False) -> Job:
-    """Change what a waiting job asks for; `changes` are names of COLUMNS, None = not wanted.
+    """Change what a job asks for; `changes` are names of COLUMNS, None = not wanted. Of a job that
+    runs, those in WHILE_IT_RUNS only.
 
-    Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it no longer waits.
+    Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it is too late for them.
     """
     access = _may_change(actor, job)
     columns = columns_of(changes)
@@ -101,12 +106,16 @@ def _may_change(actor: User, job: Job) -> Access:
 def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> Job:
     """One guarded update; the scheduler may be faster a few times, so look again."""
     while True:
-        job.refresh_from_db(fields=["state", "version", "held", *columns])
-        _refuse_change(job, kind)
+        job.refresh_from_db(fields=["state", "version", "held", "admitted_at", *columns])
+        _refuse_change(job, kind, columns)
         now = timezone.now()
+        _refuse_past_limit(job, columns.get("run_limit_s"), now)
         message = _described(job, columns) if kind == JobEventKind.CHANGED else ""
         guarded = Job.objects.filter(id=job.pk, version=job.version)
-        if guarded.update(version=job.version + 1, **columns):
+        # A step of the scheduler does not depend on how long the job may run: neither stops the
+        # other.
+        runs = JobState(job.state) in HOLDING
+        if guarded.update(version=F("version") + (0 if runs else 1), **columns):
             break
     JobEvent.objects.create(
         job=job,
@@ -122,7 +131,14 @@ def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, An
     return job
 
 
-def _refuse_change(job: Job, kind: JobEventKind) -> None:
+def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> None:
+    if JobState(job.state) in HOLDING and kind == JobEventKind.CHANGED:
+        if columns.keys() <= set(WHILE_IT_RUNS):
+            return
+        raise Conflict(
+            f"The job is {in_state(job.state)}; of a job that has started only "
+            f"{' and '.join(WHILE_IT_RUNS)} can be changed."
+        )
     if JobState(job.state) not in WAITING:
         raise Conflict(
             f"The job is {in_state(job.state)}; only a job that waits can be held, released or "
@@ -132,6 +148,18 @@ def _refuse_change(job: Job, kind: JobEventKind) -> None:
         raise Conflict("The job is already on hold.")
     if kind == JobEventKind.RELEASED and not job.held:
         raise Conflict("The job is not on hold.")
+
+
+def _refuse_past_limit(job: Job, limit: float | None, now: datetime) -> None:
+    """A limit that has passed already would end the job at once."""
+    if limit is None or job.admitted_at is None or JobState(job.state) not in HOLDING:
+        return
+    ran = (now - job.admitted_at).total_seconds()
+    if limit <= ran:
+        faults = Faults()
+        text = f"The job has run for {ran:.0f} s already; allow more, or cancel it."
+        faults.add(("run_limit_s",), text)
+        faults.raise_if_any()
 
 
 def _described(job: Job, columns: Mapping[str, Any]) -> str:

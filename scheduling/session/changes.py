@@ -3,10 +3,11 @@
 import logging
 import time
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 
 from scheduling.engine.deltas import JobEnded, JobSubmitted, PolicyChanged, TenantsChanged
 from scheduling.engine.shards import WHOLE, WIDE
-from scheduling.engine.states import TERMINAL, WAITING, JobState
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Shard
 from scheduling.models import Cluster
@@ -90,6 +91,8 @@ class Changes:
                     self.life.cancelled(known, row.version, now)
             elif known.version != row.version:
                 self._replace(known, row)
+            elif row.state in HOLDING:
+                self._retime(known, row)
         self.refuse(bad)
 
     def refuse(self, bad: Iterable[tuple[str, int, object, str]]) -> None:
@@ -132,6 +135,15 @@ class Changes:
             known.request, known.contents, known.held = row.request, row.contents, row.held
             known.notice_s = row.notice_s
             self._submit(row)
+
+    def _retime(self, known: LiveJob, row: LiveJob) -> None:
+        """A person changed how long a job that has started may run, or is said to."""
+        before, now = known.request, row.request
+        if (before.run_limit_s, before.declared_s) == (now.run_limit_s, now.declared_s):
+            return
+        known.request = replace(before, run_limit_s=now.run_limit_s, declared_s=now.declared_s)
+        if known.leaving is None:
+            self.life.out.deltas.append(JobSubmitted(known.request, known.not_before))
 
     def _routed_away(self, job: LiveJob) -> None:
         """It waits in another scope from now on; of its pods none was left when it was routed."""

@@ -92,11 +92,3 @@ def test_a_gang_starts_without_the_pod_that_does_not_start(world):
     assert len(running(world, gang)) == NODES - 1
     assert JobEvent.objects.filter(job=gang, reason="GangTimeout").exists()
     assert K.REQUEUED not in world.kinds(gang)
-
-
-def test_the_run_time_limit_holds_after_a_restart(world):
-    job = world.submit(run_limit_s=2)
-    world.drive_to(job, S.RUNNING)
-    world.restart_scheduler()
-    world.drive_to(job, S.FAILED)
-    assert Job.objects.get(pk=job.pk).reason == "RunLimitExceeded"

@@ -11,6 +11,7 @@ from scheduling.engine.states import JobState as S
 from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, NodeRecord, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
+from scheduling.services.job_changes import change_job
 from tenants.models import User
 
 pytestmark = pytest.mark.live
@@ -280,6 +281,26 @@ def test_a_job_that_runs_past_its_limit_is_ended(world):
     world.drive_to(job, S.FAILED)
     assert Job.objects.get(pk=job.pk).reason == "RunLimitExceeded"
     world.drive(lambda: world.free_gpus() == ALL)
+
+
+def test_the_run_time_limit_of_a_job_that_runs_is_changed(world):
+    job = world.submit(run_limit_s=2)
+    world.drive_to(job, S.RUNNING)
+    change_job(world.user, Job.objects.get(pk=job.pk), {"run_limit_s": 600})
+    passed = time.monotonic() + 3
+    world.drive(lambda: time.monotonic() > passed)
+    assert world.state(job) == S.RUNNING
+    change_job(world.user, Job.objects.get(pk=job.pk), {"run_limit_s": 5})
+    world.drive_to(job, S.FAILED)
+    assert Job.objects.get(pk=job.pk).reason == "RunLimitExceeded"
+
+
+def test_the_run_time_limit_holds_after_a_restart(world):
+    job = world.submit(run_limit_s=2)
+    world.drive_to(job, S.RUNNING)
+    world.restart_scheduler()
+    world.drive_to(job, S.FAILED)
+    assert Job.objects.get(pk=job.pk).reason == "RunLimitExceeded"
 
 
 def test_a_job_waits_for_another_and_never_starts_when_that_failed(world):
