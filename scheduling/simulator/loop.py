@@ -41,6 +41,7 @@ from scheduling.simulator.agenda import (
 from scheduling.simulator.faults import Outages
 from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
 from scheduling.simulator.observe import CANCELLED, ENDS, FAILED, RUNNING, SUCCEEDED, Observer
+from scheduling.simulator.places import Places
 from scheduling.simulator.run import Outcome, Run, TraceError
 
 # After so many events is told how far the run is, and asked whether it is to go on.
@@ -71,6 +72,7 @@ class Simulation:
         self.state = SchedulerState(levels=levels, policy=policy, refresh_s=math.inf)
         self.now = start
         self.observer = Observer(start, self.settings.sample_s)
+        self._places = Places(self.observer, self.settings)
         self._outages = Outages(nodes)
         self.nodes = self._outages.facts
         self.jobs: dict[str, Run] = {}
@@ -216,12 +218,12 @@ class Simulation:
         self.observer.was_requeued(run.row)
         gone = job.go_together(pods)
         if not job.goes_on_with(run.places.keys() - gone):
-            self._interrupt(run, now)
+            self._places.interrupt(run, now)
             self._deltas.append(JobRequeued(job.id, now, front=self.settings.fault_first))
             return
         for pod in sorted(gone):
             if pod in run.places:
-                self._lose(run, self._give_back(run, pod), 0.0, now)
+                self._places.lose(run, self._places.give_back(run, pod, now), 0.0, now)
                 self._deltas.append(PodRequeued(job.id, *pod, now))
                 run.displaced(pod)
 
@@ -243,13 +245,13 @@ class Simulation:
             if run.given_up:
                 self._finish(run, CANCELLED)
                 return
-            self._interrupt(run, self.now)
+            self._places.interrupt(run, self.now)
             self._deltas.append(JobRequeued(job_id, self.now))
             return
         p = self._end_pod(run, pod)
         if pod in run.moving:
             return  # replicas have no work to lose
-        self._lose(run, p, 0.0, self.now)
+        self._places.lose(run, p, 0.0, self.now)
         run.missing += not run.arrival.job.gang
 
     def _start(self, part: Started, now: float) -> None:
@@ -272,8 +274,7 @@ class Simulation:
             for p in part.placements:
                 self.observer.lost(run.row, p, begin - self.settings.restart_s, until)
         for p in part.placements:
-            run.places[p.pod_set, p.ordinal] = p
-            self.observer.took(p.node, p.milli * len(p.devices), now, job.tenant)
+            self._places.take(run, p, now)
             if own or not job.gang:
                 where = (p.pod_set, p.ordinal)
                 run.begun[where] = now
@@ -311,13 +312,7 @@ class Simulation:
     def _end_pod(self, run: Run, where: tuple[int, int]) -> PodPlacement:
         """One pod is gone while its job goes on; returns the place that it held."""
         self._deltas.append(PodEnded(run.arrival.job.id, *where))
-        return self._give_back(run, where)
-
-    def _give_back(self, run: Run, where: Pod) -> PodPlacement:
-        assert run.places is not None
-        p = run.places.pop(where)
-        self.observer.took(p.node, -p.milli * len(p.devices), self.now, run.arrival.job.tenant)
-        return p
+        return self._places.give_back(run, where, self.now)
 
     def _finish(self, run: Run, state: int) -> None:
         job = run.arrival.job
@@ -332,35 +327,9 @@ class Simulation:
         run = self.jobs.pop(job_id, None)
         if run is None:
             return
-        self._release(run)
+        self._places.release(run, self.now)
         self.observer.jobs.ended[run.row] = self.now
         self.observer.jobs.state[run.row] = state
-
-    def _release(self, run: Run) -> None:
-        tenant = run.arrival.job.tenant
-        for p in (run.places or {}).values():
-            self.observer.took(p.node, -p.milli * len(p.devices), self.now, tenant)
-        run.places = None
-        run.begun.clear()
-        run.ends.clear()
-        run.moving.clear()
-        run.epoch += 1
-
-    def _interrupt(self, run: Run, now: float) -> None:
-        """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
-        saved = run.interrupt(now, self.settings)
-        for p in (run.places or {}).values():
-            self._lose(run, p, saved, now)
-        self._release(run)
-        self.observer.jobs.started[run.row] = float("nan")
-
-    def _lose(self, run: Run, p: PodPlacement, saved: float, now: float) -> None:
-        """A pod was stopped: what it held served nothing but for `saved` seconds of its work."""
-        since = run.begun.get((p.pod_set, p.ordinal), run.since)
-        bound, began = run.working_from(since, self.settings)
-        # A restart in between was counted when it began.
-        self.observer.lost(run.row, p, since, bound)
-        self.observer.lost(run.row, p, began + saved, now)
 
     # --- what happens -------------------------------------------------------------------------
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:

@@ -1,0 +1,53 @@
+"""What the pods of a run hold, in the observer's books: places taken and given back, work lost."""
+
+from scheduling.engine.types import PodPlacement
+from scheduling.simulator.model import Pod, Settings
+from scheduling.simulator.observe import Observer
+from scheduling.simulator.run import Run
+
+
+class Places:
+    """Keeps the places of each run and the books of `observer` in step. Times in seconds."""
+
+    def __init__(self, observer: Observer, settings: Settings) -> None:
+        self._observer = observer
+        self._settings = settings
+
+    def take(self, run: Run, p: PodPlacement, now: float) -> None:
+        assert run.places is not None
+        run.places[p.pod_set, p.ordinal] = p
+        self._observer.took(p.node, p.milli * len(p.devices), now, run.arrival.job.tenant)
+
+    def give_back(self, run: Run, where: Pod, now: float) -> PodPlacement:
+        """Take one pod's place from it; returns the place."""
+        assert run.places is not None
+        p = run.places.pop(where)
+        self._observer.took(p.node, -p.milli * len(p.devices), now, run.arrival.job.tenant)
+        return p
+
+    def release(self, run: Run, now: float) -> None:
+        """Take all places from a run that has ended or was interrupted."""
+        tenant = run.arrival.job.tenant
+        for p in (run.places or {}).values():
+            self._observer.took(p.node, -p.milli * len(p.devices), now, tenant)
+        run.places = None
+        run.begun.clear()
+        run.ends.clear()
+        run.moving.clear()
+        run.epoch += 1
+
+    def interrupt(self, run: Run, now: float) -> None:
+        """Everything since the last checkpoint (or the start) is lost; the rest is kept."""
+        saved = run.interrupt(now, self._settings)
+        for p in (run.places or {}).values():
+            self.lose(run, p, saved, now)
+        self.release(run, now)
+        self._observer.jobs.started[run.row] = float("nan")
+
+    def lose(self, run: Run, p: PodPlacement, saved: float, now: float) -> None:
+        """A pod was stopped: what it held served nothing but for `saved` seconds of its work."""
+        since = run.begun.get((p.pod_set, p.ordinal), run.since)
+        bound, began = run.working_from(since, self._settings)
+        # A restart in between was counted when it began.
+        self._observer.lost(run.row, p, since, bound)
+        self._observer.lost(run.row, p, began + saved, now)
