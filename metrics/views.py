@@ -16,7 +16,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 
-from metrics import charts, definitions, selectors
+from metrics import charts, definitions, node_charts, selectors
+from metrics.figures import Figure
 from metrics.models import MetricSample
 from metrics.selectors import Scope
 from scheduling.models import Cluster, NodeRecord, Placement
@@ -171,26 +172,26 @@ def operations(request: HttpRequest) -> HttpResponse:
     return render(request, page, context)
 
 
-def _leaf_map(scope: Scope) -> charts.Figure:
-    return charts.leaf_map(
+def _leaf_map(scope: Scope) -> Figure:
+    return node_charts.leaf_map(
         selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
     )
 
 
-def _stranded(scope: Scope) -> charts.Figure:
-    return charts.stranded(
+def _stranded(scope: Scope) -> Figure:
+    return node_charts.stranded(
         selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
     )
 
 
-def _gang_curve(scope: Scope) -> charts.Figure:
+def _gang_curve(scope: Scope) -> Figure:
     nodes = selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
     waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
     sizes = [-(-m // definitions.MILLI) for m in waiting.values_list("gpu_milli", flat=True) if m]
-    return charts.gang_curve(definitions.gang_curve(nodes), sizes)
+    return node_charts.gang_curve(definitions.gang_curve(nodes), sizes)
 
 
-def _allocation(scope: Scope) -> charts.Figure:
+def _allocation(scope: Scope) -> Figure:
     return charts.allocation([_use_point(s) for s in selectors.samples(scope)])
 
 
@@ -203,7 +204,7 @@ def _use_point(sample: MetricSample) -> charts.UsePoint:
     )
 
 
-def _quota_bars(scope: Scope) -> charts.Figure:
+def _quota_bars(scope: Scope) -> Figure:
     totals: dict[str, Counter[str]] = {}
     for use in quota_uses():
         if scope.gpu_model in ("", use.gpu_model):
@@ -225,11 +226,11 @@ def _quota_bars(scope: Scope) -> charts.Figure:
     )
 
 
-def _waits(scope: Scope) -> charts.Figure:
+def _waits(scope: Scope) -> Figure:
     return charts.waits(selectors.wait_curves(scope))
 
 
-FIGURES: dict[str, Callable[[Scope], charts.Figure]] = {
+FIGURES: dict[str, Callable[[Scope], Figure]] = {
     "leaf-map": _leaf_map,
     "stranded": _stranded,
     "gang-curve": _gang_curve,

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from metrics import charts, definitions
+from metrics import charts, definitions, node_charts
 
 N = definitions.NodeUse
 
@@ -19,7 +19,7 @@ def nodes():
 
 
 def test_leaf_map_sorts_leaves_by_whole_free_nodes_and_marks_what_is_out():
-    figure = charts.leaf_map(nodes())
+    figure = node_charts.leaf_map(nodes())
     trace = figure["data"][0]
     assert trace["x"] == ["a", "b"]
     assert trace["z"] == [[8, 0], [3, -1]]
@@ -28,21 +28,21 @@ def test_leaf_map_sorts_leaves_by_whole_free_nodes_and_marks_what_is_out():
 
 @pytest.mark.parametrize("per_node", [1, 2, 4, 8, 16])
 def test_the_colour_scale_covers_every_number_of_gpus(per_node):
-    scale = charts.leaf_map([N("H", per_node, per_node, per_node, 0, True, "a")])["data"][0][
+    scale = node_charts.leaf_map([N("H", per_node, per_node, per_node, 0, True, "a")])["data"][0][
         "colorscale"
     ]
     assert scale[0][0] == 0.0
-    assert scale[-1] == [1.0, charts.IDLE]
+    assert scale[-1] == [1.0, node_charts.IDLE]
     edges = [edge for edge, _ in scale]
     assert edges == sorted(edges)
 
 
 def test_no_nodes_is_an_empty_map_not_an_error():
-    assert charts.leaf_map([])["data"][0]["z"] == []
+    assert node_charts.leaf_map([])["data"][0]["z"] == []
 
 
 def test_stranded_names_what_is_not_on_whole_nodes():
-    figure = charts.stranded(
+    figure = node_charts.stranded(
         [
             N("H", 8, 8, 0, 8000, True, "a"),
             N("H", 8, 8, 3, 5000, True, "a"),
@@ -60,7 +60,7 @@ def test_stranded_names_what_is_not_on_whole_nodes():
 
 
 def test_gang_curve_leaves_out_what_a_log_axis_cannot_show():
-    figure = charts.gang_curve(definitions.gang_curve(nodes()), pending=[64, 64])
+    figure = node_charts.gang_curve(definitions.gang_curve(nodes()), pending=[64, 64])
     anywhere = figure["data"][0]
     assert anywhere["x"] == [1, 2, 4, 8]
     assert min(anywhere["y"]) == 1
@@ -69,7 +69,7 @@ def test_gang_curve_leaves_out_what_a_log_axis_cannot_show():
 
 def test_gang_curve_names_the_largest_gang_and_keeps_its_labels_apart():
     curve = {1: (40, 40), 8: (5, 5), 24: (1, 1), 32: (1, 0), 40: (1, 0), 64: (0, 0)}
-    layout = charts.gang_curve(curve)["layout"]
+    layout = node_charts.gang_curve(curve)["layout"]
     assert layout["meta"]["summary"] == "Gangs of up to 40 GPUs fit now, up to 24 inside one leaf."
     assert layout["xaxis"]["tickvals"] == [1, 8, 24, 40, 64]
 
