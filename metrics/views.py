@@ -24,7 +24,7 @@ from scheduling.models import Cluster, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.quota_use import quota_uses
 from scheduling.selectors import Leader, leaders_of
-from tenants.web import page_login_required
+from tenants.web import UnknownFilter, page_login_required
 
 WINDOWS = {
     "1h": ("last hour", timedelta(hours=1)),
@@ -56,6 +56,7 @@ class Selection:
     window: str
     clusters: list[Cluster]
     gpu_models: list[str]
+    unknown: dict[str, UnknownFilter]
 
     @property
     def cluster_title(self) -> str:
@@ -68,22 +69,33 @@ class Selection:
 
 
 def selection(request: HttpRequest) -> Selection:
-    """Raises Http404 for a cluster, GPU model or window that does not exist."""
+    """What the query string asks for, without the cluster and GPU model that do not exist: those
+    are told as unknown. Raises Http404 for a window that does not exist."""
     clusters = list(Cluster.objects.filter(is_active=True))
     name, model = request.GET.get("cluster", ""), request.GET.get("gpu", "")
     window = request.GET.get("window", "24h")
+    unknown: dict[str, UnknownFilter] = {}
     cluster = next((c for c in clusters if c.name == name), None)
     if name and cluster is None:
-        raise Http404(f"There is no cluster “{name}”.")
+        unknown["cluster"] = UnknownFilter("cluster", name, f"There is no cluster “{name}”")
     if window not in WINDOWS:
         raise Http404(f"There is no window “{window}”; choose one of {', '.join(WINDOWS)}.")
     models = selectors.node_records(cluster).values_list("gpu_model", flat=True)
     known = sorted(set(models.order_by()))
     if model and model not in known:
-        raise Http404(f"No node has GPUs of model “{model}”.")
+        text = f"No node has GPUs of model “{model}”"
+        unknown["gpu"], model = UnknownFilter("gpu", model, text), ""
     now = timezone.now()
     scope = Scope(cluster, model, now - WINDOWS[window][1], now)
-    return Selection(scope, window, clusters, known)
+    return Selection(scope, window, clusters, known, unknown)
+
+
+def known_selection(request: HttpRequest) -> Selection:
+    """Raises Http404 for a cluster, GPU model or window that does not exist."""
+    chosen = selection(request)
+    for unknown in chosen.unknown.values():
+        raise Http404(f"{unknown.text}.")
+    return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +171,7 @@ def divided_clusters(chosen: Selection) -> list[tuple[Cluster, list[Leader]]]:
 
 @operator_required
 def operations(request: HttpRequest) -> HttpResponse:
-    chosen = selection(request)
+    chosen = known_selection(request)
     context = {
         "nav": "operations",
         "chosen": chosen,
@@ -245,7 +257,7 @@ def chart(request: HttpRequest, name: str) -> HttpResponse:
     """One figure as JSON; answered with 304 when the reader has this very figure."""
     if name not in FIGURES:
         raise Http404(f"There is no chart “{name}”.")
-    body = json.dumps(FIGURES[name](selection(request).scope), separators=(",", ":"))
+    body = json.dumps(FIGURES[name](known_selection(request).scope), separators=(",", ":"))
     etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
     if request.headers.get("If-None-Match") == etag:
         return HttpResponse(
@@ -277,12 +289,25 @@ def nodes(request: HttpRequest) -> HttpResponse:
         | Q(healthy_gpus__lt=F("gpus"))
         | Q(facts__has_key="unhealthy_nics"),
     }
+    unknown = dict(chosen.unknown)
     if show in filters:
         rows = rows.filter(filters[show])
+    elif show:
+        text = f"There is no choice of nodes “{show}”"
+        unknown["show"] = UnknownFilter("show", show, text)
+    if unknown:
+        rows = rows.none()
     page = Paginator(rows.order_by("name", "cluster_id"), NODES_PER_PAGE).get_page(
         request.GET.get("page")
     )
-    context = {"nav": "nodes", "chosen": chosen, "page": page, "q": wanted, "show": show}
+    context = {
+        "nav": "nodes",
+        "chosen": chosen,
+        "page": page,
+        "q": wanted,
+        "show": show,
+        "unknown": unknown,
+    }
     template = "metrics/_nodes_live.html" if request.htmx else "metrics/nodes.html"  # type: ignore[attr-defined]
     return render(request, template, context)
 

@@ -30,7 +30,7 @@ from tenants.keyset import rows_after
 from tenants.models import GpuType
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants
-from tenants.web import actor_of, page_login_required
+from tenants.web import UnknownFilter, actor_of, page_login_required
 
 JOBS_PER_PAGE, PAGE_ORDER = 50, ("-submitted_at", "-id")
 STATE_GROUPS = {
@@ -58,7 +58,12 @@ STATE_CHOICES = [
 def jobs(request: HttpRequest) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in JOB_FILTERS}
     array = array_or_404(request, filters["array"]) if filters["array"] else None
-    rows = filtered_jobs(visible_jobs(request.user), filters, actor_of(request).pk)
+    tenants, gpu_types = visible_tenants(request.user), GpuType.objects.all()
+    unknown = unknown_filters(
+        filters, {t.name for t in tenants}, {gpu_type.name for gpu_type in gpu_types}
+    )
+    rows = visible_jobs(request.user)
+    rows = rows.none() if unknown else filtered_jobs(rows, filters, actor_of(request).pk)
     cursor = request.GET.get("after", "")
     if cursor:
         rows = rows.filter(after_cursor(cursor))
@@ -72,8 +77,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "filtered": any(filters.values()),
         "array": array,
         "states": STATE_CHOICES,
-        "tenants": visible_tenants(request.user),
-        "gpu_types": GpuType.objects.all(),
+        "tenants": tenants,
+        "gpu_types": gpu_types,
+        "unknown": unknown,
         "live": request.htmx,  # type: ignore[attr-defined]
     }
     template = "scheduling/_jobs_live.html" if context["live"] else "scheduling/jobs.html"
@@ -114,13 +120,28 @@ def array_or_404(request: HttpRequest, array_id: str) -> ShownArray:
     )
 
 
+def unknown_filters(
+    filters: dict[str, str], tenants: set[str], gpu_types: set[str]
+) -> dict[str, UnknownFilter]:
+    """The filters that name nothing there is, by name of the parameter."""
+    known = {
+        "state": (dict(STATE_CHOICES), "There is no job state “{}”"),
+        "tenant": (tenants, "There is no tenant “{}” that you may see"),
+        "gpu": (gpu_types, "There is no GPU type “{}”"),
+        "user": ({"me"}, "Jobs are shown of anybody or of you alone, not of “{}”"),
+    }
+    return {
+        name: UnknownFilter(name, filters[name], text.format(filters[name]))
+        for name, (values, text) in known.items()
+        if filters[name] and filters[name] not in values
+    }
+
+
 def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:
-    """Apply the filters of the page; raises Http404 for a state that does not exist."""
+    """Apply the filters of the page, none of which is unknown."""
     if filters["q"]:
         rows = rows.filter(name__icontains=filters["q"])
     if filters["state"]:
-        if filters["state"] not in dict(STATE_CHOICES):
-            raise Http404(f"There is no job state “{filters['state']}”.")
         group = STATE_GROUPS.get(filters["state"], {filters["state"]})
         rows = rows.filter(state__in=list(group))
         if filters["state"] == "held":
@@ -131,7 +152,7 @@ def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) ->
         rows = rows.filter(tenant__name=filters["tenant"])
     if filters["reason"]:
         rows = rows.filter(reason=filters["reason"])
-    if filters["user"] == "me":
+    if filters["user"]:
         rows = rows.filter(user=user_id)
     if filters["gpu"]:
         rows = selectors.accepting(rows, filters["gpu"])

@@ -1,6 +1,7 @@
 """What pages of all apps share: who may open them, and how a use case's refusal looks."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 from urllib.parse import urlsplit
@@ -40,6 +41,18 @@ def _way_back(request: HttpRequest) -> str:
         return "/"
     page = urlsplit(origin)
     return page.path + (f"?{page.query}" if page.query else "")
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownFilter:
+    """A filter in the address of a list that names nothing there is; nothing matches it.
+
+    `name`: of the parameter. `text`: a sentence without its full stop.
+    """
+
+    name: str
+    value: str
+    text: str
 
 
 class FriendlyNotAllowed:

@@ -143,6 +143,12 @@ def query(context: template.Context, **changes: object) -> str:
     return "?" + urlencode(sorted(params.items()))
 
 
+@register.simple_tag(takes_context=True)
+def query_without(context: template.Context, *names: str) -> str:
+    """The page's own query string without these parameters."""
+    return query(context, **dict.fromkeys(names))
+
+
 @register.inclusion_tag("parts/usebar.html")
 def usebar(used: int, guaranteed: int, borrowed: int = 0, lent: int = 0) -> dict[str, object]:
     """A bar of own use, lent and idle quota and borrowed GPUs, all in milli-GPU, with a marker

@@ -12,7 +12,7 @@ from scheduling.engine.shards import WIDE
 from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.quota_use import quota_uses
 from scheduling.views import STATE_CHOICES, STATE_GROUPS
-from tenants.models import ApiToken, User
+from tenants.models import User
 from tests.e2e import scene
 
 OPERATORS_ONLY = ["/ops/", "/ops/nodes/", "/ops/nodes/demo/node-005/", "/ops/charts/waits.json"]
@@ -155,6 +155,23 @@ def test_nodes_are_filtered_and_paged(as_user):
     assert "No node matches" in client.get("/ops/nodes/?q=nothing").content.decode()
 
 
+@pytest.mark.parametrize(
+    ("query", "text", "rest"),
+    [
+        ("gpu=B200&q=node", "No node has GPUs of model “B200”", "?q=node"),
+        ("cluster=nowhere", "There is no cluster “nowhere”", "?"),
+        ("show=asleep&page=2", "There is no choice of nodes “asleep”", "?"),
+    ],
+)
+def test_a_filter_of_nodes_that_names_nothing_is_told(as_user, query, text, rest):
+    page = as_user("operator").get(f"/ops/nodes/?{query}").content.decode()
+    assert f"<h2>{text}</h2>" in page
+    assert f'<a class="btn btn-plain" href="{rest}">Leave this filter out</a>' in page
+    assert " selected>" in page
+    assert "(unknown)</option>" in page
+    assert "/ops/nodes/demo/" not in page
+
+
 def test_a_node_tells_its_facts_with_sources_and_who_is_on_it(as_user):
     text = as_user("operator").get("/ops/nodes/demo/node-005/").content.decode()
     for part in ("nvidia.com/gpu.product", "Xid 79", "1 bad GPU", "/jobs/"):
@@ -173,26 +190,6 @@ def test_demo_accounts_are_shown_only_when_embedded(client, db, settings):
     assert "Demo accounts" in client.get("/login/").content.decode()
     settings.EMBEDDED = False
     assert "Demo accounts" not in client.get("/login/").content.decode()
-
-
-def test_a_secret_is_shown_once_and_kept_nowhere(as_user):
-    client = as_user("erin")
-    empty = client.post("/settings/tokens/", {"name": " ", "lasts": "30"})
-    assert empty.status_code == 422
-    assert "Say what the token is for" in empty.content.decode()
-    odd = client.post("/settings/tokens/", {"name": "ci", "lasts": "eternity"})
-    assert odd.status_code == 422
-    answer = client.post("/settings/tokens/", {"name": "ci", "lasts": "30"})
-    secret = re.search(r'id="secret"[^>]*>([^<]+)<', answer.content.decode())[1]
-    assert "no-store" in answer["Cache-Control"]
-    assert secret not in client.get("/settings/tokens/").content.decode()
-    token = ApiToken.objects.get()
-    assert token.expires_at
-    assert secret not in str(vars(token))
-    assert as_user("vera").post(f"/settings/tokens/{token.pk}/revoke/").status_code == 404
-    as_user("erin").post(f"/settings/tokens/{token.pk}/revoke/")
-    token.refresh_from_db()
-    assert token.revoked_at
 
 
 def test_policy_forbids_inline_script_and_foreign_addresses(client, db):
