@@ -68,7 +68,8 @@ def tenants(request: HttpRequest) -> HttpResponse:
         }
         for t, depth in in_tree_order(visible)
     ]
-    return render(request, "scheduling/tenants.html", {"nav": "tenants", "rows": rows})
+    template = "scheduling/_tenants_live.html" if request.htmx else "scheduling/tenants.html"  # type: ignore[attr-defined]
+    return render(request, template, {"nav": "tenants", "rows": rows})
 
 
 def role_title(access: Access, tenant_id: int) -> str:
@@ -97,4 +98,5 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
         "job_count": jobs.count(),
         "may_administer": access.may_administer(found.pk),
     }
-    return render(request, "scheduling/tenant.html", context)
+    template = "scheduling/_tenant_live.html" if request.htmx else "scheduling/tenant.html"  # type: ignore[attr-defined]
+    return render(request, template, context)

@@ -12,14 +12,15 @@ from django.contrib.auth import views as auth_views
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from tenants import shown_once
 from tenants.errors import DomainError, Invalid
-from tenants.models import ApiToken, AuditRecord
-from tenants.selectors import visible_audit_records
-from tenants.services.tokens import create_token, revoke_token
+from tenants.models import AuditRecord
+from tenants.selectors import tokens_of, visible_audit_records, visible_tenants
+from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
-from tenants.web import actor_of, page_login_required
+from tenants.web import UnknownFilter, actor_of, page_login_required
 
 RECORDS_PER_PAGE = 50
 TOKEN_DAYS = {"30": 30, "90": 90, "365": 365, "never": None}
@@ -42,28 +43,62 @@ class SignIn(auth_views.LoginView):
 
 
 # --- tokens ---------------------------------------------------------------------------------------
+# The token made last by this session, until a page has said of it that it is not shown again; and
+# its secret, until a page has shown it.
+NEW_TOKEN, NEW_SECRET = "new_token", "new_secret"
+
+
 @page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
-    context: dict[str, Any] = {"days": TOKEN_DAYS, "chosen": "90"}
+    context: dict[str, Any] = {"days": TOKEN_DAYS, "chosen": "90", "now": timezone.now()}
+    context["tokens"] = tokens_of(actor_of(request))
+    if request.htmx:  # type: ignore[attr-defined]
+        return render(request, "tenants/_tokens_live.html", context)
     status = 200
     if request.method == "POST":
         name, lasts = request.POST.get("name", ""), request.POST.get("lasts", "90")
         context |= {"name": name, "chosen": lasts}
         try:
-            if lasts not in TOKEN_DAYS:
-                raise Invalid.field("lasts", f"Choose one of {', '.join(TOKEN_DAYS)}.")
-            days = TOKEN_DAYS[lasts]
-            ends = timezone.now() + timedelta(days=days) if days else None
-            # Shown in this very answer: the secret is kept nowhere, not even in the session.
-            context["created"] = create_token(actor_of(request), name, expires_at=ends)
-            context["name"] = ""
+            return token_made(request, name, lasts)
         except Invalid as error:
             context["errors"], status = error.by_field, 422
-    context["tokens"] = ApiToken.objects.filter(user=actor_of(request))
-    context["now"] = timezone.now()
+    elif request.method == "GET":
+        context["created"] = new_token(request)
     response = render(request, "tenants/tokens.html", context, status=status)
     response["Cache-Control"] = "no-store"
+    if context.get("created"):
+        shown_once.forget(request, response)
     return response
+
+
+def token_made(request: HttpRequest, name: str, lasts: str) -> HttpResponse:
+    """Make a token and lead to the page that shows it, which can be loaded again without making
+    another. Raises Invalid."""
+    if lasts not in TOKEN_DAYS:
+        raise Invalid.field("lasts", f"Choose one of {', '.join(TOKEN_DAYS)}.")
+    days = TOKEN_DAYS[lasts]
+    ends = timezone.now() + timedelta(days=days) if days else None
+    made = create_token(actor_of(request), name, expires_at=ends)
+    response = redirect("tokens")
+    shown_once.hand_over(request, response, NEW_SECRET, made.secret)
+    request.session[NEW_TOKEN] = made.token.pk
+    return response
+
+
+def new_token(request: HttpRequest) -> NewToken | None:
+    """The token just made with its secret, then once more without; None where there is none."""
+    token_id = request.session.pop(NEW_TOKEN, None)
+    if token_id is None:
+        return None
+    secret = shown_once.take(request, NEW_SECRET)
+    token = tokens_of(actor_of(request)).filter(pk=token_id, revoked_at=None).first()
+    if token is None:
+        return None
+    if secret is None or digest_of(secret) != token.digest:
+        return NewToken(token, "")
+    request.session[NEW_TOKEN] = token_id
+    return NewToken(token, secret)
 
 
 @require_POST
@@ -83,7 +118,10 @@ def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
 def quota_changes(request: HttpRequest) -> HttpResponse:
     """Quota changes of the tenants the reader administers, newest first."""
     records = visible_audit_records(request.user).filter(action__startswith="quota.")
-    wanted = request.GET.get("tenant", "")
+    wanted, unknown = request.GET.get("tenant", ""), {}
+    if wanted and not visible_tenants(request.user).filter(name=wanted).exists():
+        text = f"There is no tenant “{wanted}” that you may see"
+        unknown["tenant"] = UnknownFilter("tenant", wanted, text)
     if wanted:
         records = records.filter(tenant__name=wanted)
     before = request.GET.get("before", "")
@@ -100,8 +138,10 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         "older": shown[-1].pk if len(page) > RECORDS_PER_PAGE else None,
         "newest": not before,
         "tenant": wanted,
+        "unknown": unknown,
     }
-    return render(request, "tenants/quota_changes.html", context)
+    template = "tenants/_quota_changes_live.html" if request.htmx else "tenants/quota_changes.html"  # type: ignore[attr-defined]
+    return render(request, template, context)
 
 
 def _uuid_or_404(text: str) -> uuid.UUID:

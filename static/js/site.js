@@ -76,7 +76,7 @@
       toggle.setAttribute("aria-expanded", String(open));
     }
     const opener = event.target.closest("[data-dialog]");
-    if (opener) show(document.getElementById(opener.dataset.dialog));
+    if (opener) show(document.getElementById(opener.dataset.dialog), opener);
     const closer = event.target.closest("[data-close]");
     if (closer) closer.closest("dialog").close();
     const copier = event.target.closest("[data-copy]");
@@ -116,8 +116,33 @@
     }
   };
 
-  const show = (dialog) => {
+  // One dialog serves all rows of a list: the button that opens it says which of them it is about.
+  const pointAt = (dialog, opener) => {
+    if (opener.dataset.action) dialog.querySelector("form").action = opener.dataset.action;
+    for (const place of dialog.querySelectorAll("[data-about-opener]")) {
+      place.textContent = opener.dataset.about;
+    }
+  };
+
+  // Fields show what the live part of the page says is so now, not what was typed the last time.
+  const fillFields = (dialog) => {
+    for (const form of dialog.querySelectorAll("form[data-fields-of]")) {
+      const now = document.getElementById(form.dataset.fieldsOf);
+      for (const field of form.elements) {
+        const value = now.getAttribute(`data-${field.name.replace(/^initial-/, "")}`);
+        if (value === null) continue;
+        field.value = value;
+        field.removeAttribute("aria-invalid");
+        field.removeAttribute("aria-describedby");
+      }
+      form.querySelectorAll(".error, .notice.bad").forEach((error) => error.remove());
+    }
+  };
+
+  const show = (dialog, opener) => {
+    pointAt(dialog, opener);
     tellEffect(dialog);
+    fillFields(dialog);
     dialog.showModal();
   };
 
