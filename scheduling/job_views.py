@@ -10,13 +10,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from scheduling import selectors
-from scheduling.engine.states import TERMINAL, WAITING
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.evidence import names_in
 from scheduling.evidence import shown as shown_evidence
 from scheduling.explain import position_of, start_of
 from scheduling.forms import ChangeForm
 from scheduling.job_story import story_of
-from scheduling.models import Job, Placement
+from scheduling.models import Job, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from scheduling.services.array_changes import hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
@@ -29,6 +29,8 @@ from tenants.web import actor_of, page_login_required
 
 PODS_SHOWN = 200
 RESERVED_NODES_SHOWN = 6
+# Pods that have a place, or have done their work at one.
+PLACED = {*LIVE_PLACEMENTS, PlacementState.SUCCEEDED}
 TONES = {
     PlacementState.INTENDED: "wait",
     PlacementState.BOUND: "busy",
@@ -70,8 +72,9 @@ def job_page(
         }
         for p in placements[:PODS_SHOWN]
     ]
-    used = {p.node for p in placements}
     live = [p for p in placements if p.state in LIVE_PLACEMENTS]
+    placed = [p for p in placements if found.state in TERMINAL or p.state in PLACED]
+    used = {p.node for p in placed}
     leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
     story = story_of(request.user, found)
     evidence = dict(found.evidence)
@@ -88,7 +91,8 @@ def job_page(
         "pod_sets": sets,
         "pod_count": sum(s.count for s in sets),
         "placements": shown,
-        "placed_count": len(placements),
+        "placed_count": len(placed),
+        "missing_count": missing_pods(found, sets, placed),
         "more_placements": max(0, len(placements) - PODS_SHOWN),
         "node_count": len(used),
         "live_count": len(live),
@@ -107,10 +111,19 @@ def job_page(
         "may_cancel": may_act and found.state not in TERMINAL,
         "may_change": may_act and found.state in WAITING,
         "form": form,
+        "present": ChangeForm(found),
         "live": request.htmx and request.method == "GET",  # type: ignore[attr-defined]
     }
     template = "scheduling/_job_live.html" if context["live"] else "scheduling/job.html"
     return render(request, template, context, status=status)
+
+
+def missing_pods(found: Job, sets: list[PodSet], placed: list[Placement]) -> int:
+    """How many pods of a job that has started wait for a place of their own. A gang has none: what
+    it starts without is not placed later."""
+    if found.gang or found.state not in HOLDING:
+        return 0
+    return sum(s.count for s in sets) - len(placed)
 
 
 def current_placements(found: Job) -> list[Placement]:

@@ -103,8 +103,30 @@ def test_filters_are_applied_by_the_server(as_user, query, lookup):
     assert bool(expected) != ("No job matches these filters" in answer.content.decode())
 
 
-@pytest.mark.parametrize("query", ["state=ASLEEP", "after=x", "after=YWJj", "after=%00"])
-def test_unknown_states_and_damaged_cursors_are_not_found(as_user, query):
+@pytest.mark.parametrize(
+    ("query", "text", "rest"),
+    [
+        ("state=ASLEEP&q=-00", "There is no job state “ASLEEP”", "?q=-00"),
+        ("tenant=law", "There is no tenant “law” that you may see", "?"),
+        ("tenant=search", "There is no tenant “search” that you may see", "?"),
+        ("gpu=B200&user=me", "There is no GPU type “B200”", "?user=me"),
+        ("user=vik", "Jobs are shown of anybody or of you alone, not of “vik”", "?"),
+    ],
+)
+def test_a_filter_that_names_nothing_is_told_and_can_be_left_out(as_user, query, text, rest):
+    page = as_user("vera").get(f"/jobs/?{query}")
+    told = page.content.decode()
+    assert (page.status_code, names(page)) == (200, set())
+    assert f"<h2>{text}</h2>" in told
+    assert f'<a class="btn btn-plain" href="{rest}">Leave this filter out</a>' in told
+    value = text.partition("“")[2].partition("”")[0]
+    assert f'<option value="{value}" selected>{value} (unknown)</option>' in told
+    fragment = as_user("vera").get(f"/jobs/?{query}", headers={"HX-Request": "true"})
+    assert f"<h2>{text}</h2>" in fragment.content.decode()
+
+
+@pytest.mark.parametrize("query", ["after=x", "after=YWJj", "after=%00"])
+def test_damaged_cursors_are_not_found(as_user, query):
     answer = as_user("operator").get(f"/jobs/?{query}")
     assert answer.status_code == 404
     assert "There is nothing here" in answer.content.decode()
@@ -332,3 +354,27 @@ def test_a_pod_that_was_moved_stands_where_it_is_now(as_user):
     page = as_user("operator").get(reverse("job", args=[job.pk])).content.decode()
     assert node.name in page
     assert "Moved away" not in page
+
+
+def test_a_job_that_misses_pods_says_how_many_wait(as_user):
+    job = Job.objects.filter(state="RUNNING", gpu_milli__gte=16_000).first()
+    pods = job.placements.count()
+    url = reverse("job", args=[job.pk])
+    Job.objects.filter(pk=job.pk).update(gang=False)
+    client = as_user("operator")
+    assert "in the queue and start" not in client.get(url).content.decode()
+    job.pod_sets.update(count=pods + 1)
+    text = client.get(url).content.decode()
+    assert f"{pods} of its {pods + 1} pods have places." in text
+    assert "The other one waits in the queue and starts as soon as there is room for it." in text
+    # A pod that gave its place back waits for another, one that has done its work does not.
+    first, second = job.placements.order_by("ordinal")[:2]
+    Placement.objects.filter(pk=first.pk).update(state=PlacementState.RELEASED)
+    Placement.objects.filter(pk=second.pk).update(state=PlacementState.SUCCEEDED)
+    text = client.get(url).content.decode()
+    assert f"{pods - 1} of its {pods + 1} pods" in text
+    assert "The other 2 wait in the queue, and each starts as soon as" in text
+    assert f">{pods - 1} <small>of {pods + 1}<" in text
+    # Of a gang nothing is placed later.
+    Job.objects.filter(pk=job.pk).update(gang=True)
+    assert "in the queue, and each" not in client.get(url).content.decode()

@@ -1,0 +1,162 @@
+"""Pages that follow by themselves, in a real browser: nothing typed is lost, nothing done twice."""
+
+import sqlite3
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.e2e.conftest import NARROW, WIDE
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture
+def write(site, tmp_path_factory):
+    """Change the database of the site behind the back of its pages."""
+    database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
+
+    def run(statement: str, *values: object) -> None:
+        with sqlite3.connect(database, timeout=10) as connection:
+            connection.execute(statement, values)
+
+    return run
+
+
+def job_path(tab, name: str) -> str:
+    tab.open(f"/jobs/?q={name}")
+    return tab.page.get_by_role("link", name=name, exact=True).get_attribute("href")
+
+
+@pytest.mark.parametrize(
+    ("path", "user"),
+    [("/tenants/", "vera"), ("/tenants/vision/", "vera"), ("/quotas/changes/", "operator")],
+)
+def test_a_list_asks_for_its_news(path, user, new_tab):
+    tab = new_tab()
+    tab.sign_in(user)
+    tab.page.clock.install()
+    tab.open(path)
+    with tab.page.expect_response(f"**{path}") as answered:
+        tab.page.clock.run_for(6000)
+    assert answered.value.request.headers["hx-request"] == "true"
+    assert answered.value.status == 200
+    expect(tab.page.locator("[data-freshness]")).to_contain_text("live")
+
+
+def test_the_page_of_a_tenant_follows_its_jobs(new_tab, write):
+    tab = new_tab()
+    tab.sign_in("vera")
+    tab.open("/tenants/vision/")
+    expect(tab.page.get_by_role("link", name="wait-001", exact=True)).to_be_visible()
+    write("update scheduling_job set name = 'renamed-001' where name = 'wait-001'")
+    expect(tab.page.get_by_role("link", name="renamed-001", exact=True)).to_be_visible(
+        timeout=15_000
+    )
+    write("update scheduling_job set name = 'wait-001' where name = 'renamed-001'")
+
+
+def test_token_is_made_once_shown_once_and_revoked(new_tab):
+    tab = new_tab()
+    tab.sign_in("erin")
+    tab.open("/settings/tokens/")
+    tab.page.get_by_label("What is it for?").fill("laptop")
+    tab.page.get_by_role("button", name="Create token").click()
+    secret = tab.page.locator("#secret").text_content()
+    assert secret.startswith("kant_")
+    assert tab.axe() == []
+    with tab.page.expect_response("**/settings/tokens/"):  # its own update keeps it in sight
+        pass
+    expect(tab.page.locator("#secret")).to_have_text(secret)
+    tab.page.reload()
+    expect(tab.page.get_by_text("The token “laptop” is not shown again")).to_be_visible()
+    assert secret not in tab.page.content()
+    assert tab.axe() == []
+    rows = tab.page.get_by_role("row").filter(has_text="laptop")
+    assert rows.count() == 1
+    tab.page.go_back()
+    assert secret not in tab.page.content()
+    tab.open("/settings/tokens/")
+    tab.page.get_by_role("button", name="Revoke laptop").click()
+    dialog = tab.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("Revoke “laptop”?")
+    assert tab.axe() == []
+    dialog.get_by_role("button", name="Revoke").click()
+    tab.page.get_by_text("The token is revoked.").wait_for()
+
+
+def test_what_is_typed_stays_while_the_tokens_follow(new_tab):
+    here, there = new_tab(), new_tab()
+    for tab in (here, there):
+        tab.sign_in("vera")
+        tab.open("/settings/tokens/")
+    field = here.page.get_by_label("What is it for?")
+    field.focus()
+    here.page.keyboard.type("half a na")
+    there.page.get_by_label("What is it for?").fill("pipeline")
+    there.page.get_by_role("button", name="Create token").click()
+    expect(here.page.get_by_role("row").filter(has_text="pipeline")).to_be_visible(timeout=10_000)
+    expect(field).to_have_value("half a na")
+    expect(field).to_be_focused()
+    # The row that came by itself is revoked by the one dialog of the page.
+    here.page.get_by_role("button", name="Revoke pipeline").click()
+    expect(here.page.get_by_role("dialog")).to_contain_text("Revoke “pipeline”?")
+    there.open("/settings/tokens/")
+    with here.page.expect_response("**/settings/tokens/"):
+        pass
+    expect(here.page.get_by_role("dialog")).to_be_visible()
+    here.page.get_by_role("dialog").get_by_role("button", name="Revoke").click()
+    here.page.get_by_text("The token is revoked.").wait_for()
+
+
+def test_the_dialog_shows_what_is_so_now_not_what_was_typed(new_tab, write):
+    tab = new_tab()
+    tab.allowed = {422}
+    tab.sign_in("erin")
+    path = job_path(tab, "held")
+    write("update scheduling_job set priority = 0, declared_s = 5400 where name = 'held'")
+    tab.open(path)
+    change = tab.page.get_by_role("button", name="Change", exact=True)
+    dialog = tab.page.get_by_role("dialog")
+    change.click()
+    dialog.get_by_label("Priority").fill("77")
+    dialog.get_by_label("Run time, minutes").fill("")
+    dialog.get_by_role("button", name="Leave it").click()
+    change.click()
+    expect(dialog.get_by_label("Priority")).to_have_value("0")
+    expect(dialog.get_by_label("Run time, minutes")).to_have_value("90")
+    # A refusal that was left alone is not shown again either.
+    dialog.get_by_label("Priority").fill("9999999")
+    dialog.get_by_role("button", name="Change job").click()
+    expect(dialog).to_contain_text("less than or equal to 1000000")
+    dialog.get_by_role("button", name="Leave it").click()
+    write("update scheduling_job set priority = 3 where name = 'held'")
+    expect(tab.page.locator("#change-now")).to_have_attribute("data-change-priority", "3")
+    change.click()
+    expect(dialog).not_to_contain_text("less than or equal to")
+    expect(dialog.get_by_label("Priority")).to_have_value("3")
+    # What is sent is compared with what was shown: only what was touched is changed.
+    dialog.get_by_label("Run time, minutes").fill("30")
+    dialog.get_by_role("button", name="Change job").click()
+    tab.page.get_by_text("held is changed.").wait_for()
+    expect(tab.page.locator("#change-now")).to_have_attribute("data-change-priority", "3")
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize(
+    ("path", "label", "left"),
+    [
+        ("/jobs/?tenant=law&q=wait", "Tenant", "/jobs/?q=wait"),
+        ("/ops/nodes/?show=asleep", "Which nodes", "/ops/nodes/?"),
+    ],
+)
+def test_an_unknown_filter_is_named_and_left_out(path, label, left, width, new_tab):
+    tab = new_tab(width)
+    tab.sign_in("operator")
+    tab.open(path)
+    chosen = tab.page.get_by_label(label, exact=True).locator("option:checked")
+    expect(chosen).to_contain_text("(unknown)")
+    assert tab.axe() == []
+    assert tab.overflow() == 0
+    tab.page.get_by_role("link", name="Leave this filter out").click()
+    tab.page.wait_for_url(f"{tab.site}{left}")
+    expect(chosen).to_contain_text("All")
