@@ -1,6 +1,6 @@
 from django.urls import path
 
-from scheduling import job_views, quota_views, tenant_views, views
+from scheduling import job_views, quota_views, revert_views, tenant_views, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
@@ -15,6 +15,7 @@ urlpatterns = [
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),
     path("quotas/", quota_views.quotas, name="quotas"),
+    path("quotas/changes/<uuid:record_id>/revert/", revert_views.quota_revert, name="quota-revert"),
     path("quotas/check/", quota_views.check, name="quota-check"),
     path("quotas/<slug:tenant>/<str:gpu_type>/", quota_views.quota, name="quota"),
     path("tenants/", tenant_views.tenants, name="tenants"),

@@ -149,6 +149,10 @@ class AuditRecord(models.Model):
     after = models.JSONField(null=True)
     reason = models.TextField(blank=True)
     source = models.CharField(max_length=16)  # "page", "api", "command"
+    # The record of the change that this one took back.
+    reverts = models.ForeignKey(
+        "self", null=True, on_delete=models.SET_NULL, related_name="reverted_by"
+    )
 
     class Meta:
         ordering = ["-at", "-id"]

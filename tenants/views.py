@@ -17,7 +17,9 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from tenants import shown_once
 from tenants.errors import DomainError, Invalid
 from tenants.models import AuditRecord
+from tenants.permissions import Access, access_of
 from tenants.selectors import tokens_of, visible_audit_records, visible_tenants
+from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
 from tenants.web import UnknownFilter, actor_of, page_login_required
@@ -117,7 +119,13 @@ def token_revoke(request: HttpRequest, token_id: int) -> HttpResponse:
 @page_login_required
 def quota_changes(request: HttpRequest) -> HttpResponse:
     """Quota changes of the tenants the reader administers, newest first."""
-    records = visible_audit_records(request.user).filter(action__startswith="quota.")
+    access = access_of(request.user)
+    records = (
+        visible_audit_records(request.user)
+        .filter(action__startswith="quota.")
+        .select_related("reverts")
+        .prefetch_related("reverted_by")
+    )
     wanted, unknown = request.GET.get("tenant", ""), {}
     if wanted and not visible_tenants(request.user).filter(name=wanted).exists():
         text = f"There is no tenant “{wanted}” that you may see"
@@ -134,7 +142,7 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
     shown = page[:RECORDS_PER_PAGE]
     context = {
         "nav": "quotas",
-        "records": [(record, differences(record)) for record in shown],
+        "changes": [shown_change(record, access) for record in shown],
         "older": shown[-1].pk if len(page) > RECORDS_PER_PAGE else None,
         "newest": not before,
         "tenant": wanted,
@@ -142,6 +150,25 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
     }
     template = "tenants/_quota_changes_live.html" if request.htmx else "tenants/quota_changes.html"  # type: ignore[attr-defined]
     return render(request, template, context)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """A record, what it changed, and what was done about it and may be done by the reader."""
+
+    record: AuditRecord
+    differences: list["Difference"]
+    reverted_by: AuditRecord | None
+    may_revert: bool
+
+
+def shown_change(record: AuditRecord, access: Access) -> ShownChange:
+    changed = differences(record)
+    reverted_by = next(iter(record.reverted_by.all()), None)
+    allowed = access.may_administer_from_above(record.tenant_id or 0)
+    return ShownChange(
+        record, changed, reverted_by, bool(changed) and reverted_by is None and allowed
+    )
 
 
 def _uuid_or_404(text: str) -> uuid.UUID:
@@ -160,15 +187,12 @@ class Difference:
     after: str
 
 
-FIELD_NAMES = {"borrow_limit": "May borrow", "lend_limit": "Lends"}
-
-
 def differences(record: AuditRecord) -> list[Difference]:
     """The fields that a record changed; versions are of no interest to people."""
     before, after = record.before or {}, record.after or {}
     names = [n for n in dict.fromkeys([*before, *after]) if n not in ("version", "id")]
     return [
-        Difference(FIELD_NAMES.get(n, words(n)), _said(n, before), _said(n, after))
+        Difference(FIELDS.get(n, words(n)), _said(n, before), _said(n, after))
         for n in names
         if before.get(n) != after.get(n)
     ]

@@ -131,6 +131,11 @@ class AuditOutput(serializers.Serializer[Any]):
     after = serializers.DictField(allow_null=True)
     reason = serializers.CharField()
     source = serializers.CharField()  # type: ignore[assignment]
+    reverts = serializers.UUIDField(
+        source="reverts_id",
+        allow_null=True,
+        help_text="Record of the change that this one takes back.",
+    )
 
     def get_tenant(self, record: Any) -> str | None:
         return record.tenant.name if record.tenant else None

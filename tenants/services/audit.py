@@ -17,8 +17,10 @@ def record(
     after: dict[str, Any] | None = None,
     reason: str = "",
     source: str,
+    reverts: AuditRecord | None = None,
 ) -> AuditRecord:
-    """Append one record. `source` is one of SOURCES; `before`/`after` are JSON documents."""
+    """Append one record. `source` is one of SOURCES; `before`/`after` are JSON documents;
+    `reverts` is the record of the change that this one takes back."""
     return AuditRecord.objects.create(
         actor=actor,
         actor_name=actor.get_username(),
@@ -29,4 +31,5 @@ def record(
         after=after,
         reason=reason,
         source=source,
+        reverts=reverts,
     )

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from tenants import facts
 from tenants.errors import FieldError, Invalid, NotAllowed, NotFound, Stale
-from tenants.models import MAX_MILLI, GpuType, Quota, QuotaMode, Tenant, User
+from tenants.models import MAX_MILLI, AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
 from tenants.permissions import access_of
 from tenants.selectors import parents_by_id, subtree_ids
 from tenants.services import audit
@@ -43,13 +43,15 @@ def change_quota(
     reason: str,
     source: str,
     overcommit: bool = False,
+    reverts: AuditRecord | None = None,
     dry_run: bool = False,
 ) -> QuotaChangeResult:
     """Set what a tenant is guaranteed of a GPU type, and what it may borrow and lend.
 
     Limits: None = unlimited. `expected_version` 0 = there is no quota yet. `overcommit` lets an
-    operator promise more than is installed. Raises NotFound, NotAllowed, Invalid (fields
-    guaranteed, mode, borrow_limit, lend_limit, reason) and Stale.
+    operator promise more than is installed. `reverts`: the change that this one takes back.
+    Raises NotFound, NotAllowed, Invalid (fields guaranteed, mode, borrow_limit, lend_limit,
+    reason) and Stale.
     """
     _may_change(actor, tenant, overcommit=overcommit)
     _check_values(guaranteed_milli, mode, borrow_limit_milli, lend_limit_milli, reason)
@@ -74,6 +76,7 @@ def change_quota(
             after=as_document(quota),
             reason=reason.strip(),
             source=source,
+            reverts=reverts,
         )
     return QuotaChangeResult(
         quota, (*warnings, *_use_warnings(quota, before)), created=before is None
@@ -88,6 +91,7 @@ def delete_quota(
     expected_version: int,
     reason: str,
     source: str,
+    reverts: AuditRecord | None = None,
     dry_run: bool = False,
 ) -> tuple[str, ...]:
     """Withdraw a quota; running jobs go on. Returns warnings; raises as `change_quota`."""
@@ -107,6 +111,7 @@ def delete_quota(
             before=before,
             reason=reason.strip(),
             source=source,
+            reverts=reverts,
         )
     held = sum(h.milli for h in _holdings(tenant, gpu_type))
     return (f"{tenant.name} still holds {_gpus(held)}; its jobs go on.",) if held else ()

@@ -1,0 +1,172 @@
+"""Take back a change of a quota that stands in the audit trail.
+
+Only the fields that the change set are set back, and only where nobody has set them since: what
+else was changed meanwhile stays, and no later change is overwritten unseen.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from tenants.errors import Conflict
+from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
+from tenants.services.quotas import as_document, change_quota, delete_quota
+from tenants.services.transactions import unit_of_work
+
+# The fields of a quota as people read them.
+FIELDS = {
+    "guaranteed": "Guaranteed",
+    "mode": "Mode",
+    "borrow_limit": "May borrow",
+    "lend_limit": "Lends",
+}
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """What taking a change back does to the quota as it is now; documents of the audit trail, in
+    GPUs, None = no quota. `version` is that of `now`, 0 where there is none."""
+
+    tenant: Tenant
+    gpu_type: GpuType
+    now: Document | None
+    then: Document | None
+    version: int
+
+
+def reversal_of(record: AuditRecord) -> Reversal:
+    """What taking back the change of `record` means now.
+
+    Raises Conflict where that is impossible, naming what stands in the way.
+    """
+    tenant, gpu_type = _of(record)
+    quota = Quota.objects.filter(tenant=tenant, gpu_type=gpu_type).first()
+    now, before, after = as_document(quota), record.before, record.after
+    if now is None or before is None or after is None:
+        then = _whole(record, now)
+    else:
+        then = {**now, **{name: before[name] for name in _undone(record, now)}}
+    return Reversal(tenant, gpu_type, now, then, quota.version if quota else 0)
+
+
+def revert_quota_change(
+    actor: User,
+    record: AuditRecord,
+    *,
+    expected_version: int,
+    reason: str,
+    source: str,
+    dry_run: bool = False,
+) -> tuple[str, ...]:
+    """Take back the change of `record` as a change of its own; returns warnings.
+
+    `expected_version` is that of the quota as it was shown. Raises as `reversal_of` and
+    `change_quota`.
+    """
+    with unit_of_work(dry_run):
+        found = reversal_of(record)
+        if found.then is None:
+            return delete_quota(
+                actor,
+                found.tenant,
+                found.gpu_type,
+                expected_version=expected_version,
+                reason=reason,
+                source=source,
+                reverts=record,
+            )
+        return change_quota(
+            actor,
+            found.tenant,
+            found.gpu_type,
+            guaranteed_milli=_milli(found.then["guaranteed"]) or 0,
+            mode=found.then["mode"],
+            borrow_limit_milli=_milli(found.then["borrow_limit"]),
+            lend_limit_milli=_milli(found.then["lend_limit"]),
+            expected_version=expected_version,
+            reason=reason,
+            source=source,
+            reverts=record,
+        ).warnings
+
+
+def said(field: str, document: Document | None) -> str:
+    """A field of a quota in words; "none" where there is no quota."""
+    if document is None:
+        return "none"
+    value = document[field]
+    if field == "mode":
+        return QuotaMode(value).label
+    return "no limit" if value is None else f"{value:,.13g}"
+
+
+def _of(record: AuditRecord) -> tuple[Tenant, GpuType]:
+    """Whose quota the record is about; raises Conflict where one of them is gone."""
+    name, _, model = record.subject.partition(" / ")
+    if record.tenant is None:
+        raise Conflict(f"Tenant “{name}” was deleted since, and its quotas with it.")
+    gpu_type = GpuType.objects.filter(name=model).first()
+    if gpu_type is None:
+        raise Conflict(f"GPU type “{model}” was deleted since, so there can be no quota for it.")
+    return record.tenant, gpu_type
+
+
+def _whole(record: AuditRecord, now: Document | None) -> Document | None:
+    """The quota after taking back that it was given or withdrawn, or where there is none now."""
+    before, after = record.before, record.after
+    if after is None:
+        if now is None:
+            return before
+        there = f"There is a quota again: {_told(now)}.{_since(record)}"
+        raise Conflict(f"{there} Edit it instead.")
+    if now is None:
+        if before is None:
+            raise Conflict(f"There is no such quota any more, as before.{_since(record)}")
+        raise Conflict(f"The quota was withdrawn since.{_since(record)} Take that back first.")
+    changed = [name for name in FIELDS if now[name] != after[name]]
+    if changed:
+        raise Conflict(" ".join(_conflict(record, name, now) for name in changed))
+    return None
+
+
+def _undone(record: AuditRecord, now: Document) -> list[str]:
+    """The fields to set back; raises Conflict where others were faster, or nothing is left."""
+    before, after = record.before or {}, record.after or {}
+    changed = [name for name in FIELDS if before[name] != after[name]]
+    conflicts = [name for name in changed if now[name] not in (before[name], after[name])]
+    if conflicts:
+        raise Conflict(" ".join(_conflict(record, name, now) for name in conflicts))
+    undone = [name for name in changed if now[name] == after[name]]
+    if not undone:
+        raise Conflict(f"It is as it was before this change already.{_since(record)}")
+    return undone
+
+
+def _conflict(record: AuditRecord, field: str, now: Document) -> str:
+    return (
+        f"{FIELDS[field]} was set to {said(field, record.after)} by this change and is "
+        f"{said(field, now)} now.{_since(record, field)} Take that back first, or edit the quota."
+    )
+
+
+def _since(record: AuditRecord, field: str | None = None) -> str:
+    """Who changed the quota, or that field of it, last."""
+    later = AuditRecord.objects.filter(
+        tenant=record.tenant,
+        action__startswith="quota.",
+        subject=record.subject,
+        at__gt=record.at,
+    ).order_by("-at", "-id")
+    for one in later:
+        if field is None or (one.before or {}).get(field) != (one.after or {}).get(field):
+            return f" {one.actor_name} changed it at {one.at:%Y-%m-%d %H:%M:%S} UTC."
+    return ""
+
+
+def _told(document: Document) -> str:
+    return f"{said('guaranteed', document)} GPUs guaranteed, {said('mode', document).lower()}"
+
+
+def _milli(amount: float | None) -> int | None:
+    return None if amount is None else round(1000 * amount)
