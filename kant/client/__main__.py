@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlsplit
 
-from kant.client import account, jobs, output, places, submission
+from kant.client import account, completion, jobs, output, places, submission
 from kant.client.account import Account
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError, usage
@@ -21,7 +21,12 @@ TOKEN_DAYS = 90
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; its exit code (errors.py)."""
-    args = _parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == [completion.ASK]:  # by the script of a shell; what follows is no command yet
+        for value, meaning in completion.candidates(_parser(), words[1:] or [""], VALUES):
+            print(value, meaning, sep="\t")
+        return 0
+    args = _parser().parse_args(words)
     try:
         args.run(args)
     except ClientError as error:
@@ -87,8 +92,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(name: str, run: Any, text: str, formats: Sequence[str]) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
+    def command(
+        name: str, run: Any, text: str, formats: Sequence[str], of: Any = commands
+    ) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = of.add_parser(
+            name, help=text, description=text[0].upper() + text[1:] + "."
+        )
         made.set_defaults(run=lambda args: run(Api(account.current()), args))
         if formats:
             made.add_argument("-o", "--output", choices=formats, default=formats[0])
@@ -111,9 +120,9 @@ def _parser() -> argparse.ArgumentParser:
         ("pods", jobs.pods, "where the pods of a job are, down to their GPUs and NICs"),
         ("events", jobs.events, "what happened to a job"),
     ):
-        command(name, run, text, both).add_argument("job", help=JOB)
+        command(name, run, text, both).add_argument("job", metavar="JOB", help=JOB)
     waits = command("wait", jobs.wait, "wait until a job has ended, or runs", both)
-    waits.add_argument("job", help=JOB)
+    waits.add_argument("job", metavar="JOB", help=JOB)
     waits.add_argument("--until", choices=("end", "running"), default="end")
     waits.add_argument("--timeout", type=submission.duration_s, metavar="TIME", help="e.g. 10m")
     for verb, text in (
@@ -123,21 +132,52 @@ def _parser() -> argparse.ArgumentParser:
     ):
         acts = command(verb, jobs.act, text, both)
         acts.set_defaults(verb=verb)
-        acts.add_argument("jobs", nargs="+", metavar="job", help=JOB)
+        acts.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
     changes = command("change", jobs.change, "change what waiting jobs ask for", both)
-    changes.add_argument("jobs", nargs="+", metavar="job", help=JOB)
+    changes.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
     submission.add_changeable(changes)
 
     quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
     quotas.add_argument("-t", "--tenant", help="of this tenant")
     quotas.add_argument("-G", "--gpu-type", help="of this GPU type")
+    quota = commands.add_parser("quota", help="change a quota", description="Change a quota.")
+    actions = quota.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _quota_flags(command("set", places.set_quota, "set a quota, or parts of it", both, actions))
     command("clusters", places.clusters, "the clusters and their state", both)
     nodes = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
     nodes.add_argument("cluster", nargs="?", help="its name, if there are several")
+    shells = commands.add_parser("completion", help="print what lets a shell complete commands")
+    shells.set_defaults(run=completion.script)
+    shells.add_argument("shell", choices=tuple(completion.SCRIPTS))
     return parser
 
 
 JOB = "id, the beginning of it, or name"
+# By metavar: what knows values that Kant has to be asked for.
+VALUES = {"JOB": jobs.named}
+
+
+def _quota_flags(parser: argparse.ArgumentParser) -> None:
+    """What is not given stays as it is."""
+    flag = parser.add_argument
+    flag("tenant", metavar="TENANT")
+    flag("gpu_type", metavar="GPU_MODEL")
+    flag("--guaranteed", type=places.amount, metavar="GPUS", help="what it always gets back")
+    flag(
+        "--borrow-limit",
+        type=places.limit,
+        metavar="GPUS",
+        help=f"most it borrows, or {places.NO_LIMIT}",
+    )
+    flag(
+        "--lend-limit",
+        type=places.limit,
+        metavar="GPUS",
+        help=f"most it lends, or {places.NO_LIMIT}",
+    )
+    flag("--mode", choices=("shared", "isolated"), help="isolated: it neither borrows nor lends")
+    flag("--reason", required=True, metavar="TEXT", help="why; kept with the change")
+    flag("--dry-run", action="store_true", help="show what would be, change nothing")
 
 
 def _filters(parser: argparse.ArgumentParser) -> None:

@@ -24,11 +24,20 @@ Query = Mapping[str, Any]
 class Api:
     """One account's requests. Paths are below /api/v1/."""
 
-    def __init__(self, account: Account, *, password: tuple[str, str] | None = None) -> None:
-        """`password`: user name and password instead of the token."""
+    def __init__(
+        self,
+        account: Account,
+        *,
+        password: tuple[str, str] | None = None,
+        timeout_s: float = TIMEOUT_S,
+        tries: int = TRIES,
+    ) -> None:
+        """`password`: user name and password instead of the token. `timeout_s`: of each of the
+        `tries` of a request."""
         if urlsplit(account.url).scheme not in ("http", "https"):
             raise ClientError(USAGE, f"{account.url!r} is no address, e.g. http://localhost:8000.")
         self._account = account
+        self._timeout_s, self._tries = timeout_s, tries
         self._authorization = f"Bearer {account.token}"
         if password is not None:
             pair = base64.b64encode(":".join(password).encode()).decode()
@@ -43,6 +52,13 @@ class Api:
 
     def patch(self, path: str, body: Any) -> dict[str, Any]:
         return self._send("PATCH", path, None, body)
+
+    def put(
+        self, path: str, body: Any, query: Query | None = None, *, version: int | None
+    ) -> dict[str, Any]:
+        """Replace what is at that version, or make what is not there (None)."""
+        guard = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
+        return self._send("PUT", path, query, body, guard)
 
     def delete(self, path: str) -> None:
         self._send("DELETE", path, None)
@@ -74,10 +90,10 @@ class Api:
         return {"Authorization": self._authorization, "Content-Type": "application/json"}
 
     def _answer(self, request: Request) -> dict[str, Any]:
-        for left in reversed(range(TRIES)):
-            wait = 0.5 * (TRIES - left)
+        for left in reversed(range(self._tries)):
+            wait = 0.5 * (self._tries - left)
             try:
-                with urlopen(request, timeout=TIMEOUT_S) as answer:
+                with urlopen(request, timeout=self._timeout_s) as answer:
                     text = answer.read()
                     return _document(text, request) if text else {}
             except HTTPError as error:

@@ -3,10 +3,10 @@
 import argparse
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kant.client import output
+from kant.client import account, output
 from kant.client.api import Api
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
 from kant.client.submission import CHANGEABLE, document_of
@@ -53,6 +53,20 @@ def _job(api: Api, text: str) -> str:
     if path.startswith("job-arrays/"):
         raise usage(f"{text} is an array. Its jobs: kant jobs --array {text}")
     return path
+
+
+def named(beginning: str) -> Iterator[tuple[str, str]]:
+    """Names and ids of jobs that begin so, and their state, for the completion of shells."""
+    try:
+        api = Api(account.current(), timeout_s=1.0, tries=1)
+        found = api.get("jobs", {"q": beginning or None, "limit": 50})["items"]
+    except ClientError:
+        return  # a line that is being typed is no place for messages
+    for job in found:
+        if job["name"].startswith(beginning):
+            yield job["name"], job["state"]
+        elif job["id"].startswith(beginning):
+            yield job["id"], f"{job['name']}, {job['state']}"
 
 
 # --- commands -------------------------------------------------------------------------------------

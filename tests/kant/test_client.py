@@ -1,6 +1,5 @@
 """The command line `kant` against a Kant that really answers."""
 
-import io
 import json
 import os
 import subprocess
@@ -12,49 +11,12 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from kant.client import account, jobs
-from kant.client.__main__ import main
 from kant.client.api import Api
 from kant.client.submission import duration_s, name_of
 from scheduling.engine.states import JobState
 from scheduling.models import Job
 from tenants.models import ApiToken
-from tenants.services.tokens import create_token
-from tests.organisation import build
-
-
-class Shell:
-    """Runs commands as one user; what they print."""
-
-    def __init__(self, org, url, monkeypatch, capsys, tmp_path):
-        self.org, self.url = org, url
-        self._patch, self._capsys = monkeypatch, capsys
-        monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-        monkeypatch.setenv("KANT_URL", url)
-        monkeypatch.delenv("KANT_TOKEN", raising=False)
-
-    def sign_in(self, who):
-        self.token = create_token(self.org.users[who], "test").secret
-        self._patch.setenv("KANT_TOKEN", self.token)
-        return self
-
-    def __call__(self, *words, stdin=""):
-        """(exit code, stdout, stderr)."""
-        self._patch.setattr("sys.stdin", io.StringIO(stdin))
-        try:
-            code = main(words)
-        except SystemExit as error:  # of argparse
-            code = error.code
-        return code, *self._capsys.readouterr()
-
-
-@pytest.fixture
-def org(transactional_db):
-    return build()
-
-
-@pytest.fixture
-def kant(org, live_server, monkeypatch, capsys, tmp_path):
-    return Shell(org, live_server.url, monkeypatch, capsys, tmp_path).sign_in("eve")
+from tests.kant.conftest import Shell
 
 
 def test_the_file_that_kant_serves_runs_by_itself(kant, tmp_path):

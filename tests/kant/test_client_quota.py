@@ -1,0 +1,122 @@
+"""`kant quota set` against a Kant that really answers."""
+
+import json
+
+import pytest
+
+from kant.client import places
+from kant.client.api import Api
+from tenants.models import AuditRecord, Quota
+
+
+@pytest.fixture
+def root(kant):
+    """Tenant admin of ml; vision is below it and has 8 H100."""
+    kant.sign_in("ops")
+    for tenant, gpus in (("ml", "16"), ("vision", "8")):
+        code, _, told = kant(
+            "quota", "set", tenant, "H100", "--guaranteed", gpus, "--reason", "Start"
+        )
+        assert code == 0, told
+    return kant.sign_in("root")
+
+
+def quota() -> Quota:
+    return Quota.objects.get(tenant__name="vision")
+
+
+def test_what_is_given_is_set_and_the_rest_stays(root):
+    code, out, told = root(
+        "quota", "set", "vision", "H100", "--borrow-limit", "4", "--reason", "Bounded"
+    )
+    assert (code, told) == (0, "")
+    assert [line.split() for line in out.splitlines()] == [
+        ["BEFORE", "AFTER"],
+        ["guaranteed", "8", "8"],
+        ["mode", "shared", "shared"],
+        ["borrow_limit", "any", "4"],
+        ["lend_limit", "any", "any"],
+        ["used", "0", "0"],
+    ]
+    now = quota()
+    assert (now.guaranteed_milli, now.borrow_limit_milli, now.lend_limit_milli) == (
+        8000,
+        4000,
+        None,
+    )
+    record = AuditRecord.objects.first()
+    assert (record.reason, record.source, record.actor_name) == ("Bounded", "api", "root")
+    assert root("quota", "set", "vision", "H100", "--borrow-limit", "any", "--reason", "x")[0] == 0
+    assert quota().borrow_limit_milli is None
+
+
+def test_an_isolated_quota_loses_its_limits(root):
+    flags = ("quota", "set", "vision", "H100", "--reason", "x")
+    assert root(*flags, "--borrow-limit", "4", "--lend-limit", "2")[0] == 0
+    code, out, _ = root(*flags, "--mode", "isolated", "-o", "json")
+    told = json.loads(out)
+    assert (code, told["warnings"]) == (0, [])
+    assert (told["before"]["mode"], told["before"]["lend_limit"]) == ("shared", 2)
+    assert (told["after"]["mode"], told["after"]["lend_limit"]) == ("isolated", None)
+
+
+def test_a_dry_run_changes_nothing(root):
+    flags = ("quota", "set", "vision", "H100", "--guaranteed", "12", "--reason", "x")
+    code, out, told = root(*flags, "--dry-run")
+    assert (code, told) == (0, "Nothing was changed: this was a dry run.\n")
+    assert out.splitlines()[1].split() == ["guaranteed", "8", "12"]
+    assert (quota().guaranteed_milli, quota().version) == (8000, 1)
+    assert root(*flags)[0] == 0
+    assert root(*flags)[2] == "It is so already.\n"
+
+
+def test_a_quota_is_given_where_there_is_none(root):
+    root.sign_in("ops")
+    code, out, _ = root("quota", "set", "law", "H100", "--guaranteed", "2.5", "--reason", "New")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["guaranteed", "-", "2.5"]
+    code, _, told = root("quota", "set", "law", "A100", "--mode", "shared", "--reason", "x")
+    assert (code, told) == (2, "law has no quota for A100: give --guaranteed too.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "text"),
+    [
+        (("vision", "H100", "--guaranteed", "900"), 2, "guaranteed: H100: 900 GPUs"),
+        (("vision", "H100", "--lend-limit", "9"), 2, "lend_limit: 9 GPUs is more than"),
+        (("vision", "H100", "--guaranteed", "many"), 2, "'many' is no number of GPUs"),
+        (("vision", "H100", "--guaranteed", "nan"), 2, "'nan' is no number of GPUs"),
+        (("vision", "H100", "--mode", "mixed"), 2, "invalid choice"),
+        (("vision", "H100"), 2, "There is nothing to set."),
+        (("ml", "H100", "--guaranteed", "20"), 4, "is set by operators and by tenant admins"),
+        (("law", "H100", "--guaranteed", "1"), 3, "There is no tenant “law”"),
+        (("vision", "B200", "--guaranteed", "1"), 3, "There is no GPU type “B200”"),
+        (("no/such", "ä b", "--guaranteed", "1"), 3, "No such thing"),
+    ],
+)
+def test_what_is_wrong_is_told(root, words, code, text):
+    got, out, told = root("quota", "set", *words, "--reason", "x")
+    assert (got, out) == (code, ""), told
+    assert text in told
+
+
+def test_a_reason_is_asked_for(root):
+    code, _, told = root("quota", "set", "vision", "H100", "--guaranteed", "1")
+    assert (code, "--reason" in told) == (2, True)
+    code, _, told = root("quota", "set", "vision", "H100", "--guaranteed", "1", "--reason", " ")
+    assert (code, "reason" in told) == (2, True)
+
+
+def test_somebody_faster_is_not_overwritten(root, monkeypatch):
+    read = places._quota_or_none
+
+    def slow(api: Api, path: str):
+        found = read(api, path)
+        Quota.objects.filter(pk=quota().pk).update(guaranteed_milli=4000, version=2)
+        return found
+
+    monkeypatch.setattr(places, "_quota_or_none", slow)
+    code, out, told = root("quota", "set", "vision", "H100", "--guaranteed", "1", "--reason", "x")
+    assert (code, out) == (1, "")
+    assert "is at version 2; you expected version 1" in told
+    assert quota().guaranteed_milli == 4000
