@@ -136,6 +136,7 @@
         field.removeAttribute("aria-describedby");
       }
       form.querySelectorAll(".error, .notice.bad").forEach((error) => error.remove());
+      form.querySelectorAll(".hint").forEach((hint) => { hint.hidden = false; });
     }
   };
 

@@ -133,6 +133,7 @@ def test_the_dialog_shows_what_is_so_now_not_what_was_typed(new_tab, write):
     expect(tab.page.locator("#change-now")).to_have_attribute("data-change-priority", "3")
     change.click()
     expect(dialog).not_to_contain_text("less than or equal to")
+    expect(dialog.get_by_text("Higher goes first")).to_be_visible()
     expect(dialog.get_by_label("Priority")).to_have_value("3")
     # What is sent is compared with what was shown: only what was touched is changed.
     dialog.get_by_label("Run time, minutes").fill("30")

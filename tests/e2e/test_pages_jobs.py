@@ -366,7 +366,10 @@ def test_a_job_that_misses_pods_says_how_many_wait(as_user):
     job.pod_sets.update(count=pods + 1)
     text = client.get(url).content.decode()
     assert f"{pods} of its {pods + 1} pods have places." in text
-    assert "The other one waits in the queue and starts as soon as there is room for it." in text
+    assert (
+        "The other one waits in the queue and starts as soon as quotas and free GPUs allow it."
+        in text
+    )
     # A pod that gave its place back waits for another, one that has done its work does not.
     first, second = job.placements.order_by("ordinal")[:2]
     Placement.objects.filter(pk=first.pk).update(state=PlacementState.RELEASED)
