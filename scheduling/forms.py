@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 
+from scheduling.engine.states import HOLDING
 from scheduling.engine.types import MILLI, JobKind
 from scheduling.models import Job
 from scheduling.services.faults import LEVELS, LIMITS
@@ -19,6 +20,7 @@ SHOWN_AS = {
     "cpu_milli": "cpus",
     "memory_mib": "memory_gib",
     "declared_s": "declared_min",
+    "run_limit_s": "limit_min",
     "preferred_level": "required_level",
 }
 KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
@@ -114,9 +116,17 @@ class JobForm(Fields):
         return document
 
 
+def in_minutes(seconds: float | None) -> str | None:
+    """Seconds as people write minutes."""
+    if seconds is None:
+        return None
+    return f"{max(SHORTEST_MIN, round(Decimal(seconds) / 60, 2)).normalize():f}"
+
+
 class ChangeForm(Fields):
-    """What people change of a waiting job. Each field carries the value it was shown with, so
-    that only what they touched is sent, whatever somebody else has changed meanwhile."""
+    """What people change of a waiting job, of one that runs only its times. Each field carries the
+    value it was shown with, so that only what they touched is sent, whatever somebody else has
+    changed meanwhile."""
 
     priority = forms.IntegerField(
         label="Priority",
@@ -136,26 +146,38 @@ class ChangeForm(Fields):
         help_text="Expected; helps it start sooner. Empty: not declared",
         error_messages={"invalid": "Write a number, e.g. 90."},
     )
+    limit_min = forms.DecimalField(
+        label="Run-time limit, minutes",
+        show_hidden_initial=True,
+        required=False,
+        min_value=SHORTEST_MIN,
+        max_value=LIMITS["run_limit_s"][1] // 60,
+        decimal_places=2,
+        help_text="It is ended so long after its start. Empty: no limit",
+        error_messages={"invalid": "Write a number, e.g. 90."},
+    )
 
     def __init__(self, job: Job, data: Any = None) -> None:
-        seconds = job.declared_s
-        minutes = None if seconds is None else max(SHORTEST_MIN, round(Decimal(seconds) / 60, 2))
         super().__init__(
             data,
             prefix="change",
             initial={
                 "priority": job.priority,
-                "declared_min": None if minutes is None else f"{minutes.normalize():f}",
+                "declared_min": in_minutes(job.declared_s),
+                "limit_min": in_minutes(job.run_limit_s),
             },
         )
+        if job.state in HOLDING and self.add_prefix("priority") not in (data or {}):
+            del self.fields["priority"]  # what was sent from an older page is refused with a reason
 
     def changes(self) -> dict[str, int | None]:
         """The changes in the names of `services.job_changes`."""
-        minutes = self.cleaned_data["declared_min"]
-        seconds = None if minutes is None else round(60 * minutes)
-        values = {"priority": self.cleaned_data["priority"], "declared_min": seconds}
-        names = {"priority": "priority", "declared_min": "declared_s"}
-        return {names[field]: values[field] for field in self.changed_data}
+        names = {"priority": "priority", "declared_min": "declared_s", "limit_min": "run_limit_s"}
+        found = {names[field]: self.cleaned_data[field] for field in self.changed_data}
+        return {
+            name: value if name == "priority" or value is None else round(60 * value)
+            for name, value in found.items()
+        }
 
     def show(self, error: DomainError) -> None:
         """Put each fault beside its field, what is of none above the form."""

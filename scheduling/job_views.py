@@ -109,7 +109,8 @@ def job_page(
         "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
         "over": found.state in TERMINAL,
         "may_cancel": may_act and found.state not in TERMINAL,
-        "may_change": may_act and found.state in WAITING,
+        "may_change": may_act and found.state not in TERMINAL,
+        "may_hold": may_act and found.state in WAITING,
         "form": form,
         "present": ChangeForm(found),
         "live": request.htmx and request.method == "GET",  # type: ignore[attr-defined]
@@ -119,9 +120,8 @@ def job_page(
 
 
 def missing_pods(found: Job, sets: list[PodSet], placed: list[Placement]) -> int:
-    """How many pods of a job that has started wait for a place of their own. A gang has none: what
-    it starts without is not placed later."""
-    if found.gang or found.state not in HOLDING:
+    """How many pods of a job that has started have no place yet."""
+    if found.state not in HOLDING:
         return 0
     return sum(s.count for s in sets) - len(placed)
 
@@ -170,7 +170,7 @@ def carried_out(
 @require_POST
 @page_login_required
 def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    """Priority and declared run time of a waiting job; what was not touched is not sent."""
+    """Priority and times of a job; what was not touched is not sent."""
     found = job_or_404(request, job_id)
     form = ChangeForm(found, request.POST)
     if form.is_valid():

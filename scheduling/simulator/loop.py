@@ -275,9 +275,10 @@ class Simulation:
                 self.observer.lost(run.row, p, begin - self.settings.restart_s, until)
         for p in part.placements:
             self._places.take(run, p, now)
-            if own or not job.gang:
-                where = (p.pod_set, p.ordinal)
+            where = (p.pod_set, p.ordinal)
+            if own or not (job.gang and first):
                 run.begun[where] = now
+            if own or not job.gang:
                 pod = (job.id, run.epoch, *where, run.stops.get(where, 0))
                 left = run.left_s
                 if own and where in own:

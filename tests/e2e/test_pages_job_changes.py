@@ -2,10 +2,11 @@
 
 import re
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from scheduling.models import Job, JobEvent
 from scheduling.templatetags.jobs import gpu_time
@@ -112,6 +113,29 @@ def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
     assert answer.status_code == 422
     assert "only a job that waits can be held, released or changed" in plain(answer)
     assert "/hold/" not in as_user("erin").get(job_url("prepare")).content.decode()
+    Job.objects.filter(name="prepare").update(state="RUNNING")
+    answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
+    assert answer.status_code == 422
+    assert "only run_limit_s and declared_s can be changed" in plain(answer)
+    page = as_user("erin").get(job_url("prepare")).content.decode()
+    assert "/hold/" not in page
+    assert "change-priority" not in page
+
+
+def test_of_a_job_that_runs_the_times_are_changed(as_user):
+    client, url = as_user("erin"), job_url("prepare")
+    Job.objects.filter(name="prepare").update(state="RUNNING")
+    client.post(f"{url}change/", {"change-declared_min": "30", "change-limit_min": "90"})
+    job = Job.objects.get(name="prepare")
+    assert (job.declared_s, job.run_limit_s) == (1800, 5400)
+    page = client.get(url).content.decode()
+    assert 'name="change-limit_min" value="90"' in page
+    assert "only its times can be changed" in plain(client.get(url))
+    Job.objects.filter(name="prepare").update(admitted_at=timezone.now() - timedelta(hours=1))
+    late = client.post(f"{url}change/", {"initial-change-limit_min": "90", "change-limit_min": "1"})
+    assert late.status_code == 422
+    assert "has run for 3600 s already" in plain(late)
+    assert Job.objects.get(name="prepare").run_limit_s == 5400
 
 
 def test_the_buttons_follow_the_state_of_the_job(as_user):
