@@ -34,9 +34,8 @@ def pools(cluster: Cluster) -> dict[str, Pool]:
     return {model: Pool(total, most) for model, total, most in rows}
 
 
-def refuse_what_never_fits(cluster: Cluster, spec: JobSpec) -> None:
-    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity."""
-    installed = pools(cluster)
+def refuse_what_never_fits(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool]) -> None:
+    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `installed`: its pools."""
     if not installed:
         return
     for index, pod_set in enumerate(spec.pod_sets):

@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,21 +10,26 @@ from django.utils import timezone
 
 from scheduling import selectors
 from scheduling.engine.states import TERMINAL, JobEventKind, JobState, after
-from scheduling.engine.verdict import Reason
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.array_changes import lock_array
-from scheduling.services.capacity import refuse_what_never_fits
+from scheduling.services.capacity import pools, refuse_what_never_fits
 from scheduling.services.copies import insert_copies
 from scheduling.services.dependencies import CHUNK, refuse_bad_dependencies
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_spec import JobSpec, job_spec
-from scheduling.services.pod_set_spec import PodTemplate
+from scheduling.services.orders import (
+    Order,
+    refuse_inactive,
+    refuse_unknown_gpu_types,
+    rows_of,
+    submitted,
+)
 from scheduling.services.waiting_limits import refuse_too_many_waiting
 from scheduling.wording import in_state
-from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
-from tenants.models import GpuType, Tenant, User
+from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.models import Tenant, User
 from tenants.permissions import Access, access_of
-from tenants.selectors import known_gpu_types_hint, tenant_by_name
+from tenants.selectors import tenant_by_name
 from tenants.services.transactions import unit_of_work
 
 
@@ -39,12 +43,12 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     order = _accepted(actor, document)
     if order.spec.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
-    job, sets = _rows(actor, order, timezone.now())
+    job, sets = rows_of(actor, order, timezone.now())
     with unit_of_work(dry_run):
         refuse_too_many_waiting(order.tenant, 1)
         job.save(force_insert=True)
         PodSet.objects.bulk_create(sets)
-        _submitted(actor, job).save(force_insert=True)
+        submitted(actor, job).save(force_insert=True)
         ring_after_commit(job.cluster_id)
     # What was just written need not be read again to be shown.
     job._prefetched_objects_cache = {"pod_sets": sets}  # type: ignore[attr-defined]
@@ -63,11 +67,11 @@ def submit_array(
     if count is None:
         raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
     now = timezone.now()
-    job, sets = _rows(actor, order, now)
+    job, sets = rows_of(actor, order, now)
     job.array_id = uuid.uuid4()
     with unit_of_work(dry_run):
         refuse_too_many_waiting(order.tenant, count)
-        _store_array(job, sets, _submitted(actor, job), count)
+        _store_array(job, sets, submitted(actor, job), count)
         ring_after_commit(job.cluster_id)
     return selectors.JobArray(
         id=job.array_id,
@@ -106,72 +110,17 @@ def _store_array(job: Job, sets: list[PodSet], event: JobEvent, count: int) -> N
     insert_copies(event, ({"job_id": ids[i], "at": times[i]} for i in range(count)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """A document that the cluster and the tenant accept."""
-
-    spec: JobSpec
-    tenant: Tenant
-    cluster: Cluster
-
-
-def _accepted(actor: User, document: Mapping[str, Any]) -> _Order:
+def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
     spec = job_spec(document)
     access = access_of(actor)
     tenant = _tenant_to_submit_to(access, spec)
     cluster = _cluster_of(spec)
-    _refuse_unknown_gpu_types(spec)
-    refuse_what_never_fits(cluster, spec)
+    refuse_unknown_gpu_types(spec)
+    refuse_what_never_fits(cluster, spec, pools(cluster))
     if spec.after or spec.after_ok:
         wanted = {"after": spec.after, "after_ok": spec.after_ok}
         refuse_bad_dependencies(access, cluster, wanted)
-    return _Order(spec, tenant, cluster)
-
-
-def _rows(actor: User, order: _Order, at: datetime) -> tuple[Job, list[PodSet]]:
-    """The job and its pod sets, not yet written."""
-    spec = order.spec
-    job = Job(
-        name=spec.name,
-        tenant=order.tenant,
-        cluster=order.cluster,
-        user=actor,
-        kind=spec.kind.value,
-        priority=spec.priority,
-        gang=spec.gang,
-        preemptible=spec.preemptible,
-        preempts=spec.preempts,
-        uses_spares=spec.uses_spares,
-        declared_s=spec.declared_s,
-        run_limit_s=spec.run_limit_s,
-        checkpoint_notice_s=spec.checkpoint_notice_s,
-        start_not_before=spec.start_not_before,
-        held=spec.held,
-        after=list(spec.after),
-        after_ok=list(spec.after_ok),
-        strategy=spec.strategy,
-        required_level=spec.required_level,
-        preferred_level=spec.preferred_level,
-        labels=dict(spec.labels),
-        gpu_milli=spec.gpu_milli,
-        state=JobState.PENDING.value,
-        reason=Reason.PENDING_EVALUATION.value,
-        message="Waits for the next scheduling cycle.",
-        reason_at=at,
-        submitted_at=at,
-    )
-    pairs = zip(spec.pod_sets, spec.templates, strict=True)
-    return job, [_row(job, index, s, template) for index, (s, template) in enumerate(pairs)]
-
-
-def _submitted(actor: User, job: Job) -> JobEvent:
-    return JobEvent(
-        job=job,
-        at=job.submitted_at,
-        kind=JobEventKind.SUBMITTED.value,
-        to_state=job.state,
-        actor=actor.get_username(),
-    )
+    return Order(spec, tenant, cluster)
 
 
 def cancel_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
@@ -276,11 +225,7 @@ def _tenant_to_submit_to(access: Access, spec: JobSpec) -> Tenant:
             f"Submitting to tenant “{tenant.name}” needs the role engineer or tenant-admin there. "
             "Ask one of its tenant admins."
         )
-    if not tenant.is_active:
-        raise Conflict(
-            f"Tenant “{tenant.name}” is not active and takes no new jobs. An operator can "
-            "activate it."
-        )
+    refuse_inactive(tenant)
     return tenant
 
 
@@ -297,52 +242,3 @@ def _cluster_of(spec: JobSpec) -> Cluster:
     if len(clusters) != 1:
         raise Invalid.field("cluster", f"Say which cluster to run on. Active clusters: {names}.")
     return next(iter(clusters.values()))
-
-
-def _refuse_unknown_gpu_types(spec: JobSpec) -> None:
-    known = set(GpuType.objects.values_list("name", flat=True))
-    faults = [
-        FieldError(
-            spec.path(index, "gpu_type"),
-            f"There is no GPU type {model!r}. {known_gpu_types_hint()}",
-        )
-        for index, pod_set in enumerate(spec.pod_sets)
-        for model in pod_set.gpu_models
-        if model not in known
-    ]
-    if faults:
-        raise Invalid.fields(faults)
-
-
-def _row(job: Job, index: int, s: Any, template: PodTemplate) -> PodSet:
-    """The row of an engine pod set and its template."""
-    return PodSet(
-        job=job,
-        index=index,
-        name=s.name,
-        count=s.count,
-        min_count=s.min_count,
-        gpu_models=list(s.gpu_models),
-        gpus=s.gpus,
-        gpu_milli=s.gpu_milli,
-        gpu_memory_mib=s.gpu_memory_mib,
-        cpu_milli=s.cpu_milli,
-        memory_mib=s.memory_mib,
-        nics=s.nics,
-        node_selector=dict(s.node_selector),
-        tolerations=[
-            {"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}
-            for t in s.tolerations
-        ],
-        required_level=s.required_level,
-        preferred_level=s.preferred_level,
-        max_per_node=s.max_per_node,
-        max_per_leaf=s.max_per_leaf,
-        slice_size=s.slice_size,
-        balance_level=s.balance_level,
-        extended=dict(s.extended),
-        image=template.image,
-        command=list(template.command),
-        env=dict(template.env),
-        annotations=dict(template.annotations),
-    )
