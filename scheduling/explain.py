@@ -149,6 +149,8 @@ def start_of(job: Job) -> Start:
 
 
 def _why_held(job: Job) -> str:
+    if job.pod_hold and not job.held:
+        return "Not before its pod has changed."
     if not job.held:
         return f"When the jobs before it have ended{_but_never(job)}."
     others = " and what it waits for is over" if job.after or job.after_ok else ""

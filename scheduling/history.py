@@ -242,14 +242,16 @@ def _arrival(
         duration_s=math.inf,
         ends=JobState(job.state) if ended and job.state in TERMINAL else JobState.SUCCEEDED,
         heard_after_s=max(0.0, heard - submitted) if heard is not None else 0.0,
-        not_before=math.inf if job.held else not_before,
+        not_before=math.inf if job.held or job.pod_hold else not_before,
     )
     over = window.at(job.ended_at) if ended and job.ended_at is not None else math.inf
     last = max((gone for _, gone in pods.values()), default=-math.inf)
     # How long it would have run is not known of who was ended while he waited, whether he had never
     # started or had lost his places; nor of who began anew and was cancelled.
     waited = last < over < math.inf and job.state != JobState.SUCCEEDED
-    cut_off = over < math.inf and was_made_to_go and job.state == JobState.CANCELLED
+    # A plain pod's job ends when its pod has to go.
+    cut_off = over < math.inf and was_made_to_go
+    cut_off = cut_off and (job.state == JobState.CANCELLED or bool(job.pod_name))
     if pods and not waited and not cut_off:
         spans = {key: gone - begin for key, (begin, gone) in pods.items()}
         longest = max(spans.values())

@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from drf_spectacular.utils import OpenApiExample, extend_schema_serializer
+from drf_spectacular.utils import (
+    OpenApiExample,
+    extend_schema_field,
+    extend_schema_serializer,
+)
 from rest_framework import serializers
 
 from scheduling.engine.states import JobState
@@ -214,9 +218,18 @@ class PodSetOutput(serializers.Serializer[Any]):
     annotations = serializers.DictField(child=serializers.CharField())
 
 
+class PlainPodOutput(serializers.Serializer[Any]):
+    """A pod that somebody else made. `hold`: why it cannot be bound now, empty where it can."""
+
+    namespace = serializers.CharField(source="pod_namespace")
+    name = serializers.CharField(source="pod_name")
+    hold = serializers.CharField(source="pod_hold")
+
+
 class JobOutput(serializers.Serializer[Job]):
     """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
-    decides about it, `wide` if it fits into none, empty in an undivided cluster."""
+    decides about it, `wide` if it fits into none, empty in an undivided cluster. `pod`: the pod
+    that it was taken up from, whose uid is its id; null where Kant makes its pods."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -253,7 +266,12 @@ class JobOutput(serializers.Serializer[Job]):
     bound_at = serializers.DateTimeField(allow_null=True)
     running_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
+    pod = serializers.SerializerMethodField()
     pod_sets = PodSetOutput(many=True)
+
+    @extend_schema_field(PlainPodOutput(allow_null=True))
+    def get_pod(self, job: Job) -> dict[str, str] | None:
+        return dict(PlainPodOutput(job).data) if job.pod_name else None
 
     def get_user(self, job: Job) -> str | None:
         return job.user.get_username() if job.user else None

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 
 from scheduling.kube.client import Client, NoReply
@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 IN_FLIGHT = 32
 # Conditions and events only inform; they must never delay a binding.
 IN_FLIGHT_INFORMING = 4
+BOUND_REMEMBERED = 4096
 
 Lane = asyncio.Queue[Effect]
 Slot = tuple[bool, str, str]
@@ -47,6 +48,7 @@ class Executor:
         self._informing: Lane = asyncio.Queue()
         # Pods with an effect under way, and what waits behind it.
         self._busy: dict[Slot, deque[Effect]] = {}
+        self._bound: OrderedDict[str, None] = OrderedDict()  # uids of pods bound lately
 
     def submit(self, effects: Iterable[Effect]) -> None:
         for effect in effects:
@@ -110,13 +112,15 @@ class Executor:
             case CreateAndBind():
                 return await self._create_and_bind(effect)
             case Bind():
-                return await self.settler.settled(pods.bind(effect))
+                return await self._bind(effect)
             case DeletePod():
                 return await self.settler.settled(pods.delete(effect))
             case EvictPod():
                 return await self.settler.settled(pods.evict(effect))
             case Annotate():
                 return await self.settler.settled(pods.annotate(effect))
+            case PatchCondition() if self._is_outdated(effect):
+                return Outcome(Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile")
             case PatchCondition():
                 return await self.settler.settled(pods.condition(effect))
             case EmitEvent():
@@ -124,6 +128,21 @@ class Executor:
                 return (
                     request if isinstance(request, Outcome) else await self.settler.settled(request)
                 )
+
+    async def _bind(self, effect: Bind) -> Outcome:
+        outcome = await self.settler.settled(self._pods.bind(effect))
+        if outcome.result is Result.BOUND:
+            self._bound[effect.uid] = None
+            if len(self._bound) > BOUND_REMEMBERED:
+                self._bound.popitem(last=False)
+        return outcome
+
+    def _is_outdated(self, effect: PatchCondition) -> bool:
+        """Whether it says why a pod waits that was bound, or is being bound, since it was
+        submitted; the API server has then said that it is scheduled."""
+        acts = (False, effect.namespace, effect.name) in self._busy
+        waits = effect.type == "PodScheduled" and effect.status == "False"
+        return waits and (acts or effect.uid in self._bound)
 
     async def _create_and_bind(self, effect: CreateAndBind) -> Outcome:
         created = await self.settler.settled(self._pods.create(effect))

@@ -188,8 +188,7 @@ class Gateway:
             Kind("own pods", "/api/v1/pods", owned, KubePod),
             Kind("other pods", "/api/v1/pods", others, KubePod),
         ]
-        path = f"/apis/policy/v1/namespaces/{self._namespace}/poddisruptionbudgets"
-        budgets = Kind("disruption budgets", path, "", KubeBudget)
+        budgets = Kind("disruption budgets", "/apis/policy/v1/poddisruptionbudgets", "", KubeBudget)
         self._health = {kind.plural: _NOT_YET for kind in (*kinds, budgets)}
         return [
             self._node_reflector(kinds[0]),

@@ -21,6 +21,7 @@ class Meta(Struct, gc=False, rename="camel"):
     generation: int = 0
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    creation_timestamp: str | None = None  # null in bookmarks
     deletion_timestamp: str = ""
     owner_references: list["OwnerReference"] = []
 
@@ -66,9 +67,17 @@ class Resources(Struct, gc=False, rename="camel"):
     limits: dict[str, str | int | float] = {}
 
 
+# What only matters of pods that Kant finds a place for and has not made stays undecoded.
+LATER = msgspec.Raw()
+
+
 class Container(Struct, gc=False, rename="camel"):
     resources: Resources = msgspec.field(default_factory=Resources)
     restart_policy: str = ""  # "Always" on an init container makes it a sidecar
+    image: str = ""
+    command: msgspec.Raw = LATER
+    args: msgspec.Raw = LATER
+    ports: msgspec.Raw = LATER
 
 
 class SchedulingGate(Struct, gc=False, rename="camel"):
@@ -84,6 +93,13 @@ class PodSpec(Struct, gc=False, rename="camel"):
     overhead: dict[str, str | int | float] = {}
     resources: Resources | None = None  # pod-level resources (beta since 1.34)
     priority: int = 0
+    preemption_policy: str = ""
+    node_selector: msgspec.Raw = LATER
+    tolerations: msgspec.Raw = LATER
+    affinity: msgspec.Raw = LATER
+    topology_spread_constraints: msgspec.Raw = LATER
+    volumes: msgspec.Raw = LATER
+    resource_claims: msgspec.Raw = LATER
 
 
 class Terminated(Struct, gc=False, rename="camel"):

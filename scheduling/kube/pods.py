@@ -5,6 +5,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from scheduling.kube.objects import KubePod, Terminated
+from scheduling.kube.plain_pods import is_plain, plain_pod
 from scheduling.kube.quantities import Holding, holding
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.texts import storable, storable_reason
@@ -22,6 +23,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
         owned = spec.scheduler_name == scheduler_name
         held = _holding(raw)
         ended = _ended(raw)
+        created = _seconds(meta.creation_timestamp)
         return PodFacts(
             namespace=meta.namespace,
             name=meta.name,
@@ -46,6 +48,7 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             labels=meta.labels if owned else _NOTHING,
             annotations=meta.annotations if owned else _NOTHING,
             resource_version=meta.resource_version if owned else "",
+            plain=plain_pod(raw, created or 0.0) if owned and is_plain(raw) else None,
         )
 
     return translate

@@ -70,12 +70,17 @@ def holding(spec: PodSpec) -> Holding:
     if plain and len(spec.containers) == 1:
         only = spec.containers[0].resources
         return _of_one(tuple(only.limits.items()), tuple(only.requests.items()))
+    return _counted(requested(spec))
+
+
+def requested(spec: PodSpec) -> Requests:
+    """All that `holding` counts or leaves out, by resource; ValueError as there."""
     total = _of_containers(spec.containers, spec.init_containers)
     if spec.resources is not None:
         total.update(_requests(spec.resources))
     if spec.overhead:
         _add(total, _parsed(spec.overhead))
-    return _counted(total)
+    return total
 
 
 @lru_cache(maxsize=4096)
@@ -101,6 +106,11 @@ def _counted(total: Requests) -> Holding:
 def is_extended(name: str) -> bool:
     """Whether it is the name of an extended resource that is no GPU."""
     return "/" in name and name not in (*GPU_RESOURCES, GPU_MILLI)
+
+
+def is_counted(name: str) -> bool:
+    """Whether what pods hold of the resource is part of a `Holding`."""
+    return "/" in name or name in ("cpu", "memory")
 
 
 def _of_containers(containers: Iterable[Container], inits: Iterable[Container]) -> Requests:

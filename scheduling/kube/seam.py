@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node
+from scheduling.engine.types import Node, Toleration
 
 
 class KubeError(Exception):
@@ -46,6 +46,31 @@ class NodeFacts(Struct, frozen=True, gc=False):
     uid: str
 
 
+class Unhonoured(NamedTuple):
+    """A field of a pod that Kant does not honour, and what to do about it."""
+
+    field: str
+    remedy: str
+
+
+class PlainPod(Struct, frozen=True, gc=False):
+    """What a pod that Kant did not make asks for, beside its PodFacts.
+
+    `image` and `command` are of its first container, for people to see. `preempts`: by its
+    preemption policy. `gates`: names of its scheduling gates. `created_at` in seconds since the
+    epoch. With anything `unhonoured` it must not be bound.
+    """
+
+    node_selector: Mapping[str, str]
+    tolerations: tuple[Toleration, ...]
+    image: str
+    command: tuple[str, ...]
+    preempts: bool
+    gates: tuple[str, ...]
+    created_at: float
+    unhonoured: tuple[Unhonoured, ...]
+
+
 class PodFacts(Struct, frozen=True, gc=False):
     """A pod: where it is, what it holds, how it fares.
 
@@ -57,6 +82,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     terminated container, as the database can store them; `exit_code` is None until a container
     has terminated. `gated`: it still has scheduling gates.
     `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
+    `plain`: of an owned pod that waits for a place and has none of the labels of Kant's own pods.
     """
 
     namespace: str
@@ -81,6 +107,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     resource_version: str
+    plain: PlainPod | None = None
 
     @property
     def finished(self) -> bool:

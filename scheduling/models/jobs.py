@@ -47,6 +47,12 @@ class Job(models.Model):
     array_id = models.UUIDField(null=True, blank=True, editable=False)
     array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)
+    # Of a job that stands for a pod which somebody else made (docs/decisions/0015); the pod's uid
+    # is the id of the job. "" = Kant makes its pods.
+    pod_namespace = models.CharField(max_length=63, blank=True, editable=False)
+    pod_name = models.CharField(max_length=253, blank=True, editable=False)
+    # Why that pod cannot be bound as it is now, e.g. its scheduling gates; "" = it can.
+    pod_hold = models.TextField(blank=True, editable=False)
     # Which scheduler of a divided cluster decides about it; "" = the only one, or not routed yet.
     scope = models.CharField(max_length=63, blank=True, default="")
 

@@ -19,6 +19,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.lease import Lease, fence
+from scheduling.services.plain_pods import take_up
 from scheduling.services.territory import (
     ask_for_nodes,
     check_own,
@@ -73,6 +74,8 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         for job_id, failures in writes.failures.items():
             Job.objects.filter(id=job_id).update(failures=failures)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
+        # Last, so that nothing that was decided before overwrites what it tells of its jobs.
+        events += take_up(lease, writes.offers, now)
         JobEvent.objects.bulk_create(events, batch_size=CHUNK)
     return stale
 

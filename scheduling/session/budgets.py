@@ -22,22 +22,27 @@ class Covered(NamedTuple):
 
 
 class Budgets:
-    """The budgets of the jobs' namespace, by uid."""
+    """The budgets of a cluster, by namespace and uid. `namespace`: where Kant makes pods."""
 
-    def __init__(self) -> None:
-        self._budgets: dict[str, BudgetFacts] = {}
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._budgets: dict[str, dict[str, BudgetFacts]] = {}
         self._version = 0
         self._covered: dict[str, Covered] = {}
         self._told: dict[str, int] = {}
 
     def seen(self, facts: BudgetFacts) -> None:
-        known = self._budgets.get(facts.uid)
-        self._budgets[facts.uid] = facts
+        here = self._budgets.setdefault(facts.namespace, {})
+        known = here.get(facts.uid)
+        here[facts.uid] = facts
         if known is None or known.selector != facts.selector:
             self._version += 1
 
     def gone(self, facts: BudgetFacts) -> None:
-        self._budgets.pop(facts.uid, None)
+        here = self._budgets.get(facts.namespace, {})
+        here.pop(facts.uid, None)
+        if not here:
+            self._budgets.pop(facts.namespace, None)
         self._version += 1
 
     def changed(self, jobs: Mapping[str, LiveJob]) -> list[DisruptionBudget]:
@@ -54,10 +59,12 @@ class Budgets:
 
     def _allowed(self, jobs: Mapping[str, LiveJob]) -> dict[str, int]:
         """{protected job: how many of its pods may go}."""
-        self._covered = {job.id: self._cover(job) for job in jobs.values() if job.pods}
+        self._covered = {
+            job.id: self._cover(job) for job in jobs.values() if job.pods and self._near(job)
+        }
         protected = [jobs[i] for i, covered in self._covered.items() if covered.pods]
         protected.sort(key=lambda j: (not j.request.preemptible, j.request.priority, j.id))
-        left = {uid: budget.allowed for uid, budget in self._budgets.items()}
+        left = {uid: b.allowed for here in self._budgets.values() for uid, b in here.items()}
         found: dict[str, int] = {}
         for job in protected:
             pods = self._covered[job.id].pods
@@ -75,6 +82,11 @@ class Budgets:
                 left[uid] -= n
         return found
 
+    def _near(self, job: LiveJob) -> Mapping[str, BudgetFacts]:
+        """The budgets in the namespace of its pods."""
+        namespace = job.plain.namespace if job.plain is not None else self._namespace
+        return self._budgets.get(namespace, {})
+
     def _cover(self, job: LiveJob) -> Covered:
         stamp = (self._version, job.attempt, len(job.pods), sum(job.tally[s] for s in OVER))
         known = self._covered.get(job.id)
@@ -83,6 +95,6 @@ class Budgets:
         labels = [labels_of(job, pod) for pod in job.pods.values() if pod.state not in OVER]
         counts = {
             uid: sum(covers(budget, each) for each in labels)
-            for uid, budget in self._budgets.items()
+            for uid, budget in self._near(job).items()
         }
         return Covered(stamp, {uid: n for uid, n in counts.items() if n})

@@ -120,7 +120,7 @@ class Changes:
         self._submit(job)
 
     def _submit(self, job: LiveJob) -> None:
-        held = job.held or self._waits_for_others(job)
+        held = job.held or bool(job.pod_hold) or self._waits_for_others(job)
         self.life.out.deltas.append(JobSubmitted(job.request, job.not_before, held))
 
     def _waits_for_others(self, job: LiveJob) -> bool:
@@ -133,7 +133,9 @@ class Changes:
         known.state, known.version = row.state, row.version
         if row.state in WAITING:
             known.request, known.contents, known.held = row.request, row.contents, row.held
-            known.notice_s = row.notice_s
+            if known.pod_hold != row.pod_hold:
+                known.reason = ""  # what is told next is news
+            known.notice_s, known.pod_hold = row.notice_s, row.pod_hold
             self._submit(row)
 
     def _retime(self, known: LiveJob, row: LiveJob) -> None:

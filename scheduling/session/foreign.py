@@ -13,8 +13,8 @@ log = logging.getLogger(__name__)
 
 NO_JOB = (
     "NotOfAJob",
-    "Kant binds the pods of its own jobs only, and this is none: delete it, and submit a job with "
-    "its image and command (REST POST /api/v1/jobs, or kant submit)",
+    "It carries labels that only Kant gives the pods that it makes (kant.io/job, kant.io/attempt, "
+    "kant.io/pod-set, kant.io/ordinal): remove them, and Kant takes the pod up as a job",
     "Scheduling",
     "Warning",
 )
@@ -31,8 +31,8 @@ class ForeignPods:
     `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
     remembered, in case the node comes here. A pod of Kant for which no placement is known may be
     a leftover, or another scope's: `leftovers` waits until that is looked up. What has its labels
-    in another namespace is somebody's copy. On a pod that names Kant as its scheduler and is of no
-    job, an Event tells that it will not be bound.
+    in another namespace is somebody's copy. On a pod that has labels of Kant's own pods and is
+    none, an Event tells that it will not be bound.
     """
 
     def __init__(self, namespace: str, mine: Set[str] | None = None) -> None:
@@ -60,7 +60,8 @@ class ForeignPods:
             self.leftovers[facts.uid] = facts, who
         else:
             self.leftovers.pop(facts.uid, None)
-        if facts.owned and not (who or facts.node or facts.finished or facts.uid in self._told):
+        waits = facts.owned and facts.plain is None and not (facts.node or facts.finished)
+        if waits and not who and facts.uid not in self._told:
             self._told.add(facts.uid)
             out.effects.append(EmitEvent((), facts.namespace, facts.name, facts.uid, *NO_JOB))
 

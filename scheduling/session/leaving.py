@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
-from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.verdict import counted
 from scheduling.kube.seam import Annotate, DeletePod, EmitEvent, EvictPod
 from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED
@@ -55,7 +55,7 @@ class Leaving:
             pod.cause = pod.cause or cause
         job.leaving = last_word
         self.jobs[job.id] = job
-        if isinstance(last_word, JobEnded):
+        if isinstance(last_word, JobEnded) and not _is_evicted(job):
             for pod in job.pods.values():
                 pod.notice = None  # nothing has to be saved any more
         self.give_back(job, now)
@@ -73,7 +73,7 @@ class Leaving:
             pod.notice = notice if job.request.gang else Notice(now, by)
             note = {CHECKPOINT_BY: until}
             key = job.effect_key(pod)
-            self._out.effects.append(Annotate(key, self._namespace, pod.name, pod.uid, note))
+            self._out.effects.append(Annotate(key, self._where(job), pod.name, pod.uid, note))
         pods_told = counted(len(told), "pod was told to save its", "pods were told to save their")
         text = f"{pods_told} work by {until}"
         more = (("pods", len(told)), ("checkpoint_by", until))
@@ -145,7 +145,7 @@ class Leaving:
         """Ask for the pod's deletion; its Kubernetes Events say why."""
         pod.delete_sent_at = now
         effect = EvictPod if job.protected and _is_preempted(job, pod) else DeletePod
-        of = (job.effect_key(pod), self._namespace, pod.name, pod.uid)
+        of = (job.effect_key(pod), self._where(job), pod.name, pod.uid)
         self._out.effects.append(effect(*of))
         if pod.cause is not None and pod.state not in OVER:
             self._out.effects.append(EmitEvent(*of, *pod.cause, "Deleting", _type(pod.cause)))
@@ -155,11 +155,15 @@ class Leaving:
         """A disruption budget forbids the eviction; it is asked again when it may not any more."""
         pod.delete_sent_at = now - ASK_AGAIN_S + max(retry_after, EVICT_AGAIN_S)
 
+    def _where(self, job: LiveJob) -> str:
+        return job.plain.namespace if job.plain is not None else self._namespace
+
     def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """Have a pod deleted that still holds devices; what never came to be is free at once."""
         if pod.state in OVER or pod.in_flight or self._saves(job, pod, now):
             return
-        if pod.state == P.INTENDED and not pod.uid:
+        waits_again = job.plain is not None and isinstance(job.leaving, JobRequeued)
+        if pod.state == P.INTENDED and (not pod.uid or waits_again):
             release(self._out, job, pod)
         elif pod.delete_sent_at is None:
             self.delete(job, pod, now)
@@ -196,7 +200,12 @@ def _type(cause: Cause) -> str:
     return "Normal" if cause.reason in (PREEMPTED, MOVED, CANCELLED) else "Warning"
 
 
+def _is_evicted(job: LiveJob) -> bool:
+    """Whether its pod goes before its work is done: a plain pod's job cannot wait again."""
+    return job.plain is not None and job.state == JobState.FAILED
+
+
 def _is_preempted(job: LiveJob, pod: LivePod) -> bool:
     """Whether it goes by our own choice, not because it ended, failed or was cancelled."""
-    whole = isinstance(job.leaving, JobRequeued) and job.reason == PREEMPTED
-    return whole or isinstance(pod.leaving, PodEnded)
+    goes = isinstance(job.leaving, JobRequeued) or _is_evicted(job)
+    return (goes and job.reason == PREEMPTED) or isinstance(pod.leaving, PodEnded)

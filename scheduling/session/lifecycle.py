@@ -41,7 +41,8 @@ from scheduling.session.live import (
     Note,
     ReasonChange,
 )
-from scheduling.session.requeueing import NO_ANSWER, UNPLACED, Requeueing
+from scheduling.session.plain_pods import PlainPods
+from scheduling.session.requeueing import NO_ANSWER, UNPLACED
 from scheduling.session.steps import Evidence, advance, record_of, release, step
 
 log = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ log = logging.getLogger(__name__)
 VICTIMS_TOLD = 20  # of a preemption, by id to the preemptor
 
 
-class Lifecycle(Requeueing):
+class Lifecycle(PlainPods):
     """All jobs of a cluster that wait, hold devices or have pods that do."""
 
     # --- the engine decided ---------------------------------------------------------------------
@@ -99,7 +100,7 @@ class Lifecycle(Requeueing):
         job = self.jobs.get(decision.job_id)
         if job is None or job.state not in WAITING:
             return
-        verdict = decision.verdict
+        verdict = self.verdict_on(job, decision.verdict)
         # Why its placement failed is the last thing that its events say while it backs off.
         failed = verdict.reason is Reason.BACKING_OFF and job.failures > 0
         is_new = verdict.reason != job.reason and not failed
@@ -135,6 +136,9 @@ class Lifecycle(Requeueing):
             return
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
         why = record_of(decision)
+        if job.plain is not None:
+            self.makes_room(job, text, why, now)
+            return
         if decision.whole:
             job.front = False
             step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
@@ -206,8 +210,9 @@ class Lifecycle(Requeueing):
     def pod_seen(self, facts: PodFacts, now: float) -> None:
         found = self._find(facts)
         if found is None:
-            self.foreign.seen(facts, self.out)
+            self.unplaced_seen(facts, now)
             return
+        self.keep(facts)
         job, pod = found
         if pod.uid and pod.uid != facts.uid:
             # A name belongs to one pod at a time: the one that was placed is gone.
@@ -224,7 +229,10 @@ class Lifecycle(Requeueing):
             job.saved_at = saved_at
             pod.saved_at = saved_at
             self.out.deltas.append(Checkpointed(job.id, saved_at))
-        if facts.node and facts.node != pod.place.node:
+        if facts.node and facts.node != pod.place.node and job.plain is not None:
+            self.taken(job, pod, facts.node, now)
+            self.foreign.seen(facts, self.out)
+        elif facts.node and facts.node != pod.place.node:
             where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
             self._displaced(job, [pod], "BoundElsewhere", where, (), now)
         elif facts.phase == "Running" and facts.deleting and self._is_news(job, pod):
@@ -245,9 +253,10 @@ class Lifecycle(Requeueing):
         self.follow(job, now)
 
     def pod_gone(self, facts: PodFacts, now: float) -> None:
+        self.forget(facts.uid)
         found = self._find(facts)
         if found is None:
-            self.foreign.gone(facts.uid, self.out)
+            self.unplaced_gone(facts, now)
             return
         job, pod = found
         if pod.uid and pod.uid != facts.uid:
@@ -285,6 +294,10 @@ class Lifecycle(Requeueing):
                 self.leave.blocked(pod, outcome.retry_after, now)
             elif outcome.result not in (Result.DONE, Result.GONE):
                 log.warning("cannot delete pod %s: %s", pod.name, outcome.message)
+            return
+        if isinstance(effect, Bind):
+            self.bind_done(job, pod, effect, outcome, now)
+            self.follow(job, now)
             return
         pod.uid = pod.uid or outcome.uid
         if outcome.result == Result.NOT_SENT and job.leaving is None and pod.leaving is None:
@@ -380,6 +393,8 @@ class Lifecycle(Requeueing):
 
     def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
         """The job and pod that a pod of the API stands for, if a placement of now does."""
+        if (plain := self.placed(facts)) is not None:
+            return plain
         who = kant_pods.identity(facts.labels) if facts.owned else None
         job = self.jobs.get(who[0]) if who else None
         pod = job.pods.get(who[2]) if who and job else None

@@ -20,7 +20,7 @@ from scheduling.engine.deltas import (
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
-from scheduling.kube.seam import Effect, NodeFacts
+from scheduling.kube.seam import Effect, NodeFacts, PodFacts
 from scheduling.models.jobs import PlacementState as P
 
 PodKey = tuple[int, int]  # (pod set, ordinal)
@@ -36,6 +36,14 @@ class Cause(NamedTuple):
 
     reason: str
     text: str
+
+
+class PodRef(NamedTuple):
+    """A pod that somebody else made."""
+
+    namespace: str
+    name: str
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +110,8 @@ class LiveJob:
     `failed_attempt`: the last attempt that was counted among `failures`.
     `saved_at`: when one of its pods last said that the work was saved; `notice_s`: how long before
     its pods are deleted it wants to be told, 0 = not at all. `blocked_since` and `front` are what
-    the last scheduler left of them; `front` follows each requeueing.
+    the last scheduler left of them; `front` follows each requeueing. `plain`: the pod that the job
+    stands for, which is bound and never made; `pod_hold`: why it cannot be bound now, "" = it can.
     """
 
     request: JobRequest
@@ -130,6 +139,8 @@ class LiveJob:
     leaving: JobEnded | JobRequeued | None = None
     bound: bool = False
     complete: bool = True
+    plain: PodRef | None = None
+    pod_hold: str = ""
 
     def restored(self) -> JobRestored:
         """What an engine that begins anew is told of a job that holds places."""
@@ -211,6 +222,18 @@ class Note:
     evidence: tuple[tuple[str, int | float | str], ...] = ()
 
 
+@dataclass(slots=True)
+class Offer:
+    """A plain pod that a job is to stand for, or whose job is to follow it.
+
+    The write answers: `refusal` why there is no job, `over` how the job of the pod ended.
+    """
+
+    pod: PodFacts
+    refusal: Cause | None = None
+    over: Cause | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class RouteStep:
     """A waiting job goes to the scheduler of another scope, where its row is still as it was."""
@@ -257,6 +280,7 @@ class Writes:
     handovers: list[Handover] = field(default_factory=list)
     routes: list[RouteStep] = field(default_factory=list)
     wanted: Wanted | None = None
+    offers: list[Offer] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)

@@ -24,7 +24,7 @@ from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policies import to_policy
-from scheduling.session.live import LiveJob, LivePod, PodContent
+from scheduling.session.live import LiveJob, LivePod, PodContent, PodRef
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
@@ -154,6 +154,8 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         blocked_since=job.blocked_since.timestamp() if job.blocked_since else None,
         front=job.front,
         bound=job.bound_at is not None,
+        plain=PodRef(job.pod_namespace, job.pod_name, str(job.id)) if job.pod_name else None,
+        pod_hold=job.pod_hold,
     )
 
 
@@ -210,7 +212,7 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
             state=PlacementState(row.state),
             row=row.pk,
             placed_at=row.intended_at.timestamp(),
-            uid=row.pod_uid,
+            uid=row.pod_uid or (job.plain.uid if job.plain else ""),
             why=row.message if row.state in LIVE_PLACEMENTS else "",
         )
     )

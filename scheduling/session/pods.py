@@ -7,7 +7,7 @@ from datetime import datetime
 
 from scheduling.engine.types import PodPlacement
 from scheduling.kube import manifests
-from scheduling.kube.seam import CreateAndBind, PodFacts
+from scheduling.kube.seam import Bind, CreateAndBind, PodFacts
 from scheduling.session.live import LiveJob, LivePod, PodKey
 
 CHECKPOINT_BY = "kant.io/checkpoint-by"
@@ -24,15 +24,21 @@ NOT_ITS_FAULT = re.compile(
 
 
 def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str) -> LivePod:
-    """A pod of the job's attempt, about to be created; its name is unique."""
+    """A pod of the job's attempt, about to be created or bound; a new one's name is unique."""
+    if job.plain is not None:
+        ref = job.plain
+        return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid, in_flight=True)
     pod_set = job.request.pod_sets[place.pod_set].name
     name = manifests.pod_name(job.name, job.id, job.attempt, place.pod_set, pod_set, place.ordinal)
     return LivePod(place, job.attempt, name, gpu_model, in_flight=True)
 
 
-def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind:
-    """The effect that brings one pod of the job to its place."""
+def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind | Bind:
+    """The effect that brings one pod of the job to its place; a plain pod exists already."""
     place = pod.place
+    chosen = manifests.binding_annotations(place.devices, place.milli, place.nics)
+    if job.plain is not None:
+        return Bind(job.effect_key(pod), *job.plain, place.node, chosen)
     pod_set = job.request.pod_sets[place.pod_set]
     content = job.contents[place.pod_set]
     template = manifests.PodTemplate(
@@ -60,12 +66,14 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
         name=pod.name,
         manifest=manifests.pod_manifest(template, pod.name, place.ordinal, place.milli),
         node=place.node,
-        annotations=manifests.binding_annotations(place.devices, place.milli, place.nics),
+        annotations=chosen,
     )
 
 
 def labels_of(job: LiveJob, pod: LivePod) -> dict[str, str]:
     """The labels of a pod of the job."""
+    if job.plain is not None:
+        return {**job.labels, manifests.TENANT: job.request.tenant}
     own = manifests.own_labels(job.id, job.request.tenant, pod.attempt, *pod.key)
     return {**job.labels, **own}
 

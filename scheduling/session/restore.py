@@ -38,7 +38,8 @@ def take_up_jobs(changes: Changes) -> None:
 def finish_what_was_begun(life: Lifecycle, seen: Sequence[Observation], now: float) -> None:
     """Complete the gangs that the last scheduler began, or give them back. `seen` are the first
     observations, which the jobs have taken in."""
-    alive = {news.pod.name for news in seen if isinstance(news, PodSeen)}
+    pods = [news.pod for news in seen if isinstance(news, PodSeen)]
+    alive = {pod.name for pod in pods} | {pod.uid for pod in pods if pod.owned}
     for job in list(life.jobs.values()):
         _complete(life, job, alive, now)
 
@@ -70,6 +71,6 @@ def _complete(life: Lifecycle, job: LiveJob, alive: set[str], now: float) -> Non
             # Creating or binding once more is harmless: the door finds what is there.
             pod.in_flight = True
             life.out.effects.append(create_and_bind(job, pod, life.namespace))
-        elif pod.state not in OVER and pod.name not in alive:
+        elif pod.state not in OVER and (pod.uid if job.plain else pod.name) not in alive:
             life.vanished(job, pod, now)
     life.follow(job, now)

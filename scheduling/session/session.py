@@ -95,7 +95,7 @@ class Session:
         self.on_news = on_news
         self.state = SchedulerState()
         self.life = Lifecycle(cluster.namespace)
-        self.budgets = Budgets()
+        self.budgets = Budgets(cluster.namespace)
         self.nodes = Nodes(scope, shards, self.life.out)
         self.changes = Changes(cluster, scope, shards, self.life)
         self.router = Router(self.changes, shards) if shards and scope == WIDE else None
@@ -150,7 +150,7 @@ class Session:
     def pending(self) -> bool:
         """There is more to take in: rows, or what the last pass itself tells the engine."""
         out = self.life.out
-        more = self.changes.more or self._claimed or out.writes or out.effects
+        more = self.changes.more or self._claimed or out.writes or out.effects or self.life.has_more
         return bool(more or (out.deltas and self.connected))
 
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
@@ -187,6 +187,8 @@ class Session:
             self.next_at = None
             return self._take_out(now)
         self.life.overdue(now)
+        takes_up = self.scope in (WHOLE, WIDE)  # whoever routes new jobs
+        self.life.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
         self.life.foreign.delete_leftovers(self._look_up, self.life.out)
         self._divide(now)
@@ -253,12 +255,14 @@ class Session:
     def finish(self, decided: Pass, stale: set[str]) -> None:
         """After the commit: send the effects; a stale job (somebody was faster) is read again."""
         self.gateway.submit([e for e in decided.effects if not _of(e, stale)])
+        self.life.answered(decided.writes.offers)
         for job_id in stale:
             self._forget_intents(job_id, decided.at)
         if stale:
             self.changes.refresh(stale, decided.at)
 
     def _take_out(self, now: float) -> Pass:
+        self.life.tell_why()
         out = self.life.out
         # Deltas that the decisions themselves caused wait for the next cycle.
         writes, out.writes = out.writes, Writes()

@@ -100,7 +100,7 @@ def test_a_budget_grants_what_it_allows_once_to_the_first_victims():
             job("free", 2, app="other"),
         )
     }
-    budgets = Budgets()
+    budgets = Budgets("kant-jobs")
     assert budgets.changed(jobs) == []
     budgets.seen(budget("web", 4))
     # Lowest priority and id first: the gang whole, of the next what is left.

@@ -10,8 +10,10 @@ from metrics import fidelity, selectors
 from metrics.services import record_sample
 from scheduling import history
 from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import JobState as S
 from scheduling.models import Job
 from tests.live.conftest import NODES
+from tests.live.plain_pods import condition, make, path, state_of
 
 pytestmark = pytest.mark.live
 
@@ -110,3 +112,39 @@ def test_it_preempts_whom_the_live_scheduler_preempted(world):
     for name in ("gar_mean", "gfr_mean", "sor_mean"):
         assert theirs[name] == pytest.approx(ours[name], rel=0.01), name
     assert theirs["wait_mean_s"]["all"] == pytest.approx(ours["wait_mean_s"]["all"], rel=0.01)
+
+
+def test_jobs_of_plain_pods_are_replayed_as_they_went(world):
+    """One that is done, one that is deleted, one that waits and is deleted, and one that is
+    preempted and so ends."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0, strategies={"training": "e-binpack"})
+    world.drive(lambda: world.cluster.nodes.count() == NODES)
+    since = timezone.now()
+    done = make(world, "done", notes={"sim.kant.io/run-seconds": "1.5"})
+    others = [make(world, f"other-{i}") for i in range(3)]
+    world.drive(lambda: {state_of(uid) for uid in (done, *others)} == {S.RUNNING})
+    waits = make(world, "waits")
+    world.drive(lambda: condition(world, "waits"))
+    high = world.submit("high", run_s=1.0, priority=10)
+    world.drive_to(high, "RUNNING")
+    world.call("DELETE", path("waits"))
+    world.drive(lambda: state_of(waits) is S.CANCELLED)
+    world.drive(lambda: state_of(done) is S.SUCCEEDED)
+    for i in range(3):
+        if state_of(others[i]) is S.RUNNING:
+            world.call("DELETE", path(f"other-{i}"))
+    over = Job.objects.filter(state__in=list(TERMINAL))
+    world.drive(lambda: over.count() == Job.objects.count())
+    world.drive(lambda: world.free_gpus() == NODES * 8000)
+    window = history.Window(world.cluster, since, timezone.now())
+
+    live = fidelity.recorded(window)
+    simulated = fidelity.replayed(window, fidelity.bind_delay(live))
+    assert len(live.holds) == 5
+    assert len(live.preempted) == 1
+    assert simulated.preempted == live.preempted
+    assert simulated.order() == live.order()
+    nodes = tuple(history.nodes_of(window.cluster))
+    ours, theirs = fidelity.figures(live, nodes), fidelity.figures(simulated, nodes)
+    for name in ("gar_mean", "gfr_mean", "sor_mean"):
+        assert theirs[name] == pytest.approx(ours[name], rel=0.01), name

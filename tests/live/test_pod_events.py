@@ -60,10 +60,12 @@ def test_pods_that_go_because_another_failed_are_told_which(world):
     assert "no room" in note
 
 
-def test_a_pod_that_names_kant_but_is_of_no_job_is_told_once_that_it_will_not_be_bound(world):
+def test_a_copy_of_a_pod_of_kant_is_told_once_that_it_will_not_be_bound(world):
     path = "/api/v1/namespaces/default/pods"
     spec = {"schedulerName": "kant", "containers": [{"name": "c", "image": "busybox"}]}
-    alone = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "alone"}, "spec": spec}
+    copied = {"kant.io/job": "of-another", "kant.io/tenant": "team"}
+    meta = {"name": "alone", "labels": copied}
+    alone = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
     world.call("POST", path, alone)
 
     def events():
@@ -77,5 +79,5 @@ def test_a_pod_that_names_kant_but_is_of_no_job_is_told_once_that_it_will_not_be
     world.drive_to(job, S.RUNNING)
     [event] = events()
     assert (event["reason"], event["type"], event.get("series")) == ("NotOfAJob", "Warning", None)
-    assert "submit a job" in event["note"]
+    assert "remove them" in event["note"]
     assert not world.call("GET", f"{path}/alone")["spec"].get("nodeName")

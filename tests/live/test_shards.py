@@ -15,6 +15,7 @@ from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLea
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tenants.models import Quota
 from tests.live.conftest import SchedulerProcess, wait
+from tests.live.plain_pods import condition, job_of, make, node_of, path, pod_of, state_of
 
 pytestmark = pytest.mark.live
 NODES = 8  # in two spines of four
@@ -82,6 +83,28 @@ def test_jobs_go_to_shards_and_a_gang_that_fits_none_runs_on_lent_nodes(world):
     world.drive(lambda: {s: len(n) for s, n in nodes_by_scope().items()} == {NORTH: 4, SOUTH: 4})
     routed = JobEvent.objects.filter(job=gang, kind=JobEventKind.ROUTED)
     assert [event.evidence["to"] for event in routed] == [WIDE]
+
+
+def test_a_plain_pod_is_taken_up_once_and_bound_by_the_shard_it_is_routed_to(world):
+    divide(world)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    uid = make(world, gpus=8)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    scope = job_of(uid).scope
+    assert scope in (NORTH, SOUTH)
+    assert node_of(world) in nodes_by_scope()[scope]
+    assert world.kinds(job_of(uid)).count(JobEventKind.SUBMITTED) == 1
+    full = [world.submit(f"full-{i}", pods=4) for i in range(2)]
+    world.drive(lambda: S.RUNNING in map(world.state, full))
+    waits = make(world, "waits", gpus=8, notes={"kant.io/priority": "-1"})
+    rest = make(world, "rest", gpus=8, notes={"kant.io/priority": "-2"})
+    world.drive(lambda: condition(world, "waits") and condition(world, "rest"))
+    world.cancel(job_of(waits))
+    world.call("DELETE", path("rest"))
+    world.drive(lambda: pod_of(world, "waits") is None)
+    world.drive(lambda: state_of(rest) is S.CANCELLED)
+    world.cancel(job_of(uid))
+    world.drive(lambda: pod_of(world) is None)
 
 
 def test_nodes_are_kept_free_for_a_gang_that_waits_too_long(world):

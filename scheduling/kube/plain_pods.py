@@ -1,0 +1,171 @@
+"""What a pod that Kant did not make says of where it may run, as far as Kant honours it.
+
+A scheduler that binds a pod answers for all of its constraints. What Kant does not honour is
+listed with its field and a remedy, and such a pod is not bound. Preferences are no constraints.
+Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.engine.types import Toleration
+from scheduling.kube.manifests import ATTEMPT, JOB, ORDINAL, POD_SET
+from scheduling.kube.objects import Container, KubePod, PodSpec
+from scheduling.kube.quantities import is_counted, requested
+from scheduling.kube.seam import PlainPod, Unhonoured
+from scheduling.kube.texts import storable
+
+# Labels by which Kant knows the pods that it made.
+IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
+# Volumes that every node can mount, or that name no place.
+ANYWHERE = frozenset(
+    {
+        *("configMap", "secret", "downwardAPI", "projected", "emptyDir", "hostPath", "image"),
+        *("csi", "nfs", "cephfs", "glusterfs"),
+    }
+)
+USE_SELECTOR = (
+    "Kant does not honour it; name nodes by spec.nodeSelector, GPUs by kant.io/gpu-models."
+)
+ALONE = "Kant does not honour it; leave it out, or make it a preference."
+
+
+class _Toleration(Struct, rename="camel"):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class _Rules(Struct):
+    required: Any = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class _Affinity(Struct, rename="camel"):
+    node_affinity: _Rules | None = None
+    pod_affinity: _Rules | None = None
+    pod_anti_affinity: _Rules | None = None
+
+
+class _Spread(Struct, rename="camel"):
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class _Port(Struct, rename="camel"):
+    host_port: int = 0
+
+
+class _More(Struct, rename="camel"):
+    """The fields of a pod's spec that only matter where Kant has to find its place."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: list[_Toleration] = []
+    affinity: _Affinity | None = None
+    topology_spread_constraints: list[_Spread] = []
+    volumes: list[dict[str, msgspec.Raw]] = []
+    resource_claims: list[Any] = []
+
+
+def is_plain(raw: KubePod) -> bool:
+    """Whether it waits for a place and carries none of the labels of Kant's own pods."""
+    waits = not raw.spec.node_name and raw.status.phase not in ("Succeeded", "Failed")
+    return waits and IDENTITY.isdisjoint(raw.metadata.labels)
+
+
+def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
+    """Never raises: what cannot be read is not honoured either."""
+    spec = raw.spec
+    main = spec.containers[0] if spec.containers else Container()
+    more, command = _More(), list[str]()
+    try:
+        more = _more(spec)
+        command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
+        unhonoured = (*_unhonoured(more), *_ports(spec), *_resources(spec))
+    except ValueError as wrong:
+        unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
+    return PlainPod(
+        node_selector=more.node_selector,
+        # What is tolerated for a while only is no reason to be placed there.
+        tolerations=tuple(
+            Toleration(t.key, t.operator or "Equal", t.value, t.effect)
+            for t in more.tolerations
+            if t.toleration_seconds is None
+        ),
+        image=storable(main.image),
+        command=tuple(map(storable, command)),
+        preempts=spec.preemption_policy != "Never",
+        gates=tuple(gate.name for gate in spec.scheduling_gates),
+        created_at=created_at,
+        unhonoured=unhonoured,
+    )
+
+
+def _more(spec: PodSpec) -> _More:
+    return _More(
+        node_selector=_decoded(spec.node_selector, dict[str, str], {}),
+        tolerations=_decoded(spec.tolerations, list[_Toleration], []),
+        affinity=_decoded(spec.affinity, _Affinity | None, None),
+        topology_spread_constraints=_decoded(spec.topology_spread_constraints, list[_Spread], []),
+        volumes=_decoded(spec.volumes, list[dict[str, msgspec.Raw]], []),
+        resource_claims=_decoded(spec.resource_claims, list[Any], []),
+    )
+
+
+def _decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
+    found = msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
+    return absent if found is None else found
+
+
+def _unhonoured(more: _More) -> list[Unhonoured]:
+    found = []
+    affinity = more.affinity or _Affinity()
+    for name, rules, remedy in (
+        ("nodeAffinity", affinity.node_affinity, USE_SELECTOR),
+        ("podAffinity", affinity.pod_affinity, ALONE),
+        ("podAntiAffinity", affinity.pod_anti_affinity, ALONE),
+    ):
+        if rules is not None and rules.required:
+            field = f"spec.affinity.{name}.requiredDuringSchedulingIgnoredDuringExecution"
+            found.append(Unhonoured(field, remedy))
+    for index, spread in enumerate(more.topology_spread_constraints):
+        if spread.when_unsatisfiable != "ScheduleAnyway":
+            field = f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"
+            found.append(Unhonoured(field, "Kant does not honour it; set it to ScheduleAnyway."))
+    for index, volume in enumerate(more.volumes):
+        for name in sorted(volume.keys() - ANYWHERE - {"name"}):
+            remedy = "Kant does not know which nodes can mount it; use a volume that all nodes can."
+            found.append(Unhonoured(f"spec.volumes[{index}].{name}", remedy))
+    if more.resource_claims:
+        remedy = "Kant does not allocate claims; request nvidia.com/gpu or kant.io/gpu-milli."
+        found.append(Unhonoured("spec.resourceClaims", remedy))
+    return found
+
+
+def _ports(spec: PodSpec) -> list[Unhonoured]:
+    for part, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    ):
+        for index, container in enumerate(containers):
+            for number, port in enumerate(_decoded(container.ports, list[_Port], [])):
+                if port.host_port:
+                    field = f"spec.{part}[{index}].ports[{number}].hostPort"
+                    remedy = "Kant does not keep host ports apart; leave it out, use a Service."
+                    return [Unhonoured(field, remedy)]
+    return []
+
+
+def _resources(spec: PodSpec) -> list[Unhonoured]:
+    return [
+        Unhonoured(
+            f"spec.containers[].resources.requests[{name}]",
+            "Kant does not count it on the nodes; leave it out.",
+        )
+        for name, amount in sorted(requested(spec).items())
+        if amount and not is_counted(name)
+    ]

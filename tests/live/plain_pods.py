@@ -1,0 +1,69 @@
+"""Pods that people make themselves, and what is to be seen on them."""
+
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job
+
+MERGE = "merge-patch+json"
+NAMESPACE = "default"
+
+
+def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, **spec):
+    """A pod that somebody makes; returns its uid."""
+    amounts = requests or {"nvidia.com/gpu": str(gpus), "cpu": "100m"}
+    limits = {k: v for k, v in amounts.items() if "/" in k}
+    container = {"name": "c", "image": "team/train:1", "command": ["train"]}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {"kant.io/tenant": "team"} if labels is None else labels,
+            "annotations": notes or {},
+        },
+        "spec": {
+            "schedulerName": "kant",
+            "restartPolicy": "Never",
+            "containers": [{**container, "resources": {"requests": amounts, "limits": limits}}],
+            **spec,
+        },
+    }
+    return world.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)["metadata"]["uid"]
+
+
+def path(name):
+    return f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"
+
+
+def pod_of(world, name="plain"):
+    items = world.call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
+    return next((pod for pod in items if pod["metadata"]["name"] == name), None)
+
+
+def node_of(world, name="plain"):
+    pod = pod_of(world, name)
+    return pod and pod["spec"].get("nodeName")
+
+
+def condition(world, name="plain"):
+    """(status, reason, message) of PodScheduled."""
+    found = (pod_of(world, name) or {"status": {}})["status"].get("conditions", ())
+    for each in found:
+        if each["type"] == "PodScheduled":
+            return each["status"], each.get("reason", ""), each.get("message", "")
+    return None
+
+
+def told(world, name="plain"):
+    """(type, reason, note) of the Events on the pods of that name."""
+    items = world.call("GET", "/apis/events.k8s.io/v1/events")["items"]
+    found = [e for e in items if e["regarding"]["name"] == name]
+    return [(e["type"], e["reason"], e["note"]) for e in found]
+
+
+def job_of(uid):
+    return Job.objects.filter(pk=uid).first()
+
+
+def state_of(uid):
+    job = job_of(uid)
+    return job and S(job.state)
