@@ -18,6 +18,11 @@ WHY = {
     PreemptionKind.RECLAIM: "whose tenant took back quota that it had lent",
     PreemptionKind.BACKFILL: "which waited too long after this job had overtaken it",
 }
+# By the kind of the event; a job that loses only some of its pods goes on.
+OUTCOMES: dict[str, str] = {
+    JobEventKind.PREEMPTED: "It went back to its queue",
+    JobEventKind.FAILED: "It ended, since Kant cannot make its pod again",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,14 @@ class Dependencies:
 class Preemption:
     """Why pods had to go: for whom (None = not for the reader's eyes), and GPU-seconds lost.
 
-    `whole`: the job itself went back to its queue. `total`: what all jobs lost that made room with
-    it. `alternatives`: what other choices would have cost, in the scheduler's words.
+    `outcome`: what became of the job, as a sentence. `total`: what all jobs lost that made room
+    with it. `alternatives`: what other choices would have cost, in the scheduler's words.
     """
 
     by: Job | None
     why: str
     pods: int
-    whole: bool
+    outcome: str
     cost: float
     total: float
     alternatives: str
@@ -147,7 +152,7 @@ def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption | None:
         by=known.get(record["by"]),
         why=WHY[PreemptionKind(record["kind"])],
         pods=record["pods"],
-        whole=event.kind == JobEventKind.PREEMPTED,
+        outcome=OUTCOMES.get(event.kind, "It went on with the others"),
         cost=record["cost_gpu_s"],
         total=record.get("total_gpu_s", record["cost_gpu_s"]),
         alternatives=record.get("alternatives", ""),

@@ -64,7 +64,7 @@ def tenant_of(pod: PodFacts) -> str:
     """The name of the tenant that its label says; raises Refused."""
     name = pod.labels.get(TENANT, "")
     if not SLUG.fullmatch(name):
-        text = f"Set its label {TENANT} to the tenant whose quota it uses."
+        text = f"Set the label {TENANT} to the tenant whose quota the pod uses."
         raise Refused("NoTenant", f"The label is {name!r}. {text}" if name else text)
     return name
 

@@ -105,7 +105,7 @@ def _accepted(place: _Place, pod: PodFacts, plain: PlainPod) -> tuple[Tenant, Jo
     name = tenant_of(pod)
     tenant = Tenant.objects.filter(name=name).first()
     if tenant is None:
-        text = f"There is no tenant “{name}”. Correct its label kant.io/tenant, or have it made."
+        text = f"There is no tenant “{name}”. Set the label kant.io/tenant to one that there is."
         raise Refused("UnknownTenant", text)
     try:
         refuse_inactive(tenant)

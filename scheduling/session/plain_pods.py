@@ -127,7 +127,9 @@ class PlainPods(Requeueing):
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
         """What the engine says of a waiting job; it knows that a job is held, not why."""
         if verdict.reason is Reason.ON_HOLD and job.pod_hold and not job.held:
-            return Verdict(Reason.ON_HOLD, job.pod_hold, {}, ("change the pod",))
+            pod = self.unbound.get(job.id)
+            helps = "remove the gates" if pod is not None and pod.gated else "change the pod"
+            return Verdict(Reason.ON_HOLD, job.pod_hold, {}, (helps,))
         return verdict
 
     def tell_why(self) -> None:

@@ -1,13 +1,15 @@
 """Pods that people make themselves and that name Kant as their scheduler are jobs of one pod."""
 
 import pytest
+from django.test import Client
 
 from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
+from scheduling.kube.seam import Bind, Outcome, Result
 from scheduling.models import Job
 from scheduling.services.job_changes import change_job, hold_job, release_job
-from scheduling.session import changes
+from scheduling.session import changes, plain_pods
 from tenants.models import Tenant
 from tests.live.plain_pods import (
     MERGE,
@@ -45,13 +47,19 @@ def test_a_plain_pod_is_bound_as_a_job_and_ends_as_it_does(world):
     assert world.free_gpus() == 32_000
     assert told(world) == []
     assert pod_of(world)["status"]["phase"] == "Succeeded"  # it is not Kant's to delete
+    client = Client()
+    client.force_login(world.user)
+    shown = client.get(f"/api/v1/jobs/{uid}").json()
+    assert shown["pod"] == {"namespace": NAMESPACE, "name": "plain", "hold": ""}
+    assert shown["user"] is None
+    assert f"{NAMESPACE}/plain" in client.get(f"/jobs/{uid}/").content.decode()
 
 
 # --- pods of which no job can be made -------------------------------------------------------------
 def test_a_pod_without_a_tenant_says_so_and_is_taken_up_when_it_has_one(world):
     uid = make(world, labels={"app": "x"})
     world.drive(lambda: told(world))
-    text = "Set its label kant.io/tenant to the tenant whose quota it uses."
+    text = "Set the label kant.io/tenant to the tenant whose quota the pod uses."
     assert told(world) == [("Warning", "NoTenant", text)]
     world.drive(lambda: condition(world) == ("False", "NoTenant", text))
     relabel(world, {"kant.io/tenant": "nobody"})
@@ -334,6 +342,10 @@ def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
     assert world.kinds(job)[-2:] == [K.RUNNING, K.FAILED]
     world.drive(lambda: pod_of(world, job.pod_name) is None)
     assert told(world, job.pod_name)[0][:2] == ("Normal", "Preempted")
+    client = Client()
+    client.force_login(world.user)
+    page = client.get(f"/jobs/{victim}/").content.decode()
+    assert "It ended, since Kant cannot make its pod again" in page
     assert sorted(map(state_of, uids)) == [S.FAILED, S.RUNNING, S.RUNNING, S.RUNNING]
 
 
@@ -411,6 +423,100 @@ def test_a_lost_answer_to_the_binding_is_looked_up(world):
     world.fault("lose-reply", verb="bind", count=1)
     uid = running(world)
     assert len(world.placements(job_of(uid))) == 1
+
+
+# --- bindings that fail ---------------------------------------------------------------------------
+class Between:
+    """Stands between the session and the door: `meet` is asked about each binding, and says how
+    it ended, or None to let it pass."""
+
+    def __init__(self, world, monkeypatch):
+        world.drive(lambda: world.scheduler.led)
+        self.gateway = world.scheduler.led[world.cluster.pk, WHOLE].session.gateway
+        self.submit = self.gateway.submit
+        monkeypatch.setattr(self.gateway, "submit", self)
+        self.meet = lambda bind: None
+
+    def __call__(self, effects):
+        passed = []
+        for effect in effects:
+            outcome = self.meet(effect) if isinstance(effect, Bind) else None
+            if outcome is None:
+                passed.append(effect)
+            else:
+                self.gateway._effect_done(effect, outcome)
+        self.submit(passed)
+
+
+def test_a_pod_that_could_not_be_bound_waits_again(world, monkeypatch):
+    between = Between(world, monkeypatch)
+    refusals = [Outcome(Result.REFUSED, code=403, message="denied by a webhook")]
+    between.meet = lambda bind: refusals.pop() if refusals else None
+    uid = make(world)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    job = job_of(uid)
+    assert (job.attempt, told(world)) == (2, [])
+    assert K.REQUEUED in world.kinds(job)
+    nodes = [place.node for place in world.placements(job)]
+    assert len(set(nodes)) == 2  # the node is avoided
+    [said] = [e.message for e in job.events.all() if e.kind == K.REQUEUED]
+    assert said == f"Pod plain could not be bound to {nodes[0]}: denied by a webhook"
+
+
+def test_a_pod_that_can_never_be_bound_goes_with_its_job(world, monkeypatch):
+    world.set_policy(max_attempts=2)
+    between = Between(world, monkeypatch)
+    between.meet = lambda bind: Outcome(Result.REFUSED, code=403, message="denied")
+    uid = make(world)
+    world.drive(lambda: condition(world))
+    assert condition(world)[:2] == ("False", "Unschedulable")
+    assert condition(world)[2].startswith("BindingFailed: Pod plain could not be bound to")
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    world.drive(lambda: pod_of(world) is None)
+    world.drive(lambda: world.free_gpus() == 32_000)
+    assert told(world)[0][:2] == ("Warning", "BindingFailed")
+
+
+def test_a_pod_that_was_taken_on_the_way_stays_where_it_is(world, monkeypatch):
+    between = Between(world, monkeypatch)
+    nodes = [n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"]]
+
+    def snatch(bind):
+        other = next(name for name in nodes if name != bind.node)
+        body = {
+            "metadata": {"name": "plain", "namespace": NAMESPACE},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": other},
+        }
+        world.call("POST", f"{path('plain')}/binding", body)
+
+    between.meet = snatch
+    uid = make(world, gpus=2)
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    assert job_of(uid).reason == "BoundElsewhere"
+    world.drive(lambda: world.free_gpus() == 30_000)
+    world.drive(lambda: pod_of(world)["status"]["phase"] == "Running")
+    assert told(world) == []
+
+
+def test_while_nobody_knows_whether_a_pod_is_bound_its_place_is_kept(world, monkeypatch):
+    monkeypatch.setattr(plain_pods, "BIND_AGAIN_S", 0.1)
+    between = Between(world, monkeypatch)
+    asked = []
+
+    def silent(bind):
+        asked.append(bind.node)
+        return Outcome(Result.FAILED, message="no answer")
+
+    between.meet = silent
+    uid, other = make(world), make(world, "other")
+    world.drive(lambda: len(asked) > 6)
+    assert {state_of(uid), state_of(other)} == {S.ADMITTED}
+    assert len(set(asked)) == 2
+    world.cancel(job_of(other))
+    world.drive(lambda: pod_of(world, "other") is None)
+    between.meet = lambda bind: None
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert (job_of(uid).attempt, job_of(uid).failures) == (1, 0)
 
 
 # --- what is left alone ---------------------------------------------------------------------------

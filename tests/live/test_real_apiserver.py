@@ -1,8 +1,13 @@
 """One cycle on a real kube-apiserver: submitted by REST, created and bound there."""
 
+import contextlib
 import json
+import re
+import urllib.error
+from pathlib import Path
 
 import pytest
+import yaml
 from rest_framework.test import APIClient
 
 from metrics.benches import stage
@@ -10,11 +15,13 @@ from metrics.benches.apiserver import ApiServer, ServerUnavailable
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
 from scheduling.services.cycle import Scheduler
+from scheduling.services.jobs import cancel_job
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.services.tokens import create_token
-from tests.live.conftest import drive
+from tests.live.conftest import drive, wait
 from tests.requirements import missing
 
+ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.live, pytest.mark.apiserver]
 
 
@@ -83,3 +90,70 @@ def test_submitted_by_rest_created_bound_with_devices_and_confirmed(apiserver, s
     kinds = list(JobEvent.objects.filter(job=job).values_list("kind", flat=True))
     assert kinds[0] == "SUBMITTED"
     assert kinds[-3:] == ["ADMITTED", "RUNNING", "SUCCEEDED"]
+
+
+def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver, scheduler):
+    """The plain pod, that of the Deployment, and one whose namespace is another tenant's."""
+    for document in yaml.safe_load_all((ROOT / "scheduling" / "kube" / "rbac.yaml").read_text()):
+        plural = f"{document['kind'].lower()}s"
+        apiserver.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{plural}", document)
+    cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
+    ClusterPolicy.objects.create(cluster=cluster)
+    tenant = Tenant.objects.create(name="vision")
+    gpu_type = GpuType.objects.create(name=stage.MODEL)
+    Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+    guide = (ROOT / "docs" / "operator-guide.md").read_text()
+    pod, deployment, policy = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
+    template = deployment["spec"]["template"]
+    template["metadata"]["name"] = "chat-0"
+    wrong = {**pod, "metadata": {"name": "wrong", "labels": {"kant.io/tenant": "nobody"}}}
+    pods = "/api/v1/namespaces/default/pods"
+    for each in (pod, {"apiVersion": "v1", "kind": "Pod", **template}, wrong):
+        apiserver.request("POST", pods, each)
+
+    def of(name):
+        return apiserver.request("GET", f"{pods}/{name}")
+
+    def said():
+        return next(iter(of("wrong")["status"].get("conditions", ())), None)
+
+    drive(scheduler, cluster, lambda: Job.objects.filter(bound_at__isnull=False).count() == 2)
+    for name, devices in (("notebook", 2), ("chat-0", 1)):
+        found = of(name)
+        job = Job.objects.get(pk=found["metadata"]["uid"])
+        assert (job.pod_namespace, job.pod_name) == ("default", name)
+        assert len(json.loads(found["metadata"]["annotations"]["kant.io/devices"])) == devices
+        conditions = {c["type"]: c["status"] for c in found["status"]["conditions"]}
+        assert conditions["PodScheduled"] == "True"
+    drive(scheduler, cluster, said)
+    assert (said()["type"], said()["status"]) == ("PodScheduled", "False")
+    assert said()["reason"] == "UnknownTenant"
+    events = apiserver.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+    assert {e["reason"] for e in events if e["regarding"]["name"] == "wrong"} == {"UnknownTenant"}
+
+    cancel_job(User.objects.create_user("op", password="x", is_operator=True), job)
+    drive(scheduler, cluster, lambda: of("chat-0")["metadata"].get("deletionTimestamp"))
+
+    # Who may name which tenant, as the guide restricts it.
+    admission = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    apiserver.request("POST", admission, policy)
+    binding = {
+        "apiVersion": policy["apiVersion"],
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "kant"},
+        "spec": {"policyName": policy["metadata"]["name"], "validationActions": ["Deny"]},
+    }
+    apiserver.request("POST", admission.replace("policies", "policybindings"), binding)
+    theirs = {"metadata": {"name": "theirs", "labels": {"kant.io/tenant": "search"}}}
+    apiserver.request("POST", "/api/v1/namespaces", theirs)
+    path = "/api/v1/namespaces/theirs/pods"
+
+    def refused():
+        with contextlib.suppress(urllib.error.HTTPError):
+            apiserver.request("POST", f"{path}?dryRun=All", pod)
+            return False
+        return True
+
+    wait(refused)
+    mine = {**pod, "metadata": {"name": "mine", "labels": {"kant.io/tenant": "search"}}}
+    assert apiserver.request("POST", path, mine)["metadata"]["uid"]
