@@ -31,6 +31,8 @@ IN_FLIGHT = 32
 IN_FLIGHT_INFORMING = 4
 BOUND_REMEMBERED = 4096
 
+SUPERSEDED = Outcome(Result.NOT_SENT, message="a newer one says something else")
+
 Lane = asyncio.Queue[Effect]
 Slot = tuple[bool, str, str]
 
@@ -58,6 +60,8 @@ class Executor:
                 self._busy[slot] = deque()
                 self._lane(effect).put_nowait(effect)
             else:
+                if waiting and _replaces(effect, waiting[-1]):
+                    self._done(waiting.pop(), SUPERSEDED)
                 waiting.append(effect)
 
     async def run(self) -> None:
@@ -177,6 +181,13 @@ class Executor:
         except NoReply as none:
             return Outcome(Result.FAILED, message=none.reason)
         return await self.settler.settled(self._pods.create(effect))
+
+
+def _replaces(effect: Effect, earlier: Effect) -> bool:
+    """Whether both set one condition of one pod: only the last word matters."""
+    if not (isinstance(effect, PatchCondition) and isinstance(earlier, PatchCondition)):
+        return False
+    return (effect.uid, effect.type) == (earlier.uid, earlier.type)
 
 
 def _informs(effect: Effect) -> bool:

@@ -150,8 +150,8 @@ class Session:
     def pending(self) -> bool:
         """There is more to take in: rows, or what the last pass itself tells the engine."""
         out = self.life.out
-        more = self.changes.more or self._claimed or out.writes or out.effects or self.life.has_more
-        return bool(more or (out.deltas and self.connected))
+        more = self.changes.more or self._claimed or out.writes or out.effects
+        return bool(more or (self.connected and (out.deltas or self.life.has_more)))
 
     def take_changed_nodes(self) -> tuple[list[NodeFacts], set[str]]:
         """Nodes whose rows are to be written, and names of those whose rows are to go: they left

@@ -3,6 +3,7 @@
 import time
 import uuid
 
+import msgspec
 import pytest
 
 from scheduling.kube.manifests import PodTemplate, pod_manifest
@@ -281,11 +282,7 @@ def test_a_condition_tells_why_a_pod_waits(place, door):
     assert first.result is Result.DONE
     [second] = door.carry_out(told("the quota is used up", 2))
     assert second.result is Result.DONE
-    [mine] = [
-        each
-        for each in place.get("worker")["status"]["conditions"]
-        if each["type"] == "PodScheduled"
-    ]
+    mine = scheduled(place, "worker")
     assert mine["status"] == "False"
     assert mine["reason"] == "Unschedulable"
     assert mine["message"] == "the quota is used up"
@@ -294,6 +291,37 @@ def test_a_condition_tells_why_a_pod_waits(place, door):
     place.api.ok("DELETE", f"{place.pods}/worker")
     [gone] = door.carry_out(told("x", 4))
     assert gone.result is Result.GONE
+
+
+def test_of_several_conditions_the_last_word_is_said(place, door):
+    uid = place.make_pod("worker")["metadata"]["uid"]
+    of = (place.namespace, "worker", uid, "Unschedulable")
+    outcomes = door.carry_out(*(PatchCondition(n, *of, f"reason {n}") for n in range(5)))
+    sent = [n for n, outcome in enumerate(outcomes) if outcome.result is Result.DONE]
+    assert sent == [0, 4]
+    assert scheduled(place, "worker")["message"] == "reason 4"
+
+
+def test_why_a_pod_waited_is_not_said_of_one_that_is_bound(place, door):
+    place.make_node()
+    uid = place.make_pod("worker")["metadata"]["uid"]
+    waits = PatchCondition("why", place.namespace, "worker", uid, "Unschedulable", "full")
+    binding = Bind("bind", place.namespace, "worker", uid, place.node, {})
+    together = door.carry_out(binding, waits)
+    later = door.carry_out(msgspec.structs.replace(waits, key="later"))
+    assert [o.result for o in (*together, *later)] == [
+        Result.BOUND,
+        Result.NOT_SENT,
+        Result.NOT_SENT,
+    ]
+    assert scheduled(place, "worker")["status"] == "True"
+
+
+def scheduled(place, name):
+    """The condition PodScheduled of a pod."""
+    conditions = place.get(name)["status"]["conditions"]
+    [found] = [each for each in conditions if each["type"] == "PodScheduled"]
+    return found
 
 
 def test_annotations_are_set_beside_those_there_are(place, door):
