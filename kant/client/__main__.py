@@ -133,7 +133,9 @@ def _parser() -> argparse.ArgumentParser:
         acts = command(verb, jobs.act, text, both)
         acts.set_defaults(verb=verb)
         acts.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
-    changes = command("change", jobs.change, "change what jobs ask for, of those that run their times", both)
+    changes = command(
+        "change", jobs.change, "change what jobs ask for, of those that run their times", both
+    )
     changes.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
     submission.add_changeable(changes)
 
