@@ -26,6 +26,9 @@ ANYWHERE = frozenset(
         *("csi", "nfs", "cephfs", "glusterfs"),
     }
 )
+# Claims name volumes elsewhere; that each can be mounted everywhere has to be said.
+CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
+CLAIMS_WISH, ALL_NODES = "kant.io/claims", "on-all-nodes"
 USE_SELECTOR = (
     "Kant does not honour it; name nodes by spec.nodeSelector, GPUs by kant.io/gpu-models."
 )
@@ -85,7 +88,12 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     try:
         more = _more(spec)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
-        unhonoured = (*_unhonoured(more), *_ports(spec), *_resources(spec))
+        unhonoured = (
+            *_unhonoured(more),
+            *_volumes(more, raw.metadata.annotations.get(CLAIMS_WISH)),
+            *_ports(spec),
+            *_resources(spec),
+        )
     except ValueError as wrong:
         unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
     return PlainPod(
@@ -136,13 +144,24 @@ def _unhonoured(more: _More) -> list[Unhonoured]:
         if spread.when_unsatisfiable != "ScheduleAnyway":
             field = f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"
             found.append(Unhonoured(field, "Kant does not honour it; set it to ScheduleAnyway."))
-    for index, volume in enumerate(more.volumes):
-        for name in sorted(volume.keys() - ANYWHERE - {"name"}):
-            remedy = "Kant does not know which nodes can mount it; use a volume that all nodes can."
-            found.append(Unhonoured(f"spec.volumes[{index}].{name}", remedy))
     if more.resource_claims:
         remedy = "Kant does not allocate claims; request nvidia.com/gpu or kant.io/gpu-milli."
         found.append(Unhonoured("spec.resourceClaims", remedy))
+    return found
+
+
+def _volumes(more: _More, claims: str | None) -> list[Unhonoured]:
+    known = ANYWHERE | {"name"} | (CLAIMS if claims == ALL_NODES else frozenset())
+    found = []
+    for index, volume in enumerate(more.volumes):
+        for name in sorted(volume.keys() - known):
+            remedy = "Kant does not know which nodes can mount it; use a volume that all nodes can."
+            if name in CLAIMS:
+                remedy = (
+                    "Kant does not know which nodes can mount it; if all can, say so by the "
+                    f"annotation {CLAIMS_WISH}: {ALL_NODES}."
+                )
+            found.append(Unhonoured(f"spec.volumes[{index}].{name}", remedy))
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from scheduling.engine.types import MILLI
 from scheduling.kube.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
+from scheduling.kube.plain_pods import ALL_NODES, CLAIMS_WISH
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.services.faults import SLUG, Faults
 from scheduling.services.pod_set_spec import IMAGE, OWN_PREFIX, check_pod_set
@@ -174,8 +175,11 @@ def _wishes(pod: PodFacts) -> dict[str, Any]:
                 found[field] = read(text)
             except ValueError as wrong:
                 faults.append(f"annotation {name}: {wrong}")
+        elif name == CLAIMS_WISH:
+            if text != ALL_NODES:
+                faults.append(f"annotation {name}: Write {ALL_NODES}, or leave it out.")
         elif name.startswith(OWN_PREFIX) and name not in TOLD_BY_KANT:
-            known = ", ".join(WISHES)
+            known = ", ".join((*WISHES, CLAIMS_WISH))
             faults.append(f"annotation {name}: There is no such wish; there are {known}.")
     for name in sorted(pod.labels.keys() & WISHES.keys()):
         faults.append(f"label {name}: Write it as an annotation of that name.")
