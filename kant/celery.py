@@ -49,5 +49,11 @@ def _queues_and_ticks(sender: Celery, **_: object) -> None:
             "options": {"expires": sample},
         },
         "thin": {"task": "metrics.tasks.thin_samples", "schedule": 3600.0},
+        "prune": {
+            "task": "metrics.tasks.prune",
+            "schedule": 60.0,
+            "options": {"expires": 60.0},
+        },
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
+        "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},
     }

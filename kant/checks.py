@@ -48,6 +48,20 @@ def backends(**_: Any) -> list[CheckMessage]:
 
 
 @register()
+def keeping(**_: Any) -> list[CheckMessage]:
+    """What is not kept for a day is gone before anybody has looked at it."""
+    if settings.KANT_KEEP_DAYS >= 1:
+        return []
+    return [
+        Error(
+            f"KANT_KEEP_DAYS is {settings.KANT_KEEP_DAYS}: jobs would be deleted as they end.",
+            hint="Set it to the number of days that jobs which are over are kept, at least 1.",
+            id="kant.E006",
+        )
+    ]
+
+
+@register()
 def loopback_only(**_: Any) -> list[CheckMessage]:
     """The embedded mode has demo accounts with known passwords: nobody else may reach it."""
     public = [host for host in settings.ALLOWED_HOSTS if host not in LOOPBACK]

@@ -250,6 +250,8 @@ LOGGING = {
 KANT_CYCLE_SECONDS = env.float("KANT_CYCLE_SECONDS", default=1.0)  # the tick; a doorbell is faster
 KANT_SAMPLE_SECONDS = env.float("KANT_SAMPLE_SECONDS", default=10.0)  # metric samples
 KANT_LEASE_SECONDS = env.float("KANT_LEASE_SECONDS", default=15.0)  # scheduler lease per cluster
+# How long jobs that are over and metric samples are kept (docs/decisions/0016).
+KANT_KEEP_DAYS = env.int("KANT_KEEP_DAYS", default=90)
 # Prometheus scrapes without sign-in; /metrics names tenants, so production opens it knowingly.
 KANT_METRICS_OPEN = env.bool("KANT_METRICS_OPEN", default=EMBEDDED)
 KANT_TRACES = Path(env.str("KANT_TRACES", default=str(BASE_DIR.parent / "shared" / "traces")))

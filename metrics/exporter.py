@@ -4,13 +4,11 @@ Base units, bounded labels: never a job or node name. Read from the database at 
 that any number of web processes says the same.
 """
 
-from collections.abc import Iterator, Mapping
-from datetime import timedelta
-from typing import Any
+from collections.abc import Iterator
 
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
-from django.db.models import Case, CharField, Count, F, Q, Sum, Value, When
+from django.db.models import Count, Sum
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -23,21 +21,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from metrics import definitions, selectors
-from scheduling.engine.states import WAITING, JobEventKind
-from scheduling.models import Cluster, Job, JobEvent
-from scheduling.models.jobs import MOVED
+from metrics.totals import WAIT_BUCKETS_S, totals
+from scheduling.engine.states import WAITING
+from scheduling.models import Cluster, Job
 from scheduling.quota_use import quota_uses
-
-WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
-EVENTS = (
-    JobEventKind.SUBMITTED,
-    JobEventKind.ADMITTED,
-    JobEventKind.SUCCEEDED,
-    JobEventKind.FAILED,
-    JobEventKind.CANCELLED,
-    JobEventKind.REQUEUED,
-    JobEventKind.PREEMPTED,
-)
 
 
 def exposition() -> bytes:
@@ -60,8 +47,7 @@ class _Kant(Collector):
         yield from _pools()
         yield from _quotas()
         yield from _queue()
-        yield _events()
-        yield _waits()
+        yield from _counters()
 
     def describe(self) -> list[Metric]:
         """Nothing: registering must not query the database."""
@@ -148,55 +134,20 @@ def _queue() -> Iterator[Metric]:
     yield from (jobs, gpus)
 
 
-def _events() -> Metric:
-    family = CounterMetricFamily("kant_job_events", "Job events", labels=["cluster", "event"])
-    rows = (
-        JobEvent.objects.filter(kind__in=[k.value for k in EVENTS])
-        .order_by()
-        .values_list("job__cluster__name", "kind")
-        .annotate(count=Count("id"))
-    )
-    for cluster, kind, count in rows:
-        family.add_metric([cluster, kind.lower()], count)
-    moves = JobEvent.objects.filter(reason=MOVED).order_by().values_list("job__cluster__name")
-    for cluster, count in moves.annotate(count=Count("id")):
-        family.add_metric([cluster, "moved"], count)
-    return family
-
-
-def _waits() -> Metric:
-    family = HistogramMetricFamily(
+def _counters() -> Iterator[Metric]:
+    counted = totals()
+    events = CounterMetricFamily("kant_job_events", "Job events", labels=["cluster", "event"])
+    for cluster, name in Cluster.objects.order_by("name").values_list("id", "name"):
+        for event, count in sorted(counted.events.get(str(cluster), {}).items()):
+            events.add_metric([name, event], count)
+    waits = HistogramMetricFamily(
         "kant_job_wait_seconds",
         "JWTD: submission to all pods bound, of jobs that started",
         labels=["size_class"],
     )
-    bounds = [*definitions.SIZE_CLASSES[1:], None]
-    cases = [
-        When(gpu_milli__lt=upper * definitions.MILLI, then=Value(label))
-        for label, upper in zip(definitions.SIZE_LABELS, bounds, strict=True)
-        if upper is not None
-    ]
-    rows = (
-        Job.objects.filter(bound_at__isnull=False)
-        .annotate(
-            wait=F("bound_at") - F("submitted_at"),
-            size=Case(*cases, default=Value(definitions.SIZE_LABELS[-1]), output_field=CharField()),
-        )
-        .order_by()
-        .values("size")
-        .annotate(
-            count=Count("id"),
-            total=Sum("wait"),
-            **{
-                f"within_{s}": Count("id", filter=Q(wait__lte=timedelta(seconds=s)))
-                for s in WAIT_BUCKETS_S
-            },
-        )
-    )
-    for row in rows:
-        counts: Mapping[str, Any] = row
-        buckets = [(str(float(s)), counts[f"within_{s}"]) for s in WAIT_BUCKETS_S]
-        family.add_metric(
-            [row["size"]], [*buckets, ("+Inf", row["count"])], row["total"].total_seconds()
-        )
-    return family
+    for size in definitions.SIZE_LABELS:
+        if found := counted.waits.get(size):
+            within = zip(WAIT_BUCKETS_S, found.within, strict=True)
+            buckets = [(str(float(s)), number) for s, number in within]
+            waits.add_metric([size], [*buckets, ("+Inf", found.count)], found.sum_us / 1_000_000)
+    yield from (events, waits)

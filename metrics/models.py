@@ -1,4 +1,5 @@
-"""Recorded metric samples. Formulas live in `metrics.definitions`."""
+"""Recorded metric samples, and counters of what may be deleted since. Formulas live in
+`metrics.definitions`."""
 
 from django.db import models
 
@@ -35,3 +36,15 @@ class MetricSample(models.Model):
                 fields=["cluster", "gpu_model", "at"], name="one_sample_per_instant"
             )
         ]
+
+
+class CounterTotals(models.Model):
+    """One row: what `/metrics` counts of the time before `until` (docs/decisions/0016).
+
+    `events`: {cluster id: {event: number}} of events before then. `waits`: {size class: {"count",
+    "sum_us", "within": numbers of waits up to each bucket's bound}} of jobs that ended before then.
+    """
+
+    until = models.DateTimeField()
+    events = models.JSONField(default=dict)
+    waits = models.JSONField(default=dict)

@@ -1,18 +1,22 @@
-"""Writes of the recorder: one sample per pool and tick, and thinning of old samples."""
+"""Writes of the recorder: one sample per pool and tick, thinning of old samples, and the deletion
+of what is older than Kant keeps it."""
 
 from collections import defaultdict
 from datetime import datetime, timedelta
 
 import numpy as np
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, Sum
 
-from metrics import definitions, selectors
+from metrics import definitions, selectors, totals
 from metrics.models import MetricSample
 from scheduling.models import Cluster, Placement
+from scheduling.services.retention import prune_jobs
 
 FULL_RESOLUTION = timedelta(days=2)
 THINNED_TO = timedelta(minutes=10)
+PRUNE_BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
 
 
 def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
@@ -109,7 +113,9 @@ def _held_since(cluster: Cluster, start: datetime, end: datetime) -> dict[str, f
 
 
 def thin_samples(now: datetime) -> int:
-    """Keep one sample in ten minutes of what is older than two days; returns rows deleted."""
+    """Keep one sample in ten minutes of what is older than two days, and none of what is older
+    than KANT_KEEP_DAYS; returns rows deleted."""
+    kept_from = now - timedelta(days=settings.KANT_KEEP_DAYS)
     old = MetricSample.objects.filter(at__lt=now - FULL_RESOLUTION)
     kept: set[tuple[int, str, int]] = set()
     doomed = []
@@ -117,9 +123,17 @@ def thin_samples(now: datetime) -> int:
         "pk", "cluster_id", "gpu_model", "at"
     ):
         slot = (cluster_id, model, int(at.timestamp() // THINNED_TO.total_seconds()))
-        if slot in kept:
+        if slot in kept or at < kept_from:
             doomed.append(pk)
         kept.add(slot)
     for first in range(0, len(doomed), 500):
         MetricSample.objects.filter(pk__in=doomed[first : first + 500]).delete()
     return len(doomed)
+
+
+def prune(now: datetime) -> int:
+    """Delete jobs that ended more than KANT_KEEP_DAYS ago, a part of them at a time; returns how
+    many. The counters of `/metrics` count them first."""
+    counted_until = totals.fold(now)
+    kept_from = now - timedelta(days=settings.KANT_KEEP_DAYS)
+    return prune_jobs(min(kept_from, counted_until), budget_s=PRUNE_BUDGET_S)

@@ -11,6 +11,7 @@ from metrics.inputs import InputError, fleet_of, length_of, lines_of
 from scheduling import history
 from scheduling.engine.types import Node, Policy, Quota, Tenant
 from scheduling.models import Cluster
+from scheduling.selectors import complete_from, what_is_gone
 from scheduling.session.load import policy, tenancy
 from scheduling.simulator import traces, workload
 from scheduling.simulator.model import Arrival
@@ -209,8 +210,9 @@ def recorded(
     if first is None:
         last = cluster.jobs.order_by("-submitted_at").first()
         told = f"the last one is of {last.submitted_at:%Y-%m-%d %H:%M:%S}" if last else "none ever"
-        raise InputError(f"--since: no job waited or ran in {span}; {told}")
+        raise InputError(f"--since: no job waited or ran in {span}; {told}.{what_is_gone()}")
     known = tenancy(cluster.pk)
+    kept_from = complete_from()
     return Source(
         name=span,
         fleet=fleet,
@@ -220,6 +222,12 @@ def recorded(
         hours=most,
         start=history.RUNNING_AT,
         policy=policy(cluster.pk),
+        remarks=(
+            f"--since: jobs that ended before {kept_from:%Y-%m-%d %H:%M:%S} UTC are deleted; the "
+            "run is complete from then on",
+        )
+        if kept_from and kept_from > since
+        else (),
     )
 
 

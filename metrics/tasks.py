@@ -20,6 +20,11 @@ def thin_samples() -> None:
     services.thin_samples(timezone.now())
 
 
+@shared_task
+def prune() -> None:
+    services.prune(timezone.now())
+
+
 # A run takes minutes: it is done again where its worker process was killed.
 @shared_task(ignore_result=False, acks_late=True, reject_on_worker_lost=True)
 def run_of_study(name: str, options: dict[str, Any], number: int) -> Any:

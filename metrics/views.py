@@ -23,7 +23,7 @@ from metrics.selectors import Scope
 from scheduling.models import Cluster, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.quota_use import quota_uses
-from scheduling.selectors import Leader, leaders_of
+from scheduling.selectors import Leader, complete_from, leaders_of
 from tenants.web import UnknownFilter, page_login_required
 
 WINDOWS = {
@@ -144,6 +144,7 @@ def summary(chosen: Selection) -> dict[str, Any]:
         "pending_milli": sum(waiting.values_list("gpu_milli", flat=True)),
         "oldest": waiting.order_by("submitted_at").first(),
         "pools": rows,
+        "complete_from": since if (since := complete_from()) and since > scope.since else None,
         "trends": {
             "gar": [definitions.ratio(s.allocated_milli, s.available_milli) for s in trend],
             "gfr": [definitions.ratio(s.fragmented_nodes, s.nodes) for s in trend],

@@ -45,7 +45,10 @@ def job_or_404(request: HttpRequest, job_id: uuid.UUID) -> Job:
     try:
         return selectors.job_by_id(actor_of(request), job_id)
     except NotFound:
-        raise Http404("There is no such job, or it belongs to a tenant you cannot see.") from None
+        raise Http404(
+            "There is no such job, or it belongs to a tenant you cannot see."
+            f"{selectors.what_is_gone()}"
+        ) from None
 
 
 # --- the page -------------------------------------------------------------------------------------

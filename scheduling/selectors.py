@@ -15,6 +15,7 @@ from scheduling.models import (
     NodeRecord,
     Placement,
     PodSet,
+    Retention,
     SchedulerLease,
 )
 from tenants.errors import NotFound
@@ -42,7 +43,10 @@ def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:
     """One job; raises NotFound also when the user may not see it."""
     job = visible_jobs(user).filter(id=job_id).first()
     if job is None:
-        raise NotFound(f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours.")
+        raise NotFound(
+            f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours."
+            f"{what_is_gone()}"
+        )
     return job
 
 
@@ -85,6 +89,17 @@ def array_by_id(user: User, array_id: uuid.UUID) -> JobArray:
         states=states,
         submitted_at=first.submitted_at,
     )
+
+
+def complete_from() -> datetime | None:
+    """Jobs that ended before this are deleted, or about to be; None = no job was ever deleted."""
+    return Retention.objects.values_list("complete_from", flat=True).first()
+
+
+def what_is_gone() -> str:
+    """A sentence for whoever misses a job, with a blank before it; "" when none was deleted."""
+    since = complete_from()
+    return f" Jobs that ended before {since:%Y-%m-%d %H:%M} UTC are deleted." if since else ""
 
 
 def events_of(job: Job) -> QuerySet[JobEvent]:

@@ -12,6 +12,7 @@ from metrics import definitions, selectors
 from metrics.inputs import length_of
 from metrics.selectors import Scope
 from scheduling.models import Cluster
+from scheduling.selectors import complete_from
 from tenants.api.base import View
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
@@ -74,6 +75,11 @@ class MetricsSerializer(serializers.Serializer[Any]):
     gpu_type = serializers.CharField(allow_null=True)
     since = serializers.DateTimeField()
     until = serializers.DateTimeField()
+    complete_from = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Jobs that ended before this are deleted and count in no number here; null = no "
+        "job was ever deleted.",
+    )
     gar = serializers.FloatField(allow_null=True)
     sor = serializers.FloatField(allow_null=True)
     sor_recorded_s = serializers.FloatField()
@@ -125,6 +131,7 @@ def summary(scope: Scope) -> dict[str, Any]:
         "gpu_type": scope.gpu_model or None,
         "since": scope.since,
         "until": scope.until,
+        "complete_from": complete_from(),
         "gar": use.gar,
         "sor": occupation,
         "sor_recorded_s": recorded.total_seconds(),

@@ -2,6 +2,7 @@
 
 from scheduling.models.clusters import Cluster, ClusterPolicy, NodeRecord, SchedulerLease
 from scheduling.models.jobs import Job, JobEvent, Placement, PodSet
+from scheduling.models.retention import Retention
 
 __all__ = [
     "Cluster",
@@ -11,5 +12,6 @@ __all__ = [
     "NodeRecord",
     "Placement",
     "PodSet",
+    "Retention",
     "SchedulerLease",
 ]

@@ -88,6 +88,7 @@ class Job(models.Model):
             models.Index(fields=["tenant", "state"]),
             models.Index(fields=["-submitted_at", "-id"]),
             models.Index(fields=["array_id", "array_index"]),
+            models.Index(fields=["ended_at"]),  # what is over for long enough to be deleted
         ]
 
     def __str__(self) -> str:

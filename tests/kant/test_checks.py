@@ -35,6 +35,11 @@ def test_a_shared_cache_with_a_broker_in_memory_loses_rings(settings):
     assert ids() == {"kant.E003"}
 
 
+def test_jobs_are_kept_for_a_day_at_least(settings):
+    settings.KANT_KEEP_DAYS = 0
+    assert ids() == {"kant.E006"}
+
+
 def test_demo_accounts_are_never_reachable_from_outside(settings):
     settings.ALLOWED_HOSTS = ["localhost", "kant.example.org"]
     found = [p for p in run_checks() if p.id == "kant.E004"]

@@ -1,0 +1,145 @@
+"""The counters of `/metrics`: what is folded into one row, and what came since.
+
+A counter must not fall when old jobs are deleted, nor cost more the longer Kant runs. What cannot
+change any more is therefore counted once and kept as a sum (docs/decisions/0016).
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Count, Q, QuerySet
+
+from metrics import definitions
+from metrics.models import CounterTotals
+from scheduling.engine.states import JobEventKind
+from scheduling.models import Job, JobEvent
+from scheduling.models.jobs import MOVED
+
+WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
+EVENTS = (
+    JobEventKind.SUBMITTED,
+    JobEventKind.ADMITTED,
+    JobEventKind.SUCCEEDED,
+    JobEventKind.FAILED,
+    JobEventKind.CANCELLED,
+    JobEventKind.REQUEUED,
+    JobEventKind.PREEMPTED,
+)
+# An event is dated before its transaction commits, by the clock of the host that writes it.
+LAG = timedelta(minutes=5)
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+_BOUNDS_US = [s * 1_000_000 for s in WAIT_BUCKETS_S]
+
+
+@dataclass(slots=True)
+class Waits:
+    """Waits of one size class: how many, their sum in microseconds, and how many were at most as
+    long as each of WAIT_BUCKETS_S."""
+
+    count: int = 0
+    sum_us: int = 0
+    within: list[int] = field(default_factory=lambda: [0] * len(WAIT_BUCKETS_S))
+
+    def add(self, wait: timedelta) -> None:
+        microseconds = wait // MICROSECOND
+        self.count += 1
+        self.sum_us += microseconds
+        for bucket in range(bisect_left(_BOUNDS_US, microseconds), len(_BOUNDS_US)):
+            self.within[bucket] += 1
+
+    def plus(self, other: "Waits") -> "Waits":
+        within = [a + b for a, b in zip(self.within, other.within, strict=True)]
+        return Waits(self.count + other.count, self.sum_us + other.sum_us, within)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """`events`: {cluster id: {event: number}}. `waits`: {size class: Waits}."""
+
+    events: Mapping[str, Mapping[str, int]]
+    waits: Mapping[str, Waits]
+
+    def plus(self, other: "Totals") -> "Totals":
+        events = {
+            cluster: {
+                event: self.events.get(cluster, {}).get(event, 0)
+                + other.events.get(cluster, {}).get(event, 0)
+                for event in {**self.events.get(cluster, {}), **other.events.get(cluster, {})}
+            }
+            for cluster in {**self.events, **other.events}
+        }
+        nothing = Waits()
+        waits = {
+            size: self.waits.get(size, nothing).plus(other.waits.get(size, nothing))
+            for size in {**self.waits, **other.waits}
+        }
+        return Totals(events, waits)
+
+
+def totals() -> Totals:
+    """Everything that was ever counted."""
+    while True:
+        row = _row()
+        # A job that runs will still change: it is counted as it is now.
+        open_or_since = Q(ended_at__isnull=True) | Q(ended_at__gte=row.until)
+        since = _counted(
+            JobEvent.objects.filter(at__gte=row.until), Job.objects.filter(open_or_since)
+        )
+        # What was folded meanwhile may be deleted already, and is in neither number.
+        if _row().until == row.until:
+            return _folded(row).plus(since)
+
+
+def fold(now: datetime) -> datetime:
+    """Count what is older than LAG into the row; returns up to when everything is in it."""
+    row, _ = CounterTotals.objects.get_or_create(pk=1, defaults={"until": BEGINNING})
+    until = now - LAG
+    if until <= row.until:
+        return row.until
+    span = (row.until, until)
+    new = _counted(
+        JobEvent.objects.filter(at__gte=span[0], at__lt=span[1]),
+        Job.objects.filter(ended_at__gte=span[0], ended_at__lt=span[1]),
+    )
+    sums = _folded(row).plus(new)
+    waits = {
+        size: {"count": w.count, "sum_us": w.sum_us, "within": w.within}
+        for size, w in sums.waits.items()
+    }
+    # Read outside of the transaction, which therefore is short; whoever was faster has folded it.
+    with transaction.atomic():
+        CounterTotals.objects.filter(pk=row.pk, until=row.until).update(
+            until=until, events=sums.events, waits=waits
+        )
+    return _row().until
+
+
+def _row() -> CounterTotals:
+    return CounterTotals.objects.first() or CounterTotals(until=BEGINNING)
+
+
+def _folded(row: CounterTotals) -> Totals:
+    return Totals(row.events, {size: Waits(**kept) for size, kept in row.waits.items()})
+
+
+def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
+    counts: dict[str, dict[str, int]] = {}
+    kinds = events.filter(kind__in=[k.value for k in EVENTS]).order_by()
+    for cluster, kind, count in kinds.values_list("job__cluster", "kind").annotate(Count("id")):
+        counts.setdefault(str(cluster), {})[kind.lower()] = count
+    moves = events.filter(reason=MOVED).order_by()
+    for cluster, count in moves.values_list("job__cluster").annotate(Count("id")):
+        counts.setdefault(str(cluster), {})["moved"] = count
+    waits: dict[str, Waits] = {}
+    # Columns, binned here: SQLite asks Python for every difference of two times anyway.
+    bound = jobs.filter(bound_at__isnull=False).order_by()
+    rows: Any = bound.values_list("gpu_milli", "submitted_at", "bound_at")
+    for milli, submitted_at, bound_at in rows.iterator(chunk_size=2000):
+        size = definitions.size_class(milli)
+        waits.setdefault(size, Waits()).add(bound_at - submitted_at)
+    return Totals(counts, waits)
