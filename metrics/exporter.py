@@ -22,8 +22,7 @@ from prometheus_client.registry import Collector
 
 from metrics import definitions, selectors
 from metrics.totals import WAIT_BUCKETS_S, totals
-from scheduling.engine.states import WAITING
-from scheduling.models import Cluster, Job
+from scheduling.models import Cluster
 from scheduling.quota_use import quota_uses
 
 
@@ -123,7 +122,7 @@ def _queue() -> Iterator[Metric]:
         "kant_pending_gpus", "GPUs waiting jobs ask for", labels=["cluster", "tenant", "reason"]
     )
     rows = (
-        Job.objects.filter(state__in=[s.value for s in WAITING])
+        selectors.waiting_jobs(None)
         .order_by()
         .values_list("cluster__name", "tenant__name", "reason")
         .annotate(count=Count("id"), milli=Sum("gpu_milli"))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from django.db.models import QuerySet, Sum
+from django.db.models import Exists, OuterRef, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET
@@ -54,7 +54,9 @@ def startable(tenants: list[Tenant]) -> list[Startable]:
 
 def held_by(jobs: QuerySet[Job]) -> int:
     """Milli-GPU that pods of these jobs hold now; a job may hold less than it asks for."""
-    pods = Placement.objects.filter(job__in=jobs.order_by(), state__in=LIVE_PLACEMENTS)
+    # From the few live pods to their jobs: the other way leads through all jobs there ever were.
+    of_these = Exists(jobs.order_by().filter(pk=OuterRef("job_id")))
+    pods = Placement.objects.filter(of_these, state__in=LIVE_PLACEMENTS)
     return pods.aggregate(milli=Sum("held_milli"))["milli"] or 0
 
 

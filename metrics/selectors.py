@@ -53,9 +53,10 @@ def node_uses(rows: QuerySet[NodeRecord]) -> list[definitions.NodeUse]:
 
 
 def waiting_jobs(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[Job]:
-    rows = Job.objects.filter(state__in=[s.value for s in WAITING])
-    if cluster is not None:
-        rows = rows.filter(cluster=cluster)
+    # By cluster also where all are meant: the index of states begins with it, and of all jobs few
+    # wait.
+    wanted = Cluster.objects.all() if cluster is None else Cluster.objects.filter(pk=cluster.pk)
+    rows = Job.objects.filter(cluster__in=wanted, state__in=[s.value for s in WAITING])
     return _of_model(rows, gpu_model) if gpu_model else rows
 
 
@@ -81,10 +82,12 @@ def samples(scope: Scope, *, most: int = 600) -> list[MetricSample]:
     )
     if scope.cluster is not None:
         rows = rows.filter(cluster=scope.cluster)
-    found = list(rows.select_related("cluster").order_by("at"))
-    stride = max(1, -(-len(found) // most))
+    # A day has thousands, of which the keys suffice to choose from.
+    keys = list(rows.order_by("-at").values_list("pk", flat=True))
+    stride = max(1, -(-len(keys) // most))
     # Counted from the newest, so that the last point drawn is the present.
-    return found[::-1][::stride][::-1]
+    chosen = MetricSample.objects.filter(pk__in=keys[::stride])
+    return list(chosen.select_related("cluster").order_by("at"))
 
 
 def sor(scope: Scope) -> tuple[float | None, timedelta]:
@@ -132,9 +135,8 @@ def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
         jobs = _of_model(jobs, scope.gpu_model)
     alone = jobs.filter(gang=False)
     bound_pods: dict[Any, list[datetime]] = defaultdict(list)
-    for job_id, held_from in Placement.objects.filter(
-        job__in=alone, held_from__isnull=False
-    ).values_list("job_id", "held_from"):
+    placed = Placement.objects.filter(job__in=alone, held_from__isnull=False).order_by()
+    for job_id, held_from in placed.values_list("job_id", "held_from"):
         if held_from is not None:
             bound_pods[job_id].append(held_from)
     sets = PodSet.objects.filter(job__in=alone).order_by().values_list("job_id")
@@ -194,7 +196,7 @@ def jtted(scope: Scope) -> list[PlacementQuality]:
     if scope.gpu_model:
         placements = placements.filter(gpu_model=scope.gpu_model)
     used: dict[tuple[Any, int, str], list[tuple[int, str, int]]] = defaultdict(list)
-    for job_id, attempt, model, cluster_id, node, held in placements.values_list(
+    for job_id, attempt, model, cluster_id, node, held in placements.order_by().values_list(
         "job_id", "attempt", "gpu_model", "job__cluster_id", "node", "held_milli"
     ):
         used[job_id, attempt, model].append((cluster_id, node, held))

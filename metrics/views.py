@@ -339,11 +339,13 @@ def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
 @operator_required
 def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
     found = get_object_or_404(NodeRecord, cluster__name=cluster, name=name)
-    placements = list(
-        Placement.objects.filter(
-            job__cluster=found.cluster, node=name, state__in=LIVE_PLACEMENTS
-        ).select_related("job__tenant")
-    )
+    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    live = Placement.objects.filter(node=name, state__in=LIVE_PLACEMENTS)
+    placements = [
+        placement
+        for placement in live.select_related("job__tenant")
+        if placement.job.cluster_id == found.cluster_id
+    ]
     context = {
         "nav": "nodes",
         "node": found,

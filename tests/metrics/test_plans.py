@@ -1,0 +1,56 @@
+"""What people look at every few seconds costs the same however long the history is."""
+
+import re
+
+import pytest
+
+from metrics import exporter, selectors
+from metrics.models import MetricSample
+from metrics.overview import held_by
+from metrics.selectors import Scope
+from scheduling.models import Job
+from tenants.models import User
+from tests.metrics import rows
+from tests.metrics.rows import at
+from tests.plans import plan, query
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def cluster(db):
+    found = rows.cluster(2)
+    rows.job(found, "over", submitted=0, bound=5, ended=50, nodes=("n000",))
+    rows.job(found, "runs", submitted=0, bound=5, nodes=("n001",))
+    return found
+
+
+def test_waiting_jobs_are_found_among_all_that_are_over(cluster):
+    found = query(exporter.exposition, '"scheduling_job"."reason"')
+    assert re.search(r"scheduling__(cluster|tenant)_", plan(found)), plan(found)
+    found = query(lambda: selectors.waiting_jobs(None, "H100").count(), "COUNT")
+    assert re.search(r"scheduling__(cluster|tenant)_", plan(found)), plan(found)
+
+
+def test_live_pods_are_found_among_all_that_are_gone(cluster, client):
+    found = query(lambda: held_by(Job.objects.all()), "SUM")
+    assert "scheduling__state" in plan(found), plan(found)
+    client.force_login(User.objects.create_user("ops", is_operator=True))
+    found = query(lambda: client.get("/ops/nodes/c1/n001/"), 'FROM "scheduling_placement"')
+    assert "scheduling__state" in plan(found), plan(found)
+
+
+def test_samples_that_are_not_drawn_are_not_read(cluster, django_assert_num_queries):
+    MetricSample.objects.bulk_create(
+        MetricSample(
+            cluster=cluster, gpu_model="", at=at(10 * i), nodes=2, fragmented_nodes=0,
+            available_milli=16_000, allocated_milli=i,
+        )
+        for i in range(100)
+    )  # fmt: skip
+    scope = Scope(cluster, "", at(0), at(990))
+    found = selectors.samples(scope, most=30)
+    # Every fourth, so that there are no more than thirty, and the newest among them.
+    assert [s.allocated_milli for s in found] == list(range(3, 100, 4))
+    with django_assert_num_queries(2):
+        selectors.samples(scope, most=30)
