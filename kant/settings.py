@@ -95,6 +95,7 @@ TEMPLATES: list[dict[str, Any]] = [
 ]
 
 # --- database -------------------------------------------------------------------------------
+DATABASE_TIMEOUT_S = 3  # then whoever asks is told that it is away
 DATABASES: dict[str, dict[str, Any]] = {
     "default": env.db("DATABASE_URL", default=f"sqlite:///{VAR_DIR / 'kant.sqlite3'}")
 }
@@ -114,10 +115,11 @@ else:
     # thread is never used again and stays open; a hundred requests later the database refuses
     # everybody. A pool lends them, and what is too much at once waits for its turn.
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
-    DATABASES["default"].setdefault("OPTIONS", {})["pool"] = {
+    DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", DATABASE_TIMEOUT_S)
+    DATABASES["default"]["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": 20,
-        "timeout": 10,
+        "timeout": DATABASE_TIMEOUT_S,
         # It doubles its pauses so long; then whoever asks next begins anew. A database that was
         # away for minutes is found again within seconds.
         "reconnect_timeout": 10,
@@ -126,10 +128,14 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- cache and Celery -----------------------------------------------------------------------
 REDIS_URL = env.str("REDIS_URL", default="")
+# A host that drops packets silently must not hold up a submission, which rings both cache and
+# broker; nor a listener, which finds out by its next command and connects again.
+REDIS_TIMEOUTS = {"socket_connect_timeout": 1.0, "socket_timeout": 1.0}
 CACHES = {
     "default": {
         "BACKEND": "django.core.cache.backends.redis.RedisCache",
         "LOCATION": REDIS_URL,
+        "OPTIONS": REDIS_TIMEOUTS,
     }
     if REDIS_URL
     else {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}
@@ -137,7 +143,10 @@ CACHES = {
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", default=REDIS_URL or "memory://localhost/")
 # The in-memory transport polls once a second unless told otherwise: a doorbell would be slow.
 CELERY_BROKER_TRANSPORT_OPTIONS = (
-    {"polling_interval": 0.01} if CELERY_BROKER_URL.startswith("memory:") else {}
+    {"polling_interval": 0.01}
+    if CELERY_BROKER_URL.startswith("memory:")
+    # Who sends does not wait two seconds to connect again; workers have a rule of their own.
+    else {**REDIS_TIMEOUTS, "max_retries": 1, "interval_start": 0, "interval_step": 0}
 )
 CELERY_TASK_IGNORE_RESULT = True  # but of the runs of a study
 CELERY_RESULT_BACKEND = REDIS_URL or None

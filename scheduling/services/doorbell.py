@@ -1,8 +1,13 @@
 """Wake the scheduler of a cluster, once, however many callers ring before it has listened."""
 
+import logging
+
 from celery import current_app
 from django.core.cache import cache
 from django.db import transaction
+from redis import RedisError
+
+log = logging.getLogger(__name__)
 
 # A ring that got lost with its worker is repeated after this; the tick comes sooner anyway.
 FORGET_S = 5
@@ -12,7 +17,8 @@ TASK = "scheduling.tasks.run_cycle"
 def ring(cluster_id: int) -> None:
     """Ask for a cycle now. A ring that nobody has heard yet is not repeated."""
     if cache.add(_key(cluster_id), True, timeout=FORGET_S):
-        current_app.send_task(TASK, args=[cluster_id], expires=FORGET_S)
+        # Tried once: somebody may wait for an answer, and the tick comes anyway.
+        current_app.send_task(TASK, args=[cluster_id], expires=FORGET_S, retry=False)
 
 
 def ring_after_commit(cluster_id: int) -> None:
@@ -24,7 +30,10 @@ def ring_after_commit(cluster_id: int) -> None:
 
 def heard(cluster_id: int) -> None:
     """Called by the cycle before it reads: from now on a change needs a ring of its own."""
-    cache.delete(_key(cluster_id))
+    try:
+        cache.delete(_key(cluster_id))
+    except RedisError as error:  # the ring is forgotten by itself
+        log.warning("cannot take note of the ring for cluster %s: %s", cluster_id, error)
 
 
 def _key(cluster_id: int) -> str:

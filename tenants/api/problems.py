@@ -5,6 +5,7 @@ each wrong field by a JSON pointer into the body, or the query parameter or head
 """
 
 import logging
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,9 +15,10 @@ from django.core.exceptions import (
     RequestDataTooBig,
     SuspiciousOperation,
 )
-from django.http import Http404, HttpRequest, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.http.request import RawPostDataException, UnreadablePostError
 from django.http.response import HttpResponseBase
+from django.template.loader import render_to_string
 from django.views import defaults
 from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
@@ -32,6 +34,7 @@ from tenants.errors import (
     Path,
     Stale,
 )
+from tenants.outage import RETRY_AFTER_S, missing_part
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +100,11 @@ KINDS: dict[str, Kind] = {
     "throttled": Kind(429, "Too many requests", "Wait as `Retry-After` says."),
     "server-error": Kind(
         500, "Kant failed", "Nothing was changed. Report `request_id` to the operators."
+    ),
+    "unavailable": Kind(
+        503,
+        "A part of Kant does not answer",
+        "Repeat the request after `Retry-After` seconds; with an Idempotency-Key it is done once.",
     ),
 }
 _STATUS_CODES = {
@@ -176,6 +184,8 @@ def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
         value = getattr(exc, attribute, None)
         if value is not None:
             response[name] = str(value)
+    if body["code"] == "unavailable":
+        response["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(exc, Stale):
         response["ETag"] = f'"{exc.current_version}"'
     return response
@@ -210,9 +220,16 @@ def _described(exc: Exception, request: Any) -> dict[str, Any]:
             return document(request, "too-large", KINDS["too-large"].remedy)
         case SuspiciousOperation() | UnreadablePostError() | RawPostDataException():
             return document(request, "bad-request", f"The request cannot be read: {exc}")
+        case _ if part := missing_part(exc):
+            log.error("request %s: %s does not answer: %s", request_id_of(request), part, exc)
+            return document(request, "unavailable", _unavailable(part))
         case _:
             log.exception("request %s failed", request_id_of(request), exc_info=exc)
             return document(request, "server-error", KINDS["server-error"].remedy)
+
+
+def _unavailable(part: str) -> str:
+    return f"{part} does not answer. {KINDS['unavailable'].remedy}"
 
 
 def _domain_code(exc: DomainError) -> str:
@@ -262,9 +279,21 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """`handler500`: an exception outside any REST view; Django has logged it."""
+    if part := missing_part(sys.exc_info()[1]):
+        return _not_available(request, part)
     if not request.path.startswith(API):
         return defaults.server_error(request)
     return _answer(request, "server-error", KINDS["server-error"].remedy)
+
+
+def _not_available(request: HttpRequest, part: str) -> HttpResponseBase:
+    answer: HttpResponseBase
+    if request.path.startswith(API):
+        answer = _answer(request, "unavailable", _unavailable(part))
+    else:
+        answer = HttpResponse(render_to_string("503.html", {"part": part}), status=503)
+    answer["Retry-After"] = str(RETRY_AFTER_S)
+    return answer
 
 
 def _answer(request: HttpRequest, code: str, detail: str) -> HttpResponseBase:
