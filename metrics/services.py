@@ -16,7 +16,7 @@ from scheduling.services.retention import prune_jobs
 
 FULL_RESOLUTION = timedelta(days=2)
 THINNED_TO = timedelta(minutes=10)
-PRUNE_BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
+PRUNE_BUDGET_S = 20.0  # of each minute at most: other background work shares the worker
 
 
 def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
