@@ -5,6 +5,8 @@ from scheduling.models import Job
 
 MERGE = "merge-patch+json"
 NAMESPACE = "default"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+TERM = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
 
 
 def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, **spec):
@@ -67,3 +69,7 @@ def job_of(uid):
 def state_of(uid):
     job = job_of(uid)
     return job and S(job.state)
+
+
+def ungate(world, name="plain", **spec):
+    world.call("PATCH", path(name), {"spec": {"schedulingGates": None, **spec}}, kind=MERGE)

@@ -1,0 +1,258 @@
+"""Plain pods that have a place: how they end, and bindings that fail."""
+
+import pytest
+from django.test import Client
+
+from scheduling.engine.shards import WHOLE
+from scheduling.engine.states import JobEventKind as K
+from scheduling.engine.states import JobState as S
+from scheduling.kube.seam import Bind, Outcome, Result
+from scheduling.models import Job
+from scheduling.services.job_changes import change_job
+from scheduling.session import plain_pods
+from tests.live.plain_pods import (
+    NAMESPACE,
+    condition,
+    job_of,
+    make,
+    node_of,
+    path,
+    pod_of,
+    state_of,
+    told,
+    ungate,
+)
+
+pytestmark = pytest.mark.live
+
+
+def running(world, name="plain", **wishes):
+    uid = make(world, name, **wishes)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    return uid
+
+
+def test_a_job_that_is_cancelled_while_it_runs_deletes_its_pod(world):
+    uid = running(world)
+    world.cancel(job_of(uid))
+    world.drive(lambda: pod_of(world) is None)
+    world.drive(lambda: world.free_gpus() == 32_000)
+    assert told(world) == [("Normal", "Cancelled", "Its job was cancelled")]
+
+
+def test_a_running_pod_that_somebody_deletes_cancels_its_job(world):
+    uid = running(world)
+    world.call("DELETE", path("plain"))
+    world.drive(lambda: state_of(uid) is S.CANCELLED)
+    assert job_of(uid).reason == "PodDeleted"
+    world.drive(lambda: world.free_gpus() == 32_000)
+    assert job_of(uid).attempt == 1
+
+
+def test_a_pod_that_fails_fails_its_job(world):
+    notes = {"sim.kant.io/run-seconds": "0.2", "sim.kant.io/exit-code": "3"}
+    uid = make(world, notes=notes)
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    assert job_of(uid).reason == "PodFailed"
+    assert "exit code 3" in job_of(uid).message
+    assert pod_of(world)["status"]["phase"] == "Failed"
+
+
+def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    uids = [running(world, f"low-{i}") for i in range(4)]
+    high = world.submit("high", priority=10)
+    world.drive_to(high, S.RUNNING)
+    [victim] = [uid for uid in uids if state_of(uid) is S.FAILED]
+    job = job_of(victim)
+    assert job.reason == "Preempted"
+    assert world.kinds(job)[-2:] == [K.RUNNING, K.FAILED]
+    world.drive(lambda: pod_of(world, job.pod_name) is None)
+    assert told(world, job.pod_name)[0][:2] == ("Normal", "Preempted")
+    client = Client()
+    client.force_login(world.user)
+    page = client.get(f"/jobs/{victim}/").content.decode()
+    assert "It ended, since Kant cannot make its pod again" in page
+    assert sorted(map(state_of, uids)) == [S.FAILED, S.RUNNING, S.RUNNING, S.RUNNING]
+
+
+def test_a_disruption_budget_in_the_namespace_of_the_pod_protects_it(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    kept = {"kant.io/tenant": "team", "app": "web"}
+    uids = [running(world, f"web-{i}", labels=kept) for i in range(4)]
+    budgets = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "minAvailable": 4}
+    kind = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget"}
+    world.call("POST", budgets, {**kind, "metadata": {"name": "web"}, "spec": spec})
+    state = world.scheduler.led[world.cluster.pk, WHOLE].session.state
+    world.drive(lambda: {state.jobs[uid].disruptions for uid in uids} == {0})
+    high = world.submit("high", priority=10)
+    world.drive(lambda: Job.objects.get(pk=high.pk).reason == "InsufficientGpus")
+    assert {state_of(uid) for uid in uids} == {S.RUNNING}
+    world.call("DELETE", f"{budgets}/web")
+    world.drive_to(high, S.RUNNING)
+
+
+def test_a_pod_whose_node_dies_ends_its_job(world):
+    uid = running(world)
+    node = node_of(world)
+    world.fault("node-down", node=node)
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    assert job_of(uid).reason == "NodeLost"
+    world.fault("node-up", node=node)
+    world.drive(lambda: world.free_gpus() == 32_000)
+
+
+def test_a_run_time_limit_ends_pod_and_job(world):
+    uid = make(world, schedulingGates=[{"name": "later"}])
+    world.drive(lambda: job_of(uid))
+    change_job(world.user, job_of(uid), {"run_limit_s": 1})
+    ungate(world)
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    assert job_of(uid).reason == "RunLimitExceeded"
+    world.drive(lambda: pod_of(world) is None)
+
+
+def test_a_share_of_a_gpu_is_bound_with_its_devices(world):
+    uid = running(world, requests={"kant.io/gpu-milli": "250"})
+    notes = pod_of(world)["metadata"]["annotations"]
+    assert notes["kant.io/milli"] == "250"
+    [place] = world.placements(job_of(uid))
+    assert (place.milli, len(place.devices)) == (250, 1)
+
+
+# --- a scheduler that dies ------------------------------------------------------------------------
+def test_an_intent_is_finished_by_the_next_scheduler(world, monkeypatch):
+    uid = make(world, gpus=2)
+    world.drive(lambda: job_of(uid))
+    session = world.scheduler.led[world.cluster.pk, WHOLE].session
+    monkeypatch.setattr(session.gateway, "submit", lambda effects: None)
+    world.drive(lambda: world.placements(job_of(uid)))
+    assert node_of(world) is None
+    world.restart_scheduler()
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    [place] = world.placements(job_of(uid))
+    assert (place.attempt, place.node) == (1, node_of(world))
+
+
+def test_a_running_pod_is_taken_over_and_one_that_is_gone_ends_its_job(world):
+    stays, goes = running(world, "stays", gpus=2), running(world, "goes", gpus=2)
+    world.restart_scheduler()
+    world.call("DELETE", path("goes"), {"gracePeriodSeconds": 0})
+    world.drive(lambda: state_of(goes) is S.CANCELLED)
+    assert state_of(stays) is S.RUNNING
+    world.drive(lambda: world.free_gpus() == 30_000)
+    assert pod_of(world, "stays")["status"]["phase"] == "Running"
+
+
+def test_a_lost_answer_to_the_binding_is_looked_up(world):
+    world.drive(lambda: world.scheduler.led)
+    world.fault("lose-reply", verb="bind", count=1)
+    uid = running(world)
+    assert len(world.placements(job_of(uid))) == 1
+
+
+# --- bindings that fail ---------------------------------------------------------------------------
+class Between:
+    """Stands between the session and the door: `meet` is asked about each binding, and says how
+    it ended, or None to let it pass."""
+
+    def __init__(self, world, monkeypatch):
+        world.drive(lambda: world.scheduler.led)
+        self.gateway = world.scheduler.led[world.cluster.pk, WHOLE].session.gateway
+        self.submit = self.gateway.submit
+        monkeypatch.setattr(self.gateway, "submit", self)
+        self.meet = lambda bind: None
+
+    def __call__(self, effects):
+        passed = []
+        for effect in effects:
+            outcome = self.meet(effect) if isinstance(effect, Bind) else None
+            if outcome is None:
+                passed.append(effect)
+            else:
+                self.gateway._effect_done(effect, outcome)
+        self.submit(passed)
+
+
+def test_a_pod_that_could_not_be_bound_waits_again(world, monkeypatch):
+    between = Between(world, monkeypatch)
+    refusals = [Outcome(Result.REFUSED, code=403, message="denied by a webhook")]
+    between.meet = lambda bind: refusals.pop() if refusals else None
+    uid = make(world)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    job = job_of(uid)
+    assert (job.attempt, told(world)) == (2, [])
+    assert K.REQUEUED in world.kinds(job)
+    nodes = [place.node for place in world.placements(job)]
+    assert len(set(nodes)) == 2  # the node is avoided
+    [said] = [e.message for e in job.events.all() if e.kind == K.REQUEUED]
+    assert said == f"Pod plain could not be bound to {nodes[0]}: denied by a webhook"
+
+
+def test_a_pod_that_can_never_be_bound_goes_with_its_job(world, monkeypatch):
+    world.set_policy(max_attempts=2)
+    between = Between(world, monkeypatch)
+    between.meet = lambda bind: Outcome(Result.REFUSED, code=403, message="denied")
+    uid = make(world)
+    world.drive(lambda: condition(world))
+    assert condition(world)[:2] == ("False", "Unschedulable")
+    assert condition(world)[2].startswith("BindingFailed: Pod plain could not be bound to")
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    world.drive(lambda: pod_of(world) is None)
+    world.drive(lambda: world.free_gpus() == 32_000)
+    assert told(world)[0][:2] == ("Warning", "BindingFailed")
+
+
+def test_a_pod_that_was_taken_on_the_way_stays_where_it_is(world, monkeypatch):
+    between = Between(world, monkeypatch)
+    nodes = [n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"]]
+
+    def snatch(bind):
+        other = next(name for name in nodes if name != bind.node)
+        body = {
+            "metadata": {"name": "plain", "namespace": NAMESPACE},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": other},
+        }
+        world.call("POST", f"{path('plain')}/binding", body)
+
+    between.meet = snatch
+    uid = make(world, gpus=2)
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    assert job_of(uid).reason == "BoundElsewhere"
+    world.drive(lambda: world.free_gpus() == 30_000)
+    world.drive(lambda: pod_of(world)["status"]["phase"] == "Running")
+    assert told(world) == []
+
+
+def test_while_nobody_knows_whether_a_pod_is_bound_its_place_is_kept(world, monkeypatch):
+    monkeypatch.setattr(plain_pods, "BIND_AGAIN_S", 0.1)
+    between = Between(world, monkeypatch)
+    asked = []
+
+    def silent(bind):
+        asked.append(bind.node)
+        return Outcome(Result.FAILED, message="no answer")
+
+    between.meet = silent
+    uid, other = make(world), make(world, "other")
+    world.drive(lambda: len(asked) > 6)
+    assert {state_of(uid), state_of(other)} == {S.ADMITTED}
+    assert len(set(asked)) == 2
+    world.cancel(job_of(other))
+    world.drive(lambda: pod_of(world, "other") is None)
+    between.meet = lambda bind: None
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert (job_of(uid).attempt, job_of(uid).failures) == (1, 0)
+
+
+# --- what is left alone ---------------------------------------------------------------------------
+def test_pods_of_others_and_pods_that_are_bound_already_stay_foreign(world):
+    node = world.call("GET", "/api/v1/nodes")["items"][0]["metadata"]["name"]
+    make(world, "bound", gpus=2, nodeName=node)
+    make(world, "other", gpus=2, schedulerName="default-scheduler")
+    world.drive_to(world.submit("job", run_s=0.2), S.SUCCEEDED)
+    world.drive(lambda: world.free_gpus() == 30_000)
+    assert not Job.objects.exclude(pod_name="").exists()
+    assert told(world, "bound") + told(world, "other") == []
+    assert not node_of(world, "other")

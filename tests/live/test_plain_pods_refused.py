@@ -1,0 +1,137 @@
+"""Plain pods of which no job can be made, and what they say of it."""
+
+import pytest
+
+from scheduling.engine.states import JobState as S
+from scheduling.session import changes
+from tenants.models import Tenant
+from tests.live.plain_pods import (
+    MERGE,
+    REQUIRED,
+    TERM,
+    condition,
+    job_of,
+    make,
+    node_of,
+    path,
+    state_of,
+    told,
+)
+
+pytestmark = pytest.mark.live
+
+
+def test_a_pod_without_a_tenant_says_so_and_is_taken_up_when_it_has_one(world):
+    uid = make(world, labels={"app": "x"})
+    world.drive(lambda: told(world))
+    text = "Set the label kant.io/tenant to the tenant whose quota the pod uses."
+    assert told(world) == [("Warning", "NoTenant", text)]
+    world.drive(lambda: condition(world) == ("False", "NoTenant", text))
+    relabel(world, {"kant.io/tenant": "nobody"})
+    world.drive(lambda: len(told(world)) == 2)
+    assert {reason for _, reason, _ in told(world)} == {"NoTenant", "UnknownTenant"}
+    assert job_of(uid) is None
+    relabel(world, {"kant.io/tenant": "team"})
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert job_of(uid).labels == {"app": "x"}
+
+
+def relabel(world, labels, name="plain"):
+    world.call("PATCH", path(name), {"metadata": {"labels": labels}}, kind=MERGE)
+
+
+def test_a_pod_is_taken_up_when_its_tenant_is_made_active(world, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 0.5)
+    Tenant.objects.update(is_active=False)
+    uid = make(world)
+    world.drive(lambda: condition(world))
+    assert condition(world)[1] == "TenantInactive"
+    Tenant.objects.update(is_active=True)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert len(told(world)) == 1
+
+
+ASKED = {"nvidia.com/gpu": "1"}
+WRONG = {
+    "model": ({"notes": {"kant.io/gpu-models": "A100"}}, "annotation kant.io/gpu-models: There is"),
+    "size": (
+        {"gpus": 16},
+        "spec.containers[].resources.requests[nvidia.com/gpu]: A pod asks for 16",
+    ),
+    "none": ({"requests": {"cpu": "1"}}, "asks for no GPU"),
+    "both": ({"requests": {**ASKED, "kant.io/gpu-milli": "500"}}, "not both"),
+    "kind": ({"notes": {"kant.io/kind": "fun"}}, "annotation kant.io/kind: Choose one of training"),
+    "truth": ({"notes": {"kant.io/preemptible": "no"}}, "kant.io/preemptible: Choose true or"),
+    "number": ({"notes": {"kant.io/declared-seconds": "1h"}}, "Must be a whole number"),
+    "range": ({"notes": {"kant.io/declared-seconds": "0"}}, "declared-seconds: Must be from 1 to"),
+    "wish": ({"notes": {"kant.io/gpu-model": "H100"}}, "There is no such wish; there are kant.io/"),
+    "place": ({"labels": {"kant.io/tenant": "team", "kant.io/kind": "training"}}, "an annotation"),
+    "storage": ({"requests": {**ASKED, "ephemeral-storage": "1Gi"}}, "requests[ephemeral-storage]"),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_with_a_pod_is_said_with_its_field(world, given, said):
+    uid = make(world, **given)
+    world.drive(lambda: told(world) and condition(world))
+    [(kind, reason, note)] = told(world)
+    assert kind == "Warning"
+    assert said in note
+    assert condition(world) == ("False", reason, note)
+    assert job_of(uid) is None
+    assert not node_of(world)
+
+
+APART = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}
+PORT = {"name": "d", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
+UNHONOURED = {
+    "node": (
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}}},
+        f"spec.affinity.nodeAffinity.{REQUIRED}",
+    ),
+    "pod": (
+        {"affinity": {"podAntiAffinity": {REQUIRED: [APART]}}},
+        f"spec.affinity.podAntiAffinity.{REQUIRED}",
+    ),
+    "spread": (
+        {"topologySpreadConstraints": [SPREAD | {"whenUnsatisfiable": "DoNotSchedule"}]},
+        "spec.topologySpreadConstraints[0].whenUnsatisfiable",
+    ),
+    "volume": (
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
+        "spec.volumes[0].persistentVolumeClaim",
+    ),
+    "port": ({"initContainers": [PORT]}, "spec.initContainers[0].ports[0].hostPort"),
+    "claim": ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
+}
+
+
+@pytest.mark.parametrize(("spec", "field"), UNHONOURED.values(), ids=UNHONOURED)
+def test_a_constraint_that_kant_does_not_honour_keeps_a_pod_from_being_bound(world, spec, field):
+    uid = make(world, **spec)
+    world.drive(lambda: told(world))
+    [(_, reason, note)] = told(world)
+    assert reason == "NotHonoured"
+    assert note.startswith(f"{field}: ")
+    assert (job_of(uid), node_of(world)) == (None, None)
+
+
+def test_preferences_and_volumes_of_any_node_are_no_constraints(world):
+    uid = make(
+        world,
+        affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        topologySpreadConstraints=[SPREAD | {"whenUnsatisfiable": "ScheduleAnyway"}],
+        volumes=[{"name": "v", "emptyDir": {}}, {"name": "s", "secret": {"secretName": "s"}}],
+    )
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+
+
+def test_claims_are_mounted_anywhere_where_the_pod_says_so(world):
+    claim = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
+    uid = make(world, notes={"kant.io/claims": "on-all-nodes"}, volumes=claim)
+    make(world, "else", notes={"kant.io/claims": "yes"}, volumes=claim)
+    world.drive(lambda: state_of(uid) is S.RUNNING and told(world, "else"))
+    [(_, reason, note)] = told(world, "else")
+    assert reason == "InvalidPod"
+    assert "annotation kant.io/claims: Write on-all-nodes, or leave it out." in note
