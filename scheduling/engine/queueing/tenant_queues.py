@@ -18,6 +18,8 @@ def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
         if (record := state.jobs.get(job_id)) is not None and record.lane is None:
             _park(state, record, out)
     state.parked.clear()
+    if not state.queue.lanes:
+        return
     facts = (state.pools.version, state.book.structure)
     at = (state.book.loosened, state.book.tightened)
     lanes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.lanes
