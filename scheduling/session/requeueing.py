@@ -37,7 +37,11 @@ class Requeueing:
         """A placement failed: release everything and wait again, or fail after too many tries."""
         if job.leaving is not None or job.state not in HOLDING:
             return
-        if self._failed_too_often(job, job.attempt, reason, message, now):
+        if job.request.gang and job.state == JobState.RUNNING:
+            # It came up: what failed since were pods that it could do without.
+            job.failures = job.failed_attempt = 0
+        self._count_failure(job, job.attempt, reason)
+        if self._failed_too_often(job, reason, message, now):
             return
         job.not_before = self._backed_off(job, now)
         job.front = job.state == JobState.RUNNING
@@ -74,8 +78,11 @@ class Requeueing:
         if not self._goes_on_without(job, pods):
             self.requeue(job, reason, message, blamed, now)
             return
-        attempt = max(pod.attempt for pod in pods)
-        if self._failed_too_often(job, attempt, reason, message, now):
+        self._count_failure(job, max(pod.attempt for pod in pods), reason)
+        if job.request.gang:
+            # It has all that it needs: it waits longer for the others, and does not end by them.
+            job.failures = min(job.failures, self.policy.max_attempts - 1)
+        elif self._failed_too_often(job, reason, message, now):
             return
         self.out.writes.failures[job.id] = job.failures
         note = Note(job.id, job.state, reason, message, (("pods", len(pods)),))
@@ -106,16 +113,15 @@ class Requeueing:
             if key not in gone and pod.leaving is None and pod.state not in (P.FAILED, P.RELEASED)
         )
 
-    def _failed_too_often(
-        self, job: LiveJob, attempt: int, reason: str, message: str, now: float
-    ) -> bool:
-        """Count a failed placement, once for all pods of an attempt; end the job at the limit."""
-        if reason == NO_ANSWER:
-            return False
-        if attempt > job.failed_attempt:
+    def _count_failure(self, job: LiveJob, attempt: int, reason: str) -> None:
+        """Count a failed placement, once for all pods of an attempt."""
+        if reason != NO_ANSWER and attempt > job.failed_attempt:
             job.failed_attempt = attempt
             job.failures += 1
-        if job.failures < self.policy.max_attempts:
+
+    def _failed_too_often(self, job: LiveJob, reason: str, message: str, now: float) -> bool:
+        """End the job at the limit of failures in a row."""
+        if reason == NO_ANSWER or job.failures < self.policy.max_attempts:
             return False
         text = f"{message}. Placement {job.failures} of {self.policy.max_attempts} that failed"
         self._end(job, Kind.FAILED, reason, text, now)

@@ -4,6 +4,7 @@ import pytest
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
+from scheduling.kube.manifests import pod_name
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
@@ -92,3 +93,31 @@ def test_a_gang_starts_without_the_pod_that_does_not_start(world):
     assert len(running(world, gang)) == NODES - 1
     assert JobEvent.objects.filter(job=gang, reason="GangTimeout").exists()
     assert K.REQUEUED not in world.kinds(gang)
+
+
+def take_name(world, job, attempt, ordinal):
+    """Somebody makes a pod by the name that Kant is going to give to one of the job's."""
+    name = pod_name(job.name, str(job.pk), attempt, 0, "worker", ordinal)
+    container = {"name": "c", "image": "busybox"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "default-scheduler", "containers": [container]},
+    }
+    world.call("POST", f"/api/v1/namespaces/{world.cluster.namespace}/pods", pod)
+
+
+def test_a_gang_does_not_end_by_what_it_can_do_without_however_often_that_fails(world):
+    world.set_policy(max_attempts=2, backoff_cap_s=0.2)
+    world.drive_to(world.submit("first", pods=1, run_s=0.1), S.SUCCEEDED)
+    gang = world.submit("gang", pods=3, min_count=2, run_s=12.0)
+    for attempt in range(1, 60):
+        take_name(world, gang, attempt, 2)
+    failed = JobEvent.objects.filter(job=gang, reason="BindingFailed")
+    world.drive(lambda: failed.count() >= 4)
+    assert world.state(gang) in (S.ADMITTED, S.RUNNING)
+    world.drive_to(gang, S.RUNNING)
+    world.drive_to(gang, S.SUCCEEDED)
+    assert K.REQUEUED not in world.kinds(gang)
+    assert {p.ordinal for p in world.placements(gang, state=P.SUCCEEDED)} == {0, 1}
