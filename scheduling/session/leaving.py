@@ -109,17 +109,15 @@ class Leaving:
                 pod.leaving = PodRequeued(job.id, *pod.key, not_before=0.0)
                 self._pods.append((job, pod))
 
-    def sweep(self, now: float) -> None:
-        """Go on with all that leave."""
+    def sweep(self, now: float) -> list[LiveJob]:
+        """Go on with all that leave; returns the jobs that go on without pods that are gone."""
         for job in list(self.jobs.values()):
             self.give_back(job, now)
-        self._pods = [
-            (job, pod)
-            for job, pod in self._pods
-            if pod.state not in OVER and job.leaving is None and job.id in self._known
-        ]
-        for job, pod in self._pods:
+        alone = [(j, p) for j, p in self._pods if j.leaving is None and j.id in self._known]
+        for job, pod in alone:
             self._remove(job, pod, now)
+        self._pods = [(job, pod) for job, pod in alone if pod.state not in OVER]
+        return list({job.id: job for job, pod in alone if pod.state in OVER}.values())
 
     def give_back(self, job: LiveJob, now: float) -> None:
         """Delete what still holds devices."""

@@ -337,7 +337,8 @@ class Lifecycle(PlainPods):
                 blamed = tuple(sorted({p.place.node for p in placed}))
                 if late:
                     self._displaced(job, late, "GangTimeout", text, blamed, now)
-        self.leave.sweep(now)
+        for job in self.leave.sweep(now):
+            self.follow(job, now)
 
     def cancelled(self, job: LiveJob, version: int, now: float) -> None:
         """The database says CANCELLED: give back whatever the job holds."""

@@ -8,6 +8,7 @@ from scheduling.kube.manifests import pod_name
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
+from scheduling.session import leaving
 
 pytestmark = pytest.mark.live
 NODES = 4
@@ -121,3 +122,14 @@ def test_a_gang_does_not_end_by_what_it_can_do_without_however_often_that_fails(
     world.drive_to(gang, S.SUCCEEDED)
     assert K.REQUEUED not in world.kinds(gang)
     assert {p.ordinal for p in world.placements(gang, state=P.SUCCEEDED)} == {0, 1}
+
+
+def test_a_gang_ends_though_the_last_of_its_pods_is_on_a_node_that_died(world, monkeypatch):
+    monkeypatch.setattr(leaving, "ASK_AGAIN_S", 5.0)
+    gang = world.submit("gang", pods=NODES, min_count=NODES - 1, run_s=2.0)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    lost = running(world, gang)[0]
+    world.fault("node-down", node=lost.node)
+    world.drive(lambda: len(world.placements(gang, state=P.SUCCEEDED)) == NODES - 1)
+    world.drive_to(gang, S.SUCCEEDED)
+    assert Placement.objects.get(pk=lost.pk).state == P.RELEASED
