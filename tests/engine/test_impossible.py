@@ -93,3 +93,31 @@ def test_a_node_that_does_not_answer_is_not_gone_for_good():
     world.pending.append(d.JobSubmitted(job("head", "a", "3x8 H100", "max_per_node=1", at=2.0)))
     world.cycle(2.0)
     assert world.state.jobs["head"].verdict.reason is Reason.INSUFFICIENT_GPUS
+
+
+@pytest.mark.parametrize(
+    ("asked", "wishes", "text"),
+    [
+        ("3x4 H100", {"gpu_models": ("H100", "L4"), "max_per_node": 1}, "would hold 2 of them"),
+        ("2x5 H100", {"required_level": "leaf", "slice_size": 2}, "would hold 0 of them"),
+    ],
+    ids=["a gang runs on one GPU model", "slices that no leaf holds"],
+)
+def test_what_fits_only_in_parts_is_told_and_keeps_nobody_waiting(asked, wishes, text):
+    world = play("""
+        nodes  H100: 8@l0 8@l1 | L4: 8@l0 8@l1
+        quota  a H100 64 | a L4 64
+        policy strict-fifo
+        at 0
+          + r   a 1x8 H100 -> starts
+          + r2  a 2x8 L4   -> starts
+    """)
+    head = job("head", "a", asked, at=1.0)
+    wishes = {"gpu_models": ("H100", "L4")} | wishes
+    sets = (replace(head.pod_sets[0], **wishes),)
+    world.pending.append(d.JobSubmitted(replace(head, pod_sets=sets)))
+    world.pending.append(d.JobSubmitted(job("behind", "a", "1x8 H100", at=2.0)))
+    assert [start.job_id for start in world.cycle(2.0).started] == ["behind"]
+    verdict = world.state.jobs["head"].verdict
+    assert verdict.reason is Reason.EXCEEDS_CAPACITY
+    assert text in verdict.summary

@@ -21,9 +21,10 @@ NOBODY: Mapping[str, float] = {}
 
 @dataclass(slots=True)
 class _Room:
-    """Pods of one set: what empty nodes would hold, what the GPUs free now hold, and what they
-    hold when CPU, memory and the like are counted too, of nodes that are not avoided. `blamed`:
-    those that would hold pods now if the job did not avoid them, and until when it does."""
+    """Pods of one set: what empty nodes would hold (of a gang in one pool), what the GPUs free now
+    hold, and what they hold when CPU, memory and the like are counted too, of nodes that are not
+    avoided. `blamed`: those that would hold pods now if the job did not avoid them, and until when
+    it does."""
 
     admitting: list[Node] = field(default_factory=list)
     empty: int = 0
@@ -83,34 +84,54 @@ def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
     return None
 
 
+@dataclass(slots=True)
+class _Together:
+    """How many pods of a set empty nodes of one pool hold together: in one group where all have to
+    be in one, of slices the whole ones."""
+
+    in_one: bool
+    size: int
+    pods: int = 0
+    held: dict[str, int] = field(default_factory=dict)
+
+    def add(self, where: str | None, holds: int) -> None:
+        if where == "":
+            return  # in no group, and one is asked for
+        group = where or ""
+        before = self.held.get(group, 0)
+        has = self.held[group] = before + holds
+        if self.in_one:
+            self.pods = max(self.pods, has)
+        else:
+            self.pods += (has // self.size - before // self.size) * self.size
+
+
+def _together(job: JobRequest, pod_set: PodSet) -> _Together:
+    level, size = pod_set.required_level or job.required_level, pod_set.slice_size
+    return _Together(bool(level) and not size, max(size, 1))
+
+
 def _fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
-    """Whether empty nodes would hold what the job needs of the set; looks at no more of them than
-    that takes, mostly few."""
-    needed, whole = pod_set.least if job.gang else 1, not _grouped(job, pod_set)
+    """Whether empty nodes would hold what the job needs of the set, a gang's in one pool; looks at
+    no more of them than that takes, mostly few."""
+    needed = pod_set.least if job.gang else 1
     for model in pod_set.gpu_models or state.index.pools:
-        pool = state.index.pools.get(model)
-        held: dict[str, int] = {}
+        pool, found = state.index.pools.get(model), _together(job, pod_set)
         for _, _, where, holds in _empty_nodes(state, job, pod_set, pool) if pool else ():
-            held[where] = held.get(where, 0) + holds
-            if held[where] >= needed and (where or whole):
+            found.add(where, holds)
+            if found.pods >= needed:
                 return True
-        if whole:
-            needed -= sum(held.values())
     return False
-
-
-def _grouped(job: JobRequest, pod_set: PodSet) -> bool:
-    """Whether all pods of the set have to be in one group."""
-    return bool(pod_set.required_level or job.required_level) and not pod_set.slice_size
 
 
 def _empty_nodes(
     state: ClusterState, job: JobRequest, pod_set: PodSet, pool: PoolIndex
-) -> Iterator[tuple[int, Node, str, int]]:
-    """The nodes of a pool that admit the set: number, node, its group where all pods have to be in
-    one ("" = in none, or no such wish), and how many pods it would hold empty."""
+) -> Iterator[tuple[int, Node, str | None, int]]:
+    """The nodes of a pool that admit the set: number, node, its group where all pods, or those of a
+    slice, have to be in one ("" = in none; None = no such wish), and how many pods it would hold
+    empty."""
     level = pod_set.required_level or job.required_level
-    at = level_number(level, state.levels) if _grouped(job, pod_set) else None
+    at = level_number(level, state.levels) if level else None
     most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[int, int]()
     for number, slot in enumerate(pool.layout.slots):
         node = state.facts[slot]
@@ -121,7 +142,7 @@ def _empty_nodes(
             leaf = pool.layout.leaf_of[number]
             holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
             in_leaf[leaf] = in_leaf.get(leaf, 0) + holds
-        yield number, node, "" if at is None else group_key(state, slot, at), holds
+        yield number, node, None if at is None else group_key(state, slot, at), holds
 
 
 def _is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
@@ -267,11 +288,11 @@ def _room(
     for model in models:
         pool = state.index.pools[model]
         admitted = state.index.admitted(state, pool, pod_set.node_selector, pod_set.tolerations)
-        empty: dict[str, int] = {}
+        empty = _together(job, pod_set)
         avoided = rejected = 0
         for number, node, where, holds in _empty_nodes(state, job, pod_set, pool):
             room.admitting.append(node)
-            empty[where] = empty.get(where, 0) + holds
+            empty.add(where, holds)
             slot = pool.layout.slots[number]
             if not admitted >> number & 1:
                 continue
@@ -282,11 +303,7 @@ def _room(
             elif state.usable[slot]:
                 room.usable_nodes += 1
                 room.free_milli += state.free[slot] * MILLI + sum(state.partial[slot].values())
-        if _grouped(job, pod_set):
-            empty.pop("", None)
-            room.empty = max(room.empty, max(empty.values(), default=0))
-        else:
-            room.empty += sum(empty.values())
+        room.empty = max(room.empty, empty.pods) if job.gang else room.empty + empty.pods
         for size, nodes in pool.layout.memory_sizes:
             milli = share_milli(size, pod_set)
             if not milli:
