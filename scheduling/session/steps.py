@@ -35,6 +35,8 @@ def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -
     A pod that is over while its job goes on is told to the engine: its end, or what was decided
     when it was made to leave. A pod that left is placed again, so the job must not count it.
     """
+    if to == P.SUCCEEDED and pod.leaving is not None:
+        to, message = P.RELEASED, pod.why  # it was told to stop, and did so well
     if pod.state in OVER or ORDER.index(to) <= ORDER.index(pod.state):
         return
     alone = not job.request.gang or job.bound

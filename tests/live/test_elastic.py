@@ -133,3 +133,25 @@ def test_a_gang_ends_though_the_last_of_its_pods_is_on_a_node_that_died(world, m
     world.drive(lambda: len(world.placements(gang, state=P.SUCCEEDED)) == NODES - 1)
     world.drive_to(gang, S.SUCCEEDED)
     assert Placement.objects.get(pk=lost.pk).state == P.RELEASED
+
+
+def ends_well(world, pod):
+    """As a kubelet reports a pod whose program answered SIGTERM by exit code 0."""
+    path = f"/api/v1/namespaces/{world.cluster.namespace}/pods/{pod.pod_name}/status"
+    world.call("PATCH", path, {"status": {"phase": "Succeeded"}}, kind="merge-patch+json")
+
+
+def test_what_left_a_gang_with_exit_code_0_has_not_done_its_work(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    gang = world.submit("gang", pods=NODES, min_count=2, stop_s=20.0)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    high = world.submit("high", priority=10)
+    world.drive(lambda: any(p["metadata"].get("deletionTimestamp") for p in world.pods().values()))
+    (gone,) = [p for p in running(world, gang) if p.message]
+    ends_well(world, gone)
+    world.drive(lambda: Placement.objects.get(pk=gone.pk).state == P.RELEASED)
+    world.restart_scheduler()
+    world.drive_to(high, S.RUNNING)
+    world.cancel(high)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    assert {p.ordinal for p in running(world, gang)} == set(range(NODES))
