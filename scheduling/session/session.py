@@ -21,6 +21,7 @@ from scheduling.engine.deltas import (
     JobRestored,
     OtherPodChanged,
     PodEnded,
+    PodRequeued,
 )
 from scheduling.engine.shards import WHOLE, WIDE, scopes_of
 from scheduling.engine.states import JobEventKind as Kind
@@ -323,9 +324,13 @@ class Session:
         job = self.life.jobs.get(job_id)
         if job is None:
             return
-        for pod in [p for p in job.pods.values() if not p.row]:
+        forgotten = [p for p in job.pods.values() if not p.row]
+        for pod in forgotten:
             job.forget(pod)
-        if not job.pods:
+        if job.pods:
+            again = (PodRequeued(job_id, *pod.key, now) for pod in forgotten)
+            self.life.out.deltas.extend(again)
+        else:
             self.life.admitted.pop(job_id, None)
             # Until the row is read again the job waits; a cancelled one is ended then.
             self.life.out.deltas.append(JobRequeued(job_id, now, front=job.front))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.kube.manifests import pod_name
@@ -9,6 +10,7 @@ from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import leaving
+from scheduling.session.live import Writes
 
 pytestmark = pytest.mark.live
 NODES = 4
@@ -155,3 +157,28 @@ def test_what_left_a_gang_with_exit_code_0_has_not_done_its_work(world):
     world.cancel(high)
     world.drive(lambda: len(running(world, gang)) == NODES)
     assert {p.ordinal for p in running(world, gang)} == set(range(NODES))
+
+
+def test_places_to_grow_into_are_not_lost_with_the_pass_that_found_them(world):
+    """Somebody changed the job meanwhile, so that nothing of it was written."""
+    first = world.submit("first", pods=2)
+    world.drive_to(first, S.RUNNING)
+    gang = world.submit("gang", pods=NODES, min_count=2)
+    world.drive_to(gang, S.RUNNING)
+    session = world.scheduler.led[world.cluster.pk, WHOLE].session
+    decided, stale = session.decide, []
+
+    def decide():
+        part = decided()
+        if part.writes.intents and not stale:
+            stale.append(str(gang.pk))
+            part.writes = Writes()
+            session.finish(part, set(stale))
+            return decided()
+        return part
+
+    session.decide = decide
+    world.cancel(first)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    assert stale
+    assert world.free_gpus() == 0
