@@ -333,8 +333,10 @@ class Lifecycle(PlainPods):
                     f"{now - job.admitted_at:.0f} s after the placement"
                 )
                 placed = [p for p in job.pods.values() if p.state in (P.INTENDED, P.BOUND)]
-                late = [p for p in placed if p.leaving is None]
-                blamed = tuple(sorted({p.place.node for p in placed}))
+                # What an elastic gang got since then has its own time.
+                due = now - self.policy.gang_timeout_s
+                late = [p for p in placed if p.leaving is None and p.placed_at < due]
+                blamed = tuple(sorted({p.place.node for p in late}))
                 if late:
                     self._displaced(job, late, "GangTimeout", text, blamed, now)
         for job in self.leave.sweep(now):

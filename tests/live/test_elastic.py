@@ -5,12 +5,14 @@ import pytest
 from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
+from scheduling.engine.types import JobRequest, PodPlacement, PodSet
 from scheduling.kube.manifests import pod_name
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import leaving
-from scheduling.session.live import Writes
+from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import LiveJob, LivePod, Writes
 
 pytestmark = pytest.mark.live
 NODES = 4
@@ -182,3 +184,19 @@ def test_places_to_grow_into_are_not_lost_with_the_pass_that_found_them(world):
     world.drive(lambda: len(running(world, gang)) == NODES)
     assert stale
     assert world.free_gpus() == 0
+
+
+def test_what_a_gang_got_later_has_as_long_to_start_as_what_it_began_with():
+    request = JobRequest("gang", "team", 0.0, (PodSet("set", 4, 1, min_count=2),))
+    job = LiveJob(request, "gang", (), S.ADMITTED, 1, 1, 0, admitted_at=100.0)
+    began = ((P.RUNNING, 100.0), (P.RUNNING, 100.0), (P.BOUND, 100.0), (P.BOUND, 650.0))
+    for i, (state, at) in enumerate(began):
+        place = PodPlacement(0, i, f"n{i}", (0,), 1000)
+        job.add(LivePod(place, 1, f"gang-{i}", "H100", state, placed_at=at))
+    life = Lifecycle("kant-jobs")
+    life.jobs[job.id] = life.admitted[job.id] = job
+    life.overdue(701.0)
+    assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2"]
+    assert job.pods[0, 2].leaving.blamed == ("n2",)
+    life.overdue(1251.0)
+    assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2", "gang-3"]
