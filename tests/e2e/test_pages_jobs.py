@@ -378,6 +378,9 @@ def test_a_job_that_misses_pods_says_how_many_wait(as_user):
     assert f"{pods - 1} of its {pods + 1} pods" in text
     assert "The other 2 wait in the queue, and each starts as soon as" in text
     assert f">{pods - 1} <small>of {pods + 1}<" in text
-    # Of a gang nothing is placed later.
+    # A gang that runs has all it was promised; an elastic one may get more, as its quota allows.
     Job.objects.filter(pk=job.pk).update(gang=True)
-    assert "in the queue, and each" not in client.get(url).content.decode()
+    text = client.get(url).content.decode()
+    assert "in the queue, and each" not in text
+    assert "gets more when quotas allow it and there is room that nobody who waits can use." in text
+    assert "until its pods were bound" in text
