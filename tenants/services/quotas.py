@@ -276,6 +276,7 @@ def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
         covered += holding.milli
         names.append(holding.name)
     jobs = ", ".join(names[:NAMED_JOBS]) + (" and more" if len(names) > NAMED_JOBS else "")
+    word = "job" if len(names) == 1 else "jobs"
     several = over > 1000
     what = (
         f"{'are' if several else 'is'} over the isolated quota: jobs go on, but nothing new starts"
@@ -284,7 +285,7 @@ def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
     )
     return (
         f"{quota.tenant.name} uses {_gpus(used)} of {quota.gpu_type.name}: {_gpus(over)} {what} "
-        f"(jobs {jobs}).",
+        f"({word} {jobs}).",
     )
 
 

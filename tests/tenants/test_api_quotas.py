@@ -171,7 +171,7 @@ def test_less_than_is_in_use_is_a_warning_that_names_the_jobs(org, root):
     answer = put(root, "vision", V1, guaranteed=10)
     assert answer.status_code == 200
     assert answer.json()["warnings"] == [
-        "vision uses 12 GPUs of H100: 2 GPUs become borrowed and may be reclaimed (jobs new)."
+        "vision uses 12 GPUs of H100: 2 GPUs become borrowed and may be reclaimed (job new)."
     ]
     isolated = put(root, "vision", {"If-Match": '"2"'}, guaranteed=2, mode="isolated")
     assert "nothing new starts (jobs new, old)" in isolated.json()["warnings"][0]
