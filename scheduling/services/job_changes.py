@@ -106,7 +106,8 @@ def _may_change(actor: User, job: Job) -> Access:
 def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> Job:
     """One guarded update; the scheduler may be faster a few times, so look again."""
     while True:
-        job.refresh_from_db(fields=["state", "version", "held", "admitted_at", *columns])
+        facts = ["state", "version", "held", "pod_hold", "admitted_at"]
+        job.refresh_from_db(fields=[*facts, *columns])
         _refuse_change(job, kind, columns)
         now = timezone.now()
         _refuse_past_limit(job, columns.get("run_limit_s"), now)
@@ -147,7 +148,11 @@ def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> 
     if kind == JobEventKind.HELD and job.held:
         raise Conflict("The job is already on hold.")
     if kind == JobEventKind.RELEASED and not job.held:
-        raise Conflict("The job is not on hold.")
+        raise Conflict(
+            f"Nobody holds the job itself. {job.pod_hold}"
+            if job.pod_hold
+            else "The job is not on hold."
+        )
 
 
 def _refuse_past_limit(job: Job, limit: float | None, now: datetime) -> None:

@@ -61,6 +61,16 @@ def test_hold_and_release(eve, org, state, rings, django_capture_on_commit_callb
     assert list(events)[1:] == [("HELD", state, "eve"), ("RELEASED", state, "eve")]
 
 
+def test_who_releases_a_job_that_its_pod_holds_is_told_so(eve):
+    job_id = submit(eve)
+    Job.objects.update(pod_hold="Its pod has the scheduling gate x/y.")
+    answer = eve.post(f"{URL}/{job_id}/release")
+    assert answer.status_code == 409
+    assert answer.json()["detail"] == (
+        "Nobody holds the job itself. Its pod has the scheduling gate x/y."
+    )
+
+
 def test_a_job_may_be_submitted_on_hold_and_stands_in_nobodys_way(eve):
     held = submit(eve, held=True)
     free = submit(eve)
