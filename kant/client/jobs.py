@@ -148,6 +148,8 @@ def show(api: Api, args: argparse.Namespace) -> None:
     times = ("submitted_at", "admitted_at", "bound_at", "running_at", "ended_at")
     fields = {name: value for name, value in job.items() if name != "pod_sets"}
     fields |= {name: output.when(job[name]) for name in times if name in job}
+    if pod := job.get("pod"):
+        fields["pod"] = f"{pod['namespace']}/{pod['name']}"
     output.pairs((name, _shown(value)) for name, value in fields.items())
     for pods in job.get("pod_sets", ()):
         print()

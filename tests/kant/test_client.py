@@ -197,6 +197,13 @@ def test_a_job_is_named_by_id_its_beginning_or_name(kant):
     assert kant("show", "oth")[0] == 3  # a part of a name is nobody's
 
 
+def test_the_pod_that_a_job_was_made_of_is_shown_by_its_name(kant):
+    job = submit(kant, "first")
+    assert "\npod " not in kant("show", job)[1]
+    Job.objects.update(pod_namespace="default", pod_name="first")
+    assert "\npod           default/first\n" in kant("show", job)[1]
+
+
 def test_a_waiting_job_is_explained(kant):
     name = submit(kant, "next")
     code, out, _ = kant("explain", name)
