@@ -5,7 +5,7 @@ from typing import Any
 
 from django import forms
 
-from scheduling.engine.states import HOLDING
+from scheduling.engine.states import WAITING
 from scheduling.engine.types import MILLI, JobKind
 from scheduling.models import Job
 from scheduling.services.faults import LEVELS, LIMITS
@@ -167,7 +167,7 @@ class ChangeForm(Fields):
                 "limit_min": in_minutes(job.run_limit_s),
             },
         )
-        if job.state in HOLDING and self.add_prefix("priority") not in (data or {}):
+        if job.state not in WAITING and self.add_prefix("priority") not in (data or {}):
             del self.fields["priority"]  # what was sent from an older page is refused with a reason
 
     def changes(self) -> dict[str, int | None]:

@@ -138,6 +138,14 @@ def test_of_a_job_that_runs_the_times_are_changed(as_user):
     assert Job.objects.get(name="prepare").run_limit_s == 5400
 
 
+def test_times_sent_for_a_job_that_ended_meanwhile_are_refused_with_that_reason(as_user):
+    Job.objects.filter(name="prepare").update(state="CANCELLED")
+    late = as_user("erin").post(f"{job_url('prepare')}change/", {"change-declared_min": "30"})
+    assert late.status_code == 422
+    assert "The job is cancelled; only a job that waits" in plain(late)
+    assert "Fill this in." not in plain(late)
+
+
 def test_the_buttons_follow_the_state_of_the_job(as_user):
     client, url, live = as_user("erin"), job_url("held"), {"HX-Request": "true"}
     waits = client.get(url, headers=live).content.decode()
