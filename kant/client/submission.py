@@ -14,9 +14,9 @@ from kant.client.errors import usage
 CHANGEABLE = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "not_before")
 FIELDS = (
     *CHANGEABLE, "name", "tenant", "cluster", "kind", "gang", "preemptible", "held", "strategy",
-    "labels", "replicas", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli",
-    "memory_mib", "nics", "node_selector", "required_level", "preferred_level", "max_per_node",
-    "image", "env",
+    "labels", "replicas", "min_count", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib",
+    "cpu_milli", "memory_mib", "nics", "node_selector", "required_level", "preferred_level",
+    "max_per_node", "image", "env",
 )  # fmt: skip
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
@@ -29,6 +29,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("-c", "--cluster", help="where it runs, if there are several")
     flag("-g", "--gpus", type=int, metavar="N", help="GPUs of each pod")
     flag("-r", "--replicas", type=int, metavar="N", help="pods (1)")
+    flag("--min-count", type=int, metavar="N",
+         help="pods that it can do with: it starts with them and grows (elastic gang)")  # fmt: skip
     flag("-G", "--gpu-type", dest="gpu_types", action="append", metavar="TYPE",
          help="GPU type it may run on; again for others, the preferred first")  # fmt: skip
     flag("--gpu-milli", type=int, metavar="N", help="a share of one GPU, in thousandths")

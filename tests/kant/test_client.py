@@ -65,8 +65,8 @@ def test_login_keeps_a_token_for_its_owner_alone(kant, monkeypatch, tmp_path):
 
 def test_flags_become_the_job(kant):
     code, out, told = kant(
-        "submit", "-G", "A100", "-G", "H100", "-g", "4", "-r", "2", "--time", "1h30m",
-        "--cpu", "0.5", "--near", "leaf", "--no-preemptible", "--label", "a=b",
+        "submit", "-G", "A100", "-G", "H100", "-g", "4", "-r", "2", "--min-count", "1",
+        "--time", "1h30m", "--cpu", "0.5", "--near", "leaf", "--no-preemptible", "--label", "a=b",
         "-e", "X=1=2", "--hold",
         "--", "bin/Train.py", "--lr", "0.1",
     )  # fmt: skip
@@ -83,6 +83,7 @@ def test_flags_become_the_job(kant):
     pods = job.pod_sets.get()
     assert (pods.gpu_models, pods.count, pods.cpu_milli) == (["A100", "H100"], 2, 500)
     assert (pods.preferred_level, pods.env) == ("leaf", {"X": "1=2"})
+    assert pods.min_count == 1
     assert pods.command == ["bin/Train.py", "--lr", "0.1"]
     after = kant(
         "submit", "-o", "id", "-n", "then", "-g", "1", "-G", "H100", "--after-ok", "train-py"
