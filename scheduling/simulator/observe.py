@@ -190,17 +190,10 @@ class Observer:
         self._held[tenant] = self._held.get(tenant, 0) + milli
         self.tenant_milli_s[tenant] = self.tenant_milli_s.get(tenant, 0.0) - milli * now
         book = self.nodes[name]
-        pool, before, offered = book.pool, book.allocated, book.offered
-        if now > pool.since:
-            pool.advance(now)
-        book.allocated = after = before + milli
-        pool.allocated += milli
-        if before > offered or after > offered:
-            pool.available += max(offered, after) - max(offered, before)
-        if book.in_service:
-            pool.fragmented += (0 < after < offered) - (0 < before < offered)
-            if offered == book.installed:
-                pool.idle += (after == 0) - (before == 0)
+        book.pool.advance(now)
+        self._uncount(book)
+        book.allocated += milli
+        self._count(book)
 
     def lost(self, row: int, p: PodPlacement, begin: float, end: float) -> None:
         """What a job held in a place from `begin` to `end` served nothing."""
