@@ -1,0 +1,174 @@
+"""What must hold of the decisions of each cycle (cycles.py)."""
+
+from scheduling.engine.cluster import PodKey
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import Preempted
+from scheduling.engine.deltas import Delta
+from scheduling.engine.queueing.admission import ask_of, pools_wanted
+from scheduling.engine.types import (
+    MILLI,
+    PodPlacement,
+    PreemptionKind,
+    QueueingPolicy,
+)
+from scheduling.engine.verdict import Reason
+
+
+class Checks:
+    """The state after a cycle, and what came before: the machine keeps both."""
+
+    state: SchedulerState
+    anew: SchedulerState
+    now: float
+    pending: list[Delta]
+    leaving: list[Preempted]
+    left_on: dict[PodKey, PodPlacement]
+    pairs: set[tuple[str, str]]
+    promised: set[str]
+    disturbed: set[str]
+
+    def _gangs_come_whole_and_grow(self, result) -> None:
+        seen = {name for name in self.state.running if self._ran_before(name)}
+        for start in result.started:
+            record = self.state.jobs[start.job_id]
+            if record.job.gang:
+                wanted = sum(s.min_count or s.count for s in record.job.pod_sets)
+                if start.job_id in seen:
+                    assert record.job.elastic
+                    assert not record.ended
+                else:
+                    assert len(start.placements) >= wanted
+                seen.add(start.job_id)
+                assert len(record.pods) >= wanted
+                on = {(i, model) for (i, _), (model, milli) in record.pods.items() if milli}
+                assert len(on) == len({i for i, _ in on}), "a pod set on two GPU models"
+
+    def _ran_before(self, name: str) -> bool:
+        return self.state.jobs[name].started_at < self.now
+
+    def _asking_everybody_decides_the_same(self, result) -> None:
+        again = run_cycle(self.anew, self.pending, self.now)
+        assert result.started == again.started
+        assert result.preempted == again.preempted
+        assert result.moved == again.moved
+        assert result.reservations == again.reservations
+        assert result.quota_reserved == again.quota_reserved
+        assert result.quota_lost == again.quota_lost
+
+    def _behind_for_quota(self, name: str) -> bool:
+        verdict = self.state.jobs[name].verdict
+        if verdict is None or verdict.reason is not Reason.BEHIND_IN_QUEUE:
+            return False
+        ahead = self.state.jobs.get(str(verdict.evidence["ahead"]))
+        if ahead is None or ahead.lane is None:
+            return False
+        return ahead.lane.refusal is not None or self._behind_for_quota(ahead.job.id)
+
+    def _preemptions_are_sound(self, result) -> None:
+        self.promised -= {start.job_id for start in result.started}
+        for name in sorted(self.promised):
+            record = self.state.jobs.get(name)
+            if record is None or record.promise is None:
+                assert name in self.disturbed, f"{name} preempted others and does not start"
+                self.promised.remove(name)
+        self.disturbed.clear()
+        begun = {(s.job_id, p.pod_set, p.ordinal) for s in result.started for p in s.placements}
+        assert not any((v.job_id, *pod) in begun for v in result.preempted for pod in v.pods)
+        for victim in result.preempted:
+            pair = (victim.job_id, victim.by)
+            assert pair[::-1] not in self.pairs, "two jobs preempted each other"
+            self.pairs.add(pair)
+            lost, by = self.state.jobs[victim.job_id], self.state.jobs[victim.by]
+            assert lost.job.preemptible
+            assert lost.preemptions <= 3
+            assert victim.cost_gpu_s >= 0
+            if victim.kind is not PreemptionKind.RECLAIM:
+                assert lost.job.priority <= by.job.priority
+            assert by.promise is not None
+            assert self.state.cluster.placements_of(victim.by)
+            self.promised.add(victim.by)
+        self.leaving += result.preempted
+
+    def _moves_are_sound(self, result, placed) -> None:
+        started = {start.job_id for start in result.started}
+        assert len({move.job_id for move in result.moved}) == len(result.moved)
+        for move in result.moved:
+            record, pod = self.state.jobs[move.job_id], (move.pod_set, move.ordinal)
+            (before,) = (p for p in placed[move.job_id] if (p.pod_set, p.ordinal) == pod)
+            (after,) = (p for p in record.promise.placements if (p.pod_set, p.ordinal) == pod)
+            assert (before.node, after.node) == (move.source, move.target)
+            assert before.milli * len(before.devices) == after.milli * len(after.devices)
+            assert record.job.preemptible
+            assert not record.job.gang
+            assert move.job_id not in started
+            self.leaving.append(
+                Preempted(move.job_id, (pod,), False, "", PreemptionKind.BACKFILL, 0.0)
+            )
+
+    def _isolated(self) -> list:
+        return [a for a in self.state.book.accounts() if not a.shared]
+
+    def _places_are_empty_when_they_are_given(self, result, placed) -> None:
+        for victim in result.preempted:
+            for p in placed[victim.job_id]:
+                if (p.pod_set, p.ordinal) in victim.pods:
+                    self.left_on[victim.job_id, p.pod_set, p.ordinal] = p
+        for move in result.moved:
+            for p in placed[move.job_id]:
+                if (p.pod_set, p.ordinal) == (move.pod_set, move.ordinal):
+                    self.left_on[move.job_id, p.pod_set, p.ordinal] = p
+        for key in list(self.left_on):
+            record = self.state.jobs.get(key[0])
+            if record is None or key[1:] not in record.leaving:
+                del self.left_on[key]
+        on = list(self.left_on.values())
+        for name in self.state.running:
+            on += self.state.cluster.placements_of(name) if name not in self.state.promised else ()
+        used: dict[tuple[str, int], int] = {}
+        for p in on:
+            for device in p.devices:
+                used[p.node, device] = used.get((p.node, device), 0) + p.milli
+        assert all(milli <= MILLI for milli in used.values())
+
+    def _nobody_overtook(self, result, held) -> None:
+        """Strict FIFO: who passes quota and still waits was not overtaken in any of its pools, and
+        no gang grows in them, whatever its place in the order."""
+        policy = self.state.policy
+        if policy.queueing is not QueueingPolicy.STRICT_FIFO or policy.fair_share:
+            return
+        if result.preempted:
+            return
+        for start in result.started:
+            record = self.state.jobs[start.job_id]
+            if start.job_id in held:
+                continue
+            used = {self.state.pools.model_of[p.node] for p in start.placements}
+            grows = record.job.gang and self._ran_before(start.job_id)
+            for lane in self.state.queue.lanes:
+                if lane.never is not None or lane.refusal is not None:
+                    continue
+                if lane.failure is not None and lane.failure.will_never_run:
+                    continue
+                if self._behind_for_quota(lane.head) or self._over_job_limit(lane.head):
+                    continue
+                for key in lane.jobs:
+                    other = self.state.jobs[key[3]]
+                    if other is not record and (grows or key < record.key):
+                        contested = used & pools_wanted(self.state, other)
+                        assert all(self._closed_by_quota(other, model) for model in contested)
+
+    def _over_job_limit(self, name: str) -> bool:
+        verdict = self.state.jobs[name].verdict
+        return verdict is not None and "max_running" in verdict.evidence
+
+    def _closed_by_quota(self, record, model: str) -> bool:
+        way, book, tenant = self.state.in_the_way, self.state.book, record.job.tenant
+        chain = book.chain(tenant, model)
+        if chain and (chain[0].tenant, model) in way.accounts:
+            return True
+        starts = [start for way in ask_of(self.state, record).ways for start in way.starts]
+        return bool(way.kept) and all(
+            book.refusal_of(tenant, start, frozenset(way.kept))
+            for start in starts
+            if model in start
+        )
