@@ -16,7 +16,7 @@ from scheduling.selectors import visible_jobs
 from tenants.models import GpuType, Tenant
 from tenants.permissions import Access, access_of
 from tenants.selectors import visible_tenants
-from tenants.web import actor_of, page_login_required
+from tenants.web import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 12
 
@@ -92,5 +92,4 @@ def overview(request: HttpRequest) -> HttpResponse:
         "uses": sorted(uses.items()),
         "startable": startable(mine) if mine else [],
     }
-    template = "metrics/_overview_live.html" if request.htmx else "metrics/overview.html"  # type: ignore[attr-defined]
-    return render(request, template, context)
+    return render(request, live_or_whole(request, "metrics/overview.html"), context)

@@ -24,7 +24,7 @@ from scheduling.models import Cluster, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.quota_use import quota_uses
 from scheduling.selectors import Leader, complete_from, leaders_of
-from tenants.web import UnknownFilter, page_login_required
+from tenants.web import UnknownFilter, live_or_whole, page_login_required
 
 WINDOWS = {
     "1h": ("last hour", timedelta(hours=1)),
@@ -181,8 +181,7 @@ def operations(request: HttpRequest) -> HttpResponse:
         "divided": divided_clusters(chosen),
         **summary(chosen),
     }
-    page = "metrics/_operations_live.html" if request.htmx else "metrics/operations.html"  # type: ignore[attr-defined]
-    return render(request, page, context)
+    return render(request, live_or_whole(request, "metrics/operations.html"), context)
 
 
 def _leaf_map(scope: Scope) -> Figure:
@@ -309,8 +308,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
         "show": show,
         "unknown": unknown,
     }
-    template = "metrics/_nodes_live.html" if request.htmx else "metrics/nodes.html"  # type: ignore[attr-defined]
-    return render(request, template, context)
+    return render(request, live_or_whole(request, "metrics/nodes.html"), context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,5 +351,4 @@ def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
         "held_besides": held_besides(found, placements),
         "facts": sorted(found.facts.items()),
     }
-    template = "metrics/_node_live.html" if request.htmx else "metrics/node.html"  # type: ignore[attr-defined]
-    return render(request, template, context)
+    return render(request, live_or_whole(request, "metrics/node.html"), context)

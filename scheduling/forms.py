@@ -123,6 +123,20 @@ def in_minutes(seconds: float | None) -> str | None:
     return f"{max(SHORTEST_MIN, round(Decimal(seconds) / 60, 2)).normalize():f}"
 
 
+def minutes(name: str, label: str, help_text: str) -> forms.DecimalField:
+    """A field for a time that the job has, `name` as in LIMITS, or may have none of."""
+    return forms.DecimalField(
+        label=label,
+        show_hidden_initial=True,
+        required=False,
+        min_value=SHORTEST_MIN,
+        max_value=LIMITS[name][1] // 60,
+        decimal_places=2,
+        help_text=help_text,
+        error_messages={"invalid": "Write a number, e.g. 90."},
+    )
+
+
 class ChangeForm(Fields):
     """What people change of a waiting job, of one that runs only its times. Each field carries the
     value it was shown with, so that only what they touched is sent, whatever somebody else has
@@ -136,25 +150,15 @@ class ChangeForm(Fields):
         min_value=LIMITS["priority"][0],
         max_value=LIMITS["priority"][1],
     )
-    declared_min = forms.DecimalField(
-        label="Run time, minutes",
-        show_hidden_initial=True,
-        required=False,
-        min_value=SHORTEST_MIN,
-        max_value=LIMITS["declared_s"][1] // 60,
-        decimal_places=2,
-        help_text="Expected; helps it start sooner. Empty: not declared",
-        error_messages={"invalid": "Write a number, e.g. 90."},
+    declared_min = minutes(
+        "declared_s",
+        "Run time, minutes",
+        "Expected; helps it start sooner. Empty: not declared",
     )
-    limit_min = forms.DecimalField(
-        label="Run-time limit, minutes",
-        show_hidden_initial=True,
-        required=False,
-        min_value=SHORTEST_MIN,
-        max_value=LIMITS["run_limit_s"][1] // 60,
-        decimal_places=2,
-        help_text="It is ended so long after its start. Empty: no limit",
-        error_messages={"invalid": "Write a number, e.g. 90."},
+    limit_min = minutes(
+        "run_limit_s",
+        "Run-time limit, minutes",
+        "It is ended so long after its start. Empty: no limit",
     )
 
     def __init__(self, job: Job, data: Any = None) -> None:

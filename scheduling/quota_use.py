@@ -53,6 +53,12 @@ def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
     ]
 
 
+def use_of(tenant: str, gpu_model: str) -> QuotaUse | None:
+    """The use of one quota; None where there is none."""
+    uses = quota_uses()
+    return next((u for u in uses if (u.tenant, u.gpu_model) == (tenant, gpu_model)), None)
+
+
 def quota_book() -> QuotaBook:
     """The book as the scheduler keeps it, from the placements that hold GPUs now."""
     book = QuotaBook()

@@ -12,7 +12,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.models import NodeRecord
-from scheduling.quota_use import QuotaUse, quota_uses
+from scheduling.quota_use import QuotaUse, quota_uses, use_of
 from scheduling.tenant_views import in_tree_order
 from tenants.errors import DomainError, Stale
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
@@ -309,9 +309,7 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
         "tenant": owner,
         "gpu_type": kind,
         "quota": stored,
-        "use": next(
-            (u for u in quota_uses() if (u.tenant, u.gpu_model) == (owner.name, kind.name)), None
-        ),
+        "use": use_of(owner.name, kind.name),
         "modes": QuotaMode.choices,
         "typed": typed,
         "errors": errors,
@@ -322,6 +320,15 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
 
 def _text(milli: int | None) -> str:
     return "" if milli is None else gpus(milli).replace(",", "")
+
+
+def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
+    """The version of a quota that a form was shown with; None, and why among its errors, where the
+    form does not say it."""
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    errors[""] = ["The form is damaged. Load the page again."]
+    return None
 
 
 def save_quota(
@@ -336,10 +343,8 @@ def save_quota(
     shared = typed["mode"] != QuotaMode.ISOLATED
     borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
     lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
-    version = typed["version"]
-    if not (version.isascii() and version.isdigit() and len(version) < 19):
-        errors[""] = ["The form is damaged. Load the page again."]
-    if errors or guaranteed is None:
+    version = shown_version(typed["version"], errors)
+    if errors or guaranteed is None or version is None:
         return False
     try:
         result = change_quota(
@@ -350,7 +355,7 @@ def save_quota(
             mode=typed["mode"],
             borrow_limit_milli=borrow,
             lend_limit_milli=lend,
-            expected_version=int(version),
+            expected_version=version,
             reason=typed["reason"],
             source=PAGE,
         )

@@ -9,8 +9,8 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from scheduling.quota_use import QuotaUse, quota_uses
-from scheduling.quota_views import REHEARSAL
+from scheduling.quota_use import use_of
+from scheduling.quota_views import REHEARSAL, shown_version
 from tenants.errors import DomainError, Stale
 from tenants.models import AuditRecord
 from tenants.permissions import access_of
@@ -19,6 +19,7 @@ from tenants.services.audit import PAGE
 from tenants.services.quota_revert import (
     FIELDS,
     Reversal,
+    in_milli,
     reversal_of,
     revert_quota_change,
     said,
@@ -52,19 +53,14 @@ def lines(record: AuditRecord, found: Reversal) -> list[Line]:
     return [row for row in rows if row.before != row.after or row.now != row.then]
 
 
-def use_of(found: Reversal) -> QuotaUse | None:
-    key = (found.tenant.name, found.gpu_type.name)
-    return next((use for use in quota_uses() if (use.tenant, use.gpu_model) == key), None)
-
-
 def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
     """What taking the change back would do now, or why it cannot be."""
     try:
         found = reversal_of(record)
     except DomainError as error:
         return {"refused": [error.detail]}
-    use = use_of(found)
-    guaranteed = round(1000 * found.then["guaranteed"]) if found.then else 0
+    use = use_of(found.tenant.name, found.gpu_type.name)
+    guaranteed = (in_milli(found.then["guaranteed"]) or 0) if found.then else 0
     context: dict[str, Any] = {
         "found": found,
         "lines": lines(record, found),
@@ -110,15 +106,14 @@ def quota_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
 
 def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[str]]) -> bool:
     """Take the change back; False with `errors` by field ("" = none of them) otherwise."""
-    version = request.POST.get("version", "")
-    if not (version.isascii() and version.isdigit() and len(version) < 19):
-        errors[""] = ["The form is damaged. Load the page again."]
+    version = shown_version(request.POST.get("version", ""), errors)
+    if version is None:
         return False
     try:
         warnings = revert_quota_change(
             actor_of(request),
             record,
-            expected_version=int(version),
+            expected_version=version,
             reason=request.POST.get("reason", ""),
             source=PAGE,
         )

@@ -13,7 +13,7 @@ from scheduling.quota_use import QuotaUse, quota_uses
 from tenants.models import Membership, Tenant
 from tenants.permissions import Access, access_of
 from tenants.selectors import members_of, visible_tenants
-from tenants.web import page_login_required
+from tenants.web import live_or_whole, page_login_required
 
 JOBS_SHOWN = 20
 
@@ -68,8 +68,9 @@ def tenants(request: HttpRequest) -> HttpResponse:
         }
         for t, depth in in_tree_order(visible)
     ]
-    template = "scheduling/_tenants_live.html" if request.htmx else "scheduling/tenants.html"  # type: ignore[attr-defined]
-    return render(request, template, {"nav": "tenants", "rows": rows})
+    return render(
+        request, live_or_whole(request, "scheduling/tenants.html"), {"nav": "tenants", "rows": rows}
+    )
 
 
 def role_title(access: Access, tenant_id: int) -> str:
@@ -98,5 +99,4 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
         "job_count": jobs.count(),
         "may_administer": access.may_administer(found.pk),
     }
-    template = "scheduling/_tenant_live.html" if request.htmx else "scheduling/tenant.html"  # type: ignore[attr-defined]
-    return render(request, template, context)
+    return render(request, live_or_whole(request, "scheduling/tenant.html"), context)

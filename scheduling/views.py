@@ -73,7 +73,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
         "jobs": page[:JOBS_PER_PAGE],
         "older": cursor_of(page[JOBS_PER_PAGE - 1]) if len(page) > JOBS_PER_PAGE else None,
         "newest": not cursor,
-        "complete_from": selectors.complete_from(),
+        "what_is_gone": selectors.what_is_gone(),
         "filters": filters,
         "filtered": any(filters.values()),
         "array": array,

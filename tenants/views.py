@@ -22,7 +22,7 @@ from tenants.selectors import tokens_of, visible_audit_records, visible_tenants
 from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
-from tenants.web import UnknownFilter, actor_of, page_login_required
+from tenants.web import UnknownFilter, actor_of, live_or_whole, page_login_required
 
 RECORDS_PER_PAGE = 50
 TOKEN_DAYS = {"30": 30, "90": 90, "365": 365, "never": None}
@@ -148,8 +148,7 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         "tenant": wanted,
         "unknown": unknown,
     }
-    template = "tenants/_quota_changes_live.html" if request.htmx else "tenants/quota_changes.html"  # type: ignore[attr-defined]
-    return render(request, template, context)
+    return render(request, live_or_whole(request, "tenants/quota_changes.html"), context)
 
 
 @dataclass(frozen=True, slots=True)

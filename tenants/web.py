@@ -55,6 +55,15 @@ class UnknownFilter:
     text: str
 
 
+def live_or_whole(request: HttpRequest, template: str) -> str:
+    """The template of a page; that of its live part, `_NAME_live.html` beside it, where a page that
+    is open asks for the present state."""
+    if not request.htmx:  # type: ignore[attr-defined]
+        return template
+    folder, _, name = template.rpartition("/")
+    return f"{folder}/_{name.removesuffix('.html')}_live.html"
+
+
 class FriendlyNotAllowed:
     """A page in place of the blank answer of an address that does not take the method."""
 

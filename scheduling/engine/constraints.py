@@ -50,15 +50,16 @@ def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
 
 def admits(node: Node, pod_set: PodSet) -> bool:
     """Whether selector and taints let pods of this set onto the node."""
-    return (
-        selected(node.labels, pod_set.node_selector)
-        and blocking_taint(node.taints, pod_set.tolerations) is None
-    )
+    return _lets_in(node, node.taints, pod_set)
 
 
 def will_admit(node: Node, pod_set: PodSet) -> bool:
     """Whether they do, or will when the state of the node that passes has passed."""
+    return _lets_in(node, lasting(node.taints), pod_set)
+
+
+def _lets_in(node: Node, taints: Iterable[Taint], pod_set: PodSet) -> bool:
     return (
         selected(node.labels, pod_set.node_selector)
-        and blocking_taint(lasting(node.taints), pod_set.tolerations) is None
+        and blocking_taint(taints, pod_set.tolerations) is None
     )

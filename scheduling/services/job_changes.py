@@ -161,10 +161,8 @@ def _refuse_past_limit(job: Job, limit: float | None, now: datetime) -> None:
         return
     ran = (now - job.admitted_at).total_seconds()
     if limit <= ran:
-        faults = Faults()
         text = f"The job has run for {ran:.0f} s already; allow more, or cancel it."
-        faults.add(("run_limit_s",), text)
-        faults.raise_if_any()
+        raise Invalid.field("run_limit_s", text)
 
 
 def _described(job: Job, columns: Mapping[str, Any]) -> str:

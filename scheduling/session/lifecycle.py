@@ -43,7 +43,7 @@ from scheduling.session.live import (
 )
 from scheduling.session.plain_pods import PlainPods
 from scheduling.session.requeueing import NO_ANSWER, UNPLACED
-from scheduling.session.steps import Evidence, advance, record_of, release, step
+from scheduling.session.steps import Evidence, advance, record_of, release, step, which
 
 log = logging.getLogger(__name__)
 
@@ -147,8 +147,7 @@ class Lifecycle(PlainPods):
             self._leave(job, JobRequeued(job.id, 0.0), Cause(PREEMPTED, text), now)
             return
         pods = [job.pods[key] for key in decision.pods if key in job.pods]
-        which = (("which", ",".join(pod.name for pod in pods)),)
-        self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why + which))
+        self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why + which(pods)))
         leaves = [(p, PodEnded(job.id, *p.key)) for p in pods if p.state not in OVER]
         self.leave.tell(job, pods, now)
         self.leave.pods(job, leaves, Cause(PREEMPTED, text), now)

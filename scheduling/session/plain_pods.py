@@ -27,7 +27,7 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import Cause, EffectKey, LiveJob, LivePod, Offer
 from scheduling.session.requeueing import Requeueing
-from scheduling.session.steps import Evidence, advance, release, step
+from scheduling.session.steps import Evidence, advance, release, step, which
 
 AT_ONCE = 100  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
@@ -224,8 +224,8 @@ class PlainPods(Requeueing):
         pods = list(job.pods.values())
         self.leave.tell(job, pods, now)
         job.reason = PREEMPTED
-        which = (("which", ",".join(pod.name for pod in pods)),)
-        step(self.out, job, Kind.FAILED, PREEMPTED, text, why + which, failures=job.failures)
+        why += which(pods)
+        step(self.out, job, Kind.FAILED, PREEMPTED, text, why, failures=job.failures)
         self._leave(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
 
     def requeue(

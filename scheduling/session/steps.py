@@ -1,5 +1,7 @@
 """The steps of the live loop: a job along the table of transitions, a pod towards its end."""
 
+from collections.abc import Iterable
+
 from scheduling.engine.decisions import Preempted
 from scheduling.engine.deltas import PodEnded
 from scheduling.engine.states import JobEventKind as Kind
@@ -57,6 +59,11 @@ def release(out: Outbox, job: LiveJob, pod: LivePod) -> None:
     """The pod holds nothing any more, without an end of its own."""
     pod.in_flight = False
     advance(out, job, pod, P.RELEASED, pod.why)
+
+
+def which(pods: Iterable[LivePod]) -> Evidence:
+    """The names of the pods that an event is about."""
+    return (("which", ",".join(pod.name for pod in pods)),)
 
 
 def record_of(decision: Preempted) -> Evidence:

@@ -80,10 +80,10 @@ def revert_quota_change(
             actor,
             found.tenant,
             found.gpu_type,
-            guaranteed_milli=_milli(found.then["guaranteed"]) or 0,
+            guaranteed_milli=in_milli(found.then["guaranteed"]) or 0,
             mode=found.then["mode"],
-            borrow_limit_milli=_milli(found.then["borrow_limit"]),
-            lend_limit_milli=_milli(found.then["lend_limit"]),
+            borrow_limit_milli=in_milli(found.then["borrow_limit"]),
+            lend_limit_milli=in_milli(found.then["lend_limit"]),
             expected_version=expected_version,
             reason=reason,
             source=source,
@@ -168,5 +168,6 @@ def _told(document: Document) -> str:
     return f"{said('guaranteed', document)} GPUs guaranteed, {said('mode', document).lower()}"
 
 
-def _milli(amount: float | None) -> int | None:
+def in_milli(amount: float | None) -> int | None:
+    """Milli-GPU of the GPUs in a document; None = no limit."""
     return None if amount is None else round(1000 * amount)

@@ -107,8 +107,8 @@ class _Together:
 
 
 def _together(job: JobRequest, pod_set: PodSet) -> _Together:
-    level, size = pod_set.required_level or job.required_level, pod_set.slice_size
-    return _Together(bool(level) and not size, max(size, 1))
+    size = pod_set.slice_size
+    return _Together(bool(_level_of(job, pod_set)) and not size, max(size, 1))
 
 
 def _fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
@@ -130,7 +130,7 @@ def _empty_nodes(
     """The nodes of a pool that admit the set: number, node, its group where all pods, or those of a
     slice, have to be in one ("" = in none; None = no such wish), and how many pods it would hold
     empty."""
-    level = pod_set.required_level or job.required_level
+    level = _level_of(job, pod_set)
     at = level_number(level, state.levels) if level else None
     most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[int, int]()
     for number, slot in enumerate(pool.layout.slots):
@@ -145,8 +145,13 @@ def _empty_nodes(
         yield number, node, None if at is None else group_key(state, slot, at), holds
 
 
+def _level_of(job: JobRequest, pod_set: PodSet) -> str:
+    """The network level of which the pods of the set have to share a group; "" = none."""
+    return pod_set.required_level or job.required_level
+
+
 def _is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
-    if job.required_level or pod_set.required_level or pod_set.max_per_node or pod_set.max_per_leaf:
+    if _level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
         return True
     wanted, pools = (pod_set.node_selector, pod_set.tolerations), state.index.pools
     models = (m for m in pod_set.gpu_models or pools if m in pools)
@@ -180,8 +185,7 @@ def _judge(
         "admitting_nodes": len(room.admitting),
     }
     if room.empty < pods:
-        level = pod_set.required_level or job.required_level
-        return _too_large(state, pod_set, room, level, asked, evidence)
+        return _too_large(state, pod_set, room, _level_of(job, pod_set), asked, evidence)
     missing = pods * pod_set.milli_per_pod - room.free_milli
     if pod_set.gpus and missing > 0:
         evidence["to_end_milli"] = missing
@@ -283,7 +287,7 @@ def _room(
     """The numbers over all pools that the pod set accepts; the group's are of the best pool."""
     pod_set = job.pod_sets[failure.pod_set]
     room = _Room()
-    level = pod_set.required_level or job.required_level
+    level = _level_of(job, pod_set)
     bare = PodSet(pod_set.name, pod_set.count, pod_set.gpus, gpu_milli=pod_set.gpu_milli)
     for model in models:
         pool = state.index.pools[model]

@@ -20,7 +20,7 @@ from scheduling.engine.queueing.admission import (
     quota_verdict,
 )
 from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
-from scheduling.engine.queueing.kept import awaited, kept_from, waits_for, withheld
+from scheduling.engine.queueing.kept import awaited, closes_quota, kept_from, waits_for, withheld
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
@@ -99,8 +99,7 @@ class Blocking:
             return False
         if head is not None and head.closes and not short:
             return True
-        chain = self._state.book.chain(tenant, model) if self._accounts else ()
-        return bool(chain) and (chain[0].tenant, model) in self._accounts
+        return closes_quota(self._state, self._way, tenant, model)
 
     def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
         """The first job of the lane that, as declared, is over when the heads can start."""

@@ -10,6 +10,7 @@ from operator import attrgetter
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.queueing.admission import Candidate, most_by_quota
 from scheduling.engine.queueing.eligibility import demand_of
+from scheduling.engine.queueing.kept import closes_quota
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.shapes import Wish, narrowed
 from scheduling.engine.queueing.start import place, started
@@ -71,5 +72,4 @@ def _is_closed(state: SchedulerState, tenant: str, model: str) -> bool:
         return True
     if model in way.heads and way.heads[model].expected is None:
         return True
-    chain = state.book.chain(tenant, model)
-    return bool(chain) and (chain[0].tenant, model) in way.accounts
+    return closes_quota(state, way, tenant, model)

@@ -36,6 +36,12 @@ def kept_from(
     return models - free
 
 
+def closes_quota(state: SchedulerState, way: InTheWay, tenant: str, model: str) -> bool:
+    """Whether a job ahead waits for the tenant's own quota of the GPU model."""
+    chain = state.book.chain(tenant, model) if way.accounts else ()
+    return bool(chain) and (chain[0].tenant, model) in way.accounts
+
+
 def withheld(state: SchedulerState, way: InTheWay, tenant: str, demand: Demand) -> Refusal | None:
     """Why quota refuses it where it is only what is kept that forbids it."""
     book = state.book
