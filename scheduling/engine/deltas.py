@@ -92,13 +92,15 @@ class JobRestored:
 @dataclass(frozen=True, slots=True)
 class JobHistory:
     """What was decided about a job before this state began: `preempted_by` names, for each time
-    it was preempted, the job it made room for; `blocked_since` when it was first blocked at the
-    head; `front` as `JobRequeued` said it."""
+    it was preempted, the job it made room for, `gave_way_to` those for which an elastic gang only
+    gave pods up; `blocked_since` when it was first blocked at the head; `front` as `JobRequeued`
+    said it."""
 
     job_id: str
     preempted_by: tuple[str, ...] = ()
     blocked_since: float | None = None
     front: bool = False
+    gave_way_to: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
@@ -93,16 +93,24 @@ def open_among(ids: Iterable[str]) -> list[str]:
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
 
 
-def preemptions(cluster_id: int, scope: str) -> dict[str, tuple[str, ...]]:
-    """{job that is not over: for each time it was preempted, the job it made room for}. An elastic
-    gang that only gave pods up was not."""
+class Preemptions(NamedTuple):
+    """For each time a job was preempted, the job it made room for; and those for which an elastic
+    gang only gave pods up."""
+
+    by: list[str]
+    gave_way_to: list[str]
+
+
+def preemptions(cluster_id: int, scope: str) -> dict[str, Preemptions]:
+    """Of the jobs that are not over, those that ever made room for others."""
     open_jobs = _open_jobs(cluster_id, scope)
     rows = JobEvent.objects.filter(job__in=open_jobs, reason=PREEMPTED).order_by("id")
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[str, Preemptions] = defaultdict(lambda: Preemptions([], []))
     for job_id, gang, evidence in rows.values_list("job_id", "job__gang", "evidence"):
-        if not (gang and "which" in evidence):
-            found[str(job_id)].append(str(evidence.get("by", "")))
-    return {job_id: tuple(by) for job_id, by in found.items()}
+        of_job = found[str(job_id)]
+        names = of_job.gave_way_to if gang and "which" in evidence else of_job.by
+        names.append(str(evidence.get("by", "")))
+    return found
 
 
 def reserved(cluster_id: int, scope: str) -> list[str]:

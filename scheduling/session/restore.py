@@ -28,11 +28,12 @@ def take_up_jobs(changes: Changes) -> None:
             changes.enqueue(job)
         else:
             _take_up(life, job)
-    preempted_by = load.preemptions(cluster_id, scope)
+    preemptions = load.preemptions(cluster_id, scope)
     for job in rows:
-        by = preempted_by.get(job.id, ())
-        if by or job.front or job.blocked_since is not None:
-            life.out.deltas.append(JobHistory(job.id, by, job.blocked_since, job.front))
+        by, gave_way_to = map(tuple, preemptions.get(job.id, ((), ())))
+        if by or gave_way_to or job.front or job.blocked_since is not None:
+            history = JobHistory(job.id, by, job.blocked_since, job.front, gave_way_to)
+            life.out.deltas.append(history)
 
 
 def finish_what_was_begun(life: Lifecycle, seen: Sequence[Observation], now: float) -> None:

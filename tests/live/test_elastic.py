@@ -32,6 +32,7 @@ def test_a_gang_gives_up_what_it_can_do_without_and_gets_it_back(world):
     gang = world.submit("gang", pods=NODES, min_count=2)
     world.drive(lambda: len(running(world, gang)) == NODES)
     bound_at = Job.objects.get(pk=gang.pk).bound_at
+    made_room_for = set()
     for number in (1, 2):  # what was given up does not count as a preemption of the job
         high = world.submit("high", priority=10)
         world.drive_to(high, S.RUNNING)
@@ -40,6 +41,9 @@ def test_a_gang_gives_up_what_it_can_do_without_and_gets_it_back(world):
         world.restart_scheduler()
         world.cancel(high)
         world.drive(lambda: len(running(world, gang)) == NODES)
+        made_room_for.add(str(high.pk))
+        record = world.scheduler.led[world.cluster.pk, WHOLE].session.state.jobs[str(gang.pk)]
+        assert (record.preemptions, record.preempted_by) == (0, made_room_for)
     assert (world.state(gang), K.REQUEUED in world.kinds(gang)) == (S.RUNNING, False)
     row = Job.objects.get(pk=gang.pk)
     assert row.bound_at == bound_at

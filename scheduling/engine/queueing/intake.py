@@ -115,7 +115,7 @@ def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None
     if record is None:
         return
     record.preemptions = len(delta.preempted_by)
-    record.preempted_by = set(delta.preempted_by)
+    record.preempted_by = {*delta.preempted_by, *delta.gave_way_to}
     state.queue.plan_anew()
     record.blocked_since = delta.blocked_since
     state.queue.remove(record)

@@ -196,9 +196,9 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
         )
         out.waiting.pop(victim.job.id, None)
         awaited.update(state.evict(victim, pods, whole=whole))
+        victim.preempted_by.add(record.job.id)
         if whole or not victim.job.gang:  # else it only gave up what it can do without
             victim.preemptions += 1
-            victim.preempted_by.add(record.job.id)
     awaited |= book(state, plan.candidate.job, plan.placements)
     promise(state, record, plan.placements, awaited, out)
 
