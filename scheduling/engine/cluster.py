@@ -133,6 +133,15 @@ class ClusterState(Columns):
         self._derive_again(pod.node)
         self._gain(_ANYWHERE)
 
+    def others_on(self, node: str) -> tuple[OtherPod, ...]:
+        """Other people's pods on a node."""
+        return tuple(self._others[uid] for uid in self._others_on.get(node, ()))
+
+    def node_of_other(self, uid: str) -> str | None:
+        """Where a pod of somebody else is; None when it is not known."""
+        pod = self._others.get(uid)
+        return pod.node if pod is not None else None
+
     # --- placements -------------------------------------------------------------------------
     def book(self, job: JobRequest, p: PodPlacement) -> None:
         """Note that a pod holds its place; a known pod moves to the new place."""

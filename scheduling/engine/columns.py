@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scheduling.engine.facts import bounded
 from scheduling.engine.index import CapacityIndex
-from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
+from scheduling.engine.types import MILLI, Nic, Node, PodPlacement, PodSet
 
 PodKey = tuple[str, int, int]  # (job id, pod set, ordinal)
 
@@ -49,17 +49,42 @@ def mask_of(indices: tuple[int, ...]) -> int:
     return mask
 
 
+@lru_cache(maxsize=1024)
+def advertised(nics: tuple[Nic, ...]) -> tuple[tuple[str, int], ...]:
+    """Which NICs are of which extended resource, as bit sets; () where pods ask for none."""
+    masks: dict[str, int] = {}
+    for nic in nics:
+        if nic.resource:
+            masks[nic.resource] = masks.get(nic.resource, 0) | 1 << nic.index
+    return tuple(masks.items())
+
+
+def extended_of(node: Node, p: PodPlacement, spec: PodSet) -> Mapping[str, int]:
+    """Extended resources that a pod asks for at its place: its own, and those of the NICs that it
+    got for itself; where it names these too, the larger amount is both."""
+    if not (spec.nics and p.nics):
+        return spec.extended
+    amounts, mask = dict(spec.extended), mask_of(p.nics)
+    for resource, nics in advertised(node.nics):
+        taken = (nics & mask).bit_count()
+        if taken:
+            amounts[resource] = max(taken, amounts.get(resource, 0))
+    return amounts
+
+
 class Columns:
     """Slots and columns of a cluster, and who is booked where.
 
     Columns, by slot (a node keeps its slot while its name is known):
     `facts` the node, None when it is gone; `usable` whether new pods may go there at all;
     `total` installed GPUs; `free_mask` devices that are healthy and hold nothing; `free` how many
-    of them pods may still get (pods of others take an unknown device each); `partial` what is
-    left, in GPU-milli, of healthy devices that are partly used; `cpu`, `memory`, `pods`,
+    of them pods may still get (pods of others take an unknown device each, as does each GPU out of
+    service that nothing names); `partial` what is left, in GPU-milli, of healthy devices that are
+    partly used; `cpu`, `memory`, `pods`,
     `extended` what is left; `nic_mask` healthy NICs nobody holds alone, `nic_healthy` all healthy
     ones; `allocated`, `available` GPU-milli; `small` GPU-milli of pods of less than the node;
-    `tables` the node's device tables, kept here by placement.
+    `tables` the node's device tables, kept here by placement; `rails` of the nodes that have any,
+    which NICs are of which extended resource, as bit sets.
     """
 
     def __init__(self, levels: tuple[str, ...]) -> None:
@@ -79,12 +104,13 @@ class Columns:
         self.nic_mask = array("q")
         self.nic_healthy = array("q")
         self.tables: list[object] = []
+        self.rails: dict[int, tuple[tuple[str, int], ...]] = {}
         self.allocated = array("q")
         self.available = array("q")
         self.small = array("q")
         # Slots where what is booked contradicts the devices (a bad or missing device, one booked
-        # beyond its size, more pods of others than devices): what is given back there is derived
-        # again from the bookings.
+        # beyond its size, pods of others or unnamed faults on more devices than nobody has booked):
+        # what is given back there is derived again from the bookings.
         self.irregular: set[int] = set()
         self._totals: dict[str, PoolTotals] = {}
         self._jobs: dict[str, dict[tuple[int, int], Booking]] = {}
@@ -131,6 +157,9 @@ class Columns:
             pool.allocated -= self.allocated[slot]
         if before is not node:
             self.tables[slot] = None
+            self.rails.pop(slot, None)
+            if node is not None and (rails := advertised(node.nics)):
+                self.rails[slot] = rails
         self.facts[slot] = node
         self.irregular.discard(slot)
         if node is None:
@@ -173,19 +202,22 @@ class Columns:
             elif milli > MILLI:
                 self.irregular.add(slot)
         others = sum(self._others[uid].gpus for uid in self._others_on.get(node.name, ()))
-        if others > free_mask.bit_count():
+        unbooked = free_mask.bit_count()
+        if others + node.unnamed_unhealthy > unbooked:
             self.irregular.add(slot)
-            others = free_mask.bit_count()
+        others = min(others, unbooked)
+        # A fault that nothing names is taken to be on a GPU that nobody uses, while there is one.
+        unnamed = min(node.unnamed_unhealthy, unbooked - others)
         allocated += on_bad + others * MILLI
         self.usable[slot] = node.schedulable
         self.total[slot] = installed.bit_count()
         self.small[slot] = sum(milli for milli in holds if milli < whole)
         self.free_mask[slot] = free_mask
-        self.free[slot] = free_mask.bit_count() - others
+        self.free[slot] = unbooked - others - unnamed
         self.partial[slot] = partial
         self.allocated[slot] = allocated
         self.available[slot] = (
-            healthy.bit_count() * MILLI + on_bad if node.schedulable else allocated
+            (healthy.bit_count() - unnamed) * MILLI + on_bad if node.schedulable else allocated
         )
 
     def _derive_rest(self, slot: int, node: Node) -> None:
@@ -199,7 +231,7 @@ class Columns:
             pods -= 1
             if spec.nics:
                 nics &= ~mask_of(p.nics)
-            for name, amount in spec.extended.items():
+            for name, amount in extended_of(node, p, spec).items():
                 extended[name] = extended.get(name, 0) - amount
         others = [self._others[uid] for uid in self._others_on.get(node.name, ())]
         cpu -= bounded(sum(other.cpu_milli for other in others))
@@ -272,9 +304,10 @@ class Columns:
         self.cpu[slot] -= sign * spec.cpu_milli
         self.memory[slot] -= sign * spec.memory_mib
         self.pods[slot] -= sign
-        if spec.extended:
+        asked = extended_of(node, p, spec) if self.rails else spec.extended
+        if asked:
             extended = dict(self.extended[slot])
-            for name, amount in spec.extended.items():
+            for name, amount in asked.items():
                 extended[name] = extended.get(name, 0) - sign * amount
             self.extended[slot] = extended
         if spec.nics:
@@ -303,6 +336,7 @@ COLUMNS = (
     "nic_mask",
     "nic_healthy",
     "tables",
+    "rails",
     "allocated",
     "available",
     "small",

@@ -1,4 +1,5 @@
-"""Which nodes a pod may use at all: selectors, taints and tolerations (Kubernetes semantics)."""
+"""Which nodes a pod may use at all: selectors, taints and tolerations (Kubernetes semantics), and
+whether they give shares of a GPU."""
 
 from collections.abc import Iterable, Mapping
 
@@ -49,7 +50,8 @@ def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
 
 
 def admits(node: Node, pod_set: PodSet) -> bool:
-    """Whether selector and taints let pods of this set onto the node."""
+    """Whether selector and taints let pods of this set onto the node, and it gives shares if they
+    need them."""
     return _lets_in(node, node.taints, pod_set)
 
 
@@ -60,6 +62,7 @@ def will_admit(node: Node, pod_set: PodSet) -> bool:
 
 def _lets_in(node: Node, taints: Iterable[Taint], pod_set: PodSet) -> bool:
     return (
-        selected(node.labels, pod_set.node_selector)
+        (node.gives_shares or not pod_set.is_share)
+        and selected(node.labels, pod_set.node_selector)
         and blocking_taint(taints, pod_set.tolerations) is None
     )

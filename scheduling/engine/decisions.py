@@ -110,6 +110,7 @@ class CycleResult(NamedTuple):
 
     `quota_reserved` / `quota_lost`: waiting jobs that newly passed, or no longer pass, static quota
     admission. `lost`: (job id, pod set, ordinal) of pods whose node or device is gone or bad.
+    `staying`: why elastic gangs that run get no more pods, where that changed.
     `next_at`: when something may be decided although nothing is reported; None = never.
     """
 
@@ -124,4 +125,5 @@ class CycleResult(NamedTuple):
     reservations: tuple[Reservation, ...] = ()
     blocked: tuple[Blocked, ...] = ()
     run_limits: tuple[RunLimit, ...] = ()
+    staying: tuple[Waiting, ...] = ()
     next_at: float | None = None

@@ -49,13 +49,14 @@ class OtherPodRemoved:
 class TenantsChanged:
     """The whole tenant tree and all quotas, replacing what was known.
 
-    `used_elsewhere`: (tenant, gpu model, milli) held in other clusters and scopes, counted against
-    quota. `jobs_elsewhere`: (tenant, jobs that run there), counted against its limit.
+    `used_elsewhere`: (tenant, gpu model, milli, of that by jobs that cannot be preempted) held in
+    other clusters and scopes, counted against quota. `jobs_elsewhere`: (tenant, jobs that run
+    there), counted against its limit.
     """
 
     tenants: tuple[Tenant, ...]
     quotas: tuple[Quota, ...]
-    used_elsewhere: tuple[tuple[str, str, int], ...] = ()
+    used_elsewhere: tuple[tuple[str, str, int, int], ...] = ()
     jobs_elsewhere: tuple[tuple[str, int], ...] = ()
 
 
@@ -79,7 +80,8 @@ class JobRestored:
 
     `ended`: (pod set, ordinal) of pods that are done; a job that is no gang goes on waiting for
     those of its pods that are neither placed nor ended, an elastic gang may get them. `placed_at`:
-    since when it holds each of the placements, if not all since `started_at`.
+    since when it holds each of the placements, if not all since `started_at`. `leaving`: those of
+    them that were preempted or moved and are not gone yet; `PodEnded` will say that they are.
     """
 
     job: JobRequest
@@ -87,6 +89,7 @@ class JobRestored:
     started_at: float
     ended: tuple[tuple[int, int], ...] = ()
     placed_at: tuple[float, ...] = ()
+    leaving: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,17 @@ a microsecond, whatever selectors and taints leave of them.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from scheduling.engine.constraints import blocking_taint, selected
 from scheduling.engine.index_layout import Layout, layouts
-from scheduling.engine.types import MILLI, Toleration
+from scheduling.engine.types import MILLI, Node, PodSet, Toleration
 
 if TYPE_CHECKING:
     from scheduling.engine.columns import Columns
 
-# A selector as sorted items, and tolerations.
-Constraint = tuple[tuple[tuple[str, str], ...], tuple[Toleration, ...]]
+# A selector as sorted items, tolerations, and whether shares of a GPU are asked for.
+Constraint = tuple[tuple[tuple[str, str], ...], tuple[Toleration, ...], bool]
 MAX_CONSTRAINTS = 256
 
 
@@ -193,39 +192,28 @@ class CapacityIndex:
             pool.refresh(self.number_of[slot], -1, 0, state.small[slot])
 
     def facts_changed(self, state: Columns, slot: int) -> None:
-        """Follow new labels and taints of a node in the remembered constraints."""
+        """Follow new labels and taints of a node, and whether it gives shares, in the remembered
+        constraints."""
         model, node = self.model_of[slot], state.facts[slot]
         if model is None or node is None:
             return
         pool = self.pools[model]
         bit = 1 << self.number_of[slot]
         for key, mask in pool.constraints.items():
-            selector, tolerations = key
-            admitted = (
-                selected(node.labels, dict(selector))
-                and blocking_taint(node.taints, tolerations) is None
-            )
-            pool.constraints[key] = mask | bit if admitted else mask & ~bit
+            pool.constraints[key] = mask | bit if _admits(node, key) else mask & ~bit
 
-    def admitted(
-        self,
-        state: Columns,
-        pool: PoolIndex,
-        selector: Mapping[str, str],
-        tolerations: tuple[Toleration, ...],
-    ) -> int:
-        """Nodes of the pool that the selector means and whose taints are tolerated."""
-        key = (tuple(sorted(selector.items())) if selector else (), tolerations)
+    def admitted(self, state: Columns, pool: PoolIndex, pod_set: PodSet) -> int:
+        """Nodes of the pool that the set's selector means, whose taints it tolerates, and that give
+        shares if it needs them."""
+        selector = pod_set.node_selector
+        items = tuple(sorted(selector.items())) if selector else ()
+        key = (items, pod_set.tolerations, pod_set.is_share)
         mask = pool.constraints.get(key)
         if mask is None:
             mask = 0
             for number, slot in enumerate(pool.layout.slots):
                 node = state.facts[slot]
-                if (
-                    node is not None
-                    and selected(node.labels, selector)
-                    and blocking_taint(node.taints, tolerations) is None
-                ):
+                if node is not None and _admits(node, key):
                     mask |= 1 << number
             if len(pool.constraints) >= MAX_CONSTRAINTS:
                 pool.constraints.clear()
@@ -237,3 +225,12 @@ class CapacityIndex:
         twin.model_of, twin.number_of = self.model_of, self.number_of
         twin.pools = {model: pool.copy() for model, pool in self.pools.items()}
         return twin
+
+
+def _admits(node: Node, key: Constraint) -> bool:
+    selector, tolerations, is_share = key
+    return (
+        (node.gives_shares or not is_share)
+        and selected(node.labels, dict(selector))
+        and blocking_taint(node.taints, tolerations) is None
+    )

@@ -43,13 +43,16 @@ class Outlook:
         """The cycle that would run with all nodes, where nothing more may be placed on `taken`.
 
         `known`: tenants, policy, pods of others, what the wide scope runs and what waits in it.
-        The reasons of jobs that do not start are those that hold for the whole cluster.
+        The reasons of jobs that do not start are those that hold for the whole cluster. Gangs that
+        run and would grow are left out: they grow on what the wide scope has.
         """
         deltas: list[Delta] = [JobEnded(job_id) for job_id in self._jobs]
         deltas += self._forget_pods({d.uid for d in known if isinstance(d, OtherPodChanged)})
         deltas += self._changed_nodes(nodes, frozenset(taken))
         self._jobs = [d.job.id for d in known if isinstance(d, JobRestored | JobSubmitted)]
-        return run_cycle(self._state, [*deltas, *known], now)
+        running = {d.job.id for d in known if isinstance(d, JobRestored) and d.job.gang}
+        found = run_cycle(self._state, [*deltas, *known], now)
+        return found._replace(started=tuple(s for s in found.started if s.job_id not in running))
 
     def nodes_to_empty(
         self,
@@ -69,7 +72,8 @@ class Outlook:
         while True:
             found = self.what_if([*known, JobSubmitted(job)], nodes, by_load[opened:], now)
             for start in found.started:
-                return frozenset(p.node for p in start.placements)
+                if start.job_id == job.id:
+                    return frozenset(p.node for p in start.placements)
             if opened >= len(by_load):
                 return frozenset()
             opened, more = opened + more, 2 * more

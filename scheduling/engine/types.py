@@ -61,12 +61,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """One RDMA NIC of a node. `index` is its position on the node."""
+    """One RDMA NIC of a node. `index` is its position on the node, `resource` the extended resource
+    that it is one of; "" = pods ask for none, and Kant alone counts it."""
 
     index: int
     name: str = ""
     numa: int = 0
     healthy: bool = True
+    resource: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ class Node:
     `link_model` names the device table of the node (NVLink, PCIe, NUMA layout), "" = by count.
     `zone` is "inference" for nodes of the inference zone (E-Spread, paper 3.3.4), else "".
     `problems` are warnings found while translating labels; shown to operators.
+    `gpu_resource` is what pods ask for whole GPUs by, "" = not known. `gives_shares`: pods can get
+    a part of a GPU here. `unnamed_unhealthy`: so many GPUs are out of service and nothing says
+    which; `devices` shows them as healthy.
     """
 
     name: str
@@ -114,6 +119,14 @@ class Node:
     link_model: str = ""
     zone: str = ""
     problems: tuple[str, ...] = ()
+    gpu_resource: str = ""
+    gives_shares: bool = True
+    unnamed_unhealthy: int = 0
+
+    @property
+    def healthy_gpus(self) -> int:
+        """GPUs that work."""
+        return max(sum(device.healthy for device in self.devices) - self.unnamed_unhealthy, 0)
 
     @property
     def gpu_memory_mib(self) -> int:
@@ -160,6 +173,11 @@ class PodSet:
     def milli_per_pod(self) -> int:
         """GPU-milli one pod holds, when the fraction is not given by memory."""
         return self.gpus * self.gpu_milli
+
+    @property
+    def is_share(self) -> bool:
+        """Whether a pod asks for a part of one GPU; by memory also where that comes out as all."""
+        return self.gpu_milli < MILLI or self.gpu_memory_mib > 0
 
     @property
     def least(self) -> int:
@@ -304,7 +322,8 @@ class Policy:
     `strategies` maps a job kind to a placement strategy. A requeued job waits
     `backoff_base_s` * 2**(attempts - 1), at most `backoff_cap_s`; after `max_attempts` failed
     placements it ends as FAILED. A gang whose pods do not all run within `gang_timeout_s` is
-    released. A node that rejected a pod is avoided for `blame_s`.
+    released, of an elastic one the late pods if it has enough without them. A node that rejected a
+    pod is avoided for `blame_s`.
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
     in its way but what it may preempt. `preemption`: the kinds that are allowed. A job is not

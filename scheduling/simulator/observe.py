@@ -179,7 +179,7 @@ class Observer:
             book = self.nodes[node.name] = NodeBook(pool, node.topology[0] or node.name)
         book.pool.advance(now)
         self._uncount(book)
-        healthy = sum(d.healthy for d in node.devices)
+        healthy = node.healthy_gpus
         book.in_service = node.schedulable and healthy > 0
         book.offered = healthy * 1000 if node.schedulable else 0
         book.installed = len(node.devices) * 1000

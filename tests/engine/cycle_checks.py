@@ -43,6 +43,32 @@ class Checks:
                 on = {(i, model) for (i, _), (model, milli) in record.pods.items() if milli}
                 assert len(on) == len({i for i, _ in on}), "a pod set on two GPU models"
 
+    def _fixed_jobs_borrow_nothing_that_is_reclaimed(self, result, placed) -> None:
+        """Where what is lent can be reclaimed, a job that cannot be preempted gets places only
+        while all that such jobs hold is guaranteed, to its tenant and to all above it."""
+        if PreemptionKind.RECLAIM not in self.state.policy.preemption:
+            return
+        book = self.state.book
+        got = {s.job_id for s in result.started} | set(self.state.promised)
+        for name in got:
+            record = self.state.jobs[name]
+            more = len(record.pods) > len(placed.get(name, ()))
+            if record.job.preemptible or not more:
+                continue
+            for model in {model for model, milli in record.pods.values() if milli}:
+                for tenant in book.lineage(record.job.tenant):
+                    account = book.account(tenant, model)
+                    if account is not None:
+                        fixed = sum(
+                            milli
+                            for other in self.state.jobs.values()
+                            if not other.job.preemptible
+                            and tenant in book.lineage(other.job.tenant)
+                            for on, milli in other.pods.values()
+                            if on == model
+                        )
+                        assert fixed <= account.guaranteed
+
     def _ran_before(self, name: str) -> bool:
         return self.state.jobs[name].started_at < self.now
 

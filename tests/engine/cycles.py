@@ -144,6 +144,15 @@ class Cycles(Checks, RuleBasedStateMachine):
             self.pending.append(d.JobSubmitted(self.alive[name], 0.0, held))
 
     @rule(pick=st.integers(0, 99))
+    def turns_fixed_or_not(self, pick: int) -> None:
+        if name := self._some(pick):
+            record, before = self.state.jobs.get(name), self.alive[name]
+            if record is None or record.left or record.promise is not None:
+                return
+            changed = self.alive[name] = replace(before, preemptible=not before.preemptible)
+            self.pending.append(d.JobSubmitted(changed, record.not_before, record.held))
+
+    @rule(pick=st.integers(0, 99))
     def pod_ends(self, pick: int) -> None:
         name = self._some(pick)
         if name and name in self.state.promised:
@@ -232,6 +241,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         held = set(self.state.promised)
         way = self.state.in_the_way
         result = run_cycle(self.state, self.pending, self.now)
+        self._fixed_jobs_borrow_nothing_that_is_reclaimed(result, placed)
         self._asking_everybody_decides_the_same(result)
         self.pending = []
         self._gangs_come_whole_and_grow(result)
@@ -277,7 +287,9 @@ class Cycles(Checks, RuleBasedStateMachine):
                 if milli:
                     held.setdefault(name, {}).setdefault(model, 0)
                     held[name][model] += milli
-        assert {name: b.held for name, b in self.state.book.bookings.items()} == held
+        bookings = self.state.book.bookings
+        assert {name: b.held for name, b in bookings.items()} == held
+        assert all(b.fixed != self.state.jobs[name].job.preemptible for name, b in bookings.items())
 
     @invariant()
     def who_owes_whom_adds_up(self) -> None:

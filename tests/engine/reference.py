@@ -174,7 +174,7 @@ class Attempt:
         nics = ()
         if devices and node.nics:
             healthy = sum(1 << n.index for n in node.nics if n.healthy)
-            left = sum(1 << i for i in self.c.left(node)[4])
+            left = sum(1 << i for i in self.c.free_nics(node))
             nics = nics_for(node).pair(devices, left if self.s.nics else healthy, self.s.nics)
         elif self.s.nics:
             nics = None

@@ -48,7 +48,7 @@ class Cluster:
 
     def free(self, node):
         taken = sum(other.gpus for other in self.others.values() if other.node == node.name)
-        return max(len(self.free_devices(node)) - taken, 0)
+        return max(len(self.free_devices(node)) - taken - node.unnamed_unhealthy, 0)
 
     def idle(self, node):
         """Whether no GPU of the node is held by anybody."""
@@ -63,9 +63,13 @@ class Cluster:
         extended, nics = dict(node.extended), {n.index for n in node.nics if n.healthy}
         for p, s in self.on(node):
             cpu, memory, pods = cpu - s.cpu_milli, memory - s.memory_mib, pods - 1
+            asked = dict(s.extended)
             if s.nics:
                 nics -= set(p.nics)
-            for name, amount in s.extended.items():
+                rails = [n.resource for n in node.nics if n.index in p.nics and n.resource]
+                for name in set(rails):
+                    asked[name] = max(asked.get(name, 0), rails.count(name))
+            for name, amount in asked.items():
                 extended[name] = extended.get(name, 0) - amount
         for other in self.others.values():
             if other.node == node.name:
@@ -74,9 +78,19 @@ class Cluster:
                     extended[name] = extended.get(name, 0) - amount
         return cpu, memory, pods, extended, nics
 
+    def free_nics(self, node):
+        """NICs for one pod alone: of each resource the first, as many as are left of it."""
+        *_, extended, nics = self.left(node)
+        found = []
+        for nic in sorted((n for n in node.nics if n.index in nics), key=lambda n: n.index):
+            same = sum(n.resource == nic.resource for n in node.nics if n.index in found)
+            if not nic.resource or same < extended.get(nic.resource, 0):
+                found.append(nic.index)
+        return found
+
     def room(self, node, s, milli):
         """How many pods of the set fit on the node as it is."""
-        cpu, memory, pods, extended, nics = self.left(node)
+        cpu, memory, pods, extended, _ = self.left(node)
         limits = [pods]
         if milli < MILLI:
             limits.append(
@@ -90,7 +104,7 @@ class Cluster:
         if s.memory_mib:
             limits.append(memory // s.memory_mib)
         if s.nics:
-            limits.append(len(nics) // s.nics)
+            limits.append(len(self.free_nics(node)) // s.nics)
         limits += [extended.get(k, 0) // v for k, v in s.extended.items() if v]
         return max(min(limits), 0) if node.schedulable else 0
 

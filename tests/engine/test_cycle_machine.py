@@ -48,6 +48,8 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
         draw, pick = rng.random(), rng.randrange(100)
         if step % 120 == 0:
             world.switch_policy(step // 120 + seed, preempt=step % 360 != 240)
+        if seed not in FOUND and step % 9 == 4:
+            world.turns_fixed_or_not(pick)
         if draw < (0.25 if services else 0.35):
             world.submit(
                 rng.choice(REPLICAS if services else ASKS),

@@ -2,6 +2,11 @@
 
 import pytest
 
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, Quota, Tenant
+from scheduling.engine.verdict import Reason
+from tests.engine.cycles import job, node
 from tests.engine.scenario import play
 
 GROWS = {
@@ -31,6 +36,7 @@ GROWS = {
           + r       a 1x3 H100       -> starts
           + r2      a 1x1 H100       -> starts
           + elastic a 8x1 H100 min=4 -> starts 4 pods
+          elastic   -> InsufficientGpus asked=1 free=0
         at 1
           ends r2
           elastic   -> starts 1 pod
@@ -63,6 +69,7 @@ GROWS = {
         at 1
           ends r
           head      -> InsufficientGpus
+          elastic   -> BehindInQueue ahead=head gpu_model=H100
         at 2
           ends head
           elastic   -> starts 4 pods
@@ -78,6 +85,7 @@ GROWS = {
         at 1
           ends r
           head      -> WaitingForQuota
+          elastic   -> BehindInQueue ahead=head
         at 2
           ends head
           elastic   -> starts 2 pods
@@ -111,6 +119,7 @@ GROWS = {
         at 1
           ends r
           head      -> InsufficientGpus
+          elastic   -> BehindInQueue ahead=head
     """,
     "by quota: as much as it allows, borrowed too": """
         nodes  H100: 8
@@ -122,6 +131,9 @@ GROWS = {
         at 1
           ends r
           elastic   -> starts borrowing 2
+          elastic   -> BorrowLimitReached asked=2 left=0
+        at 2
+          elastic   -> BorrowLimitReached
     """,
     "what was borrowed so is reclaimed first, and does not count as a preemption": """
         nodes  H100: 8
@@ -193,6 +205,41 @@ GROWS = {
           ends r
           elastic   -> starts on n0
     """,
+    "not where a replica leaves that consolidation moves, before it is gone": """
+        nodes  H100: 4@l0 5@l1
+        quota  a H100 64
+        policy best-effort-fifo, consolidation=yes, min_runtime_s=0
+        at 0
+          + hold    a 1x3 H100                     -> starts on n0
+          + end     a 1x1 H100                     -> starts on n0
+          + one     a 1x1 H100 pods kind=inference -> starts on n1
+          + r       a 1x1 H100                     -> starts on n1
+          + elastic a 2x1 H100 min=1 required_level=leaf -> starts 2 pods
+        at 100
+          ends end
+          one       -> moves 0 from n1 to n0
+        at 101
+          pod-fails elastic 1
+        at 102
+          pod-gone one 0
+          one       -> starts on n0
+          elastic   -> starts on n1
+    """,
+    "before replicas move: into the hole that one of them would have filled": """
+        nodes  H100: 4 4
+        quota  a H100 64
+        policy best-effort-fifo, consolidation=yes, min_runtime_s=0
+        at 0
+          + hold    a 1x3 H100                     -> starts on n0
+          + end     a 1x1 H100                     -> starts on n0
+          + one     a 1x1 H100 pods kind=inference -> starts on n1
+          + elastic a 2x1 H100 min=1               -> starts on n1
+        at 1
+          pod-fails elastic 1 n1
+        at 100
+          ends end
+          elastic   -> starts on n0
+    """,
     "not any more once one of its pods has ended": """
         nodes  H100: 8
         quota  a H100 64
@@ -217,6 +264,7 @@ GROWS = {
           elastic   -> starts on n0
         at 2
           pod-fails elastic 8 n0
+          elastic   -> FragmentedCapacity asked=1 free=8
         at 10
         at 70
           elastic   -> starts on n0
@@ -227,3 +275,21 @@ GROWS = {
 @pytest.mark.parametrize("name", GROWS)
 def test_an_elastic_gang_that_runs_grows(name):
     play(GROWS[name])
+
+
+def test_who_takes_up_a_preemption_that_was_begun_makes_nobody_else_leave():
+    state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0))
+    gang = job("gang", "a", "4x1 H100", "min=2")
+    places = tuple(PodPlacement(0, i, "n0", (i,), 1000) for i in range(4))
+    tenants = d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),))
+    known = [d.NodeChanged(node("n0", 4)), tenants]
+    known.append(d.JobRestored(gang, places, 0.0, leaving=((0, 3),)))
+    known.append(d.JobSubmitted(job("high", "a", "1x1 H100", "p9")))
+    result = run_cycle(state, known, 100.0)
+    assert not result.preempted
+    assert not result.started
+    assert [w.verdict.reason for w in result.waiting] == [Reason.WAITING_FOR_PREEMPTION]
+    result = run_cycle(state, [d.PodEnded("gang", 0, 3)], 101.0)
+    assert [(s.job_id, s.placements[0].devices) for s in result.started] == [("high", (3,))]
+    result = run_cycle(state, [d.JobEnded("high")], 102.0)
+    assert [s.job_id for s in result.started] == ["gang"]

@@ -37,6 +37,8 @@ def nodes(draw, name):
     leaf = draw(st.integers(0, 3))
     known = draw(st.sampled_from((True, True, True, False)))
     nics = draw(st.integers(0, size))
+    # Not advertised, of one resource, each rail of its own.
+    rails = draw(st.sampled_from(((), ("rdma/a",), ("rdma/a", "rdma/b"))))
     memory = draw(st.sampled_from((40_000, 80_000)))
     return Node(
         name,
@@ -46,7 +48,13 @@ def nodes(draw, name):
             for i in range(size)
         ),
         nics=tuple(
-            Nic(i, numa=2 * i // max(nics, 1), healthy=draw(st.booleans())) for i in range(nics)
+            Nic(
+                i,
+                numa=2 * i // max(nics, 1),
+                healthy=draw(st.booleans()),
+                resource=rails[i % len(rails)] if rails else "",
+            )
+            for i in range(nics)
         ),
         topology=(f"l{leaf}", f"s{leaf // 2}", "c0") if known else ("", f"s{leaf // 2}", ""),
         hyper_node=draw(st.sampled_from(("", "", "h0", "h1"))),
@@ -57,9 +65,12 @@ def nodes(draw, name):
         cpu_milli=draw(st.sampled_from((8_000, 64_000))),
         memory_mib=draw(st.sampled_from((16_000, 512_000))),
         max_pods=draw(st.sampled_from((3, 110))),
-        extended={"fpga": draw(st.integers(0, 2))},
+        extended={"fpga": draw(st.integers(0, 2))}
+        | {name: draw(st.integers(max(nics - 1, 0), nics)) for name in rails},
         schedulable=draw(st.sampled_from((True, True, True, True, False))),
         zone=draw(st.sampled_from(("", "", "inference"))),
+        gives_shares=draw(st.sampled_from((True, True, False))),
+        unnamed_unhealthy=draw(st.sampled_from((0, 0, 0, 1, 2))),
     )
 
 
@@ -81,7 +92,7 @@ def pod_sets(draw):
         cpu_milli=draw(st.sampled_from((0, 1_000, 3_000))) if shape != "none" else 1_000,
         memory_mib=draw(st.sampled_from((0, 4_000))),
         nics=draw(st.sampled_from((0, 0, 0, 1, 2))) if gpus else 0,
-        extended=draw(st.sampled_from(({}, {}, {"fpga": 1}))),
+        extended=draw(st.sampled_from(({}, {}, {"fpga": 1}, {"rdma/a": 1}))),
         min_count=draw(st.one_of(st.none(), st.integers(1, count))) if slice_size < 2 else None,
         node_selector=draw(st.sampled_from(({}, {}, {"disk": "ssd"}))),
         tolerations=draw(
@@ -214,10 +225,11 @@ class Placement(RuleBasedStateMachine):
         at=st.integers(0, 8),
         gpus=st.integers(0, 3),
         fpgas=st.integers(0, 1),
+        nics=st.integers(0, 2),
         uid=st.sampled_from("ab"),
     )
-    def other_pod(self, at, gpus, fpgas, uid):
-        pod = OtherPod(f"n{at}", gpus, 500, 100, {"fpga": fpgas})
+    def other_pod(self, at, gpus, fpgas, nics, uid):
+        pod = OtherPod(f"n{at}", gpus, 500, 100, {"fpga": fpgas, "rdma/a": nics})
         self.state.upsert_other_pod(uid, *pod)
         self.naive.others[uid] = pod
 

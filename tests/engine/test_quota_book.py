@@ -5,9 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduling.engine.queueing.accounts import Account, Group
 from scheduling.engine.queueing.admission import quota_verdict
 from scheduling.engine.queueing.ledger import ledger
-from scheduling.engine.queueing.quota import Account, Group, QuotaBook
+from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.engine.verdict import Reason
 
@@ -57,6 +58,11 @@ def check_balance(book: QuotaBook, model: str = MODEL) -> None:
             if account.tenant in book.lineage(b.tenant)
         )
         assert account.used == held
+        assert account.fixed == sum(
+            b.held.get(model, 0)
+            for b in book.bookings.values()
+            if b.fixed and account.tenant in book.lineage(b.tenant)
+        )
         group = account.group
         assert group.lendable == sum(a.lendable for a in group.members)
         assert group.borrowed == sum(a.over for a in group.members)
@@ -190,10 +196,11 @@ def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
 
 @settings(max_examples=300, deadline=None)
 @given(
-    quotas_of("abcde"), edits("abcde"), edits("abcde"), st.sampled_from("abcde"), st.integers(1, 30)
+    *(quotas_of("abcde"), edits("abcde"), edits("abcde"), st.sampled_from("abcde")),
+    *(st.integers(1, 30), st.booleans()),
 )
 def test_an_answer_stands_until_enough_has_changed(
-    quotas: Any, before: Any, after: Any, tenant: str, asked: int
+    quotas: Any, before: Any, after: Any, tenant: str, asked: int, fixed: bool
 ) -> None:
     """Nothing less than what was refused, given back, ends a refusal; nothing less than the slack,
     booked, begins one."""
@@ -201,32 +208,75 @@ def test_an_answer_stands_until_enough_has_changed(
     book.replace(TREE, quotas)
     if not book.chain(tenant, MODEL):
         return
+    book.reclaim(True)
     jobs = play(book, before, [])
-    no = book.refusal(tenant, MODEL, asked)
+    no = book.refusal(tenant, MODEL, asked, fixed=fixed)
     if no is None:
-        begin = book.booked.get(MODEL, 0) + book.slack(tenant, MODEL, asked)
+        begin = book.booked.get(MODEL, 0) + book.slack(tenant, MODEL, asked, fixed=fixed)
     else:
         end = book.returned.get(MODEL, 0) + asked - no.allowed
     for step in after:
         jobs = play(book, [step], jobs)
         if no is None and book.booked.get(MODEL, 0) <= begin:
-            assert book.refusal(tenant, MODEL, asked) is None
+            assert book.refusal(tenant, MODEL, asked, fixed=fixed) is None
         elif no is not None and book.returned.get(MODEL, 0) < end:
-            assert book.refusal(tenant, MODEL, asked) is not None
+            assert book.refusal(tenant, MODEL, asked, fixed=fixed) is not None
 
 
 def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple[str, int]]:
-    """Book and give back as the steps say, where quota allows; returns the jobs that hold some."""
+    """Book and give back as the steps say, where quota allows; returns the jobs that hold some.
+    Those of an even amount cannot be preempted."""
     jobs = list(jobs)
     for what, arg, amount in steps:
         if what == "end" and jobs:
             name, milli = jobs.pop(arg % len(jobs))
             book.unbook(name, MODEL, milli)
-        elif what == "ask" and book.chain(arg, MODEL) and not book.refusal(arg, MODEL, amount):
-            name = f"j{book.version}"
-            jobs.append((name, amount))
-            book.book(name, arg, MODEL, amount, 0.0)
+        elif what == "ask" and book.chain(arg, MODEL):
+            fixed = amount % 2 == 0
+            if book.refusal(arg, MODEL, amount, fixed=fixed) is None:
+                name = f"j{book.version}"
+                jobs.append((name, amount))
+                book.book(name, arg, MODEL, amount, 0.0, fixed=fixed)
     return jobs
+
+
+@settings(max_examples=200, deadline=None)
+@given(quotas_of("abcde"), edits("abcde"), st.randoms(use_true_random=False))
+def test_fixed_jobs_hold_what_is_guaranteed_wherever_lenders_reclaim(
+    quotas: Any, steps: Any, rng: Any
+) -> None:
+    """Beside what holds for all jobs, and nothing else: at no level more than the guarantee. A job
+    that turns fixed while it runs may be beyond it; then no other is added."""
+    book = QuotaBook()
+    book.replace(TREE, quotas)
+    book.reclaim(True)
+    jobs: list[tuple[str, int]] = []
+    for i, (what, arg, amount) in enumerate(steps):
+        if what == "quotas":
+            book.replace(TREE, arg)
+        elif what == "end" and jobs:
+            name, milli = jobs.pop(arg % len(jobs))
+            if rng.random() < 0.3:
+                book.rebook(name, fixed=not book.bookings[name].fixed)
+            book.unbook(name, MODEL, milli)
+        elif what == "ask" and book.chain(arg, MODEL):
+            chain = book.chain(arg, MODEL)
+            within = all(a.fixed + amount <= a.guaranteed for a in chain)
+            soft = book.refusal(arg, MODEL, amount)
+            no = book.refusal(arg, MODEL, amount, fixed=True)
+            assert (no is None) == (within and soft is None)
+            assert (amount <= book.ceiling(arg, MODEL, fixed=True)) >= within
+            if no is None or soft is None:
+                jobs.append((f"j{i}", amount))
+                book.book(f"j{i}", arg, MODEL, amount, float(i), fixed=no is None)
+                if no is not None and rng.random() < 0.3:
+                    book.rebook(f"j{i}", fixed=True)
+            elif no.fixed:
+                assert no.allowed == max(0, no.account.guaranteed - no.account.fixed)
+        check_balance(book)
+    book.reclaim(False)
+    for tenant in [t for t in "abcde" if book.chain(t, MODEL)]:
+        assert book.refusal(tenant, MODEL, 1) == book.refusal(tenant, MODEL, 1, fixed=True)
 
 
 def over_of(what: Account | Group) -> int:
@@ -247,10 +297,16 @@ def test_quota_below_use_makes_the_rest_borrowed_from_nobody() -> None:
 
 def test_what_is_used_in_other_clusters_counts() -> None:
     book = QuotaBook()
-    book.replace(FLAT, (Quota("a", MODEL, 8, QuotaMode.ISOLATED),), (("a", MODEL, 6),))
+    book.replace(FLAT, (Quota("a", MODEL, 8, QuotaMode.ISOLATED),), (("a", MODEL, 6, 5),))
     refusal = book.refusal("a", MODEL, 3)
     assert refusal is not None
     assert (refusal.reason, refusal.allowed) == (Reason.WAITING_FOR_QUOTA, 2)
+    book.replace(FLAT, (Quota("a", MODEL, 8), Quota("b", MODEL, 8)), (("a", MODEL, 6, 5),))
+    book.reclaim(True)
+    assert book.refusal("a", MODEL, 3, fixed=True) is None
+    refusal = book.refusal("a", MODEL, 4, fixed=True)
+    assert refusal is not None
+    assert (refusal.fixed, refusal.allowed) == (True, 3)
 
 
 def test_a_refusal_says_how_much_of_it_could_be_had() -> None:

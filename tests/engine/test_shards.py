@@ -20,7 +20,7 @@ from scheduling.engine.shards import (
     route,
     scopes_of,
 )
-from scheduling.engine.types import PodPlacement, Quota, Shard, Tenant
+from scheduling.engine.types import PodPlacement, PodSet, Quota, Shard, Tenant
 from scheduling.engine.verdict import Reason
 from tests.engine.fleet import cluster_of, gpu_node, job_of, place, pods
 
@@ -149,6 +149,19 @@ def test_what_the_wide_scope_runs_is_not_asked_for_again():
         "n1",
         "n2",
     }
+
+
+def test_for_a_gang_that_would_grow_no_nodes_are_asked_for_and_none_emptied():
+    elastic = job_of("e", PodSet("pods", 4, 8, min_count=1))
+    place_of = PodPlacement(0, 0, "n0", tuple(range(8)), 1000)
+    known = [TENANCY, JobRestored(elastic, (place_of,), 0.0)]
+    small = JobSubmitted(job_of("s", pods(1, 8)))
+    result = Outlook().what_if([*known, small], nodes(8), (), 0.0)
+    assert [start.job_id for start in result.started] == ["s"]
+    taken = {f"n{i}": 1000 * i for i in range(1, 24)}
+    job = job_of("j", pods(12, 8))
+    wanted = Outlook().nodes_to_empty(known, job, nodes(24), taken, 0.0)
+    assert len(wanted) == 12
 
 
 # --- hand over ------------------------------------------------------------------------------------

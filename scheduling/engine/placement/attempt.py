@@ -120,7 +120,7 @@ class Attempt:
             pool = pools.get(model)
             if pool is None:
                 continue
-            mask = state.index.admitted(state, pool, pod_set.node_selector, pod_set.tolerations)
+            mask = state.index.admitted(state, pool, pod_set)
             if within is not None:
                 mask &= group_nodes(pool, within)
             for name in self.avoid:

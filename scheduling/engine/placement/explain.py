@@ -153,10 +153,10 @@ def _level_of(job: JobRequest, pod_set: PodSet) -> str:
 def _is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
     if _level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
         return True
-    wanted, pools = (pod_set.node_selector, pod_set.tolerations), state.index.pools
+    pools = state.index.pools
     models = (m for m in pod_set.gpu_models or pools if m in pools)
     return any(
-        state.index.admitted(state, pools[m], *wanted) != pools[m].layout.everything for m in models
+        state.index.admitted(state, pools[m], pod_set) != pools[m].layout.everything for m in models
     )
 
 
@@ -260,6 +260,13 @@ def _too_large(
     nodes = len(room.admitting)
     evidence["possible_pods"] = room.empty
     others = _remedies_of_constraints(state, pod_set, level)
+    if not _shares_are_given(state, pod_set):
+        text = (
+            f"{asked}; no node with such GPUs gives shares of one, which takes a device plugin "
+            "that advertises kant.io/gpu-milli"
+        )
+        helps = ("ask for whole GPUs", "have an operator install such a device plugin")
+        return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, helps)
     excess = None if room.empty else excess_of(pod_set, room.admitting)
     if excess is None:
         text = (
@@ -277,6 +284,15 @@ def _too_large(
     return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, (excess.remedy, *others))
 
 
+def _shares_are_given(state: ClusterState, pod_set: PodSet) -> bool:
+    """Whether any node with the GPUs of the set gives shares of them, if it asks for shares."""
+    models = pod_set.gpu_models
+    return not pod_set.is_share or any(
+        node is not None and node.gives_shares and (not models or node.gpu_model in models)
+        for node in state.facts
+    )
+
+
 def _room(
     state: ClusterState,
     job: JobRequest,
@@ -291,7 +307,7 @@ def _room(
     bare = PodSet(pod_set.name, pod_set.count, pod_set.gpus, gpu_milli=pod_set.gpu_milli)
     for model in models:
         pool = state.index.pools[model]
-        admitted = state.index.admitted(state, pool, pod_set.node_selector, pod_set.tolerations)
+        admitted = state.index.admitted(state, pool, pod_set)
         empty = _together(job, pod_set)
         avoided = rejected = 0
         for number, node, where, holds in _empty_nodes(state, job, pod_set, pool):
@@ -379,6 +395,8 @@ def _remedies_of_constraints(state: ClusterState, pod_set: PodSet, level: str) -
     )
     if taint is not None:
         remedies.append(f"tolerate the taint {taint.key}={taint.value}:{taint.effect}")
+    if pod_set.is_share and any(node.devices and not node.gives_shares for node in nodes):
+        remedies.append("ask for whole GPUs, which nodes that give no shares have too")
     if pod_set.max_per_node is not None or pod_set.max_per_leaf is not None:
         remedies.append("allow more pods in a node or leaf")
     if level:

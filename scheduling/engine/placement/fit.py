@@ -47,12 +47,26 @@ def pods_of_rest(state: ClusterState, slot: int, pod_set: PodSet) -> int:
     """Pods that the node's extended resources and NICs suffice for."""
     room = 1 << 30
     if pod_set.nics:
-        room = state.nic_mask[slot].bit_count() // pod_set.nics
+        nics = free_nics(state, slot) if state.rails else state.nic_mask[slot]
+        room = nics.bit_count() // pod_set.nics
     left = state.extended[slot]
     for name, amount in pod_set.extended.items():
         if amount > 0:
             room = min(room, left.get(name, 0) // amount)
     return room
+
+
+def free_nics(state: ClusterState, slot: int) -> int:
+    """NICs that a pod may have for itself. Of those that are an extended resource pods of others,
+    and who asks for the resource by name, hold some that nobody knows: taken to be the last."""
+    free = state.nic_mask[slot]
+    for resource, mask in state.rails.get(slot, ()):
+        here = free & mask
+        for _ in range(here.bit_count() - max(state.extended[slot].get(resource, 0), 0)):
+            last = 1 << here.bit_length() - 1
+            here ^= last
+            free ^= last
+    return free
 
 
 def devices_on(
@@ -81,7 +95,7 @@ def nics_on(
     if not devices or not node.nics:
         return () if not pod_set.nics else None
     if pod_set.nics:
-        return tables(state, slot)[1].pair(devices, state.nic_mask[slot], pod_set.nics)
+        return tables(state, slot)[1].pair(devices, free_nics(state, slot), pod_set.nics)
     return tables(state, slot)[1].pair(devices, state.nic_healthy[slot], 0)
 
 

@@ -62,9 +62,10 @@ def _by_quota(state: SchedulerState, lane: Lane) -> tuple[Refusal | None, tuple[
         no = refused(state, record)
         return None if no is None else no[0], None
     model, milli = only
-    refusal = book.refusal(lane.tenant, model, milli)
+    fixed = not record.job.preemptible
+    refusal = book.refusal(lane.tenant, model, milli, fixed=fixed)
     if refusal is None:
-        slack = book.slack(lane.tenant, model, milli)
+        slack = book.slack(lane.tenant, model, milli, fixed=fixed)
         return None, (model, book.booked.get(model, 0) + slack)
     return refusal, (model, book.returned.get(model, 0) + milli - refusal.allowed)
 
@@ -92,10 +93,11 @@ def refused(
     """Why quota lets no part of the job start in any of its GPU models, and the least that the
     preferred of those asks for that quota could ever allow; None when it lets some start."""
     book, tenant, ask = state.book, record.job.tenant, ask_of(state, record)
+    fixed = not record.job.preemptible
     found: list[tuple[Refusal, Demand]] = []
     for way in ask.ways:
         for demand in way.starts:
-            no = book.refusal_of(tenant, demand, kept)
+            no = book.refusal_of(tenant, demand, kept, fixed=fixed)
             if no is None:
                 return None
             found.append((no, demand))
@@ -103,7 +105,7 @@ def refused(
         return None
     if len(found) == 1:
         return found[0]
-    return next((f for f in found if book.could_ever(tenant, f[1])), found[0])
+    return next((f for f in found if book.could_ever(tenant, f[1], fixed=fixed)), found[0])
 
 
 def ask_of(state: SchedulerState, record: JobRecord) -> Ask:
@@ -170,12 +172,13 @@ def beyond_ways(
     if not ask.beyond:
         return []
     known = {way.models for way in ask.ways}
+    fixed = not record.job.preemptible
 
     def fits(model: str, milli: int) -> bool:
         return (
             model not in closed
             and (not free or milli <= state.cluster.free_milli(model))
-            and book.refusal(tenant, model, milli, kept) is None
+            and book.refusal(tenant, model, milli, kept, fixed=fixed) is None
         )
 
     found = (models for models in Search(ask.options, fits) if models not in known)
@@ -194,14 +197,15 @@ def most_by_quota(
 
     The pod sets of a job that is no gang do not wait for each other.
     """
-    if state.book.refusal_of(job.tenant, all_of_it, kept) is None:
+    fixed = not job.preemptible
+    if state.book.refusal_of(job.tenant, all_of_it, kept, fixed=fixed) is None:
         return wish.most
     if wish.least == wish.most:
         return None
 
     def allowed(counts: tuple[int, ...]) -> bool:
         asked = demand_of(job, models, counts, state.pools)
-        return state.book.refusal_of(job.tenant, asked, kept) is None
+        return state.book.refusal_of(job.tenant, asked, kept, fixed=fixed) is None
 
     if not allowed(wish.least):
         return None
@@ -270,6 +274,23 @@ def quota_verdict(refusal: Refusal) -> Verdict:
         "left": refusal.allowed / MILLI,
     }
     asked = gpus(refusal.asked, account.gpu_model)
+    if refusal.fixed:
+        numbers["non_preemptible"] = account.fixed / MILLI
+        text = (
+            f"Jobs of tenant {account.tenant} that are not preemptible hold "
+            f"{account.fixed / MILLI:g} of the {gpus(account.guaranteed, account.gpu_model)} it is "
+            f"guaranteed; {asked} more are asked for, and such jobs may not borrow."
+        )
+        return Verdict(
+            Reason.WAITING_FOR_QUOTA,
+            text,
+            numbers,
+            (
+                "wait until such jobs of the tenant end",
+                "submit it as preemptible",
+                "ask for a larger quota",
+            ),
+        )
     if refusal.reason is Reason.BORROW_LIMIT_REACHED:
         numbers["borrow_limit"] = account.borrow_limit / MILLI
         text = (

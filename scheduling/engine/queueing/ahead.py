@@ -4,8 +4,9 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scheduling.engine.queueing.accounts import Account, Group
 from scheduling.engine.queueing.asks import Ask
-from scheduling.engine.queueing.quota import Account, Group, Kept, Refusal
+from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
 from scheduling.engine.verdict import Verdict
 
@@ -87,7 +88,8 @@ class InTheWay:
     )
     told: dict[str, Verdict] = field(default_factory=dict)
     all_kept: Kept = frozenset()
-    # By tenant and GPU-milli by model, why only what is kept forbids it; as of the book's version.
+    # By tenant, whether it can be preempted and GPU-milli by model, why only what is kept forbids
+    # it; as of the book's version.
     withheld: dict[object, Refusal | None] = field(default_factory=dict)
     withheld_at: int = -1
     _marks: list[Mark] = field(default_factory=list)

@@ -20,7 +20,14 @@ from scheduling.engine.queueing.admission import (
     quota_verdict,
 )
 from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
-from scheduling.engine.queueing.kept import awaited, closes_quota, kept_from, waits_for, withheld
+from scheduling.engine.queueing.kept import (
+    closes_quota,
+    kept_from,
+    own_quota,
+    waits_first,
+    waits_for,
+    withheld,
+)
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
@@ -179,7 +186,7 @@ class Blocking:
         elif lane.refusal is None:
             self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
             return False
-        elif not awaited(self._state, self._way, record) or not self._overdue(record):
+        elif not waits_first(self._state, self._way, record) or not self._overdue(record):
             return False
         if lane.refusal is not None:
             self._close_quota(lane, record)
@@ -193,8 +200,7 @@ class Blocking:
         if waits is None:
             return
         refusing, borrowed = waits
-        chain = self._state.book.chain(lane.tenant, refusing.gpu_model)
-        account = (chain[0].tenant if chain else lane.tenant, refusing.gpu_model)
+        account = own_quota(self._state, lane.tenant, refusing.gpu_model)
         more: Kept = frozenset() if kept else borrowed.difference(way.kept)
         if more or account not in self._accounts:
             way.waits[lane.head] = (kept, waits)
@@ -220,7 +226,7 @@ class Blocking:
         if since + state.policy.backfill_after_s > self._out.now:
             return False
         if lane.refusal is not None:
-            return bool(awaited(state, self._way, record))
+            return waits_first(state, self._way, record)
         return any(m not in self._heads for m in pools_wanted(state, record))
 
     def _overdue(self, record: JobRecord) -> bool:
@@ -288,9 +294,9 @@ class Blocking:
         runs as many jobs as it may."""
         if over_job_limit(self._state, record) is not None:
             return ()
-        book, kept = self._state.book, self._way.all_kept
+        book, kept, job = self._state.book, self._way.all_kept, record.job
         return tuple(
-            book.refusal_of(record.job.tenant, start, kept) is None
+            book.refusal_of(job.tenant, start, kept, fixed=not job.preemptible) is None
             for way in ask_of(self._state, record).ways
             for start in way.starts
         )
@@ -328,9 +334,10 @@ class Blocking:
     def _lender(self, lane: Lane, model: str) -> str | None:
         """The job ahead for which is kept what the lane would borrow to start on this model."""
         state, way, kept = self._state, self._way, self._way.kept
-        for choice in ask_of(state, state.jobs[lane.head]).ways if kept else ():
+        record = state.jobs[lane.head]
+        for choice in ask_of(state, record).ways if kept else ():
             for demand in choice.starts:
-                no = withheld(state, way, lane.tenant, demand) if model in demand else None
+                no = withheld(state, way, record.job, demand) if model in demand else None
                 if no is not None:
                     return kept.get(no.account) or kept.get(no.account.group)
         return None

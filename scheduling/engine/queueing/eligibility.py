@@ -91,7 +91,7 @@ def _too_large(job: JobRequest, pools: Pools, book: QuotaBook) -> Verdict | None
     refused: Verdict | None = None
     for models in choices(job, pools.models()):
         too_many = _beyond_capacity(job, models, least, pools)
-        verdict = too_many or _beyond_quota(job.tenant, demand_of(job, models, least, pools), book)
+        verdict = too_many or _beyond_quota(job, demand_of(job, models, least, pools), book)
         if verdict is None:
             return None
         # Of several choices, quota is the reason that somebody can do something about.
@@ -104,7 +104,8 @@ def _some_choice(job: JobRequest, least: tuple[int, ...], pools: Pools, book: Qu
     """Whether any combination of GPU models is within capacity and quota, or may be."""
 
     def fits(model: str, milli: int) -> bool:
-        return milli <= min(pools.capacity(model) * MILLI, book.ceiling(job.tenant, model))
+        most = book.ceiling(job.tenant, model, fixed=not job.preemptible)
+        return milli <= min(pools.capacity(model) * MILLI, most)
 
     search = Search(options_of(job, pools.models(), least, pools), fits)
     return next(iter(search), None) is not None or not search.complete
@@ -174,7 +175,8 @@ def _beyond_capacity(
     return None
 
 
-def _beyond_quota(tenant: str, asked: Mapping[str, int], book: QuotaBook) -> Verdict | None:
+def _beyond_quota(job: JobRequest, asked: Mapping[str, int], book: QuotaBook) -> Verdict | None:
+    tenant = job.tenant
     for model, milli in sorted(asked.items()):
         ceiling = book.ceiling(tenant, model)
         if milli > ceiling:
@@ -190,5 +192,14 @@ def _beyond_quota(tenant: str, asked: Mapping[str, int], book: QuotaBook) -> Ver
                 text,
                 {"gpu_model": model, "asked": milli / MILLI, "ceiling": ceiling / MILLI},
                 ("ask for a larger quota or borrow limit", "make the job smaller"),
+            )
+        most = ceiling if job.preemptible else book.ceiling(tenant, model, fixed=True)
+        if milli > most:
+            return Verdict(
+                Reason.EXCEEDS_MAX_QUOTA,
+                f"The job asks for {gpus(milli, model)} and is not preemptible. Such jobs may not "
+                f"borrow here, and tenant {tenant} is guaranteed {most / MILLI:g}.",
+                {"gpu_model": model, "asked": milli / MILLI, "guaranteed": most / MILLI},
+                ("submit it as preemptible", "ask for a larger quota", "make the job smaller"),
             )
     return None

@@ -1,10 +1,11 @@
 """Elastic gangs that run get more of their pods, after everybody who waits was asked.
 
 They took what was free when they started, or gave pods up to others since. Growing is not waiting:
-it takes nothing that a blocked job ahead has closed or reserved, preempts nobody and is told no
-reason. What is got so goes first when somebody else needs it (`victims`).
+it takes nothing that a blocked job ahead has closed or reserved, and preempts nobody. What is got
+so goes first when somebody else needs it (`victims`).
 """
 
+from functools import partial
 from operator import attrgetter
 
 from scheduling.engine.placement import PlacementFailure
@@ -15,6 +16,17 @@ from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.shapes import Wish, narrowed
 from scheduling.engine.queueing.start import place, started
 from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.stays import (
+    BACKING_OFF,
+    BEHIND,
+    BY_QUOTA,
+    NO_ROOM,
+    backs_off,
+    behind,
+    by_quota,
+    no_room,
+    stays,
+)
 from scheduling.engine.queueing.waiting import JobRecord
 
 
@@ -30,7 +42,10 @@ def grow(state: SchedulerState, out: Outcome) -> bool:
 def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     """Place what fits now of a gang's missing pods. What failed is not tried again before the
     cluster or the quota books give more, or the jobs that wait leave more."""
-    if record.job.id not in state.growing or record.held or record.not_before > out.now:
+    if record.job.id not in state.growing or record.held:
+        return False
+    if record.not_before > out.now:
+        stays(record, BACKING_OFF, partial(backs_off, record), out)
         return False
     job, missing, models = record.job, record.missing(), _models(record)
     wanted = [m for m, n in zip(models, missing, strict=True) if n and m]
@@ -48,11 +63,17 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     wish = Wish((0,) * len(most), most)
     all_of_it = demand_of(job, models, most, state.pools)
     counts = most_by_quota(state, job, models, wish, all_of_it, kept)
-    if counts is not None and any(counts):
-        placed = place(state, Candidate(narrowed(job, models), counts), avoid)
+    if not any(most):
+        stays(record, BEHIND, partial(behind, state, job.tenant, wanted), out)
+    elif counts is None or not any(counts):
+        stays(record, BY_QUOTA, partial(by_quota, state, job, all_of_it, kept), out)
+    else:
+        candidate = Candidate(narrowed(job, models), counts)
+        placed = place(state, candidate, avoid)
         if not isinstance(placed, PlacementFailure):
             started(state, record, placed, out)
             return True
+        stays(record, NO_ROOM, partial(no_room, state, candidate, placed), out)
     record.grew_at = as_of
     return False
 

@@ -8,6 +8,7 @@ from scheduling.engine.queueing.limits import watch_run_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import order_key
+from scheduling.engine.types import PreemptionKind
 
 
 def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
@@ -52,6 +53,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.book.jobs_elsewhere = delta.jobs_elsewhere
         case d.PolicyChanged(policy):
             state.policy = policy
+            state.book.reclaim(PreemptionKind.RECLAIM in policy.preemption)
             state.queue.forget_verdicts()
         case d.JobRestored():
             _job_restored(state, delta, out.now)
@@ -105,7 +107,8 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
             later = not record.job.gang or at > delta.started_at
             if later and (p.pod_set, p.ordinal) in record.pods:
                 record.placed_at[p.pod_set, p.ordinal] = at
-                state.note_placed(record, at)
+                state.placed.note(record.job.id, at, state.running)
+    state.evict(record, tuple(pod for pod in delta.leaving if pod in record.pods), whole=False)
     watch_run_limit(state, record, now)
     state.enqueue(record, now)
 

@@ -6,11 +6,12 @@ from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.types import JobRequest
 
 
 def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()) -> Waits | None:
-    """The account that refuses the job if nothing of `kept` is borrowed, and all that it waits for;
-    None when quota lets it start."""
+    """The account that refuses the job if nothing of `kept` is borrowed, and all that it waits to
+    borrow; None when quota lets it start."""
     found = refused(state, record, kept)
     if found is None:
         return None
@@ -18,10 +19,22 @@ def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()
     return no.account, state.book.awaited(record.job.tenant, demand, no)
 
 
-def awaited(state: SchedulerState, way: InTheWay, record: JobRecord) -> Kept:
-    """What the job waits for if quota refuses it, apart from what is kept for those ahead."""
+def waits_first(state: SchedulerState, way: InTheWay, record: JobRecord) -> bool:
+    """Whether quota refuses the job and it is the first to wait for some of it: to borrow it, or,
+    where it may not, for what its tenant is guaranteed."""
     waits = waits_for(state, record)
-    return frozenset() if waits is None else waits[1].difference(way.kept)
+    if waits is None:
+        return False
+    refusing, borrowed = waits
+    if borrowed:
+        return bool(borrowed.difference(way.kept))
+    return own_quota(state, record.job.tenant, refusing.gpu_model) not in way.accounts
+
+
+def own_quota(state: SchedulerState, tenant: str, model: str) -> tuple[str, str]:
+    """The nearest quota that the tenant's jobs are charged to, by its tenant and GPU model."""
+    chain = state.book.chain(tenant, model)
+    return (chain[0].tenant if chain else tenant), model
 
 
 def kept_from(
@@ -31,7 +44,7 @@ def kept_from(
     free: set[str] = set()
     for choice in ask_of(state, record).ways:
         for demand in choice.starts:
-            if withheld(state, way, record.job.tenant, demand) is None:
+            if withheld(state, way, record.job, demand) is None:
                 free.update(demand)
     return models - free
 
@@ -42,14 +55,17 @@ def closes_quota(state: SchedulerState, way: InTheWay, tenant: str, model: str) 
     return bool(chain) and (chain[0].tenant, model) in way.accounts
 
 
-def withheld(state: SchedulerState, way: InTheWay, tenant: str, demand: Demand) -> Refusal | None:
+def withheld(
+    state: SchedulerState, way: InTheWay, job: JobRequest, demand: Demand
+) -> Refusal | None:
     """Why quota refuses it where it is only what is kept that forbids it."""
-    book = state.book
+    book, tenant, fixed = state.book, job.tenant, not job.preemptible
     if way.withheld_at != book.version:
         way.withheld_at = book.version
         way.withheld.clear()
-    key = (tenant, *demand.items())
+    key = (tenant, fixed, *demand.items())
     if key not in way.withheld:
-        free = book.refusal_of(tenant, demand) is None
-        way.withheld[key] = book.refusal_of(tenant, demand, way.all_kept) if free else None
+        free = book.refusal_of(tenant, demand, fixed=fixed) is None
+        kept_back = book.refusal_of(tenant, demand, way.all_kept, fixed=fixed) if free else None
+        way.withheld[key] = kept_back
     return way.withheld[key]

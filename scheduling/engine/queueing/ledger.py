@@ -5,8 +5,26 @@ jobs that started last carry what their tenant borrowed; lenders serve in the or
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from scheduling.engine.queueing.quota import Account, Group, Loan, QuotaBook
+from scheduling.engine.queueing.accounts import Account, Group
+from scheduling.engine.queueing.quota import QuotaBook
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """`milli` of `gpu_model` that `borrower` uses of `lender`'s quota, through `job_id`.
+
+    `lender` "" = nobody: the quota was taken back or cut while the job ran. `since` is the start
+    of the job.
+    """
+
+    borrower: str
+    lender: str
+    gpu_model: str
+    milli: int
+    job_id: str
+    since: float
 
 
 def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:

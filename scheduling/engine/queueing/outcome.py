@@ -24,6 +24,7 @@ class Outcome:
         self.quota_reserved: list[str] = []
         self.quota_lost: list[str] = []
         self.waiting: dict[str, Waiting] = {}
+        self.staying: dict[str, Waiting] = {}
         self.lost: list[PodKey] = []
         self.preempted: list[Preempted] = []
         self.moved: list[Moved] = []
@@ -59,5 +60,6 @@ class Outcome:
             tuple(self.reservations),
             tuple(self.blocked.values()),
             tuple(self.run_limits),
+            tuple(self.staying.values()),
             next_at,
         )

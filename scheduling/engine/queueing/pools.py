@@ -36,7 +36,7 @@ class Pools:
             _beside(node),
         )
         groups = (*node.topology, node.hyper_node)
-        admits = (node.labels, lasting(node.taints), node.max_pods)
+        admits = (node.labels, lasting(node.taints), node.max_pods, node.gives_shares)
         same = self._size_of.get(node.name) == size and self.groups_of[node.name] == groups
         if same and self._admits[node.name] == admits:
             return

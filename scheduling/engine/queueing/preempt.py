@@ -111,8 +111,13 @@ def _plan_for(
     job = candidate.job
     models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
     asked = demand_of(job, models, candidate.counts, state.pools)
-    borrows = any(state.book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
-    if kept and state.book.wants(job.tenant, asked, kept):
+    book = state.book
+    # Whoever could go for it holds nothing of what such a job waits for.
+    fixed = {} if job.preemptible else asked
+    if any(book.beyond_guarantee(job.tenant, m, milli) for m, milli in fixed.items()):
+        return None
+    borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
+    if kept and book.wants(job.tenant, asked, kept):
         return None
     begun = out.begun
     victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now, begun)
@@ -120,7 +125,7 @@ def _plan_for(
     if victims.none or any(reach[m] < milli for m, milli in asked.items()):
         return None
     # What is backfilled past a job, or ends that was, brings it nothing that was not in its reach.
-    facts = (state.cluster.facts_version, state.book.structure)
+    facts = (state.cluster.facts_version, book.structure)
     only, what = state.only_backfilled, candidate.counts + models
     last = record.in_vain.get(what) if only else None
     if last is not None and last.holds(facts, reach, out.now):

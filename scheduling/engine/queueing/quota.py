@@ -1,100 +1,45 @@
 """Static quota admission: who may hold how many GPUs of which model (paper 3.2.1).
 
-Amounts are milli-GPU. Every quota row is an account; an account's parent is the row of the
-nearest ancestor tenant for the same GPU model, and accounts of one parent form a lending group.
-Use counts at the tenant's own account and at every account above it. A parent's own jobs stand
-in its group as one more account, guaranteed what the parent's quota leaves its children.
+Amounts are milli-GPU. Use counts at the tenant's own account and at every account above it.
 
 What an account uses beyond its guarantee is borrowed. A borrower is admitted only while its
 group has idle quota to lend; what the group cannot lend, the account above has to borrow. An
 owner's own use is never held up by what it lent: its borrowers are then overdrawn and the first
-to be reclaimed.
+to be reclaimed. For that there must be something to reclaim: where it is, jobs that cannot be
+preempted hold no more of any account than it is guaranteed, whatever else is used of it
+(docs/decisions/0022).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scheduling.engine.types import Quota, QuotaMode, Tenant
+from scheduling.engine.queueing.accounts import UNLIMITED, Account, Accounts, Group, open_accounts
+from scheduling.engine.types import Quota, Tenant
 from scheduling.engine.verdict import Reason
-
-UNLIMITED = 1 << 62
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Accounts that lend to each other; `lendable` and `borrowed` are sums over them."""
-
-    members: list["Account"] = field(default_factory=list)
-    lendable: int = 0
-    borrowed: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class Account:
-    """The quota of one tenant for one GPU model and what is used of it."""
-
-    tenant: str
-    gpu_model: str
-    guaranteed: int
-    shared: bool
-    borrow_limit: int
-    lend_limit: int
-    group: Group
-    parent: "Account | None" = None
-    used: int = 0
-    over: int = 0  # borrowed
-    lendable: int = 0
-    lends: int = 0  # while nothing is used of it
-    below: Group | None = None  # the accounts of its children
-    own_jobs: "Account | None" = None  # the account of a parent's own jobs
-
-    def after(self, used: int, lack: int | None) -> tuple[int, int]:
-        """(borrowed, lendable) with this use; `lack` is what the group below borrows beyond what
-        it lends (negative = what it has left), None for an account without children."""
-        over = used - self.guaranteed
-        if lack is not None and lack > over:
-            over = lack
-        if over > 0:
-            return over, 0
-        return 0, min(self.lend_limit, -over) if self.shared else 0
-
 
 # What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
 Kept = frozenset[Account | Group]
 
 
 class Refusal(NamedTuple):
-    """Why quota refuses a request: the account that says no and its numbers (milli-GPU)."""
+    """Why quota refuses a request: the account that says no and its numbers (milli-GPU). `fixed`:
+    it is for a job that cannot be preempted, and such jobs hold all that they may."""
 
     reason: Reason
     account: Account
     asked: int
     allowed: int
-
-
-@dataclass(frozen=True, slots=True)
-class Loan:
-    """`milli` of `gpu_model` that `borrower` uses of `lender`'s quota, through `job_id`.
-
-    `lender` "" = nobody: the quota was taken back or cut while the job ran. `since` is the start
-    of the job.
-    """
-
-    borrower: str
-    lender: str
-    gpu_model: str
-    milli: int
-    job_id: str
-    since: float
+    fixed: bool = False
 
 
 @dataclass(slots=True)
 class Booking:
-    """What one job holds, by GPU model."""
+    """What one job holds, by GPU model. `fixed`: it cannot be preempted."""
 
     tenant: str
     since: float
+    fixed: bool = False
     held: dict[str, int] = field(default_factory=dict)
 
 
@@ -108,8 +53,10 @@ class QuotaBook:
     """All accounts and bookings of one cluster.
 
     `version` grows with every change, `loosened` with those that may allow more than before,
-    `tightened` with those that may allow less, `structure` when tenants or quotas were replaced;
-    `booked` and `returned` are what ever was, in milli-GPU by GPU model.
+    `tightened` with those that may allow less, `structure` when tenants, quotas or `reclaims` were
+    replaced; `booked` and `returned` are what ever was, in milli-GPU by GPU model. `reclaims`:
+    whether lenders may take back what they lent. `fixed` says of a request that it is for a job
+    that cannot be preempted.
     Giving back never refuses what was allowed, and booking never allows what was refused. What is
     refused stays so until as much is given back as it asks beyond what is allowed, what is allowed
     until more than its `slack` is booked.
@@ -123,9 +70,10 @@ class QuotaBook:
         self.booked: dict[str, int] = {}
         self.returned: dict[str, int] = {}
         self.tenants: dict[str, Tenant] = {}
+        self.reclaims = False
         self.limits_jobs = False  # whether any tenant may run only so many jobs at once
         self.jobs_elsewhere: tuple[tuple[str, int], ...] = ()  # (tenant, jobs)
-        self._accounts: dict[tuple[str, str], Account] = {}
+        self._accounts: Accounts = {}
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
         self._ceilings: dict[tuple[str, str], int] = {}
         self.bookings: dict[str, Booking] = {}
@@ -135,75 +83,36 @@ class QuotaBook:
         self,
         tenants: Iterable[Tenant],
         quotas: Iterable[Quota],
-        used_elsewhere: Iterable[tuple[str, str, int]] = (),
+        used_elsewhere: Iterable[tuple[str, str, int, int]] = (),
     ) -> None:
-        """Take over a new tenant tree and new quotas; all that is held is booked anew."""
+        """Take over a new tenant tree and new quotas; all that is held is booked anew.
+        `used_elsewhere`: tenant, GPU model, milli, and how much of it cannot be preempted."""
         self.tenants = {t.id: t for t in tenants}
         self.limits_jobs = any(t.max_running is not None for t in self.tenants.values())
         self._chains.clear()
         self._ceilings.clear()
-        self._accounts = {}
-        for q in quotas:
-            self._accounts[q.tenant, q.gpu_model] = Account(
-                q.tenant,
-                q.gpu_model,
-                max(0, q.guaranteed),
-                q.mode is QuotaMode.SHARED,
-                UNLIMITED if q.borrow_limit is None else q.borrow_limit,
-                UNLIMITED if q.lend_limit is None else q.lend_limit,
-                Group(),
-            )
-        self._join_groups()
-        for tenant, model, milli in used_elsewhere:
+        self._accounts = open_accounts(quotas, self.lineage)
+        for tenant, model, milli, fixed in used_elsewhere:
             self._add(tenant, model, milli)
+            self._add_fixed(tenant, model, fixed)
         for booking in self.bookings.values():
             for model, milli in booking.held.items():
                 self._add(booking.tenant, model, milli)
+                if booking.fixed:
+                    self._add_fixed(booking.tenant, model, milli)
+        self._replaced()
+
+    def reclaim(self, reclaims: bool) -> None:
+        """Whether lenders may take back what they lent, from now on."""
+        if reclaims != self.reclaims:
+            self.reclaims = reclaims
+            self._replaced()
+
+    def _replaced(self) -> None:
         self.version += 1
         self.loosened += 1
         self.tightened += 1
         self.structure += 1
-
-    def _join_groups(self) -> None:
-        groups: dict[tuple[str, str], Group] = {}
-        children: dict[tuple[str, str], list[Account]] = {}
-        for key in sorted(self._accounts):
-            account = self._accounts[key]
-            owner = next(self._owners(account.tenant, account.gpu_model, above=True), None)
-            account.parent = owner
-            at = (owner.tenant if owner else "", account.gpu_model)
-            account.group = groups.setdefault(at, Group())
-            account.group.members.append(account)
-            if owner:
-                children.setdefault((owner.tenant, owner.gpu_model), []).append(account)
-        for key, below in sorted(children.items()):
-            parent = self._accounts[key]
-            rest = max(0, parent.guaranteed - sum(c.guaranteed for c in below))
-            parent.own_jobs = Account(
-                parent.tenant, parent.gpu_model, rest, True, UNLIMITED, UNLIMITED,
-                below[0].group, parent,
-            )  # fmt: skip
-            parent.below = below[0].group
-            parent.below.members.append(parent.own_jobs)
-        for account in sorted(self._accounts.values(), key=self._depth, reverse=True):
-            if account.own_jobs is not None:
-                self._open(account.own_jobs)
-            self._open(account)
-
-    def _depth(self, account: Account) -> tuple[int, str, str]:
-        depth, above = 0, account.parent
-        while above is not None and depth <= len(self._accounts):
-            depth, above = depth + 1, above.parent
-        return depth, account.tenant, account.gpu_model
-
-    def _open(self, account: Account) -> None:
-        """What an unused account lends; the accounts below it must be open."""
-        below = account.below
-        lack = None if below is None else below.borrowed - below.lendable
-        account.over, account.lendable = account.after(0, lack)
-        account.lends = account.lendable
-        account.group.borrowed += account.over
-        account.group.lendable += account.lendable
 
     def lineage(self, tenant: str) -> Iterator[str]:
         """The tenant and its ancestors, nearest first; a tree that bites its tail ends there."""
@@ -215,18 +124,12 @@ class QuotaBook:
             known = self.tenants.get(at)
             at = known.parent if known else None
 
-    def _owners(self, tenant: str, model: str, *, above: bool = False) -> Iterator[Account]:
-        for t in self.lineage(tenant):
-            if above and t == tenant:
-                continue
-            if (t, model) in self._accounts:
-                yield self._accounts[t, model]
-
     def chain(self, tenant: str, model: str) -> tuple[Account, ...]:
         """Accounts that a job of the tenant is charged to, nearest first; () = no quota at all."""
         found = self._chains.get((tenant, model))
         if found is None:
-            owners = tuple(self._owners(tenant, model))
+            known = (self._accounts.get((t, model)) for t in self.lineage(tenant))
+            owners = tuple(filter(None, known))
             if owners and owners[0].own_jobs is not None:
                 owners = (owners[0].own_jobs, *owners)
             found = self._chains[tenant, model] = owners
@@ -247,8 +150,23 @@ class QuotaBook:
             steps.append((account, used, over, lack, borrows))
         return steps
 
+    def beyond_guarantee(self, tenant: str, model: str, milli: int) -> Refusal | None:
+        """Why jobs of the tenant that cannot be preempted may not hold `milli` more of the model,
+        whatever others hold; None when they may."""
+        for account in self.chain(tenant, model) if self.reclaims else ():
+            left = account.guaranteed - account.fixed
+            if milli > left:
+                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, left), True)
+        return None
+
     def refusal(
-        self, tenant: str, model: str, milli: int, kept: Kept = frozenset()
+        self,
+        tenant: str,
+        model: str,
+        milli: int,
+        kept: Kept = frozenset(),
+        *,
+        fixed: bool = False,
     ) -> Refusal | None:
         """Why the tenant may not hold `milli` more of the model now; None when it may. Nothing is
         borrowed of what is `kept` for a job ahead."""
@@ -256,6 +174,8 @@ class QuotaBook:
         if not chain:
             nothing = Account(tenant, model, 0, False, 0, 0, Group())
             return Refusal(Reason.WAITING_FOR_QUOTA, nothing, milli, 0)
+        if fixed and (no := self.beyond_guarantee(tenant, model, milli)) is not None:
+            return no
         for account in chain:
             if account.used + milli > account.guaranteed:
                 break
@@ -276,7 +196,7 @@ class QuotaBook:
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
         return None
 
-    def slack(self, tenant: str, model: str, milli: int) -> int:
+    def slack(self, tenant: str, model: str, milli: int, *, fixed: bool = False) -> int:
         """How much more of the model may be booked, by whomever, before the tenant may no longer
         hold `milli` more, which it may now; a lower bound."""
         chain = self.chain(tenant, model)
@@ -284,6 +204,8 @@ class QuotaBook:
         if within >= 0:
             return within
         left = UNLIMITED
+        if fixed and self.reclaims:
+            left = min(a.guaranteed - a.fixed for a in chain) - milli
         for account, _, over, lack, _ in self._steps(tenant, model, milli):
             if not account.shared:
                 return 0
@@ -301,18 +223,30 @@ class QuotaBook:
             for account, used, _, _, borrows in self._steps(tenant, model, milli)
         )
 
+    def would_owe(self, tenant: str, model: str, milli: int) -> int:
+        """How much more would be borrowed with `milli` more, as `book` says it afterwards."""
+        steps = self._steps(tenant, model, milli)
+        return max([over - account.over for account, _, over, _, _ in steps], default=0)
+
     def refusal_of(
-        self, tenant: str, asked: Mapping[str, int], kept: Kept = frozenset()
+        self,
+        tenant: str,
+        asked: Mapping[str, int],
+        kept: Kept = frozenset(),
+        *,
+        fixed: bool = False,
     ) -> Refusal | None:
         """The first refusal of a joint request {gpu model: milli}: all models or none."""
         for model in sorted(asked) if len(asked) > 1 else asked:
-            if (no := self.refusal(tenant, model, asked[model], kept)) is not None:
+            if (no := self.refusal(tenant, model, asked[model], kept, fixed=fixed)) is not None:
                 return no
         return None
 
     def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Kept:
-        """What a refused request waits for: all it would borrow from, up to the account that
-        refuses it for a limit of its own."""
+        """What a refused request waits for that others may borrow: all it would borrow from, up to
+        the account that refuses it for a limit of its own."""
+        if no.fixed:
+            return frozenset()
         found: set[Account | Group] = set()
         for model, milli in asked.items():
             for account, _, _, _, borrows in self._steps(tenant, model, milli):
@@ -332,12 +266,16 @@ class QuotaBook:
             for account, _, _, _, borrows in self._steps(tenant, model, milli)
         )
 
-    def could_ever(self, tenant: str, asked: Mapping[str, int]) -> bool:
+    def could_ever(self, tenant: str, asked: Mapping[str, int], *, fixed: bool = False) -> bool:
         """Whether a joint request is within all that the tenant could ever hold."""
-        return all(milli <= self.ceiling(tenant, model) for model, milli in asked.items())
+        return all(
+            milli <= self.ceiling(tenant, model, fixed=fixed) for model, milli in asked.items()
+        )
 
-    def ceiling(self, tenant: str, model: str) -> int:
+    def ceiling(self, tenant: str, model: str, *, fixed: bool = False) -> int:
         """The most the tenant could ever hold of the model: guaranteed and borrowable."""
+        if fixed and self.reclaims:
+            return min([a.guaranteed for a in self.chain(tenant, model)], default=0)
         known = self._ceilings.get((tenant, model))
         if known is None:
             known = self._ceilings[tenant, model] = self._ceiling(self.chain(tenant, model))
@@ -355,13 +293,25 @@ class QuotaBook:
         return most if chain else 0
 
     # --- booking ------------------------------------------------------------------------------
-    def book(self, job_id: str, tenant: str, model: str, milli: int, since: float) -> int:
-        """Book `milli` to a job; returns how much of it is borrowed at some level."""
-        booking = self.bookings.setdefault(job_id, Booking(tenant, since))
+    def book(
+        self,
+        job_id: str,
+        tenant: str,
+        model: str,
+        milli: int,
+        since: float,
+        *,
+        fixed: bool = False,
+    ) -> int:
+        """Book `milli` to a job; returns how much of it is borrowed at some level. What a job holds
+        is all `fixed` or none of it."""
+        booking = self.bookings.setdefault(job_id, Booking(tenant, since, fixed))
         booking.held[model] = booking.held.get(model, 0) + milli
         self.booked[model] = self.booked.get(model, 0) + milli
         self.version += 1
         self.tightened += 1
+        if booking.fixed:
+            self._add_fixed(booking.tenant, model, milli)
         return self._add(booking.tenant, model, milli)
 
     def unbook(self, job_id: str, model: str, milli: int) -> None:
@@ -372,10 +322,27 @@ class QuotaBook:
             del booking.held[model]
         if not booking.held:
             del self.bookings[job_id]
+        if booking.fixed:
+            self._add_fixed(booking.tenant, model, -milli)
         self._add(booking.tenant, model, -milli)
         self.returned[model] = self.returned.get(model, 0) + milli
         self.version += 1
         self.loosened += 1
+
+    def rebook(self, job_id: str, *, fixed: bool) -> None:
+        """Note that what a job holds, if anything, can no longer be preempted, or can again."""
+        booking = self.bookings.get(job_id)
+        if booking is None or booking.fixed == fixed:
+            return
+        held = booking.held.copy()
+        for model, milli in held.items():
+            self.unbook(job_id, model, milli)
+        for model, milli in held.items():
+            self.book(job_id, booking.tenant, model, milli, booking.since, fixed=fixed)
+
+    def _add_fixed(self, tenant: str, model: str, milli: int) -> None:
+        for account in self.chain(tenant, model):
+            account.fixed += milli
 
     def _add(self, tenant: str, model: str, milli: int) -> int:
         borrowed, lack = 0, None

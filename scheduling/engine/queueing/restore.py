@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.placement.fit import amounts_fit
+from scheduling.engine.placement.fit import amounts_fit, free_nics
 from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
 
 
@@ -38,5 +38,6 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
         all(state.free_mask[slot] & mask == mask for slot, mask in masks.items())
         and all(state.free[slot] >= n for slot, n in opened.items())
         and all(state.nic_mask[slot] & mask == mask for slot, mask in nics.items())
+        and all(free_nics(state, slot).bit_count() >= m.bit_count() for slot, m in nics.items())
         and all(amounts_fit(state, slot, specs) for slot, specs in pods.items())
     )

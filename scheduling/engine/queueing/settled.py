@@ -9,7 +9,7 @@ import math
 
 from scheduling.engine.queueing.admission import assess
 from scheduling.engine.queueing.ahead import InTheWay, Settled
-from scheduling.engine.queueing.kept import awaited, kept_from
+from scheduling.engine.queueing.kept import kept_from, waits_first
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import Lane
 
@@ -54,7 +54,7 @@ def _kept_alike(state: SchedulerState, way: InTheWay, lane: Lane, known: Settled
     keeps the lane waiting."""
     record = state.jobs[lane.head]
     if known.refused:
-        return not awaited(state, way, record)
+        return not waits_first(state, way, record)
     return known.withheld <= kept_from(state, way, record, known.ask.pools)
 
 

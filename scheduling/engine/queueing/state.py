@@ -1,7 +1,6 @@
 """What one cluster's scheduler remembers between two cycles."""
 
 import math
-from bisect import bisect_left, insort
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -13,6 +12,7 @@ from scheduling.engine.queueing.fairness import Usage
 from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.leaving import Leaving
 from scheduling.engine.queueing.look import Look
+from scheduling.engine.queueing.placed import Placed
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import Key, shape_of
@@ -30,8 +30,6 @@ from scheduling.engine.verdict import Verdict
 # Numbers move with every job that starts or ends: without a bound 10,000 waiting jobs would mean
 # 10,000 writes a cycle.
 REFRESH_S = 60.0
-# Placements of jobs that have ended are remembered until there are so many.
-MORE_PLACED = 1_000
 
 
 class SchedulerState:
@@ -60,8 +58,7 @@ class SchedulerState:
         self.jobs: dict[str, JobRecord] = {}
         self.running: dict[str, JobRecord] = {}
         self.growing: dict[str, JobRecord] = {}
-        # When running jobs, and some that have ended, got places.
-        self.placed: list[tuple[float, str]] = []
+        self.placed = Placed()
         self.promised: dict[str, JobRecord] = {}
         self.leaving = Leaving()
         self.reserving: set[str] = set()  # heads whose reservation was reported
@@ -252,7 +249,9 @@ class SchedulerState:
                 record.placed_at[p.pod_set, p.ordinal] = at
             if milli:
                 self.usage.change(job.tenant, model, milli)
-                more = self.book.book(job.id, job.tenant, model, milli, at)
+                more = self.book.book(
+                    job.id, job.tenant, model, milli, at, fixed=not job.preemptible
+                )
                 if more:
                     borrowed[model] = borrowed.get(model, 0) + more
         if job.uses_spares and self.policy.spare_nodes:
@@ -279,22 +278,8 @@ class SchedulerState:
         """Whether the job has been preempted as often as it may be."""
         return record.preemptions >= self.policy.max_preemptions
 
-    def note_placed(self, record: JobRecord, at: float) -> None:
-        """Note that a running job got a place, in `placed`."""
-        placed, running = self.placed, self.running
-        if len(placed) > 2 * len(running) + MORE_PLACED:
-            latest = {job_id: since for since, job_id in placed if job_id in running}
-            placed[:] = sorted((since, job_id) for job_id, since in latest.items())
-        insort(placed, (at, record.job.id))
-
-    def placed_since(self, at: float) -> list[JobRecord]:
-        """Running jobs of which a pod may have got its place since then, the last first."""
-        first = bisect_left(self.placed, (at,))
-        names = dict.fromkeys(job_id for _, job_id in reversed(self.placed[first:]))
-        return [self.running[name] for name in names if name in self.running]
-
     def note_started(self, record: JobRecord, at: float) -> None:
-        self.note_placed(record, at)
+        self.placed.note(record.job.id, at, self.running)
         if record.started_at is None:
             record.started_at = at
             self.running[record.job.id] = record
@@ -405,6 +390,7 @@ class SchedulerState:
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         record.job, record.key = job, order_key(job, front=front)
+        self.book.rebook(job.id, fixed=not job.preemptible)
         if record.started_at is not None:
             self.cluster.began(job.id, record.started_at, job.declared_s)
         else:

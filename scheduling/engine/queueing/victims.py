@@ -63,7 +63,9 @@ class Victims:
         state, since = self._state, self._preemptor.record.passed_since
         if not self._only_backfilled:
             return state.running.values()
-        return state.placed_since(since) if since is not None and self._preemptor.overdue else ()
+        if since is None or not self._preemptor.overdue:
+            return ()
+        return [state.running[name] for name in state.placed.since(since) if name in state.running]
 
     def _who_may_lose(self) -> list[JobRecord]:
         """One pass over all running jobs for each plan: nothing is called for most of them."""

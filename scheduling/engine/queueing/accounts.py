@@ -1,0 +1,118 @@
+"""Accounts of quota and the groups in which they lend to each other (paper 3.2.1).
+
+Every quota row is an account; an account's parent is the row of the nearest ancestor tenant for
+the same GPU model, and accounts of one parent form a lending group. A parent's own jobs stand in
+its group as one more account, guaranteed what the parent's quota leaves its children.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from scheduling.engine.types import Quota, QuotaMode
+
+UNLIMITED = 1 << 62
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Accounts that lend to each other; `lendable` and `borrowed` are sums over them."""
+
+    members: list["Account"] = field(default_factory=list)
+    lendable: int = 0
+    borrowed: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """The quota of one tenant for one GPU model and what is used of it."""
+
+    tenant: str
+    gpu_model: str
+    guaranteed: int
+    shared: bool
+    borrow_limit: int
+    lend_limit: int
+    group: Group
+    parent: "Account | None" = None
+    used: int = 0
+    fixed: int = 0  # of that by jobs that cannot be preempted
+    over: int = 0  # borrowed
+    lendable: int = 0
+    lends: int = 0  # while nothing is used of it
+    below: Group | None = None  # the accounts of its children
+    own_jobs: "Account | None" = None  # the account of a parent's own jobs
+
+    def after(self, used: int, lack: int | None) -> tuple[int, int]:
+        """(borrowed, lendable) with this use; `lack` is what the group below borrows beyond what
+        it lends (negative = what it has left), None for an account without children."""
+        over = used - self.guaranteed
+        if lack is not None and lack > over:
+            over = lack
+        if over > 0:
+            return over, 0
+        return 0, min(self.lend_limit, -over) if self.shared else 0
+
+
+Accounts = dict[tuple[str, str], Account]  # by tenant and GPU model
+
+
+def open_accounts(quotas: Iterable[Quota], lineage: Callable[[str], Iterator[str]]) -> Accounts:
+    """The accounts of these quotas in their groups, while nothing is used; `lineage`: a tenant and
+    those above it, nearest first."""
+    accounts: Accounts = {}
+    for q in quotas:
+        accounts[q.tenant, q.gpu_model] = Account(
+            q.tenant,
+            q.gpu_model,
+            max(0, q.guaranteed),
+            q.mode is QuotaMode.SHARED,
+            UNLIMITED if q.borrow_limit is None else q.borrow_limit,
+            UNLIMITED if q.lend_limit is None else q.lend_limit,
+            Group(),
+        )
+    _join_groups(accounts, lineage)
+    return accounts
+
+
+def _join_groups(accounts: Accounts, lineage: Callable[[str], Iterator[str]]) -> None:
+    groups: dict[tuple[str, str], Group] = {}
+    children: dict[tuple[str, str], list[Account]] = {}
+    for tenant, model in sorted(accounts):
+        account = accounts[tenant, model]
+        above = (accounts.get((t, model)) for t in lineage(tenant) if t != tenant)
+        account.parent = owner = next(filter(None, above), None)
+        account.group = groups.setdefault((owner.tenant if owner else "", model), Group())
+        account.group.members.append(account)
+        if owner:
+            children.setdefault((owner.tenant, model), []).append(account)
+    for key, below in sorted(children.items()):
+        parent = accounts[key]
+        rest = max(0, parent.guaranteed - sum(c.guaranteed for c in below))
+        parent.own_jobs = Account(
+            parent.tenant, parent.gpu_model, rest, True, UNLIMITED, UNLIMITED,
+            below[0].group, parent,
+        )  # fmt: skip
+        parent.below = below[0].group
+        parent.below.members.append(parent.own_jobs)
+    for account in sorted(accounts.values(), key=_depth, reverse=True):
+        if account.own_jobs is not None:
+            _open(account.own_jobs)
+        _open(account)
+
+
+def _depth(account: Account) -> tuple[int, str, str]:
+    seen, above = {id(account)}, account.parent
+    while above is not None and id(above) not in seen:
+        seen.add(id(above))
+        above = above.parent
+    return len(seen), account.tenant, account.gpu_model
+
+
+def _open(account: Account) -> None:
+    """What an unused account lends; the accounts below it must be open."""
+    below = account.below
+    lack = None if below is None else below.borrowed - below.lendable
+    account.over, account.lendable = account.after(0, lack)
+    account.lends = account.lendable
+    account.group.borrowed += account.over
+    account.group.lendable += account.lendable
