@@ -129,8 +129,11 @@ class Client:
             raise self._no_reply(error) from error
 
     @asynccontextmanager
-    async def stream(self, path: str, read_timeout: float) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A long GET whose body the caller reads; `read_timeout` bounds each silence in it."""
+    async def stream(
+        self, path: str, read_timeout: float | None, *, buffer: int = 1 << 20
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """A long GET whose body the caller reads. `read_timeout` bounds each silence in it, in
+        seconds (None = a silence may last); `buffer`: bytes read ahead before the server waits."""
         session, headers = await self._ready()
         timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=read_timeout)
         try:
@@ -139,7 +142,7 @@ class Client:
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
-                read_bufsize=1 << 20,
+                read_bufsize=buffer,
                 ssl=self._endpoint.tls or True,
                 server_hostname=self._endpoint.tls_name,
             ) as response:

@@ -20,6 +20,18 @@ FORMS = {
 }
 
 
+# Where a pod finds the name of its namespace (Kubernetes, "Accessing the API from a Pod").
+OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def own_namespace() -> str:
+    """The namespace that this process runs in; "" outside of Kubernetes."""
+    try:
+        return OWN_NAMESPACE.read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """An API server. `authorization` gives the header's value, "" = none.

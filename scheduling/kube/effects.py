@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterable
 from scheduling.kube.client import Client, NoReply
 from scheduling.kube.events import EventRecorder
 from scheduling.kube.namespaces import ensure_namespace
-from scheduling.kube.requests import PodRequests
+from scheduling.kube.requests import PodRequests, Request
 from scheduling.kube.seam import (
     Annotate,
     Bind,
     CreateAndBind,
+    CreateService,
     DeletePod,
+    DeleteService,
     Effect,
     EmitEvent,
     EvictPod,
@@ -22,6 +24,7 @@ from scheduling.kube.seam import (
     PatchCondition,
     Result,
 )
+from scheduling.kube.services import ServiceRequests
 from scheduling.kube.settle import Settler
 
 logger = logging.getLogger(__name__)
@@ -30,6 +33,13 @@ IN_FLIGHT = 32
 # Conditions and events only inform; they must never delay a binding.
 IN_FLIGHT_INFORMING = 4
 BOUND_REMEMBERED = 4096
+# Reason, message, status and type of the condition; the reason is the one that Kubernetes defines
+# for it (k8s.io/api/core/v1, PodReasonPreemptionByScheduler).
+PREEMPTED = (
+    "PreemptionByScheduler",
+    "Kant preempted the pod to make room for another job",
+    *("True", "DisruptionTarget"),
+)
 
 SUPERSEDED = Outcome(Result.NOT_SENT, message="a newer one says something else")
 
@@ -45,6 +55,7 @@ class Executor:
         self._client = client
         self._done = done
         self._pods = PodRequests(client)
+        self._services = ServiceRequests(client)
         self._events = EventRecorder()
         self._acting: Lane = asyncio.Queue()
         self._informing: Lane = asyncio.Queue()
@@ -118,11 +129,15 @@ class Executor:
             case Bind():
                 return await self._bind(effect)
             case DeletePod():
-                return await self.settler.settled(pods.delete(effect))
+                return await self._delete(effect)
             case EvictPod():
                 return await self.settler.settled(pods.evict(effect))
             case Annotate():
                 return await self.settler.settled(pods.annotate(effect))
+            case CreateService():
+                return await self._created(effect.namespace, self._services.create(effect))
+            case DeleteService():
+                return await self.settler.settled(self._services.delete(effect))
             case PatchCondition() if self._is_outdated(effect):
                 return Outcome(Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile")
             case PatchCondition():
@@ -141,6 +156,16 @@ class Executor:
                 self._bound.popitem(last=False)
         return outcome
 
+    async def _delete(self, effect: DeletePod) -> Outcome:
+        if effect.preempted:
+            of = effect.key, effect.namespace, effect.name, effect.uid
+            mark = PatchCondition(*of, *PREEMPTED)
+            marked = await self.settler.settled(self._pods.condition(mark))
+            if marked.result in (Result.REFUSED, Result.FAILED):
+                # Its place is needed all the same.
+                logger.warning("pod %s is not marked as preempted: %s", effect.name, marked.message)
+        return await self.settler.settled(self._pods.delete(effect))
+
     def _is_outdated(self, effect: PatchCondition) -> bool:
         """Whether it says why a pod waits that was bound, or is being bound, since it was
         submitted; the API server has then said that it is scheduled."""
@@ -149,9 +174,7 @@ class Executor:
         return waits and (acts or effect.uid in self._bound)
 
     async def _create_and_bind(self, effect: CreateAndBind) -> Outcome:
-        created = await self.settler.settled(self._pods.create(effect))
-        if created.result is Result.REFUSED and created.code == 404:
-            created = await self._create_in_new_namespace(effect)
+        created = await self._created(effect.namespace, self._pods.create(effect))
         if created.result is not Result.DONE:
             return created
         bound = await self.settler.settled(
@@ -172,15 +195,19 @@ class Executor:
             bound.result, created.uid, bound.node, bound.code, bound.message, bound.retry_after
         )
 
-    async def _create_in_new_namespace(self, effect: CreateAndBind) -> Outcome:
-        """Somebody deleted the namespace."""
+    async def _created(self, namespace: str, request: Request) -> Outcome:
+        """Carry out a creation; where there is no such namespace, because it is used for the first
+        time or somebody deleted it, it is made first."""
+        outcome = await self.settler.settled(request)
+        if outcome.result is not Result.REFUSED or outcome.code != 404:
+            return outcome
         try:
-            await ensure_namespace(self._client, effect.namespace)
+            await ensure_namespace(self._client, namespace)
         except KubeError as error:
             return Outcome(Result.REFUSED, code=error.code, message=str(error))
         except NoReply as none:
             return Outcome(Result.FAILED, message=none.reason)
-        return await self.settler.settled(self._pods.create(effect))
+        return await self.settler.settled(request)
 
 
 def _replaces(effect: Effect, earlier: Effect) -> bool:

@@ -10,16 +10,17 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import uvloop
 
 from scheduling.kube.client import Client, NoReply
 from scheduling.kube.disruption import budget_facts
 from scheduling.kube.effects import Executor
+from scheduling.kube.manifests import JOB
 from scheduling.kube.namespaces import ensure_namespace
 from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import KubeBudget, KubeNode, KubePod
+from scheduling.kube.objects import KubeBudget, KubeNode, KubePod, KubeService
 from scheduling.kube.pods import pod_translator
 from scheduling.kube.seam import (
     BudgetFacts,
@@ -38,11 +39,18 @@ from scheduling.kube.seam import (
     PodFacts,
     PodGone,
     PodSeen,
+    ServiceFacts,
+    ServiceGone,
+    ServiceSeen,
 )
+from scheduling.kube.services import service_facts
 from scheduling.kube.settle import RIGHTS_WITHIN_S
 from scheduling.kube.watch import DEFAULT_TIMES, Kind, Reflector, WatchTimes
 
 logger = logging.getLogger(__name__)
+
+# Facts of what is known by its uid.
+ByUid = TypeVar("ByUid", PodFacts, BudgetFacts, ServiceFacts)
 
 STOP_WITHIN_S = 10.0
 
@@ -50,9 +58,10 @@ STOP_WITHIN_S = 10.0
 class Gateway:
     """The door to one cluster. Thread-safe; `start` and `stop` once each.
 
-    `access`: see `Cluster.access`; `namespace`: where Kant creates pods (made when absent);
-    `label_map`: see `labels.py`. Raises KubeError when `label_map` cannot be used; all other
-    trouble shows in `wait_synced` and as Disconnected, and is retried.
+    `access`: see `Cluster.access`; `namespace`: one in which Kant creates pods, made when absent
+    before anything is listed; others are made when something is first created there. `label_map`:
+    see `labels.py`. Raises KubeError when `label_map` cannot be used; all other trouble shows in
+    `wait_synced` and as Disconnected, and is retried.
     """
 
     def __init__(
@@ -189,11 +198,17 @@ class Gateway:
             Kind("other pods", "/api/v1/pods", others, KubePod),
         ]
         budgets = Kind("disruption budgets", "/apis/policy/v1/poddisruptionbudgets", "", KubeBudget)
-        self._health = {kind.plural: _NOT_YET for kind in (*kinds, budgets)}
+        # Whoever's they are, of all that there are only those of jobs are looked at.
+        services = Kind("services", "/api/v1/services", "", KubeService, JOB)
+        self._health = {kind.plural: _NOT_YET for kind in (*kinds, budgets, services)}
         return [
             self._node_reflector(kinds[0]),
-            *map(self._pod_reflector, kinds[1:]),
-            self._budget_reflector(budgets),
+            *(
+                self._by_uid(kind, pod_translator(self._scheduler_name), "pod", PodSeen, PodGone)
+                for kind in kinds[1:]
+            ),
+            self._by_uid(budgets, budget_facts, "budget", BudgetSeen, BudgetGone),
+            self._by_uid(services, service_facts, "service", ServiceSeen, ServiceGone),
         ]
 
     def _node_reflector(self, kind: Kind) -> Reflector[NodeFacts]:
@@ -212,26 +227,22 @@ class Gateway:
             times=self._times,
         )
 
-    def _pod_reflector(self, kind: Kind) -> Reflector[PodFacts]:
+    def _by_uid(
+        self,
+        kind: Kind,
+        translate: Callable[[Any], ByUid],
+        name: str,
+        seen: Callable[[ByUid], Observation],
+        gone: Callable[[ByUid], Observation],
+    ) -> Reflector[ByUid]:
+        """Follows what is known by its uid; `name` keeps the news of one kind from another's."""
         return Reflector(
             self._client,
             kind,
-            translate=pod_translator(self._scheduler_name),
-            identity=lambda pod: pod.uid,
-            seen=lambda pod: self._put(("pod", pod.uid), PodSeen(pod)),
-            gone=lambda pod: self._put(("pod", pod.uid), PodGone(pod)),
-            health=lambda error: self._report(kind.plural, error),
-            times=self._times,
-        )
-
-    def _budget_reflector(self, kind: Kind) -> Reflector[BudgetFacts]:
-        return Reflector(
-            self._client,
-            kind,
-            translate=budget_facts,
-            identity=lambda budget: budget.uid,
-            seen=lambda budget: self._put(("budget", budget.uid), BudgetSeen(budget)),
-            gone=lambda budget: self._put(("budget", budget.uid), BudgetGone(budget)),
+            translate=translate,
+            identity=lambda facts: facts.uid,
+            seen=lambda facts: self._put((name, facts.uid), seen(facts)),
+            gone=lambda facts: self._put((name, facts.uid), gone(facts)),
             health=lambda error: self._report(kind.plural, error),
             times=self._times,
         )

@@ -1,4 +1,4 @@
-"""The namespace of Kant's pods."""
+"""The namespaces of Kant's pods."""
 
 from scheduling.kube.client import Client
 from scheduling.kube.objects import encode

@@ -1,22 +1,22 @@
 """From a Kubernetes node to the engine's Node, each fact with its source.
 
 Bad input never raises: what cannot be used becomes one of `Node.problems`, and the cautious
-reading is taken (an unreadable or missing GPU counts as unhealthy, never as free).
+reading is taken (an unreadable or missing GPU is never free; which one it is stays open).
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduling.engine.placement.devices import link_problem
 from scheduling.engine.placement.links import LINK_MODELS, MAX_DEVICES
 from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node, Taint
+from scheduling.kube.devices import devices_of, nics_of, sockets
 from scheduling.kube.labels import SYNONYMS, label_table, read_fact
 from scheduling.kube.objects import KubeNode
-from scheduling.kube.quantities import GPU_RESOURCES, MIB, is_extended, parse
+from scheduling.kube.quantities import GPU_MILLI, GPU_RESOURCES, MIB, is_extended, parse
 from scheduling.kube.seam import NodeFacts, Sourced
 from scheduling.kube.texts import storable
 from scheduling.kube.topology import TopologyTree
@@ -62,9 +62,12 @@ class NodeTranslator:
         self._tree = TopologyTree()
         # Label keys and most values repeat on every node; one copy of each is enough.
         self._texts: dict[str, str] = {}
+        # A kubelet that starts tells of no GPUs until its device plugin is there again.
+        self._gpus: dict[str, int] = {}
 
     def forget(self, name: str) -> None:
         self._tree.forget(name)
+        self._gpus.pop(name, None)
 
     def translate(self, raw: KubeNode) -> NodeFacts:
         """Facts of one node. Never raises."""
@@ -83,7 +86,9 @@ class NodeTranslator:
             name, [facts.get(level) for level in DEFAULT_LEVELS]
         )
         problems += contradictions
-        devices = _gpus(raw, labels, facts, problems)
+        gpus = _gpus(raw, labels, facts, self._gpus.get(name, 0), problems)
+        devices = gpus.devices
+        self._gpus[name] = len(devices)
         schedulable = _schedulable(raw, labels, facts, problems)
         status = raw.status.allocatable
         node = Node(
@@ -102,6 +107,9 @@ class NodeTranslator:
             schedulable=schedulable,
             link_model=_link_model(raw, devices, facts),
             zone=_text(facts, "zone"),
+            gpu_resource=gpus.resource,
+            gives_shares="shares" in facts,
+            unnamed_unhealthy=gpus.unnamed,
         )
         wrong_link = link_problem(node)
         if wrong_link:
@@ -120,13 +128,33 @@ def _text(facts: Mapping[str, Sourced], name: str) -> str:
 
 
 # --- GPUs -----------------------------------------------------------------------------------------
+class _Gpus(NamedTuple):
+    """The GPUs of a node, the resource by which they were counted, and how many are out of service
+    without a name."""
+
+    devices: tuple[Device, ...] = ()
+    resource: str = ""
+    unnamed: int = 0
+
+
 def _gpus(
-    raw: KubeNode, labels: Mapping[str, str], facts: dict[str, Sourced], problems: list[str]
-) -> tuple[Device, ...]:
+    raw: KubeNode,
+    labels: Mapping[str, str],
+    facts: dict[str, Sourced],
+    before: int,
+    problems: list[str],
+) -> _Gpus:
+    """`before`: how many GPUs the node had when it was looked at last."""
     counted = _count_fact(facts, "gpu_count", problems)
     memory = _count_fact(facts, "gpu_memory_mib", problems)
-    resource = next((r for r in GPU_RESOURCES if r in raw.status.capacity), "")
-    installed = _amount(raw.status.capacity, resource, 1, problems) if resource else 0
+    counts = {
+        name: _amount(raw.status.capacity, name, 1, problems)
+        for name in GPU_RESOURCES
+        if name in raw.status.capacity
+    }
+    # A device plugin that was taken away leaves its resource behind, at 0.
+    resource = max(counts, key=lambda name: counts[name] > 0, default="")
+    installed = counts.get(resource, 0)
     usable = _amount(raw.status.allocatable, resource, 1, problems) if resource else 0
     replicas = _replicas(labels, problems)
     installed, usable = installed // replicas, usable // replicas
@@ -139,24 +167,55 @@ def _gpus(
         problems.append(
             f"{facts['gpu_count'].source} says {counted} GPUs, status.capacity says {installed}"
         )
-    total = installed or counted
+    total = installed or counted or before
     if not total:
         for name in ("gpu_model", "gpu_count", "gpu_memory_mib"):
             facts.pop(name, None)
-        return ()
+        return _Gpus()
     if "gpu_model" not in facts:
         problems.append("the GPU model is unknown: label the node, or set label_map.gpu_model")
     if total > MAX_DEVICES:
         problems.append(f"{total} GPUs on one node; only the first {MAX_DEVICES} are used")
         usable, total = min(usable, MAX_DEVICES), MAX_DEVICES
-    bad = _bad_gpus(raw, total, usable, problems)
-    source = f"status.capacity[{resource}]" if installed else facts["gpu_count"].source
-    facts["gpus"] = Sourced(total, source)
+    bad, unnamed = _bad_gpus(raw, total, usable, problems)
+    if installed:
+        facts["gpus"] = Sourced(total, f"status.capacity[{resource}]")
+    elif counted:
+        facts["gpus"] = Sourced(total, facts["gpu_count"].source)
+    else:
+        facts["gpus"] = Sourced(total, "what the node told before")
+        problems.append(
+            f"status.capacity has no GPUs, it had {total}: is the device plugin running?"
+        )
     facts["healthy_gpus"] = Sourced(
-        total - len(bad), f"status.allocatable[{resource}], {UNHEALTHY_GPUS}"
+        total - len(bad) - unnamed, f"status.allocatable[{resource}], {UNHEALTHY_GPUS}"
     )
-    facts["numa"] = Sourced(_sockets(total), "assumed from the number of GPUs")
-    return devices_of(total, bad, memory, _gpu_ids(raw, total, problems))
+    if unnamed:
+        facts["unnamed_unhealthy_gpus"] = Sourced(unnamed, f"status.allocatable[{resource}]")
+    _sharing(raw, resource, usable, facts, problems)
+    facts["numa"] = Sourced(sockets(total), "assumed from the number of GPUs")
+    devices = devices_of(total, bad, memory, _gpu_ids(raw, total, problems))
+    return _Gpus(devices, resource, unnamed)
+
+
+def _sharing(
+    raw: KubeNode, resource: str, usable: int, facts: dict[str, Sourced], problems: list[str]
+) -> None:
+    """Whether pods can get shares here, and whether they get the very GPUs that Kant chose: who
+    advertises shares has to follow its choice, others know only how many."""
+    if GPU_MILLI not in raw.status.capacity:
+        if resource:
+            facts["device_choice"] = Sourced("count", f"status.capacity[{resource}]")
+        return
+    facts["device_choice"] = Sourced("exact", f"status.capacity[{GPU_MILLI}]")
+    shares = _amount(raw.status.allocatable, GPU_MILLI, 1, problems)
+    if shares >= usable * MILLI:
+        facts["shares"] = Sourced(shares, f"status.allocatable[{GPU_MILLI}]")
+    else:
+        problems.append(
+            f"status.allocatable[{GPU_MILLI}] is {shares}, its {usable} GPUs are "
+            f"{usable * MILLI}; no shares are placed here"
+        )
 
 
 def _replicas(labels: Mapping[str, str], problems: list[str]) -> int:
@@ -169,43 +228,20 @@ def _replicas(labels: Mapping[str, str], problems: list[str]) -> int:
     return replicas
 
 
-def _bad_gpus(raw: KubeNode, total: int, usable: int, problems: list[str]) -> tuple[int, ...]:
-    """Indices of the GPUs that must not be used."""
+def _bad_gpus(
+    raw: KubeNode, total: int, usable: int, problems: list[str]
+) -> tuple[tuple[int, ...], int]:
+    """Indices of the GPUs that must not be used, and how many more there are without a name: no
+    job may lose its place to a guess."""
     named = _indices(raw, UNHEALTHY_GPUS, total, problems)
-    missing = total - usable
-    if missing > len(named):
-        guessed = [i for i in reversed(range(total)) if i not in named][: missing - len(named)]
+    unnamed = max(total - usable - len(named), 0)
+    if unnamed:
         problems.append(
-            f"{missing} of {total} GPUs are not allocatable, and nothing names which; "
-            f"{sorted(guessed)} are taken to be bad"
+            f"{total - usable} of {total} GPUs are not allocatable, and nothing names "
+            f"{f'{unnamed} of them' if named else 'which'}; so many fewer are free, "
+            f"and no job leaves ({UNHEALTHY_GPUS} names them)"
         )
-        named |= set(guessed)
-    return tuple(sorted(named))
-
-
-@lru_cache(maxsize=4096)
-def devices_of(
-    total: int, bad: tuple[int, ...], memory: int, ids: tuple[str, ...]
-) -> tuple[Device, ...]:
-    """`total` GPUs of `memory` MiB each, half of them at each socket.
-
-    Cached so that thousands of equal nodes share one tuple.
-    """
-    return tuple(
-        Device(
-            index=i,
-            id=ids[i] if ids else "",
-            numa=i * _sockets(total) // total,
-            healthy=i not in bad,
-            memory_mib=memory,
-        )
-        for i in range(total)
-    )
-
-
-def _sockets(gpus: int) -> int:
-    # Servers with four GPUs or more have two sockets, half of the GPUs at each (HGX, DGX, PCIe).
-    return 2 if gpus >= 4 else 1
+    return tuple(sorted(named)), unnamed
 
 
 def _gpu_ids(raw: KubeNode, total: int, problems: list[str]) -> tuple[str, ...]:
@@ -252,14 +288,15 @@ def _nics(
     raw: KubeNode, devices: Sequence[Device], facts: dict[str, Sourced], problems: list[str]
 ) -> tuple[Nic, ...]:
     text = raw.metadata.annotations.get(NICS, "")
-    total, source = 0, f"annotation {NICS}"
+    total, source, counts = 0, f"annotation {NICS}", dict[str, int]()
     if text.isdecimal() and int(text) <= 64:
         total = int(text)
     elif text:
         problems.append(f"annotation {NICS} is {text!r}; it must be a number up to 64")
     else:
-        names = [r for r in raw.status.capacity if _is_nic_resource(r)]
-        total = sum(_amount(raw.status.capacity, name, 1, problems) for name in names)
+        names = sorted(r for r in raw.status.capacity if _is_nic_resource(r))
+        counts = {name: _amount(raw.status.capacity, name, 1, problems) for name in names}
+        total = sum(counts.values())
         source = ", ".join(f"status.capacity[{name}]" for name in names)
         if total > 64:
             # A shared RDMA device plugin advertises many handles of one NIC.
@@ -269,14 +306,7 @@ def _nics(
         return ()
     facts["nics"] = Sourced(total, source)
     bad = _indices(raw, UNHEALTHY_NICS, total, problems)
-    return nics_of(total, tuple(sorted(bad)), len(devices))
-
-
-@lru_cache(maxsize=1024)
-def nics_of(total: int, bad: tuple[int, ...], gpus: int) -> tuple[Nic, ...]:
-    """`total` NICs, half of them at each socket of a node with so many GPUs."""
-    sockets = _sockets(gpus)
-    return tuple(Nic(i, numa=i * sockets // total, healthy=i not in bad) for i in range(total))
+    return nics_of(total, tuple(sorted(bad)), len(devices), tuple(counts.items()))
 
 
 def _is_nic_resource(name: str) -> bool:

@@ -158,6 +158,11 @@ class KubeBudget(Struct, gc=False, rename="camel"):
     status: BudgetStatus = msgspec.field(default_factory=BudgetStatus)
 
 
+# --- services -------------------------------------------------------------------------------------
+class KubeService(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
 # --- lists, watches, errors -----------------------------------------------------------------------
 class StatusCause(Struct, gc=False, rename="camel"):
     reason: str = ""

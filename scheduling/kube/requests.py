@@ -7,7 +7,7 @@ Meanings of the replies: core/v1 Binding and policy/v1 Eviction as the API serve
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -52,10 +52,12 @@ class _Created(Struct, gc=False):
     metadata: _Uid
 
 
-_created = msgspec.json.Decoder(_Created)
+created = msgspec.json.Decoder(_Created)
 _pod = msgspec.json.Decoder(KubePod)
 
-Judge = Callable[[KubePod | None], Outcome | None]
+Seen = TypeVar("Seen")
+Judge = Callable[[Seen | None], Outcome | None]
+Look = Callable[[], Awaitable[Outcome | None]]
 
 
 class PodRequests:
@@ -70,10 +72,8 @@ class PodRequests:
 
         def settle(reply: Reply) -> Outcome | None:
             if reply.code == 201:
-                return Outcome(Result.DONE, uid=_created.decode(reply.body).metadata.uid)
-            if reply.code == 403 and "being terminated" in reply.status.message:
-                return None  # the namespace is going; it is made anew when it is gone
-            return _refused(reply)
+                return Outcome(Result.DONE, uid=created.decode(reply.body).metadata.uid)
+            return refused_to_create(reply)
 
         def judge(pod: KubePod | None) -> Outcome | None:
             if pod is None:
@@ -102,7 +102,7 @@ class PodRequests:
                 return Outcome(Result.BOUND, effect.uid, effect.node)
             if reply.code == 404:
                 return Outcome(Result.GONE, effect.uid, code=404)
-            return _refused(reply)
+            return refused(reply)
 
         def judge(pod: KubePod | None) -> Outcome | None:
             if pod is None:
@@ -143,7 +143,7 @@ class PodRequests:
         def settle(reply: Reply) -> Outcome | None:
             if reply.code in (200, 202):
                 return Outcome(Result.DONE, effect.uid)
-            return _gone_or_refused(reply, effect.uid)
+            return gone_or_refused(reply, effect.uid)
 
         return Request(
             "DELETE",
@@ -164,7 +164,7 @@ class PodRequests:
                 return Outcome(
                     *(Result.BLOCKED, effect.uid, "", reply.code, message, reply.retry_after)
                 )
-            return _gone_or_refused(reply, effect.uid)
+            return gone_or_refused(reply, effect.uid)
 
         body = {
             "apiVersion": "policy/v1",
@@ -207,7 +207,7 @@ class PodRequests:
                 return Outcome(Result.DONE, effect.uid)
             if reply.code == 422 and _names_uid(reply):
                 return None
-            return _gone_or_refused(reply, effect.uid)
+            return gone_or_refused(reply, effect.uid)
 
         def judge(pod: KubePod | None) -> Outcome | None:
             return _other_incarnation(pod, effect.uid)
@@ -222,20 +222,28 @@ class PodRequests:
             STRATEGIC_PATCH,
         )
 
-    # --- looking --------------------------------------------------------------------------------
-    def _look(self, namespace: str, name: str, judge: Judge) -> Callable[[], Awaitable[Any]]:
-        async def look() -> Outcome | None:
-            reply = await self._client.call("GET", _path(namespace, name))
-            if reply.code == 200:
-                return judge(_pod.decode(reply.body))
-            if reply.code == 404:
-                return judge(None)
-            refused = _refused(reply)
-            if refused is not None:
-                raise Refusal(reply, refused)
-            raise NoReply(f"reading the pod: {reply.code} {reply.status.message}", sent=True)
+    def _look(self, namespace: str, name: str, judge: Judge[KubePod]) -> Look:
+        return looking(self._client, _path(namespace, name), _pod.decode, judge, "the pod")
 
-        return look
+
+def looking(
+    client: Client, path: str, read: Callable[[bytes], Seen], judge: Judge[Seen], what: str
+) -> Look:
+    """How to look at one object of the API: `judge` gets it as `read`, None where there is none.
+    Looking raises Refusal, and NoReply where the answer is neither."""
+
+    async def look() -> Outcome | None:
+        reply = await client.call("GET", path)
+        if reply.code == 200:
+            return judge(read(reply.body))
+        if reply.code == 404:
+            return judge(None)
+        outcome = refused(reply)
+        if outcome is not None:
+            raise Refusal(reply, outcome)
+        raise NoReply(f"reading {what}: {reply.code} {reply.status.message}", sent=True)
+
+    return look
 
 
 def _path(namespace: str, name: str) -> str:
@@ -250,17 +258,24 @@ def _delete_options(effect: DeletePod | EvictPod) -> dict[str, Any]:
 
 
 # --- what replies and pods say --------------------------------------------------------------------
-def _refused(reply: Reply) -> Outcome | None:
+def refused(reply: Reply) -> Outcome | None:
     """REFUSED for a 4xx that no retry and no look can help."""
     if 400 <= reply.code < 500 and reply.code not in (408, 409, 429):
         return Outcome(Result.REFUSED, code=reply.code, message=reply.status.message)
     return None
 
 
-def _gone_or_refused(reply: Reply, uid: str) -> Outcome | None:
+def refused_to_create(reply: Reply) -> Outcome | None:
+    """As `refused`. A namespace that is going is waited for: it is made anew when it is gone."""
+    if reply.code == 403 and "being terminated" in reply.status.message:
+        return None
+    return refused(reply)
+
+
+def gone_or_refused(reply: Reply, uid: str) -> Outcome | None:
     if reply.code == 404:
         return Outcome(Result.GONE, uid, code=404)
-    return _refused(reply)
+    return refused(reply)
 
 
 def _forbidden_by_budget(reply: Reply) -> bool:

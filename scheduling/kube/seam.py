@@ -38,7 +38,9 @@ class Sourced(NamedTuple):
 class NodeFacts(Struct, frozen=True, gc=False):
     """A node as the engine sees it, and where each fact came from (fact name → Sourced).
 
-    Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, numa, nics, health.
+    Facts: the rows of `labels.TABLE`, and gpus, healthy_gpus, unnamed_unhealthy_gpus, shares (what
+    pods can get as parts of GPUs, in GPU-milli), device_choice ("exact": a pod gets the GPUs that
+    Kant chose; "count": the device plugin chooses), numa, nics, health.
     """
 
     node: Node
@@ -134,6 +136,15 @@ class BudgetFacts(Struct, frozen=True, gc=False):
     allowed: int
 
 
+class ServiceFacts(Struct, frozen=True, gc=False):
+    """The Service by which the pods of a job find each other; `job`: its id."""
+
+    namespace: str
+    name: str
+    uid: str
+    job: str
+
+
 # --- effects ------------------------------------------------------------------------------------
 # `key` is the caller's own name for the effect and comes back untouched with its outcome.
 class CreateAndBind(Struct, frozen=True, gc=False):
@@ -159,13 +170,16 @@ class Bind(Struct, frozen=True, gc=False):
 
 
 class DeletePod(Struct, frozen=True, gc=False):
-    """Delete that incarnation of the pod; `grace` seconds, None = the pod's own."""
+    """Delete that incarnation of the pod; `grace` seconds, None = the pod's own. `preempted`:
+    its condition DisruptionTarget says so first, as the eviction API does by itself: what owns the
+    pod can then tell that it did not fail."""
 
     key: Hashable
     namespace: str
     name: str
     uid: str
     grace: int | None = None
+    preempted: bool = False
 
 
 class EvictPod(Struct, frozen=True, gc=False):
@@ -214,14 +228,42 @@ class EmitEvent(Struct, frozen=True, gc=False):
     type: str = "Normal"
 
 
-Effect = CreateAndBind | Bind | DeletePod | EvictPod | Annotate | PatchCondition | EmitEvent
+class CreateService(Struct, frozen=True, gc=False):
+    """Create the Service of a job (see `manifests.service_manifest`)."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    manifest: Mapping[str, Any]
+
+
+class DeleteService(Struct, frozen=True, gc=False):
+    """Delete that incarnation of the Service."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+
+
+Effect = (
+    CreateAndBind
+    | Bind
+    | DeletePod
+    | EvictPod
+    | Annotate
+    | PatchCondition
+    | EmitEvent
+    | CreateService
+    | DeleteService
+)
 
 
 class Result(StrEnum):
     """How an effect ended. The door has already looked where a reply was ambiguous."""
 
     BOUND = "BOUND"  # on the wanted node with the wanted annotations
-    DONE = "DONE"  # a delete, eviction, annotation, condition or event was accepted
+    DONE = "DONE"  # a delete, eviction, annotation, condition, event or service was accepted
     GONE = "GONE"  # there is no such pod (any more); for a delete or eviction that is success
     TAKEN = "TAKEN"  # bound, but elsewhere or with another device choice: see `node`
     GATED = "GATED"  # has scheduling gates; try again when they are removed
@@ -272,6 +314,14 @@ class BudgetGone(Struct, frozen=True, gc=False):
     budget: BudgetFacts
 
 
+class ServiceSeen(Struct, frozen=True, gc=False):
+    service: ServiceFacts
+
+
+class ServiceGone(Struct, frozen=True, gc=False):
+    service: ServiceFacts
+
+
 class Connected(Struct, frozen=True, gc=False):
     """All lists are complete and all watches run."""
 
@@ -294,6 +344,8 @@ Observation = (
     | PodGone
     | BudgetSeen
     | BudgetGone
+    | ServiceSeen
+    | ServiceGone
     | Connected
     | Disconnected
     | EffectDone

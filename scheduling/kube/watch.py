@@ -43,13 +43,14 @@ DEFAULT_TIMES = WatchTimes()
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """What to follow: words for messages, the collection's path, an optional field selector,
-    and the struct that its objects are decoded to."""
+    """What to follow: words for messages, the collection's path, a field selector, the struct that
+    its objects are decoded to, and a label selector. A selector may be empty."""
 
     plural: str
     path: str
     selector: str
     type: type
+    labels: str = ""
 
 
 class Expired(Exception):
@@ -300,6 +301,8 @@ class Reflector(Generic[F]):
     def _address(self, query: dict[str, Any]) -> str:
         if self._kind.selector:
             query["fieldSelector"] = self._kind.selector
+        if self._kind.labels:
+            query["labelSelector"] = self._kind.labels
         return f"{self._kind.path}?{urlencode(query)}"
 
 

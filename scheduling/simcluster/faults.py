@@ -20,7 +20,7 @@ from .watch import Watches
 
 Verb = Literal[
     "", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
-    "bind", "evict",
+    "bind", "evict", "log",
 ]  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from . import rules
 from .binding import bind
 from .cluster import Cluster
 from .disruption import evict
-from .kinds import PODS, Kind
+from .kinds import PODS, SERVICES, Kind
 from .listing import list_objects, selection, wire_body, wire_object
 from .meta import decode_body, strip_type
 from .registry import delete_options, is_dry_run
@@ -63,6 +63,10 @@ def verb_of(method: str, target: Target, query: dict[str, str]) -> str:
         if method != "POST":
             raise method_not_allowed()
         return "bind" if sub == "binding" else "evict"
+    if sub == "log":
+        if method != "GET":
+            raise method_not_allowed()
+        return "log"
     single = bool(target.name)
     if method == "GET":
         if not single and query.get("watch", "") in ("1", "true"):
@@ -81,7 +85,7 @@ def verb_of(method: str, target: Target, query: dict[str, str]) -> str:
 
 
 def handle(cluster: Cluster, verb: str, call: Call) -> Reply:
-    """Carry out one request (all verbs but watch).
+    """Carry out one request (all verbs but watch and log).
 
     Raises:
         ApiError: every refusal.
@@ -216,7 +220,7 @@ def _delete(cluster: Cluster, call: Call) -> Reply:
     options = delete_options(body, call.query)
     out = cluster.registry.delete(kind, namespace, name, options)
     waits = out["metadata"].get("deletionTimestamp") is not None
-    if kind is PODS or waits:
+    if kind in (PODS, SERVICES) or waits:
         return Reply(200, _present(kind, out))
     details: dict[str, Any] = {"name": name}
     if kind.group:

@@ -61,12 +61,16 @@ NODES = Kind(
 )  # fmt: skip
 PODS = Kind(
     "pods", "Pod", short_names=("po",),
-    subresources=("status", "binding", "eviction"),
+    subresources=("status", "binding", "eviction", "log"),
     selectable={
         "spec.nodeName": "", "spec.restartPolicy": "", "spec.schedulerName": "",
         "spec.serviceAccountName": "", "spec.hostNetwork": "false", "status.phase": "",
         "status.podIP": "", "status.nominatedNodeName": "",
     },
+)  # fmt: skip
+SERVICES = Kind(
+    "services", "Service", short_names=("svc",), subresources=("status",),
+    selectable={"spec.clusterIP": "", "spec.type": ""}, create_on_update=True,
 )  # fmt: skip
 EVENTS = Kind(
     "events", "Event", short_names=("ev",), create_on_update=True,
@@ -96,7 +100,8 @@ DISRUPTION_BUDGETS = Kind(
 )  # fmt: skip
 
 KINDS: tuple[Kind, ...] = (
-    NAMESPACES, NODES, PODS, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES, DISRUPTION_BUDGETS,
+    NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
+    DISRUPTION_BUDGETS,
 )  # fmt: skip
 STORED: tuple[str, ...] = tuple(dict.fromkeys(k.plural for k in KINDS))
 GROUPS: tuple[tuple[str, str], ...] = tuple(

@@ -135,7 +135,7 @@ def valid_key(key: str) -> bool:
 
 def meta_causes(kind: Kind, meta: Obj) -> Causes:
     """Field errors of name, labels and annotations."""
-    causes = name_causes(meta["name"], label=kind.plural == "namespaces")
+    causes = name_causes(meta["name"], label=kind.plural in ("namespaces", "services"))
     causes += label_causes(meta.get("labels") or {}, "metadata.labels")
     annotations = meta.get("annotations") or {}
     for key in annotations:

@@ -84,7 +84,9 @@ def _resources(group: str, version: str) -> list[dict[str, Any]]:
                 "singularName": "",
                 "namespaced": k.namespaced,
                 "kind": {"binding": "Binding", "eviction": "Eviction"}.get(sub, k.kind),
-                "verbs": ["get", "patch", "update"] if sub == "status" else ["create"],
+                "verbs": {"status": ["get", "patch", "update"], "log": ["get"]}.get(
+                    sub, ["create"]
+                ),
             }
             if sub == "eviction":
                 entry |= {"group": "policy", "version": "v1"}

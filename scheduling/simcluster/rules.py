@@ -63,6 +63,7 @@ _CONDITION_TIMES: dict[str, tuple[str, ...]] = {
     "Pod": ("lastProbeTime", "lastTransitionTime"),
     "PodDisruptionBudget": ("lastTransitionTime",),
     "Namespace": ("lastTransitionTime",),
+    "Service": ("lastTransitionTime",),
 }
 
 
@@ -133,6 +134,24 @@ def _default_budget(obj: Obj) -> None:
     }
 
 
+def _default_service(obj: Obj) -> None:
+    spec = obj["spec"] = obj.get("spec") or {}
+    for field, value in (
+        ("clusterIP", ""),
+        ("type", "ClusterIP"),
+        ("sessionAffinity", "None"),
+        ("ipFamilies", ["IPv4"]),
+        ("ipFamilyPolicy", "SingleStack"),
+        ("internalTrafficPolicy", "Cluster"),
+    ):
+        spec[field] = spec.get(field) or value
+    spec["clusterIPs"] = [spec["clusterIP"]]
+    for port in spec.get("ports") or ():
+        port["protocol"] = port.get("protocol") or "TCP"
+        port["targetPort"] = port.get("targetPort") or port.get("port")
+    obj["status"] = {"loadBalancer": {}}
+
+
 def _default_priority_class(obj: Obj) -> None:
     obj["metadata"]["generation"] = 1
     obj["value"] = obj.get("value") or 0
@@ -146,6 +165,7 @@ _DEFAULTS: dict[str, Callable[[Obj], None]] = {
     "Node": _default_node,
     "PodDisruptionBudget": _default_budget,
     "PriorityClass": _default_priority_class,
+    "Service": _default_service,
 }
 
 
@@ -287,6 +307,16 @@ def _event_causes(kind: Kind, obj: Obj) -> Causes:
     return causes
 
 
+def _service_causes(obj: Obj) -> Causes:
+    """Nothing here has an address, so that none can be given to a Service."""
+    spec = obj.get("spec") or {}
+    causes = label_causes(spec.get("selector") or {}, "spec.selector")
+    if spec.get("clusterIP") != "None" or spec.get("type") != "ClusterIP":
+        why = "the embedded cluster serves headless Services only: set it to None"
+        causes.append(invalid_value("spec.clusterIP", spec.get("clusterIP"), why))
+    return causes
+
+
 def _event_changes(new: Obj, old: Obj) -> Causes:
     """Through events.k8s.io/v1 only the series and the metadata of an event change."""
     return [
@@ -302,6 +332,7 @@ _CAUSES: dict[str, Callable[[Obj], Causes]] = {
     "PodDisruptionBudget": _budget_causes,
     "Lease": _lease_causes,
     "PriorityClass": _priority_class_causes,
+    "Service": _service_causes,
 }
 
 # --- the two shapes of events -----------------------------------------------------------------

@@ -12,6 +12,7 @@ from . import status
 from .cluster import Cluster
 from .faults import LoseReply, Restart, TooManyRequests, delay, parse_fault
 from .handlers import Call, Reply, handle, parse_query, verb_of
+from .logs import serve_log
 from .routing import VERSION, Target, discovery, known_group, route
 from .status import ApiError
 from .watch import watch_options
@@ -139,6 +140,11 @@ class Server:
             await delay(faults)
             options = watch_options(target.kind, target.namespace, query)
             return await cluster.watches.serve(request, target.kind, options)
+        if verb == "log":
+            await delay(faults)
+            if any(isinstance(f, LoseReply) for f in faults):
+                return _hang_up(request)
+            return await serve_log(cluster, request, target, query)
         body = await _body(request)
         content_type = request.headers.get("Content-Type", "")
         call = Call(request.method, target, query, content_type, body)

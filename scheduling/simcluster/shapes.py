@@ -190,6 +190,27 @@ class Namespace(msgspec.Struct, gc=False):
     status: dict[str, Any] | None = None
 
 
+class ServicePort(msgspec.Struct, gc=False):
+    name: str | None = None
+    port: int | None = None
+    protocol: str | None = None
+    targetPort: int | str | None = None
+
+
+class ServiceSpec(msgspec.Struct, gc=False):
+    clusterIP: str | None = None
+    type: str | None = None
+    selector: Map = None
+    ports: list[ServicePort] | None = None
+    publishNotReadyAddresses: bool | None = None
+
+
+class Service(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: ServiceSpec | None = None
+    status: dict[str, Any] | None = None
+
+
 class Series(msgspec.Struct, gc=False):
     count: int | None = None
     lastObservedTime: datetime | None = None
@@ -219,6 +240,7 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
     "Lease": Lease,
     "PriorityClass": PriorityClass,
     "Namespace": Namespace,
+    "Service": Service,
     "Event": Event,
 }
 

@@ -9,7 +9,15 @@ from base64 import b64encode
 import pytest
 
 from metrics.benches.apiserver import TOKENS, ApiServer
-from scheduling.kube.seam import Connected, DeletePod, Disconnected, KubeError, PodSeen, Result
+from scheduling.kube.seam import (
+    Connected,
+    CreateAndBind,
+    DeletePod,
+    Disconnected,
+    KubeError,
+    PodSeen,
+    Result,
+)
 from tests.kube.servers import TOKEN
 from tests.kube.test_contract_effects import create
 from tests.requirements import missing
@@ -208,6 +216,35 @@ class TestRightsAndCertificates:
         assert "does not allow Kant to" in error
         assert 'User "nobody" cannot' in error
         assert "grant that right to Kant's account" in error
+
+    def test_who_may_not_make_namespaces_is_told_and_works_in_those_that_exist(
+        self, place, open_door
+    ):
+        path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/kant"
+        role = place.api.ok("GET", path)
+        fewer = [
+            {**rule, "verbs": ["get"]} if rule["resources"] == ["namespaces"] else rule
+            for rule in role["rules"]
+        ]
+        door = open_door()
+        place.api.ok("PUT", path, {**role, "rules": fewer})
+        try:
+            time.sleep(0.5)  # until the server knows of the change
+            theirs = create(place, "theirs")
+            nowhere = f"{place.namespace}-b"
+            theirs.manifest["metadata"]["namespace"] = nowhere
+            effect = CreateAndBind(
+                "theirs", nowhere, "theirs", theirs.manifest, theirs.node, theirs.annotations
+            )
+            refused, made = door.carry_out(effect, create(place, "made"))
+            assert (refused.result, refused.code) == (Result.REFUSED, 403)
+            assert f"does not allow Kant to create the namespace {nowhere}" in refused.message
+            assert "grant that right to Kant's account" in refused.message
+            assert made.result is Result.BOUND
+            assert not [each for each in door.seen if isinstance(each, Disconnected)]
+        finally:
+            current = place.api.ok("GET", path)
+            place.api.ok("PUT", path, {**current, "rules": role["rules"]})
 
     def test_a_certificate_of_an_unknown_authority(self, place, open_door):
         access = place.server.access()

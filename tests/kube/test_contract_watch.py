@@ -73,7 +73,7 @@ def test_changes_of_nodes_are_seen(place, door):
         lambda each: (
             isinstance(each, NodeSeen)
             and each.facts.node.name == place.node
-            and sum(device.healthy for device in each.facts.node.devices) == 7
+            and each.facts.node.healthy_gpus == 7
         )
     )
     assert any("not allocatable" in problem for problem in sick.facts.node.problems)

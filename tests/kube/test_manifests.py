@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from scheduling.engine.types import Toleration
 from scheduling.kube.manifests import (
+    Gang,
+    PodSettings,
     PodTemplate,
     binding_annotations,
+    host_name,
     pod_manifest,
     pod_name,
 )
@@ -77,6 +80,104 @@ def test_a_whole_gpu_pod():
         "limits": {"rdma/hca": "8", "nvidia.com/gpu": "8"},
     }
     json.dumps(pod)
+
+
+GANG = Gang(job_name="train", pod_set_name="worker", first_rank=2, world_size=10, head="launcher-0")
+
+
+def environment(**fields):
+    [container] = pod_manifest(template(**fields), "pod", 3)["spec"]["containers"]
+    return container.get("env", [])
+
+
+def test_a_pod_of_several_knows_its_rank_and_has_an_address():
+    spec = pod_manifest(template(gang=GANG), "pod", 3)["spec"]
+    assert (spec["hostname"], spec["subdomain"]) == ("worker-3", f"job-{JOB_ID}")
+    assert {each["name"]: each["value"] for each in environment(gang=GANG)} == {
+        "KANT_JOB_ID": JOB_ID,
+        "KANT_JOB_NAME": "train",
+        "KANT_RANK": "5",
+        "KANT_WORLD_SIZE": "10",
+        "KANT_POD_SET": "worker",
+        "KANT_ORDINAL": "3",
+        "MASTER_ADDR": f"launcher-0.job-{JOB_ID}",
+        "MASTER_PORT": "29500",
+    }
+
+
+def test_what_the_user_sets_replaces_and_may_refer_to_what_kant_sets():
+    secrets = PodSettings(env_from_secrets={"MASTER_PORT": {"secret": "net", "key": "port"}})
+    mine = {"KANT_RANK": "7", "NODE_RANK": "$(KANT_ORDINAL)"}
+    made = environment(gang=GANG, settings=secrets, env=mine)
+    names = [each["name"] for each in made]
+    assert len(names) == len(set(names))
+    assert {each["name"]: each.get("value") for each in made}.items() >= mine.items()
+    # Kubernetes puts the value of an earlier variable in the place of $(NAME).
+    assert names.index("KANT_ORDINAL") < names.index("MASTER_PORT") < names.index("NODE_RANK")
+    reference = {"secretKeyRef": {"name": "net", "key": "port"}}
+    assert {"name": "MASTER_PORT", "valueFrom": reference} in made
+
+
+def test_a_pod_that_is_alone_is_told_of_no_others():
+    spec = pod_manifest(template(), "pod", 0)["spec"]
+    assert "env" not in spec["containers"][0]
+    assert not spec.keys() & {"hostname", "subdomain", "volumes", "serviceAccountName"}
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_a_host_name_is_the_end_of_the_pods_name():
+    long = "prefill-worker-large-a"
+    for index, name in ((0, "worker"), (2, long)):
+        whole = pod_name("train", JOB_ID, 2, index, name, 7)
+        assert whole == f"train-3f2b8c1e-2-{host_name(index, name, 7)}"
+
+
+def test_what_a_pod_uses_of_its_namespace():
+    settings = PodSettings(
+        service_account="trainer",
+        image_pull_secrets=["registry"],
+        shm_mib=65536,
+        volumes=[
+            {
+                "name": "data",
+                "persistent_volume_claim": "datasets",
+                "mount_path": "/data",
+                "read_only": True,
+            },
+            {
+                "name": "out",
+                "persistent_volume_claim": "runs",
+                "mount_path": "/out",
+                "read_only": False,
+            },
+            {"name": "conf", "config_map": "train", "mount_path": "/conf", "read_only": True},
+            {"name": "keys", "secret": "keys", "mount_path": "/keys", "read_only": True},
+        ],
+    )
+    spec = pod_manifest(template(settings=settings, is_told=True), "pod", 0)["spec"]
+    assert spec["serviceAccountName"] == "trainer"
+    assert "automountServiceAccountToken" not in spec
+    assert spec["imagePullSecrets"] == [{"name": "registry"}]
+    assert spec["volumes"][1:] == [
+        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "65536Mi"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "datasets", "readOnly": True}},
+        {"name": "out", "persistentVolumeClaim": {"claimName": "runs"}},
+        {"name": "conf", "configMap": {"name": "train"}},
+        {"name": "keys", "secret": {"secretName": "keys"}},
+    ]
+    assert spec["containers"][0]["volumeMounts"] == [
+        {"name": "kant", "mountPath": "/etc/kant", "readOnly": True},
+        {"name": "shm", "mountPath": "/dev/shm"},
+        {"name": "data", "mountPath": "/data", "readOnly": True},
+        {"name": "out", "mountPath": "/out", "readOnly": False},
+        {"name": "conf", "mountPath": "/conf", "readOnly": True},
+        {"name": "keys", "mountPath": "/keys", "readOnly": True},
+    ]
+
+
+def test_gpus_are_asked_for_by_the_resource_of_the_node():
+    pod = pod_manifest(template(gpus=2, gpu_resource="amd.com/gpu"), "pod", 0)
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"amd.com/gpu": "2"}
 
 
 def test_a_fraction_asks_for_milli_and_no_gpu():

@@ -87,19 +87,51 @@ def test_named_bad_gpus_are_those():
     assert facts.node.problems == ()
 
 
-def test_unnamed_bad_gpus_are_counted_with_a_warning():
+def test_unnamed_bad_gpus_are_counted_with_a_warning_and_none_is_guessed():
     facts = facts_of(allocatable={"cpu": "64", "memory": "1Gi", GPU: "6"})
-    assert healthy(facts) == [0, 1, 2, 3, 4, 5]
+    assert healthy(facts) == list(range(8))
+    assert (facts.node.unnamed_unhealthy, facts.node.healthy_gpus) == (2, 6)
+    assert facts.facts["healthy_gpus"].value == 6
+    assert facts.facts["unnamed_unhealthy_gpus"] == Sourced(2, f"status.allocatable[{GPU}]")
     [problem] = facts.node.problems
-    assert "2 of 8 GPUs are not allocatable, and nothing names which; [6, 7]" in problem
+    assert "2 of 8 GPUs are not allocatable, and nothing names which; so many fewer" in problem
+
+
+def test_of_bad_gpus_only_those_without_a_name_stay_open():
+    facts = facts_of(
+        annotations={"kant.io/unhealthy-gpus": "[3]"}, allocatable={"cpu": "64", GPU: "6"}
+    )
+    assert healthy(facts) == [0, 1, 2, 4, 5, 6, 7]
+    assert (facts.node.unnamed_unhealthy, facts.node.healthy_gpus) == (1, 6)
+    [problem] = facts.node.problems
+    assert "2 of 8 GPUs are not allocatable, and nothing names 1 of them" in problem
 
 
 def test_gpus_that_no_plugin_advertises_are_never_free():
     """A kubelet that does not know the resource would admit the pod and give it no GPU."""
     facts = facts_of(capacity={"cpu": "64", "memory": "1Gi"})
     assert len(facts.node.devices) == 8
-    assert healthy(facts) == []
+    assert (facts.node.unnamed_unhealthy, facts.node.healthy_gpus) == (8, 0)
+    assert "device_choice" not in facts.facts
     assert any("is the device plugin running?" in each for each in facts.node.problems)
+
+
+@pytest.mark.parametrize("amounts", [{GPU: "0"}, {}])
+def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
+    """It tells of none until the device plugin is there again; what runs there goes on."""
+    translator, labels = NodeTranslator({}), {"cloud.google.com/gke-accelerator": "nvidia-l4"}
+    told = {"cpu": "64", GPU: "8"}
+    before = translator.translate(kube_node(labels=labels, capacity=told)).node
+    starting = kube_node(labels=labels, capacity={"cpu": "64", **amounts})
+    facts = translator.translate(starting)
+    assert facts.node.devices == before.devices
+    assert (facts.node.gpu_model, facts.node.healthy_gpus) == ("nvidia-l4", 0)
+    assert facts.facts["gpus"] == Sourced(8, "what the node told before")
+    assert "status.capacity has no GPUs, it had 8" in " ".join(facts.node.problems)
+    assert translator.translate(starting).node == facts.node
+    assert translator.translate(kube_node(labels=labels, capacity=told)).node == before
+    translator.forget("n1")
+    assert translator.translate(starting).node.devices == ()
 
 
 @pytest.mark.parametrize(
@@ -167,6 +199,38 @@ def test_amd_gpus():
     labels = {"amd.com/gpu.product-name": "MI300X"}
     facts = facts_of(labels=labels, capacity={"cpu": "8", "amd.com/gpu": "8"})
     assert len(healthy(facts)) == 8
+    assert facts.node.gpu_resource == "amd.com/gpu"
+    assert facts_of().node.gpu_resource == GPU
+
+
+def test_a_resource_that_its_plugin_left_behind_counts_no_gpus():
+    facts = facts_of(labels={}, capacity={"cpu": "8", GPU: "0", "amd.com/gpu": "8"})
+    assert (len(facts.node.devices), facts.node.gpu_resource) == (8, "amd.com/gpu")
+
+
+def test_a_plugin_that_knows_only_counts_gives_no_shares():
+    facts = facts_of()
+    assert not facts.node.gives_shares
+    assert facts.facts["device_choice"] == Sourced("count", f"status.capacity[{GPU}]")
+    assert "shares" not in facts.facts
+
+
+def test_a_plugin_that_advertises_shares_gives_them_on_the_gpus_that_kant_chose():
+    amounts = {"cpu": "64", GPU: "8", "kant.io/gpu-milli": "8k"}
+    facts = facts_of(capacity=amounts)
+    assert facts.node.gives_shares
+    assert facts.facts["shares"] == Sourced(8000, "status.allocatable[kant.io/gpu-milli]")
+    assert facts.facts["device_choice"] == Sourced("exact", "status.capacity[kant.io/gpu-milli]")
+    # One GPU less of both is a bad GPU; shares of fewer GPUs than there are is a contradiction.
+    fewer = facts_of(capacity=amounts, allocatable={GPU: "7", "kant.io/gpu-milli": "7k"})
+    assert fewer.node.gives_shares
+    away = facts_of(capacity=amounts, allocatable={GPU: "8", "kant.io/gpu-milli": "0"})
+    assert not away.node.gives_shares
+    assert away.node.problems == (
+        "status.allocatable[kant.io/gpu-milli] is 0, its 8 GPUs are 8000; no shares are placed "
+        "here",
+    )
+    assert away.facts["device_choice"].value == "exact"
 
 
 # --- NICs, extended resources ---------------------------------------------------------------------
@@ -176,11 +240,18 @@ def test_nics_from_the_annotation_and_their_health():
         *(Nic(0, numa=0), Nic(1, numa=0, healthy=False)),
         *(Nic(2, numa=1), Nic(3, numa=1)),
     )
+    # By the annotation they are counted, not asked for.
+    amounts = {GPU: "8", "rdma/shared": "1000"}
+    told = facts_of(annotations={"kant.io/nics": "8"}, capacity=amounts)
+    assert [nic.resource for nic in told.node.nics] == [""] * 8
 
 
 def test_nics_from_their_resources():
     facts = facts_of(capacity={GPU: "8", "vpc.amazonaws.com/efa": "32"})
+    assert {nic.resource for nic in facts.node.nics} == {"vpc.amazonaws.com/efa"}
     assert len(facts.node.nics) == 32
+    rails = facts_of(capacity={GPU: "8", "rdma/b": "1", "rdma/a": "2", "rdma/c": "0"})
+    assert [nic.resource for nic in rails.node.nics] == ["rdma/a", "rdma/a", "rdma/b"]
     shared = facts_of(capacity={GPU: "8", "rdma/hca_shared_devices_a": "1000"})
     assert shared.node.nics == ()
     assert any("is no number of NICs" in each for each in shared.node.problems)

@@ -219,6 +219,14 @@ def test_a_finalizer_holds_an_object(sim):
     assert sim.call("GET", f"{PODS}/held")[0] == 404
 
 
+def test_a_service_that_would_need_an_address_is_refused(sim):
+    path = "/api/v1/namespaces/default/services"
+    for spec in ({}, {"clusterIP": "10.0.0.1"}, {"clusterIP": "None", "type": "NodePort"}):
+        code, answer = sim.call("POST", path, {"metadata": {"name": "web"}, "spec": spec})
+        assert (code, answer["details"]["causes"][0]["field"]) == (422, "spec.clusterIP")
+    assert sim.call("GET", f"{path}/web")[0] == 404
+
+
 def test_a_namespace_takes_its_content_along(sim):
     sim.post("/api/v1/namespaces", {"metadata": {"name": "brief"}})
     sim.post("/api/v1/namespaces/brief/pods", pod("inside"))

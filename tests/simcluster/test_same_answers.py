@@ -29,6 +29,7 @@ MERGE, STRATEGIC, JSON_PATCH, APPLY = (
 )  # fmt: skip
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+SERVICES = "/api/v1/namespaces/default/services"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 CORE_EVENTS = "/api/v1/namespaces/default/events"
@@ -325,6 +326,30 @@ def test_leases_classes_budgets_and_namespaces(servers):
     )
 
 
+def test_headless_services(servers):
+    def service(name: str, **spec: Any) -> dict[str, Any]:
+        spec = {"clusterIP": "None", "selector": {"a": "b"}, **spec}
+        return {"metadata": {"name": name, "labels": {"a": "b"}}, "spec": spec}
+
+    check(
+        servers,
+        ("POST", SERVICES, service("job-1a", publishNotReadyAddresses=True)),
+        ("POST", SERVICES, service("job-1a")),
+        ("GET", f"{SERVICES}/job-1a"),
+        ("GET", f"{SERVICES}?fieldSelector=spec.clusterIP%3DNone&labelSelector=a%3Db"),
+        ("POST", SERVICES, service("port", ports=[{"port": 80}])),
+        ("POST", SERVICES, service("a.b")),
+        ("POST", SERVICES, service("UPPER")),
+        ("POST", SERVICES, service("1st")),
+        ("POST", SERVICES, service("x", selector={"not a key": "b"})),
+        ("POST", SERVICES, service("x", selector="b")),
+        ("PATCH", f"{SERVICES}/job-1a", {"spec": {"selector": {"a": "c"}}}, MERGE),
+        ("DELETE", f"{SERVICES}/job-1a", {"preconditions": {"uid": "another"}}),
+        ("DELETE", f"{SERVICES}/job-1a"),
+        ("DELETE", f"{SERVICES}/job-1a"),
+    )
+
+
 def test_events(servers):
     at = "2026-01-01T00:00:00.000000Z"
     event = {
@@ -348,4 +373,27 @@ def test_events(servers):
         ("PATCH", f"{EVENTS}/e1", {"series": {"count": 2, "lastObservedTime": at}}, MERGE),
         ("PATCH", f"{EVENTS}/e1", {"note": "other"}, MERGE),
         ("GET", f"{CORE_EVENTS}?fieldSelector=involvedObject.name=p,reason=Scheduled"),
+    )
+
+
+def test_logs_that_no_kubelet_is_asked_for(servers):
+    """The rest of a log is the kubelet's, and there is none behind this kube-apiserver."""
+    queries = (
+        "", "?container=m", "?container=z", "?tailLines=-1", "?tailLines=x", "?limitBytes=0",
+        "?sinceSeconds=0", "?sinceSeconds=1&sinceTime=2030-01-01T00:00:00Z", "?sinceTime=x",
+        "?sinceSeconds=0&tailLines=-1&limitBytes=-1", "?follow=maybe&timestamps=1", "?previous=1",
+    )  # fmt: skip
+    check(
+        servers,
+        ("POST", PODS, pod("log")),
+        *(("GET", f"{PODS}/log/log{query}") for query in queries),
+        ("POST", PODS, pod("two", containers=[{"name": n, "image": "x"} for n in "mn"])),
+        ("GET", f"{PODS}/two/log"),
+        ("GET", f"{PODS}/zz/log"),
+        ("GET", f"{PODS}/zz/log?tailLines=-1"),
+        ("POST", f"{PODS}/log/binding", binding("log", "nowhere")),
+        ("GET", f"{PODS}/log/log"),
+        *((method, f"{PODS}/log/log", {}) for method in ("POST", "PUT", "PATCH", "DELETE")),
+        ("DELETE", f"{PODS}/log?gracePeriodSeconds=0"),
+        ("DELETE", f"{PODS}/two?gracePeriodSeconds=0"),
     )

@@ -1,0 +1,327 @@
+"""Logs of containers, read through the API server and handed over piece by piece.
+
+Whoever asks may run on any event loop or on none, and a client lives on one: a thread of this
+module has the clients, one per cluster, and a `Log` brings over what they read.
+"""
+
+import asyncio
+import atexit
+import json
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+import msgspec
+import uvloop
+
+from scheduling.kube.client import Client, NoReply, Reply, retry_after
+from scheduling.kube.objects import KubePod
+from scheduling.kube.seam import KubeError
+
+# Of one log there are never more in memory than what waits to be fetched, and as much in aiohttp.
+PIECE_BYTES = 64 << 10
+PIECES_WAITING = 2
+READ_WITHIN_S = 30.0
+STOP_WITHIN_S = 5.0
+# A kubelet sends not even a header before a container that is followed prints something.
+SILENT_AFTER_S = 2.0
+
+_pod = msgspec.json.Decoder(KubePod)
+
+
+class ContainerRef(NamedTuple):
+    """A container of one incarnation of a pod; `container` "" = the only one it has."""
+
+    namespace: str
+    pod: str
+    uid: str
+    container: str = ""
+
+
+class LogOptions(NamedTuple):
+    """Which part of a log, in the terms of PodLogOptions.
+
+    `tail`: lines from the end. `since`: RFC 3339. `since_s`: seconds; at most one of both.
+    `limit_bytes` are counted from the beginning of what the others choose. None = no limit.
+    """
+
+    tail: int | None = None
+    since: str | None = None
+    since_s: int | None = None
+    limit_bytes: int | None = None
+    previous: bool = False
+    timestamps: bool = False
+    follow: bool = False
+
+
+class NoLog(Exception):
+    """There is none to be read; the text is what the API server says of it."""
+
+
+class PodGone(NoLog):
+    """That incarnation of the pod is not there any more, and neither is its log."""
+
+
+class NotReady(NoLog):
+    """The container has not started, or is not the one that was meant."""
+
+
+class NodeFailed(NoLog):
+    """The node of the pod, by its name, did not give it."""
+
+    def __init__(self, node: str, why: str) -> None:
+        super().__init__(why)
+        self.node = node
+
+
+class _End(NamedTuple):
+    """Behind the last piece; with what broke it off."""
+
+    error: KubeError | None
+
+
+Piece = bytes | _End
+Loop = asyncio.AbstractEventLoop
+
+
+class Log:
+    """A log that is open. Its request ends when the container's log does, when it is closed, and
+    when nobody has the `Log` any more; `ended` is called once then."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        pieces: asyncio.Queue[Piece],
+        task: asyncio.Task[None],
+        ended: Callable[[], None],
+    ) -> None:
+        self._loop = loop
+        self._pieces = pieces
+
+        def end() -> None:
+            loop.call_soon_threadsafe(task.cancel)
+            ended()
+
+        self._end = weakref.finalize(self, end)
+        self._end.atexit = False  # its thread ends with the process
+
+    @property
+    def is_open(self) -> bool:
+        return self._end.alive
+
+    def close(self) -> None:
+        self._end()
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """For the event loop of whoever asks; raises KubeError where the log breaks off."""
+        try:
+            while True:
+                waiting = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop)
+                piece = await asyncio.wrap_future(waiting)
+                if isinstance(piece, _End):
+                    break
+                yield piece
+        finally:
+            self.close()
+        if piece.error is not None:
+            raise piece.error
+
+    def read(self) -> bytes:
+        """All of it, for a thread without an event loop; raises KubeError likewise."""
+        found = []
+        try:
+            while True:
+                piece = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop).result()
+                if isinstance(piece, _End):
+                    break
+                found.append(piece)
+        finally:
+            self.close()
+        if piece.error is not None:
+            raise piece.error
+        return b"".join(found)
+
+
+class LogReader:
+    """Opens logs of all clusters. Thread-safe; its own thread starts with the first log."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: Loop | None = None
+        self._clients: dict[str, Client] = {}
+        self._opening = asyncio.Lock()
+
+    def open(
+        self,
+        access: Mapping[str, Any],
+        of: ContainerRef,
+        options: LogOptions,
+        ended: Callable[[], None] = lambda: None,
+    ) -> Log:
+        """Open a log; `access` as in `Cluster.access`, `ended` is called when an opened log is read
+        or given up. Waits for the cluster, some seconds.
+
+        Raises NoLog (PodGone, NotReady, NodeFailed) where there is none, and KubeError where the
+        cluster cannot be asked, with the `code` 403 where the right `get pods/log` is missing.
+        """
+        loop = self._running()
+        opening = asyncio.run_coroutine_threadsafe(self._open(access, of, options), loop)
+        return Log(loop, *opening.result(), ended)
+
+    def _running(self) -> Loop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = uvloop.new_event_loop()
+                run = self._loop.run_forever
+                threading.Thread(target=run, name="kube-logs", daemon=True).start()
+                atexit.register(self._stop)
+            return self._loop
+
+    def _stop(self) -> None:
+        """End all traffic when the process ends."""
+        assert self._loop is not None
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(STOP_WITHIN_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    # --- on the loop ----------------------------------------------------------------------------
+    async def _open(
+        self, access: Mapping[str, Any], of: ContainerRef, options: LogOptions
+    ) -> tuple[asyncio.Queue[Piece], asyncio.Task[None]]:
+        client = await self._client(access)
+        try:
+            return await _opened(client, of, options)
+        except KubeError as error:
+            if error.code == 0:
+                await client.open()  # its address may have changed since it was read
+            if error.code != 401:
+                raise
+        # The client has read its credentials anew.
+        return await _opened(client, of, options)
+
+    async def _close(self) -> None:
+        for client in self._clients.values():
+            await client.close()
+
+    async def _client(self, access: Mapping[str, Any]) -> Client:
+        key = json.dumps(access, sort_keys=True)
+        async with self._opening:
+            if key not in self._clients:
+                client = Client(access)
+                await client.open()
+                self._clients[key] = client
+            return self._clients[key]
+
+
+async def _opened(
+    client: Client, of: ContainerRef, options: LogOptions
+) -> tuple[asyncio.Queue[Piece], asyncio.Task[None]]:
+    request = _Request(client, of, options)
+    task = asyncio.create_task(request.run())
+    try:
+        await request.judge()
+    except BaseException:
+        task.cancel()
+        raise
+    return request.pieces, task
+
+
+class _Request:
+    """The request for one log, from its reply to its last piece."""
+
+    def __init__(self, client: Client, of: ContainerRef, options: LogOptions) -> None:
+        self._client = client
+        self._of = of
+        self._follow = options.follow
+        self._path = f"/api/v1/namespaces/{of.namespace}/pods/{of.pod}"
+        self._query = urlencode(_parameters(of.container, options))
+        self._what = f"read the log of the pod {of.namespace}/{of.pod}"
+        self._reply: asyncio.Future[Reply | KubeError] = asyncio.get_running_loop().create_future()
+        self.pieces: asyncio.Queue[Piece] = asyncio.Queue(PIECES_WAITING)
+
+    async def run(self) -> None:
+        """Fill `pieces`."""
+        error = None
+        try:
+            error = await self._read()
+        except NoReply as none:
+            error = KubeError(none.reason, "ask for it again")
+        except KubeError as failed:
+            error = failed
+        if error is not None:
+            self._tell(error)
+        await self.pieces.put(_End(error))
+
+    async def _read(self) -> KubeError | None:
+        """The problem if it is refused; raises NoReply."""
+        silence = None if self._follow else READ_WITHIN_S
+        path = f"{self._path}/log?{self._query}"
+        async with self._client.stream(path, silence, buffer=PIECE_BYTES) as answer:
+            if answer.status != 200:
+                reply = Reply(answer.status, await answer.read(), retry_after(answer))
+                self._tell(reply)
+                return self._client.problem(reply, self._what)
+            self._tell(Reply(200, b"", 0.0))
+            while piece := await answer.content.read(PIECE_BYTES):
+                await self.pieces.put(piece)
+        return None
+
+    def _tell(self, reply: Reply | KubeError) -> None:
+        if not self._reply.done():
+            self._reply.set_result(reply)
+
+    async def judge(self) -> None:
+        """Wait for the reply; raises NoLog or KubeError where it is not the log of that pod."""
+        reply = await self._first_word()
+        if isinstance(reply, KubeError):
+            raise reply
+        # After the reply: if the pod is there now, it was the one whose log this is.
+        pod = await self._pod()
+        if reply is None or reply.code == 200:
+            return
+        said = reply.status.message
+        if not pod.spec.node_name:
+            raise NotReady("it has no node yet")
+        if reply.code == 400:
+            raise NotReady(said)
+        if reply.code == 404 or reply.code >= 500:
+            raise NodeFailed(pod.spec.node_name, said)
+        raise self._client.problem(reply, self._what)
+
+    async def _first_word(self) -> Reply | KubeError | None:
+        """None: nothing yet, as of a container that is followed and has printed nothing."""
+        try:
+            within = SILENT_AFTER_S if self._follow else None
+            return await asyncio.wait_for(asyncio.shield(self._reply), within)
+        except TimeoutError:
+            return None
+
+    async def _pod(self) -> KubePod:
+        try:
+            reply = await self._client.call("GET", self._path)
+        except NoReply as none:
+            raise KubeError(none.reason, "ask for it again") from None
+        if reply.code == 404:
+            raise PodGone(reply.status.message)
+        if reply.code != 200:
+            name = f"{self._of.namespace}/{self._of.pod}"
+            raise self._client.problem(reply, f"read the pod {name}")
+        pod = _pod.decode(reply.body)
+        if pod.metadata.uid != self._of.uid:
+            raise PodGone(f"another pod is called {self._of.pod} now")
+        return pod
+
+
+def _parameters(container: str, options: LogOptions) -> dict[str, str]:
+    """The query of the request; what is not asked for is left out."""
+    texts = {
+        "container": container,
+        "tailLines": options.tail,
+        "sinceTime": options.since,
+        "sinceSeconds": options.since_s,
+        "limitBytes": options.limit_bytes,
+    }
+    flags = ("previous", "timestamps", "follow")
+    given = {name: str(value) for name, value in texts.items() if value not in (None, "")}
+    return {**given, **{name: "true" for name in flags if getattr(options, name)}}
