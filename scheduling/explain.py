@@ -1,17 +1,20 @@
-"""Why a job waits: the stored verdict, the gate it stands at, who is before it, and when it may
-start as far as that is known."""
+"""Why a job waits, or an elastic gang does not grow: the stored verdict, the gate it stands
+at, who is before it, and when it may start as far as that is known."""
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from django.db.models import Case, DateTimeField, F, FloatField, Q, QuerySet, Value, When
 
-from scheduling.engine.states import WAITING
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.engine.types import Policy, QueueingPolicy
 from scheduling.engine.verdict import NEVER, Reason
 from scheduling.models import ClusterPolicy, Job, SchedulerLease
+from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from scheduling.policies import to_policy
+from scheduling.standstill import standstill
 from tenants.models import User
 from tenants.permissions import access_of
 
@@ -76,6 +79,8 @@ class Explanation:
     ahead: tuple[Ahead, ...]
     reservation: "Reserved | None"
     start: "Start | None"
+    growth: "Growth | None"
+    standstill: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,23 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
+class Growth:
+    """Why an elastic gang that runs `has` fewer pods than it `asked` for, as it was told last;
+    `reason` "" and `since` None where no reason of a waiting job is the cause."""
+
+    has: int
+    asked: int
+    reason: str
+    summary: str
+    since: datetime | None
+    evidence: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """What is known of the start of a waiting job. `at` by `basis`: `reservation`: expected then;
-    `earliest`: not before; None where nobody can know (`held`, `promised`, `never`, `unknown`)."""
+    `earliest`: not before; `forecast`: there is room then for whoever is first; None where nobody
+    can know (`held`, `promised`, `never`, `unknown`)."""
 
     at: datetime | None
     basis: str
@@ -100,7 +119,6 @@ def explain_job(viewer: User, job: Job) -> Explanation:
     """Read what the last cycles said of a job. The caller has checked that it may be seen."""
     waits = job.state in WAITING
     evidence = dict(job.evidence)
-    before = before_in_queue(job) if stands_in_order(job) else Job.objects.none()
     return Explanation(
         job=str(job.pk),
         state=job.state,
@@ -112,10 +130,42 @@ def explain_job(viewer: User, job: Job) -> Explanation:
         remedies=tuple(evidence.pop("remedies", ())),
         gates=gates_of(job),
         position=position_of(job),
-        ahead=_shown(viewer, before),
+        ahead=ahead_of(viewer, job),
         reservation=_reserved(job) if waits else None,
         start=start_of(job) if waits else None,
+        growth=growth_of(job),
+        standstill=standstill_of(job),
     )
+
+
+def standstill_of(job: Job) -> str:
+    """Why nothing is decided about the job now; "" while a scheduler is at work, or it is over."""
+    return "" if job.state in TERMINAL else standstill(job.cluster)
+
+
+def growth_of(job: Job) -> Growth | None:
+    """Why the job has no more pods; None of all but elastic gangs that run and miss some."""
+    if not job.gang or job.state not in HOLDING:
+        return None
+    sets = [(s.count, s.min_count) for s in job.pod_sets.all()]
+    if all(least is None or least >= count for count, least in sets):
+        return None
+    asked = sum(count for count, _ in sets)
+    pods = job.placements.filter(attempt__gte=job.attempt).values_list("state", flat=True)
+    states = Counter(pods)
+    done = states[PlacementState.SUCCEEDED]
+    has = done + sum(states[state] for state in LIVE_PLACEMENTS)
+    if has >= asked:
+        return None
+    if done:
+        text = "Pods of it have done their work: it is coming to its end and grows no more."
+        return Growth(has, asked, "", text, None, {})
+    if job.growth is None:
+        text = "The scheduler has not looked for more places yet."
+        return Growth(has, asked, "", text, None, {})
+    told = job.growth
+    at = datetime.fromisoformat(told["at"])
+    return Growth(has, asked, told["reason"], told["summary"], at, told["evidence"])
 
 
 def start_of(job: Job) -> Start:
@@ -168,12 +218,17 @@ def _but_never(job: Job) -> str:
     return f"; {which} will never run as it is and has to be changed or cancelled"
 
 
-def _why_unknown(job: Job) -> str:
-    row = ClusterPolicy.objects.filter(cluster=job.cluster_id).first()
+def policy_in_use(cluster_id: int) -> Policy:
+    """The policy that the schedulers of a cluster go by."""
+    row = ClusterPolicy.objects.filter(cluster=cluster_id).first()
     try:
-        policy = to_policy(row.document if row else {})
+        return to_policy(row.document if row else {})
     except (TypeError, ValueError):
-        policy = Policy()  # what its scheduler goes by while the document cannot be read
+        return Policy()  # what they go by while the document cannot be read
+
+
+def _why_unknown(job: Job) -> str:
+    policy = policy_in_use(job.cluster_id)
     if policy.queueing is not QueueingPolicy.BACKFILL:
         return f"The policy {policy.queueing} makes no forecast; backfill makes one for heads."
     return (
@@ -247,9 +302,13 @@ def before_in_queue(job: Job) -> QuerySet[Job]:
     )
 
 
-def _shown(viewer: User, before: QuerySet[Job]) -> tuple[Ahead, ...]:
+def ahead_of(viewer: User, job: Job) -> tuple[Ahead, ...]:
+    """The first SHOWN_AHEAD of the jobs before it, the very first of all at the beginning; none
+    where it stands in no order."""
+    if not stands_in_order(job):
+        return ()
     access = access_of(viewer)
-    first = before.select_related("tenant")
+    first = before_in_queue(job).select_related("tenant")
     return tuple(
         Ahead(str(j.pk), j.name, j.tenant.name, j.gpu_milli)
         if access.may_view(j.tenant_id)

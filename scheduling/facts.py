@@ -1,17 +1,16 @@
 """The facts about jobs and nodes that `tenants` asks for (`tenants.facts`)."""
 
-from collections import defaultdict
 from collections.abc import Collection
 
 from django.db.models import Sum
 
 from scheduling.engine.states import TERMINAL
-from scheduling.models import Job, NodeRecord, Placement, PodSet
+from scheduling.kube.config import own_namespace
+from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from tenants.facts import Holding, JobCount
-from tenants.models import GpuType
-from tenants.permissions import lineage
-from tenants.selectors import parents_by_id
+from scheduling.quota_use import quota_book, quota_uses
+from tenants.facts import Holding, JobCount, QuotaUse
+from tenants.models import Quota
 
 EXAMPLES = 5
 
@@ -37,20 +36,8 @@ class Facts:
         )
         return [Holding(str(job_id), name, held) for job_id, name, held in rows]
 
-    def used_milli(self) -> dict[tuple[int, int], int]:
-        types = dict(GpuType.objects.values_list("name", "id"))
-        parents = parents_by_id()
-        rows = (
-            Placement.objects.filter(state__in=LIVE_PLACEMENTS, gpu_model__in=types)
-            .order_by()
-            .values_list("job__tenant", "gpu_model")
-            .annotate(held=Sum("held_milli"))
-        )
-        used: dict[tuple[int, int], int] = defaultdict(int)
-        for tenant, model, held in rows:
-            for above in lineage(parents, tenant):
-                used[above, types[model]] += held
-        return dict(used)
+    def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
+        return {(u.tenant, u.gpu_model): u for u in quota_uses(quota_book(instead))}
 
     def job_count(self, tenant_id: int) -> JobCount:
         jobs = Job.objects.filter(tenant=tenant_id)
@@ -58,6 +45,16 @@ class Facts:
         open_jobs = jobs.exclude(state__in=list(TERMINAL))
         examples = tuple(open_jobs.values_list("name", flat=True)[:EXAMPLES])
         return JobCount(open_jobs.count(), ended.count(), examples)
+
+    def reserved_namespaces(self) -> dict[str, str]:
+        found = {
+            c.namespace: f"In {c.namespace} of cluster “{c.name}” are the pods of all tenants that "
+            "have none."
+            for c in Cluster.objects.all()
+        }
+        if own := own_namespace():
+            found[own] = f"Kant itself runs in {own}: jobs could use its service account."
+        return found
 
     def gpu_type_in_use(self, gpu_type: str) -> bool:
         if NodeRecord.objects.filter(gpu_model=gpu_type).exists():

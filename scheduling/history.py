@@ -16,7 +16,7 @@ from django.db.models import Max, Min, Q, QuerySet
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node, Taint
-from scheduling.kube.nodes import devices_of, nics_of
+from scheduling.kube.devices import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import MOVED, PREEMPTED
 from scheduling.session.load import live_job
@@ -63,20 +63,23 @@ def exact(length: timedelta) -> float:
 def nodes_of(cluster: Cluster) -> Iterator[Node]:
     """The nodes of a cluster as its scheduler last saw them, by name."""
     rows = NodeRecord.objects.filter(cluster=cluster).order_by("name")
-    return (_node(row) for row in rows.iterator(chunk_size=CHUNK))
+    return (node_of(row) for row in rows.iterator(chunk_size=CHUNK))
 
 
-def _node(row: NodeRecord) -> Node:
+def node_of(row: NodeRecord) -> Node:
+    """The node as the engine is told of it."""
+
     def told(name: str, default: Any) -> Any:
         return row.facts[name]["value"] if name in row.facts else default
 
     bad_gpus, bad_nics = told("unhealthy_gpus", ()), told("unhealthy_nics", ())
     memory = int(told("gpu_memory_mib", 0))
+    nic_counts = tuple(sorted(told("nic_resources", {}).items()))  # numbered in this order
     return Node(
         name=row.name,
         gpu_model=row.gpu_model,
         devices=devices_of(row.gpus, tuple(bad_gpus), memory, ()),
-        nics=nics_of(int(told("nics", 0)), tuple(bad_nics), row.gpus),
+        nics=nics_of(int(told("nics", 0)), tuple(bad_nics), row.gpus, nic_counts),
         topology=(row.leaf, row.spine, row.superspine),
         hyper_node=row.hyper_node,
         labels=row.labels,
@@ -88,6 +91,8 @@ def _node(row: NodeRecord) -> Node:
         schedulable=row.schedulable,
         link_model=str(told("link_model", "")),
         zone=row.zone,
+        gives_shares="shares" in row.facts,
+        unnamed_unhealthy=int(told("unnamed_unhealthy_gpus", 0)),
     )
 
 

@@ -1,7 +1,7 @@
 """What each tenant uses, borrows and lends now, by the scheduler's own book of quotas."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from django.db.models import Sum
 
@@ -11,35 +11,22 @@ from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.verdict import gpus
 from scheduling.models import Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.facts import QuotaUse
 from tenants.models import Quota, Tenant
-
-
-@dataclass(frozen=True, slots=True)
-class QuotaUse:
-    """Use of one tenant's quota of one GPU model, its children's included, in milli-GPU. `lent` is
-    what tenants that are not below it use."""
-
-    tenant: str
-    gpu_model: str
-    guaranteed: int
-    used: int
-    borrowed: int
-    lent: int
-
-    @property
-    def own(self) -> int:
-        return self.used - self.borrowed
 
 
 def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
     """Every quota with what is held of it over all clusters, by tenant and GPU model."""
     book = book or quota_book()
-    lent: dict[tuple[str, str], int] = {}
+    borrowed_from: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    lent_to: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for loan in ledger(book):
-        if loan.lender in book.lineage(loan.borrower):
-            continue  # what the children use is used already
-        key = (loan.lender, loan.gpu_model)
-        lent[key] = lent.get(key, 0) + loan.milli
+        # What a tenant's own jobs use of its children's quotas is within its own quota.
+        if loan.lender and loan.borrower not in book.lineage(loan.lender):
+            borrowed_from[loan.borrower, loan.gpu_model][loan.lender] += loan.milli
+        # What the children use is used already.
+        if loan.lender not in book.lineage(loan.borrower):
+            lent_to[loan.lender, loan.gpu_model][loan.borrower] += loan.milli
     return [
         QuotaUse(
             a.tenant,
@@ -47,7 +34,10 @@ def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
             a.guaranteed,
             a.used,
             min(a.over, a.used),
-            lent.get((a.tenant, a.gpu_model), 0),
+            lent_to[a.tenant, a.gpu_model].total(),
+            dict(borrowed_from[a.tenant, a.gpu_model].most_common()),
+            dict(lent_to[a.tenant, a.gpu_model].most_common()),
+            a.fixed,
         )
         for a in book.accounts()
     ]
@@ -59,9 +49,15 @@ def use_of(tenant: str, gpu_model: str) -> QuotaUse | None:
     return next((u for u in uses if (u.tenant, u.gpu_model) == (tenant, gpu_model)), None)
 
 
-def quota_book() -> QuotaBook:
-    """The book as the scheduler keeps it, from the placements that hold GPUs now."""
+def quota_book(instead: Quota | None = None) -> QuotaBook:
+    """The book as the scheduler keeps it, from the placements that hold GPUs now; as if one quota
+    were stored `instead` of what is."""
     book = QuotaBook()
+    quotas = {
+        (q.tenant_id, q.gpu_type_id): q for q in Quota.objects.select_related("tenant", "gpu_type")
+    }
+    if instead is not None:
+        quotas[instead.tenant_id, instead.gpu_type_id] = instead
     parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
     book.replace(
         [types.Tenant(name, parent) for name, parent in parents.items()],
@@ -74,41 +70,48 @@ def quota_book() -> QuotaBook:
                 q.borrow_limit_milli,
                 q.lend_limit_milli,
             )
-            for q in Quota.objects.select_related("tenant", "gpu_type")
+            for q in quotas.values()
         ],
     )
     held = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)
         .order_by("job__submitted_at")
-        .values_list("job_id", "job__tenant__name", "gpu_model", "job__submitted_at")
+        .values_list(
+            "job_id", "job__tenant__name", "gpu_model", "job__submitted_at", "job__preemptible"
+        )
         .annotate(milli=Sum("held_milli"))
     )
-    for job_id, tenant, model, submitted_at, milli in held:
-        book.book(str(job_id), tenant, model, milli, submitted_at.timestamp())
+    for job_id, tenant, model, submitted_at, preemptible, milli in held:
+        since = submitted_at.timestamp()
+        book.book(str(job_id), tenant, model, milli, since, fixed=not preemptible)
     return book
 
 
-def never_allowed(tenant: str, sets: Iterable[tuple[Sequence[str], int]]) -> str:
+def never_allowed(
+    book: QuotaBook, tenant: str, sets: Iterable[tuple[Sequence[str], int]], *, fixed: bool
+) -> str:
     """Why quotas can never let pod sets start together, "" when they may; each set is its
-    acceptable GPU models and its milli-GPU, and runs on one of them."""
-    book = quota_book()
+    acceptable GPU models and its milli-GPU, and runs on one of them. `fixed`: they are of a job
+    that cannot be preempted."""
+    limits = "by jobs that are not preemptible" if fixed and book.reclaims else "borrowing included"
     named: dict[str, int] = {}
     for models, milli in sets:
-        most = max((book.ceiling(tenant, model) for model in models), default=0)
+        most = max((book.ceiling(tenant, model, fixed=fixed) for model in models), default=0)
         if len(models) == 1:
             named[models[0]] = named.get(models[0], 0) + milli
         elif milli > most:
             return (
                 f"It asks for {milli / types.MILLI:g} GPUs of one type; tenant {tenant} can never "
-                f"hold more than {most / types.MILLI:g} of any, borrowing included."
+                f"hold more than {most / types.MILLI:g} of any, {limits}."
             )
     for model, milli in named.items():
         if not book.chain(tenant, model):
             return f"Tenant {tenant} has no quota for {model}."
-        if not book.could_ever(tenant, {model: milli}):
+        most = book.ceiling(tenant, model, fixed=fixed)
+        if milli > most:
             return (
                 f"It asks for {gpus(milli, model)}; tenant {tenant} can never hold more than "
-                f"{gpus(book.ceiling(tenant, model), model)}, borrowing included."
+                f"{gpus(most, model)}, {limits}."
             )
     return ""
 

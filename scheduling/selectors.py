@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Exists, OuterRef, QuerySet, Sum
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum
 
 from scheduling.models import (
     Cluster,
@@ -18,9 +18,11 @@ from scheduling.models import (
     Retention,
     SchedulerLease,
 )
+from scheduling.session.pace import Pace, from_document
 from tenants.errors import NotFound
-from tenants.models import User
+from tenants.models import Tenant, User
 from tenants.permissions import access_of
+from tenants.selectors import id_begins, subtree_ids
 
 
 def visible_jobs(user: Any) -> QuerySet[Job]:
@@ -35,8 +37,20 @@ def accepting(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
     # A JSON list holds its texts in quotes; SQLite knows no containment of its own.
     name = gpu_model.replace('"', "")
     named = PodSet.objects.filter(job=OuterRef("pk"), gpu_models__icontains=f'"{name}"')
-    # No join with DISTINCT: that compares all columns of all jobs to show the first page of them.
-    return rows.filter(Exists(named))
+    # No join with DISTINCT, which compares all columns of all jobs to show the first page of them;
+    # nor EXISTS, of which PostgreSQL makes a join as well: it reads the pod sets of all jobs first.
+    return rows.alias(named=Subquery(named.values("index")[:1])).filter(named__isnull=False)
+
+
+def in_tenant(rows: QuerySet[Job], name: str) -> QuerySet[Job]:
+    """Those of the jobs that are of a tenant or of one below it; none where there is no such."""
+    tenant = Tenant.objects.filter(name=name).values_list("id", flat=True).first()
+    return rows.none() if tenant is None else rows.filter(tenant__in=subtree_ids(tenant))
+
+
+def matching(rows: QuerySet[Job], text: str) -> QuerySet[Job]:
+    """Those of the jobs with a text in their name, or at the beginning of their id."""
+    return rows.filter(Q(name__icontains=text) | id_begins(text))
 
 
 def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:
@@ -121,7 +135,8 @@ def cluster_by_name(name: str) -> Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a scope of a cluster, "" = nobody at this moment, and how many nodes it owns.
+    """Who leads a scope of a cluster, "" = nobody at this moment, how many nodes it owns, and how
+    the one who led it last fares, or fared.
 
     The scope of a cluster that is not divided is "".
     """
@@ -130,6 +145,7 @@ class Leader:
     holder: str
     until: datetime | None
     nodes: int
+    pace: Pace
 
 
 def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
@@ -141,7 +157,8 @@ def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
         leads = lease.expires_at is not None and lease.expires_at > now
         if leads or lease.scope in nodes:
             holder, until = (lease.holder, lease.expires_at) if leads else ("", None)
-            leaders.append(Leader(lease.scope, holder, until, nodes.get(lease.scope, 0)))
+            pace = from_document(lease.pace)
+            leaders.append(Leader(lease.scope, holder, until, nodes.get(lease.scope, 0), pace))
     return leaders
 
 

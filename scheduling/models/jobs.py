@@ -38,6 +38,9 @@ class Job(models.Model):
     uses_spares = models.BooleanField(default=False)
     # How long before its deletion a pod is told to save its work; None = not told, seconds.
     checkpoint_notice_s = models.PositiveIntegerField(null=True, blank=True)
+    # How often it, or a pod of it, may be placed again after its program failed, and was.
+    max_restarts = models.PositiveIntegerField(default=0)
+    restarts = models.PositiveIntegerField(default=0, editable=False)
     # Ids of jobs of the same cluster that must have ended, or succeeded, before this one starts.
     after = models.JSONField(default=list, blank=True)
     after_ok = models.JSONField(default=list, blank=True)
@@ -70,6 +73,9 @@ class Job(models.Model):
     # When and on which nodes a blocked head is expected to start, as declared run times promise.
     reserved_start = models.DateTimeField(null=True, blank=True)
     reserved_nodes = models.JSONField(default=list, blank=True)
+    # Of an elastic gang that runs: why it got no more pods when it was last told (reason, summary,
+    # evidence, at), for people to see.
+    growth = models.JSONField(null=True, blank=True, editable=False)
     # What the order and the backfill threshold depend on, kept for the next scheduler: since when
     # it is blocked at the head, and whether a fault put it before all others of its priority.
     blocked_since = models.DateTimeField(null=True, blank=True)
@@ -77,7 +83,8 @@ class Job(models.Model):
 
     submitted_at = models.DateTimeField()
     admitted_at = models.DateTimeField(null=True, blank=True)
-    bound_at = models.DateTimeField(null=True, blank=True)  # all pods bound: the wait ends here
+    # All pods bound, of an elastic gang all that it needs: the wait ends here.
+    bound_at = models.DateTimeField(null=True, blank=True)
     running_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
 
@@ -87,6 +94,7 @@ class Job(models.Model):
             models.Index(fields=["cluster", "state"]),
             models.Index(fields=["tenant", "state"]),
             models.Index(fields=["-submitted_at", "-id"]),
+            models.Index(fields=["tenant", "-submitted_at", "-id"]),  # pages of who sees one tenant
             models.Index(fields=["array_id", "array_index"]),
             models.Index(fields=["ended_at"]),  # what is over for long enough to be deleted
         ]
@@ -123,6 +131,12 @@ class PodSet(models.Model):
     command = models.JSONField(default=list, blank=True)
     env = models.JSONField(default=dict, blank=True)
     annotations = models.JSONField(default=dict, blank=True)
+    # See `kube.manifests.PodSettings`.
+    service_account = models.CharField(max_length=253, blank=True)
+    image_pull_secrets = models.JSONField(default=list, blank=True)
+    shm_mib = models.PositiveIntegerField(default=0)
+    volumes = models.JSONField(default=list, blank=True)
+    env_from_secrets = models.JSONField(default=dict, blank=True)
 
     class Meta:
         ordering = ["job", "index"]
@@ -133,10 +147,10 @@ class PodSet(models.Model):
 
 
 # Reasons of events: of a victim or of pods of it, of the job that they made room for, of a job of
-# which a pod goes to another node, of an elastic gang that got more pods, and of the pods of a job
-# that was cancelled.
+# which a pod goes to another node, of an elastic gang that got more pods, of the pods of a job that
+# was cancelled, and of a job whose own program failed.
 PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
-GROWN, CANCELLED = "Grown", "Cancelled"
+GROWN, CANCELLED, POD_FAILED = "Grown", "Cancelled", "PodFailed"
 
 
 class JobEvent(models.Model):
@@ -175,6 +189,7 @@ class Placement(models.Model):
     attempt = models.PositiveIntegerField()
     pod_set = models.PositiveSmallIntegerField()
     ordinal = models.PositiveIntegerField()
+    namespace = models.CharField(max_length=63)
     pod_name = models.CharField(max_length=253)
     pod_uid = models.CharField(max_length=64, blank=True)
     node = models.CharField(max_length=253)
@@ -186,10 +201,12 @@ class Placement(models.Model):
         max_length=16, choices=PlacementState.choices, default=PlacementState.INTENDED
     )
     message = models.TextField(blank=True)
+    # Of a pod that goes while its job goes on: why, e.g. Preempted, for the next scheduler.
+    reason = models.CharField(max_length=REASON_LENGTH, blank=True, default="")
     intended_at = models.DateTimeField()
     bound_at = models.DateTimeField(null=True, blank=True)
-    # When it began to count as allocated: a gang's pods when the last of them was bound, other
-    # pods when they were bound themselves (SOR, paper 4.2).
+    # When it began to count as allocated: a gang's pods when the last that it needs was bound,
+    # other pods when they were bound themselves (SOR, paper 4.2).
     held_from = models.DateTimeField(null=True, blank=True)
     held_milli = models.PositiveIntegerField(default=0)  # milli x devices, for sums in SQL
     ended_at = models.DateTimeField(null=True, blank=True)

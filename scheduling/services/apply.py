@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from django.db import connection, transaction
 
-from scheduling.engine.decisions import Blocked, Reservation
+from scheduling.engine.decisions import Blocked, Reservation, Waiting
 from scheduling.engine.shards import WHOLE
-from scheduling.engine.states import WAITING
+from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
@@ -69,10 +69,13 @@ def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
         events = [_event(t, now) for t in done]
         events += _write_scopes(lease, writes, now)
         events += _write_reasons(writes, stale, now)
+        _write_staying(writes.staying, now)
         _write_reservations(writes.reservations)
         _write_blocked(writes.blocked)
         for job_id, failures in writes.failures.items():
             Job.objects.filter(id=job_id).update(failures=failures)
+        for job_id, restarts in writes.restarts.items():
+            Job.objects.filter(id=job_id).update(restarts=restarts)
         events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
         # Last, so that nothing that was decided before overwrites what it tells of its jobs.
         events += take_up(lease, writes.offers, now)
@@ -200,6 +203,19 @@ def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEv
     ]
 
 
+def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
+    """Why elastic gangs that run get no more pods, for people to see."""
+    for told in staying:
+        verdict = told.verdict
+        growth = {
+            "reason": verdict.reason.value,
+            "summary": verdict.summary,
+            "evidence": dict(verdict.evidence),
+            "at": now.isoformat(),
+        }
+        Job.objects.filter(id=told.job_id, state__in=list(HOLDING)).update(growth=growth)
+
+
 def _write_reservations(reservations: Iterable[Reservation]) -> None:
     """Where and when blocked heads are expected to start, for people to see."""
     for known in reservations:
@@ -235,6 +251,7 @@ def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) ->
             attempt=pod.attempt,
             pod_set=pod.place.pod_set,
             ordinal=pod.place.ordinal,
+            namespace=job.namespace,
             pod_name=pod.name,
             node=pod.place.node,
             gpu_model=pod.gpu_model,
@@ -259,15 +276,15 @@ def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
         if step.pod.row:
             first = merged.get(step.pod.row, (step, step))[0]
             merged[step.pod.row] = (first, step)
-    groups: dict[tuple[P, str, bool], list[int]] = defaultdict(list)
+    groups: dict[tuple[P, str, str, bool], list[int]] = defaultdict(list)
     uids: list[tuple[str, int]] = []
     for row, (first, last) in merged.items():
         newly_bound = first.from_state == P.INTENDED and last.to_state != P.RELEASED
-        groups[last.to_state, last.message, newly_bound].append(row)
+        groups[last.to_state, last.message, last.pod.reason, newly_bound].append(row)
         if newly_bound and last.pod.uid:
             uids.append((last.pod.uid, row))
-    for (to, message, newly_bound), ids in groups.items():
-        values: dict[str, Any] = {"state": to.value, "message": message}
+    for (to, message, reason, newly_bound), ids in groups.items():
+        values: dict[str, Any] = {"state": to.value, "message": message, "reason": reason}
         if newly_bound:
             values["bound_at"] = now
         if to in OVER:

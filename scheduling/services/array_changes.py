@@ -15,7 +15,7 @@ from scheduling.engine.states import WAITING, JobEventKind
 from scheduling.models import Job, JobEvent
 from scheduling.services.dependencies import CHUNK
 from scheduling.services.doorbell import ring_after_commit
-from scheduling.services.job_changes import check_dependencies, columns_of
+from scheduling.services.job_changes import check_dependencies, check_priority, columns_of
 from scheduling.services.lease import hold_all
 from tenants.errors import Conflict, NotAllowed
 from tenants.models import User
@@ -59,6 +59,7 @@ def change_array(
     """
     first, access = _may_change(actor, array_id)
     columns = columns_of(changes)
+    check_priority(first.tenant_id, columns)
     with unit_of_work(dry_run):
         # Who may wait for whom is asked first: it locks the cluster, as any change of a job does.
         members = Job.objects.filter(array_id=array_id, state__in=list(WAITING))

@@ -8,12 +8,10 @@ from django.db import IntegrityError, transaction
 from scheduling.engine.states import TERMINAL
 from scheduling.kube.config import FORMS
 from scheduling.kube.labels import label_table
-from scheduling.models import Cluster, Job, Placement
-from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.models import Cluster, Job
 from scheduling.services.doorbell import ring_after_commit
-from scheduling.services.lease import depose
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
-from tenants.models import User
+from tenants.models import Tenant, User
 from tenants.services import audit
 from tenants.services.transactions import checked, unit_of_work
 
@@ -50,9 +48,6 @@ def change_cluster(
         setattr(cluster, field, value)
     _check(cluster)
     with unit_of_work(dry_run):
-        if cluster.namespace != before["namespace"]:
-            depose(cluster.pk)
-            _check_no_pods(cluster)
         # Only these columns: the scheduler writes its own beside them.
         Cluster.objects.filter(id=cluster.pk).update(**chosen)
         audit.record(
@@ -93,19 +88,12 @@ def as_document(cluster: Cluster) -> dict[str, Any]:
     return {"name": cluster.name, **{f: getattr(cluster, f) for f in FIELDS}}
 
 
-def _check_no_pods(cluster: Cluster) -> None:
-    """The pods there are stay in the namespace in which they were made."""
-    pods = Placement.objects.filter(job__cluster=cluster, state__in=LIVE_PLACEMENTS).count()
-    if pods:
-        raise Conflict(
-            f"“{cluster.name}” has {pods} pods in its namespace. Change it when none runs: cancel "
-            "their jobs or wait."
-        )
-
-
 def _check(cluster: Cluster) -> None:
     checked(cluster)
     faults = [*_access_faults(cluster.access)]
+    if theirs := Tenant.objects.filter(namespace=cluster.namespace).first():
+        detail = f"It is the namespace of tenant “{theirs.name}”. Choose another one."
+        faults.append(FieldError(("namespace",), detail))
     try:
         label_table(cluster.label_map)
     except ValueError as error:

@@ -53,7 +53,7 @@ class Led:
     lease: Lease
     renewed_at: float  # by the monotonic clock: the other one may be set back
     projected_at: float = 0.0
-    shares: dict[str, float] | None = None  # as last written
+    told: tuple[dict[str, float], int] | None = None  # shares and passes as last written
 
 
 class Scheduler:
@@ -253,6 +253,7 @@ class Scheduler:
     # --- one pass ---------------------------------------------------------------------------------
     def _pass(self, led: Led) -> None:
         for decide in (led.session.decide_due, led.session.decide):
+            began, changed = time.perf_counter(), False
             part: Pass | None = decide()
             while part is not None:
                 stale: set[str] = set()
@@ -261,7 +262,10 @@ class Scheduler:
                     at = datetime.fromtimestamp(part.at, UTC)
                     stale = apply_decisions(led.lease, part.writes, at)
                 led.session.finish(part, stale)
+                changed |= bool(part.writes or part.effects)
                 part = part.later
+            if changed:
+                led.session.pace.took(time.perf_counter() - began)
         self._bells[led.lease.cluster_id, led.lease.scope].ring_at(led.session.next_at)
 
     def _project(self, led: Led) -> None:
@@ -277,10 +281,10 @@ class Scheduler:
         projection.write_status(
             session.cluster_id, connected=session.connected, message=session.trouble, now=now
         )
-        shares = session.state.shares()
-        if shares != led.shares:
-            projection.write_shares(led.lease, shares)
-            led.shares = shares
+        shares, pace = session.state.shares(), session.pace
+        if (shares, pace.passes) != led.told:
+            projection.write_leader(led.lease, shares, pace)
+            led.told = shares, pace.passes
 
 
 def _named(key: Key) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.types import DEFAULT_LEVELS, MILLI
+from tenants import texts
 from tenants.errors import FieldError, Invalid, Path
 
 LEVELS = (*DEFAULT_LEVELS, HYPER_NODE)
@@ -16,6 +17,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "declared_s": (1, 10 * 366 * 86400),
     "run_limit_s": (1, 10 * 366 * 86400),
     "checkpoint_notice_s": (1, 3600),
+    "max_restarts": (0, 1000),
     "count": (1, MAX_PODS),
     "min_count": (1, MAX_PODS),
     "gpus": (0, 1024),
@@ -24,6 +26,7 @@ LIMITS: dict[str, tuple[int, int]] = {
     "cpu_milli": (0, 10**8),
     "memory_mib": (0, 10**9),
     "nics": (0, 1024),
+    "shm_mib": (0, 10**9),
     "max_per_node": (1, MAX_PODS),
     "max_per_leaf": (1, MAX_PODS),
     "slice_size": (0, MAX_PODS),
@@ -58,7 +61,7 @@ class Faults:
         for name in names:
             least, most = LIMITS[name]
             if name in item and not least <= item[name] <= most:
-                self.add((*at, name), f"Must be from {least} to {most}.")
+                self.add((*at, name), texts.between(least, most))
 
     def labels(self, labels: Mapping[str, str], at: Path) -> None:
         for key, value in labels.items():

@@ -17,6 +17,7 @@ from scheduling.services.dependencies import refuse_bad_dependencies, refuse_cyc
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.faults import Faults
 from scheduling.services.job_spec import check_wishes
+from scheduling.services.priority_limits import refuse_too_high
 from scheduling.wording import in_state
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
@@ -29,6 +30,7 @@ COLUMNS = {
     "declared_s": "declared_s",
     "run_limit_s": "run_limit_s",
     "checkpoint_notice_s": "checkpoint_notice_s",
+    "max_restarts": "max_restarts",
     "not_before": "start_not_before",
     "after": "after",
     "after_ok": "after_ok",
@@ -62,6 +64,7 @@ def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bo
     """
     access = _may_change(actor, job)
     columns = columns_of(changes)
+    check_priority(job.tenant_id, columns)
     with unit_of_work(dry_run):
         check_dependencies(access, job.cluster_id, columns, (str(job.pk),))
         return _changed(actor, job, JobEventKind.CHANGED, columns)
@@ -78,6 +81,12 @@ def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
         COLUMNS[name]: [str(i) for i in value] if name in DEPENDENCIES else value
         for name, value in changes.items()
     }
+
+
+def check_priority(tenant_id: int, columns: Mapping[str, Any]) -> None:
+    """Raises Invalid where the columns ask for more priority than the tenant's jobs may have."""
+    if "priority" in columns:
+        refuse_too_high(tenant_id, columns["priority"])
 
 
 def check_dependencies(
@@ -133,6 +142,9 @@ def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, An
 
 
 def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> None:
+    if job.pod_name and "max_restarts" in columns:
+        text = "Its pod was made by somebody else, who has to make it again. Leave this out."
+        raise Invalid.field("max_restarts", text)
     if JobState(job.state) in HOLDING and kind == JobEventKind.CHANGED:
         if columns.keys() <= set(WHILE_IT_RUNS):
             return

@@ -12,7 +12,7 @@ from typing import Any
 
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import JobKind, PodSet
-from scheduling.services.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
+from scheduling.services.faults import LIMITS, MAX_PODS, SLUG, SLUG_RULE, Faults
 from scheduling.services.pod_set_spec import (
     GROUP_LEVELS,
     JOB_AMOUNTS,
@@ -25,6 +25,7 @@ from scheduling.services.pod_set_spec import (
     refuse_own_names,
     template,
 )
+from scheduling.services.pod_settings_spec import SETTINGS
 from tenants.errors import Path
 
 MAX_POD_SETS = 32
@@ -35,6 +36,7 @@ MAX_DEPENDENCIES = 1000
 SHORT_FORM = frozenset({*POD_SET_AMOUNTS, *GROUP_LEVELS, "replicas", "gpu_type", "gpu_types"}) | {
     *("node_selector", "tolerations", "balance_level", "extended"),
     *("image", "command", "env", "annotations"),
+    *SETTINGS,
 }
 
 
@@ -57,6 +59,7 @@ class JobSpec:
     declared_s: int | None
     run_limit_s: int | None
     checkpoint_notice_s: int | None
+    max_restarts: int
     start_not_before: datetime | None
     held: bool
     after: tuple[str, ...]
@@ -102,8 +105,15 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
     if prefix:
         check_levels(given, GROUP_LEVELS, (), faults)
     array = _check_array(given, sets, faults)
+    gang = given.get("gang", True)
     for index, item in enumerate(sets):
-        check_pod_set(item, ("pod_sets", index) if prefix else (), faults)
+        at: Path = ("pod_sets", index) if prefix else ()
+        check_pod_set(item, at, faults)
+        faults.unless(
+            gang or "min_count" not in item,
+            (*at, "min_count"),
+            "Pods that start one by one have no least number. Leave it out, or set gang.",
+        )
     _check_demand(sets, prefix, faults)
     names = [item["name"] for item in sets]
     for index, name in enumerate(names):
@@ -124,13 +134,14 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
         cluster=given.get("cluster", ""),
         kind=JobKind(kind),
         priority=given.get("priority", 0),
-        gang=given.get("gang", True),
+        gang=gang,
         preemptible=given.get("preemptible", True),
         preempts=given.get("preempts", True),
         uses_spares=given.get("uses_spares", False),
         declared_s=given.get("declared_s"),
         run_limit_s=given.get("run_limit_s"),
         checkpoint_notice_s=given.get("checkpoint_notice_s"),
+        max_restarts=given.get("max_restarts", _restarts(kind, gang)),
         start_not_before=given.get("not_before"),
         held=given.get("held", False),
         after=tuple(map(str, given.get("after", ()))),
@@ -156,6 +167,11 @@ def check_wishes(given: Mapping[str, Any], faults: Faults) -> None:
             (name,),
             f"At most {MAX_DEPENDENCIES} jobs.",
         )
+
+
+def _restarts(kind: str, gang: bool) -> int:
+    """How often it is restarted where the document does not say: one crash ends no service."""
+    return LIMITS["max_restarts"][1] if kind == JobKind.INFERENCE and not gang else 0
 
 
 def _check_demand(sets: Sequence[Mapping[str, Any]], prefix: bool, faults: Faults) -> None:

@@ -24,6 +24,7 @@ from scheduling.services.orders import (
     rows_of,
     submitted,
 )
+from scheduling.services.priority_limits import refuse_too_high
 from scheduling.services.waiting_limits import refuse_too_many_waiting
 from scheduling.wording import in_state
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
@@ -115,6 +116,7 @@ def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
     access = access_of(actor)
     tenant = _tenant_to_submit_to(access, spec)
     cluster = _cluster_of(spec)
+    refuse_too_high(tenant.pk, spec.priority)
     refuse_unknown_gpu_types(spec)
     refuse_what_never_fits(cluster, spec, pools(cluster))
     if spec.after or spec.after_ok:

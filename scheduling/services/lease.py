@@ -83,13 +83,6 @@ def hold_all(cluster_id: int) -> None:
         rows.filter(scope=scope).update(holder=F("holder"))
 
 
-def depose(cluster_id: int) -> None:
-    """Have no scheduler of the cluster write what it decided until now: each finds its token moved
-    on, and begins anew from the rows."""
-    hold_all(cluster_id)
-    SchedulerLease.objects.filter(cluster_id=cluster_id).update(token=F("token") + 1)
-
-
 def give_back(lease: Lease) -> None:
     """Let another scheduler take over at once instead of after the expiry."""
     SchedulerLease.objects.filter(

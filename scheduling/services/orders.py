@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import asdict
+
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.verdict import Reason
 from scheduling.models import Cluster, Job, JobEvent, PodSet
@@ -68,6 +70,7 @@ def rows_of(
         declared_s=spec.declared_s,
         run_limit_s=spec.run_limit_s,
         checkpoint_notice_s=spec.checkpoint_notice_s,
+        max_restarts=spec.max_restarts,
         start_not_before=spec.start_not_before,
         held=spec.held,
         after=list(spec.after),
@@ -129,4 +132,5 @@ def _row(job: Job, index: int, s: Any, template: PodTemplate) -> PodSet:
         command=list(template.command),
         env=dict(template.env),
         annotations=dict(template.annotations),
+        **asdict(template.settings),
     )

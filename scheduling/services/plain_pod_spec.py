@@ -38,7 +38,7 @@ PLACES = {
     "labels": "metadata.labels",
     "kind": "annotation kant.io/kind",
     "declared_s": "annotation kant.io/declared-seconds",
-    "priority": "annotation kant.io/priority",
+    "priority": "spec.priority or annotation kant.io/priority",
 }
 
 

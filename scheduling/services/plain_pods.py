@@ -35,6 +35,7 @@ from scheduling.services.plain_pod_spec import (
     tenant_of,
     where_to,
 )
+from scheduling.services.priority_limits import refuse_too_high
 from scheduling.services.waiting_limits import refuse_too_many_waiting
 from scheduling.session.live import Cause, Offer
 from scheduling.wording import in_state
@@ -111,14 +112,15 @@ def _accepted(place: _Place, pod: PodFacts, plain: PlainPod) -> tuple[Tenant, Jo
         refuse_inactive(tenant)
     except DomainError as error:
         raise Refused("TenantInactive", error.detail) from None
-    return tenant, _spec(place, pod, plain)
+    return tenant, _spec(place, tenant, pod, plain)
 
 
-def _spec(place: _Place, pod: PodFacts, plain: PlainPod) -> JobSpec:
+def _spec(place: _Place, tenant: Tenant, pod: PodFacts, plain: PlainPod) -> JobSpec:
     try:
         spec = job_spec(document_of(pod, plain, place.cluster.name))
         refuse_unknown_gpu_types(spec)
         refuse_what_never_fits(place.cluster, spec, place.installed)
+        refuse_too_high(tenant.pk, spec.priority)
     except DomainError as error:
         raise refusal_of(error) from None
     return spec

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduling.engine.types import MILLI, PodSet, Toleration
+from scheduling.kube.manifests import PodSettings
 from scheduling.services.faults import (
     LABEL_NAME,
     LABEL_VALUE_RULE,
@@ -16,11 +17,12 @@ from scheduling.services.faults import (
     Faults,
     is_label_key,
 )
+from scheduling.services.pod_settings_spec import check_pod_settings, pod_settings
 from tenants.errors import Path
 
 MAX_EXTENDED = 10**9
 IMAGE = "busybox:stable"
-JOB_AMOUNTS = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s")
+JOB_AMOUNTS = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "max_restarts")
 POD_SET_AMOUNTS = tuple(name for name in LIMITS if name not in JOB_AMOUNTS)
 # These stand in a pod set, and in a job that has pod sets for all of them together.
 GROUP_LEVELS = ("required_level", "preferred_level")
@@ -46,6 +48,7 @@ class PodTemplate:
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    settings: PodSettings = field(default_factory=PodSettings)
 
 
 def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
@@ -68,10 +71,14 @@ def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     _check_extended(item.get("extended", {}), (*at, "extended"), faults)
     faults.labels(item.get("node_selector", {}), (*at, "node_selector"))
     _check_annotations(item.get("annotations", {}), (*at, "annotations"), faults)
-    for name in item.get("env", {}):
-        faults.unless(
-            bool(ENV_NAME.fullmatch(name)), (*at, "env", name), "Not the name of a variable."
-        )
+    for variables in ("env", "env_from_secrets"):
+        for name in item.get(variables, {}):
+            faults.unless(
+                bool(ENV_NAME.fullmatch(name)),
+                (*at, variables, name),
+                "Not the name of a variable.",
+            )
+    check_pod_settings(item, at, faults)
     image = item.get("image", IMAGE)
     faults.unless(
         bool(image) and not re.search(r"\s", image), (*at, "image"), "Not the name of an image."
@@ -214,6 +221,7 @@ def template(item: Mapping[str, Any]) -> PodTemplate:
         tuple(item.get("command", [])),
         dict(item.get("env", {})),
         dict(item.get("annotations", {})),
+        pod_settings(item),
     )
 
 

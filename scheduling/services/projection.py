@@ -1,5 +1,6 @@
 """Node facts and the scheduler's own state, copied to rows for pages and REST."""
 
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, NodeRecord, SchedulerLease
 from scheduling.services.lease import Lease, fence
+from scheduling.session.pace import Pace
 
 BATCH = 500
 COLUMNS = [
@@ -65,11 +67,12 @@ def write_status(cluster_id: int, *, connected: bool, message: str, now: datetim
     )
 
 
-def write_shares(lease: Lease, shares: dict[str, float]) -> None:
-    """By which shares of its tenants the scheduler orders its queue; shown, never decided upon."""
+def write_leader(lease: Lease, shares: dict[str, float], pace: Pace) -> None:
+    """By which shares of its tenants the scheduler of a scope orders its queue, and how it fares;
+    shown, never decided upon."""
     SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
-    ).update(shares=shares)
+    ).update(shares=shares, pace=pace.document())
 
 
 def record(
@@ -85,7 +88,7 @@ def record(
         scope=lease.scope,
         gpu_model=node.gpu_model,
         gpus=len(node.devices),
-        healthy_gpus=sum(device.healthy for device in node.devices),
+        healthy_gpus=node.healthy_gpus,
         allocated_milli=state.allocated[slot] if state is not None and slot is not None else 0,
         free_gpus=state.free[slot] if state is not None and slot is not None else 0,
         leaf=leaf,
@@ -100,14 +103,34 @@ def record(
         extended=dict(node.extended),
         labels=dict(node.labels),
         taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints],
-        facts=_facts(facts),
+        facts=_facts(facts) | _others(state, node.name),
         problems=list(node.problems),
         updated_at=now,
     )
 
 
+def _others(state: ClusterState | None, name: str) -> dict[str, Any]:
+    """What pods that are not Kant's hold on a node, all together; nothing where there are none."""
+    others = state.others_on(name) if state is not None else ()
+    if not others:
+        return {}
+    amounts: dict[str, Any] = {
+        "other_pods": len(others),
+        "other_gpus": sum(pod.gpus for pod in others),
+        "other_cpu_milli": sum(pod.cpu_milli for pod in others),
+        "other_memory_mib": sum(pod.memory_mib for pod in others),
+    }
+    extended: Counter[str] = Counter()
+    for pod in others:
+        extended.update(pod.extended)
+    if extended:
+        amounts["other_extended"] = dict(extended)
+    return {name: {"value": it, "source": "pods of others on it"} for name, it in amounts.items()}
+
+
 def _facts(seen: NodeFacts) -> dict[str, Any]:
-    """The facts with their sources, and which GPUs and NICs are bad, which only they tell."""
+    """The facts with their sources, and of GPUs and NICs what only they tell: which are bad, and
+    how many NICs are of which extended resource."""
     facts: dict[str, Any] = {
         name: {"value": f.value, "source": f.source} for name, f in seen.facts.items()
     }
@@ -117,4 +140,6 @@ def _facts(seen: NodeFacts) -> dict[str, Any]:
     ):
         if bad := [part.index for part in parts if not part.healthy]:
             facts[name] = {"value": bad, "source": seen.facts[told_by].source}
+    if counts := Counter(nic.resource for nic in seen.node.nics if nic.resource):
+        facts["nic_resources"] = {"value": dict(counts), "source": seen.facts["nics"].source}
     return facts

@@ -21,8 +21,8 @@ def prune_jobs(before: datetime, *, budget_s: float) -> int:
     """Delete jobs that ended before `before`, the oldest first, with their pod sets, placements and
     events; returns after about `budget_s` seconds with how many. What is left is deleted next time.
 
-    These stay: jobs whose placements are still live; jobs that a job which is not over waits for;
-    all jobs of an array while one of them has to stay.
+    These stay: jobs with a pod that was not gone before then; jobs that a job which is not over
+    waits for; all jobs of an array while one of them has to stay.
     """
     deadline = time.monotonic() + budget_s
     deleted, needed, arrays = 0, _needed(), set[uuid.UUID]()
@@ -71,25 +71,26 @@ def _whole(array_id: uuid.UUID, before: datetime, needed: set[uuid.UUID]) -> lis
         return []
     # Its first job, by which it is found, goes last.
     ids = list(rows.order_by("-array_index").values_list("id", flat=True))
-    return [] if needed.intersection(ids) or _leaving(ids) else ids
+    return [] if needed.intersection(ids) or _leaving(ids, before) else ids
 
 
-def _leaving(ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Those of the jobs whose pods are not all gone."""
+def _leaving(ids: Sequence[uuid.UUID], before: datetime) -> set[uuid.UUID]:
+    """Those of the jobs whose pods were not all gone before then: a job ends before its pods."""
     found: set[uuid.UUID] = set()
     for chunk in _chunks(ids):
-        live = Placement.objects.filter(job__in=chunk, state__in=LIVE_PLACEMENTS)
-        found.update(live.order_by().values_list("job_id", flat=True))
+        late = Q(state__in=LIVE_PLACEMENTS) | Q(ended_at__gte=before)
+        pods = Placement.objects.filter(late, job__in=chunk)
+        found.update(pods.order_by().values_list("job_id", flat=True))
     return found
 
 
 def _delete(unit: Sequence[uuid.UUID], before: datetime) -> int:
-    """Delete jobs of which no placement is live; returns how many.
+    """Delete those of the jobs whose pods were gone before then; returns how many.
 
     What hangs on them goes first, and never many rows in one transaction: an array of ten thousand
     jobs takes a few seconds to disappear, in which others write.
     """
-    leaving = _leaving(unit)
+    leaving = _leaving(unit, before)
     ids = [job_id for job_id in unit if job_id not in leaving]
     if ids:
         _say_what_is_left(before)

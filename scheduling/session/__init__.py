@@ -1,6 +1,7 @@
 """The live loop's memory of a cluster."""
 
 from scheduling.session.changes import Reopen
-from scheduling.session.session import Pass, Session
+from scheduling.session.passes import Pass
+from scheduling.session.session import Session
 
 __all__ = ["Pass", "Reopen", "Session"]

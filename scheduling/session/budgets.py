@@ -22,10 +22,9 @@ class Covered(NamedTuple):
 
 
 class Budgets:
-    """The budgets of a cluster, by namespace and uid. `namespace`: where Kant makes pods."""
+    """The budgets of a cluster, by namespace and uid."""
 
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+    def __init__(self) -> None:
         self._budgets: dict[str, dict[str, BudgetFacts]] = {}
         self._version = 0
         self._covered: dict[str, Covered] = {}
@@ -84,8 +83,7 @@ class Budgets:
 
     def _near(self, job: LiveJob) -> Mapping[str, BudgetFacts]:
         """The budgets in the namespace of its pods."""
-        namespace = job.plain.namespace if job.plain is not None else self._namespace
-        return self._budgets.get(namespace, {})
+        return self._budgets.get(job.namespace, {})
 
     def _cover(self, job: LiveJob) -> Covered:
         stamp = (self._version, job.attempt, len(job.pods), sum(job.tally[s] for s in OVER))

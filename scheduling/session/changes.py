@@ -36,6 +36,7 @@ class Changes:
     ) -> None:
         self.cluster_id = cluster.pk
         self._reached_by = load.reached_by(cluster)
+        self._namespace = cluster.namespace
         self.scope = scope
         self.life = life
         self.touched: set[str] = set()
@@ -136,6 +137,7 @@ class Changes:
             if known.pod_hold != row.pod_hold:
                 known.reason = ""  # what is told next is news
             known.notice_s, known.pod_hold = row.notice_s, row.pod_hold
+            known.max_restarts = row.max_restarts
             self._submit(row)
 
     def _retime(self, known: LiveJob, row: LiveJob) -> None:
@@ -150,7 +152,7 @@ class Changes:
     def _routed_away(self, job: LiveJob) -> None:
         """It waits in another scope from now on; of its pods none was left when it was routed."""
         del self.life.jobs[job.id]
-        self.life.admitted.pop(job.id, None)
+        self.life.starting.pop(job.id, None)
         self.life.out.deltas.append(JobEnded(job.id))
 
     def _differing(self) -> list[str]:
@@ -192,4 +194,6 @@ class Changes:
 
     def _tell_tenancy(self) -> None:
         self.tenancy = load.tenancy(self.cluster_id, self.scope)
+        # Read after them: whatever tenant the engine knows has one.
+        self.life.namespaces = load.namespaces(self._namespace)
         self.life.out.deltas.append(self.tenancy)

@@ -1,12 +1,12 @@
 """What a scheduler of a divided cluster reads of the others' scopes (docs/decisions/0003)."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from django.db.models import F, Sum
 
-from scheduling.engine.shards import WIDE, Demand
+from scheduling.engine.shards import WHOLE, WIDE, Demand, scopes_of
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.engine.types import MILLI, Shard
 from scheduling.models import ClusterPolicy, Job, NodeRecord, Placement, PodSet, SchedulerLease
@@ -56,14 +56,25 @@ def jobs_on(cluster_id: int, scope: str, nodes: Iterable[str]) -> bool:
     return any(rows.filter(node__in=chunk).exists() for chunk in chunks)
 
 
-def placed(pods: Iterable[str]) -> set[str]:
-    """Those of these pods, by name, that hold a place as the rows say."""
-    names, found = sorted(pods), set[str]()
+def made(pods: Iterable[str]) -> dict[tuple[str, str], bool]:
+    """{(namespace, name): whether it holds a place} of the pods of these names that Kant has made,
+    as the rows say."""
+    names, found = sorted(set(pods)), dict[tuple[str, str], bool]()
     for begin in range(0, len(names), CHUNK):
-        rows = Placement.objects.filter(
-            pod_name__in=names[begin : begin + CHUNK], state__in=LIVE_PLACEMENTS
-        )
-        found.update(rows.values_list("pod_name", flat=True))
+        rows = Placement.objects.filter(pod_name__in=names[begin : begin + CHUNK])
+        for namespace, name, state in rows.values_list("namespace", "pod_name", "state"):
+            pod = namespace, name
+            found[pod] = found.get(pod, False) or state in LIVE_PLACEMENTS
+    return found
+
+
+def namespaces_of(jobs: Iterable[str]) -> set[tuple[str, str]]:
+    """(job, namespace) wherever pods of these jobs had places, as the rows say."""
+    every, found = sorted(jobs), set[tuple[str, str]]()
+    for begin in range(0, len(every), CHUNK):
+        rows = Placement.objects.filter(job_id__in=every[begin : begin + CHUNK]).order_by()
+        pairs = rows.values_list("job_id", "namespace").distinct()
+        found.update((str(job_id), namespace) for job_id, namespace in pairs)
     return found
 
 
@@ -89,6 +100,13 @@ def scopes_of_jobs(ids: Iterable[str]) -> dict[str, str]:
         rows = Job.objects.filter(id__in=every[begin : begin + CHUNK])
         found.update((str(i), scope) for i, scope in rows.values_list("id", "scope"))
     return found
+
+
+def looked_after(jobs: Iterable[str], scope: str, shards: Sequence[Shard]) -> set[str]:
+    """Those of these jobs that the scope looks after: of what is in no row, the last scope."""
+    scopes, last = scopes_of_jobs(jobs), scopes_of(shards)[-1]
+    ours = {WIDE, WHOLE} if scope == WIDE else {scope}
+    return {job_id for job_id in jobs if scopes.get(job_id, last) in ours}
 
 
 def waiting_in(cluster_id: int, scope: str, most: int) -> list[str]:

@@ -3,6 +3,7 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Set
+from typing import NamedTuple
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
 from scheduling.kube.seam import DeletePod, EmitEvent, PodFacts
@@ -20,24 +21,33 @@ NO_JOB = (
 )
 
 Identity = tuple[str, int, PodKey]  # job, attempt, which pod of it
-# Of pods by name, with the job that each belongs to: those of other scopes' jobs, and those of
-# this scope's jobs for which no placement stands.
-LookUp = Callable[[Mapping[str, str]], tuple[Set[str], Set[str]]]
+
+
+class LookedUp(NamedTuple):
+    """Of pods, by uid: those of other scopes' jobs, those of this scope's jobs for which no
+    placement stands, and those that Kant has not made."""
+
+    others: Set[str]
+    left: Set[str]
+    copies: Set[str]
+
+
+# Looks up the pods that it is given with the job that each names, by uid.
+LookUp = Callable[[Mapping[str, tuple[PodFacts, str]]], LookedUp]
 
 
 class ForeignPods:
     """Which pods the engine counts as foreign, by uid.
 
     `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
-    remembered, in case the node comes here. A pod of Kant for which no placement is known may be
-    a leftover, or another scope's: `leftovers` waits until that is looked up. What has its labels
-    in another namespace is somebody's copy. On a pod that has labels of Kant's own pods and is
-    none, an Event tells that it will not be bound.
+    remembered, in case the node comes here. A pod with the labels of Kant's own pods for which no
+    placement is known may be a leftover, another scope's, or somebody's copy: `leftovers` waits
+    until that is looked up. On a pod that has labels of Kant's own pods and is none, an Event tells
+    that it will not be bound.
     """
 
-    def __init__(self, namespace: str, mine: Set[str] | None = None) -> None:
+    def __init__(self, mine: Set[str] | None = None) -> None:
         self.mine = mine
-        self._namespace = namespace
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
         self._counted: set[str] = set()
         self._told: set[str] = set()
@@ -54,16 +64,13 @@ class ForeignPods:
         else:
             self._elsewhere[facts.uid] = facts
             self._on_node[facts.node].add(facts.uid)
-        ours = facts.owned and facts.namespace == self._namespace
-        who = kant_pods.identity(facts.labels) if ours else None
+        who = kant_pods.identity(facts.labels) if facts.owned else None
         if who and not facts.deleting and not facts.finished:
             self.leftovers[facts.uid] = facts, who
         else:
             self.leftovers.pop(facts.uid, None)
-        waits = facts.owned and facts.plain is None and not (facts.node or facts.finished)
-        if waits and not who and facts.uid not in self._told:
-            self._told.add(facts.uid)
-            out.effects.append(EmitEvent((), facts.namespace, facts.name, facts.uid, *NO_JOB))
+        if who is None:
+            self._tell(facts, out)
 
     def gone(self, uid: str, out: Outbox) -> None:
         self.leftovers.pop(uid, None)
@@ -94,16 +101,24 @@ class ForeignPods:
         return (_held_by(facts) for facts in self._elsewhere.values() if not facts.owned)
 
     def delete_leftovers(self, look_up: LookUp, out: Outbox) -> None:
-        """Delete pods of this scope's jobs for which no placement stands; `look_up` tells those of
-        others from what is left over."""
+        """Delete pods of this scope's jobs for which no placement stands; `look_up` tells what is
+        left over from what is not."""
         if not self.leftovers:
             return
-        others, left = look_up({f.name: who[0] for f, who in self.leftovers.values()})
-        for uid, (facts, who) in list(self.leftovers.items()):
-            if facts.name in left:
-                self._delete(facts, who, out)
-            if facts.name in left or facts.name in others:
-                del self.leftovers[uid]
+        found = look_up({uid: (facts, who[0]) for uid, (facts, who) in self.leftovers.items()})
+        for uid in sorted(found.left):
+            self._delete(*self.leftovers[uid], out)
+        for uid in sorted(found.copies):
+            self._tell(self.leftovers[uid][0], out)
+        for uid in (*found.others, *found.left, *found.copies):
+            del self.leftovers[uid]
+
+    def _tell(self, facts: PodFacts, out: Outbox) -> None:
+        """Say once on a pod that waits that it will not be bound."""
+        waits = facts.owned and facts.plain is None and not (facts.node or facts.finished)
+        if waits and facts.uid not in self._told:
+            self._told.add(facts.uid)
+            out.effects.append(EmitEvent((), facts.namespace, facts.name, facts.uid, *NO_JOB))
 
     def _forget(self, uid: str) -> None:
         facts = self._elsewhere.pop(uid, None)

@@ -33,15 +33,16 @@ from scheduling.session.steps import release
 ASK_AGAIN_S = 20.0
 
 EVICT_AGAIN_S = 2.0
+# Reasons for which the engine itself made pods leave that could have stayed.
+OWN_CHOICE = frozenset({PREEMPTED, MOVED})
 
 
 class Leaving:
     """`known` are all jobs of the cluster, those of them that leave are in `jobs`."""
 
-    def __init__(self, namespace: str, known: dict[str, LiveJob], out: Outbox) -> None:
+    def __init__(self, known: dict[str, LiveJob], out: Outbox) -> None:
         self.jobs: dict[str, LiveJob] = {}
-        self.foreign = ForeignPods(namespace)
-        self._namespace = namespace
+        self.foreign = ForeignPods()
         self._known = known
         self._out = out
         self._pods: list[tuple[LiveJob, LivePod]] = []
@@ -63,7 +64,15 @@ class Leaving:
     def tell(self, job: LiveJob, pods: Iterable[LivePod], now: float) -> None:
         """Tell pods that run to save their work, where the job asks for it; those that are to go
         stay until they say so, or until its time is up."""
-        told = [p for p in pods if p.state == P.RUNNING and p.leaving is None and p.notice is None]
+        self._tell(job, (pod for pod in pods if pod.leaving is None), now)
+
+    def tell_again(self, job: LiveJob, now: float) -> None:
+        """Tell pods found at start that leave alone, and did not hear of it before the last
+        scheduler stopped."""
+        self._tell(job, (pod for pod in job.pods.values() if _has_to_leave(pod)), now)
+
+    def _tell(self, job: LiveJob, pods: Iterable[LivePod], now: float) -> None:
+        told = [pod for pod in pods if pod.state == P.RUNNING and pod.notice is None]
         if not job.notice_s or not told:
             return
         by = float(math.ceil(now + job.notice_s))
@@ -73,7 +82,7 @@ class Leaving:
             pod.notice = notice if job.request.gang else Notice(now, by)
             note = {CHECKPOINT_BY: until}
             key = job.effect_key(pod)
-            self._out.effects.append(Annotate(key, self._where(job), pod.name, pod.uid, note))
+            self._out.effects.append(Annotate(key, job.namespace, pod.name, pod.uid, note))
         pods_told = counted(len(told), "pod was told to save its", "pods were told to save their")
         text = f"{pods_told} work by {until}"
         more = (("pods", len(told)), ("checkpoint_by", until))
@@ -94,7 +103,7 @@ class Leaving:
         told then."""
         job.complete = False
         for pod, last_word in leaves:
-            pod.leaving, pod.why, pod.cause = last_word, cause.text, cause
+            pod.leaving, pod.cause, (pod.reason, pod.why) = last_word, cause, cause
             self._pods.append((job, pod))
             if pod.state in (P.BOUND, P.RUNNING):
                 # The next scheduler has to know, or it would take its end for a failure.
@@ -107,6 +116,8 @@ class Leaving:
             if pod.why and pod.state not in OVER:
                 job.complete = False
                 pod.leaving = PodRequeued(job.id, *pod.key, not_before=0.0)
+                if pod.reason in OWN_CHOICE:
+                    pod.leaving = PodEnded(job.id, *pod.key)
                 self._pods.append((job, pod))
 
     def sweep(self, now: float) -> list[LiveJob]:
@@ -142,9 +153,14 @@ class Leaving:
     def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """Ask for the pod's deletion; its Kubernetes Events say why."""
         pod.delete_sent_at = now
-        effect = EvictPod if job.protected and _is_preempted(job, pod) else DeletePod
-        of = (job.effect_key(pod), self._where(job), pod.name, pod.uid)
-        self._out.effects.append(effect(*of))
+        preempted = _is_preempted(job, pod)
+        of = (job.effect_key(pod), job.namespace, pod.name, pod.uid)
+        if job.protected and preempted:
+            self._out.effects.append(EvictPod(*of))
+        else:
+            # Only what Kant did not make has an owner that asks why it went.
+            is_told = preempted and job.plain is not None
+            self._out.effects.append(DeletePod(*of, preempted=is_told))
         if pod.cause is not None and pod.state not in OVER:
             self._out.effects.append(EmitEvent(*of, *pod.cause, "Deleting", _type(pod.cause)))
             pod.cause = None
@@ -152,9 +168,6 @@ class Leaving:
     def blocked(self, pod: LivePod, retry_after: float, now: float) -> None:
         """A disruption budget forbids the eviction; it is asked again when it may not any more."""
         pod.delete_sent_at = now - ASK_AGAIN_S + max(retry_after, EVICT_AGAIN_S)
-
-    def _where(self, job: LiveJob) -> str:
-        return job.plain.namespace if job.plain is not None else self._namespace
 
     def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """Have a pod deleted that still holds devices; what never came to be is free at once."""
@@ -206,4 +219,9 @@ def _is_evicted(job: LiveJob) -> bool:
 def _is_preempted(job: LiveJob, pod: LivePod) -> bool:
     """Whether it goes by our own choice, not because it ended, failed or was cancelled."""
     goes = isinstance(job.leaving, JobRequeued) or _is_evicted(job)
-    return (goes and job.reason == PREEMPTED) or isinstance(pod.leaving, PodEnded)
+    return (goes and job.reason == PREEMPTED) or _has_to_leave(pod)
+
+
+def _has_to_leave(pod: LivePod) -> bool:
+    """Whether it goes alone although nothing is wrong with it."""
+    return isinstance(pod.leaving, PodEnded)

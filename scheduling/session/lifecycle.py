@@ -5,7 +5,7 @@ deltas, rows to write and effects go to the outbox.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import cast
 
@@ -18,6 +18,7 @@ from scheduling.engine.deltas import (
 )
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.types import Node
 from scheduling.engine.verdict import Reason, counted
 from scheduling.kube.seam import (
     Bind,
@@ -29,7 +30,7 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
-from scheduling.models.jobs import CANCELLED, GROWN, MOVED, PREEMPTED, ROOM_MADE
+from scheduling.models.jobs import CANCELLED, GROWN, MOVED, POD_FAILED, PREEMPTED, ROOM_MADE
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import (
@@ -42,7 +43,7 @@ from scheduling.session.live import (
     ReasonChange,
 )
 from scheduling.session.plain_pods import PlainPods
-from scheduling.session.requeueing import NO_ANSWER, UNPLACED
+from scheduling.session.requeueing import COMING, NO_ANSWER, UNPLACED
 from scheduling.session.steps import Evidence, advance, record_of, release, step, which
 
 log = logging.getLogger(__name__)
@@ -54,8 +55,9 @@ class Lifecycle(PlainPods):
     """All jobs of a cluster that wait, hold devices or have pods that do."""
 
     # --- the engine decided ---------------------------------------------------------------------
-    def started(self, decision: Started, gpu_models: dict[str, str], now: float) -> None:
-        """Pods got their place: write them as intents, then create and bind them."""
+    def started(self, decision: Started, nodes: Mapping[str, Node], now: float) -> None:
+        """Pods got their place: write them as intents, then create and bind them. `nodes`: those of
+        the places, by name."""
         job = self.jobs[decision.job_id]
         if job.leaving is not None:
             # The engine hears that a job leaves when all of it is gone; until then it may still
@@ -63,23 +65,28 @@ class Lifecycle(PlainPods):
             ended = (PodEnded(job.id, p.pod_set, p.ordinal) for p in decision.placements)
             self.out.deltas.extend(ended)
             return
-        if job.state in WAITING:
+        later = job.state not in WAITING
+        if not later:
             job.attempt += 1
             job.admitted_at = now
             job.bound = False
+            if job.plain is None:
+                job.namespace = self.namespaces[job.request.tenant]
             step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
-            self.admitted[job.id] = job
+            self.starting[job.id] = job
         else:
             if job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
                 job.attempt += 1
             if job.request.gang:
+                self.starting[job.id] = job
                 self._grew(job, len(decision.placements))
         job.complete = decision.complete
         for place in decision.placements:
-            pod = kant_pods.new_pod(job, place, gpu_models.get(place.node, ""))
+            node = nodes[place.node]
+            pod = kant_pods.new_pod(job, place, node.gpu_model, later=later)
             job.add(pod)
             self.out.writes.intents.append((job, pod))
-            self.out.effects.append(kant_pods.create_and_bind(job, pod, self.namespace))
+            self.out.effects.append(kant_pods.create_and_bind(job, pod, node))
 
     def _grew(self, job: LiveJob, more: int) -> None:
         """Tell that an elastic gang got pods while it ran."""
@@ -101,8 +108,9 @@ class Lifecycle(PlainPods):
         if job is None or job.state not in WAITING:
             return
         verdict = self.verdict_on(job, decision.verdict)
-        # Why its placement failed is the last thing that its events say while it backs off.
-        failed = verdict.reason is Reason.BACKING_OFF and job.failures > 0
+        # Why it failed is the last thing that its events say while it backs off.
+        backs_off = verdict.reason is Reason.BACKING_OFF
+        failed = backs_off and (job.failures.number > 0 or job.reason == POD_FAILED)
         is_new = verdict.reason != job.reason and not failed
         self.out.writes.reasons.append(ReasonChange(job.id, job.state, verdict, is_new))
         job.reason = verdict.reason
@@ -321,23 +329,10 @@ class Lifecycle(PlainPods):
 
     # --- time and people ------------------------------------------------------------------------
     def overdue(self, now: float) -> None:
-        """Release gangs that did not all start in time, of elastic ones what is late if they can do
-        without; repeat deletions nobody confirmed."""
-        for job in list(self.admitted.values()):
-            since = max(job.admitted_at, self.sees_since)
-            if job.request.gang and now - since > self.policy.gang_timeout_s:
-                running = job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
-                text = (
-                    f"Only {running} of {len(job.pods)} pods ran "
-                    f"{now - job.admitted_at:.0f} s after the placement"
-                )
-                placed = [p for p in job.pods.values() if p.state in (P.INTENDED, P.BOUND)]
-                # What an elastic gang got since then has its own time.
-                due = now - self.policy.gang_timeout_s
-                late = [p for p in placed if p.leaving is None and p.placed_at < due]
-                blamed = tuple(sorted({p.place.node for p in late}))
-                if late:
-                    self._displaced(job, late, "GangTimeout", text, blamed, now)
+        """Release what did not start in time; repeat deletions nobody confirmed."""
+        for job in list(self.starting.values()):
+            if job.request.gang:
+                self.release_late(job, now)
         for job in self.leave.sweep(now):
             self.follow(job, now)
 
@@ -359,9 +354,8 @@ class Lifecycle(PlainPods):
             reason = "PodEvicted"
             text = f"Pod {pod.name} on node {node} was deleted, not by Kant"
         if not (facts.deleting or kant_pods.was_rejected(facts)):
-            advance(self.out, job, pod, P.FAILED, text)
-            if job.state in HOLDING:
-                self._end(job, Kind.FAILED, "PodFailed", text, now)
+            self.crashed(job, pod, text, now)
+            self.follow(job, now)
         elif self._goes_on_without(job, [pod]):
             self._displaced(job, [pod], reason, text, (node,), now)
             advance(self.out, job, pod, P.FAILED, text)
@@ -377,21 +371,22 @@ class Lifecycle(PlainPods):
             return
         if job.state not in HOLDING:
             return
-        gang, done, total = job.request.gang, job.tally[P.SUCCEEDED], len(job.pods)
-        up = job.tally[P.RUNNING] + done
+        gang, up = job.request.gang, job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
         whole = gang or job.complete
-        if whole and not job.bound and job.tally[P.INTENDED] == 0:
+        if whole and not job.bound and self._is_there(job, {P.INTENDED}):
             job.bound = True
             self.out.writes.bound_jobs.append(job.id)
             if gang:
-                self.out.writes.held.extend(job.pods.values())
-        if whole and done == total:
+                bound = (p for p in job.pods.values() if p.state != P.INTENDED)
+                self.out.writes.held.extend(bound)
+        if whole and self._is_done(job):
             self._end(job, Kind.SUCCEEDED, "", "", now)
-        elif job.state == JobState.ADMITTED and (up == total if gang else up):
+        elif job.state == JobState.ADMITTED and (self._is_there(job, COMING) if gang else up):
             step(self.out, job, Kind.RUNNING, failures=0)
-            job.failures = 0
+            job.failures.number = 0
             self.out.writes.failures.pop(job.id, None)  # what this pass noted before
-            self.admitted.pop(job.id, None)
+            if not gang:
+                self.starting.pop(job.id, None)
 
     def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
         """The job and pod that a pod of the API stands for, if a placement of now does."""
@@ -402,6 +397,6 @@ class Lifecycle(PlainPods):
         pod = job.pods.get(who[2]) if who and job else None
         if not who or not job or not pod or pod.attempt != who[1]:
             return None
-        if (facts.namespace, facts.name) != (self.namespace, pod.name):
+        if (facts.namespace, facts.name) != (job.namespace, pod.name):
             return None  # somebody's copy
         return None if pod.lost and pod.state in OVER else (job, pod)

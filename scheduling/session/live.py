@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from scheduling.engine.decisions import Blocked, Reservation
+from scheduling.engine.decisions import Blocked, Reservation, Waiting
 from scheduling.engine.deltas import (
     Delta,
     JobEnded,
@@ -20,6 +20,7 @@ from scheduling.engine.deltas import (
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
+from scheduling.kube.manifests import PodSettings
 from scheduling.kube.seam import Effect, NodeFacts, PodFacts
 from scheduling.models.jobs import PlacementState as P
 
@@ -54,6 +55,7 @@ class PodContent:
     command: tuple[str, ...]
     env: Mapping[str, str]
     annotations: Mapping[str, str]
+    settings: PodSettings = field(default_factory=PodSettings)
 
 
 @dataclass(slots=True, eq=False)
@@ -66,15 +68,30 @@ class Notice:
 
 
 @dataclass(slots=True)
+class Failures:
+    """Placements that failed in a row; `attempt`: the last that was counted among them."""
+
+    number: int = 0
+    attempt: int = 0
+
+    def count(self, attempt: int) -> None:
+        """Count a failed placement, once for all pods of an attempt."""
+        if attempt > self.attempt:
+            self.attempt = attempt
+            self.number += 1
+
+
+@dataclass(slots=True)
 class LivePod:
     """One pod that the job holds now. `row` is its Placement, 0 until written, and `placed_at`
     when that was.
 
-    `in_flight`: a create or bind is with the gateway, its end unknown. `delete_sent_at`: when its
-    deletion was last asked for. `lost`: its node does not answer, nobody will confirm an end.
-    `leaving`: this pod alone has to go while its job goes on, for the reason `why`. `cause`: why
-    it goes, alone or with its job, until that was told. `saved_at`: when it last said that its work
-    was saved.
+    `later`: it came when its job had been admitted already. `in_flight`: a create or bind is with
+    the gateway, its end unknown. `delete_sent_at`: when its deletion was last asked for. `lost`:
+    its node does not answer, nobody will confirm an end.
+    `leaving`: this pod alone has to go while its job goes on, for `reason`, as `why` says. `cause`:
+    why it goes, alone or with its job, until that was told. `saved_at`: when it last said that its
+    work was saved.
     """
 
     place: PodPlacement
@@ -84,11 +101,13 @@ class LivePod:
     state: P = P.INTENDED
     row: int = 0
     placed_at: float = 0.0
+    later: bool = False
     uid: str = ""
     in_flight: bool = False
     delete_sent_at: float | None = None
     lost: bool = False
     leaving: PodLeaves | None = None
+    reason: str = ""
     why: str = ""
     cause: Cause | None = None
     notice: Notice | None = None
@@ -107,11 +126,15 @@ class LiveJob:
     is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
     that left alone and are placed again, as another attempt, while the job goes on. `labels` are
     those of its pods beside Kant's own; `protected`: a disruption budget selects some of them.
-    `failed_attempt`: the last attempt that was counted among `failures`.
+    `surplus`: failures of pods that a gang can do without, which do not count against the job.
+    `restarts`: how often it, or a pod of it, was placed again because its program failed, of
+    `max_restarts`; `crashes`: how often in a row by pod, since this scheduler leads.
     `saved_at`: when one of its pods last said that the work was saved; `notice_s`: how long before
     its pods are deleted it wants to be told, 0 = not at all. `blocked_since` and `front` are what
-    the last scheduler left of them; `front` follows each requeueing. `plain`: the pod that the job
-    stands for, which is bound and never made; `pod_hold`: why it cannot be bound now, "" = it can.
+    the last scheduler left of them; `front` follows each requeueing. `namespace`: where its pods
+    are, all of them, from one placement of the whole job to the next; "" = they are nowhere.
+    `plain`: the pod that the job stands for, which is bound and never made; `pod_hold`: why it
+    cannot be bound now, "" = it can.
     """
 
     request: JobRequest
@@ -120,9 +143,12 @@ class LiveJob:
     state: JobState
     version: int
     attempt: int
-    failures: int
+    failures: Failures = field(default_factory=Failures)
+    surplus: Failures = field(default_factory=Failures)
+    restarts: int = 0
+    max_restarts: int = 0
+    crashes: dict[PodKey, int] = field(default_factory=dict)
     scope: str = ""
-    failed_attempt: int = 0
     not_before: float = 0.0
     held: bool = False
     admitted_at: float = 0.0
@@ -139,6 +165,7 @@ class LiveJob:
     leaving: JobEnded | JobRequeued | None = None
     bound: bool = False
     complete: bool = True
+    namespace: str = ""
     plain: PodRef | None = None
     pod_hold: str = ""
 
@@ -151,6 +178,7 @@ class LiveJob:
             self.admitted_at,
             tuple(pod.key for pod in self.pods.values() if pod.state in OVER),
             tuple(pod.placed_at or self.admitted_at for pod in here),
+            tuple(pod.key for pod in here if isinstance(pod.leaving, PodEnded)),
         )
 
     @property
@@ -273,9 +301,11 @@ class Writes:
     held: list[LivePod] = field(default_factory=list)
     reasons: list[ReasonChange] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
+    staying: list[Waiting] = field(default_factory=list)
     reservations: list[Reservation] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
+    restarts: dict[str, int] = field(default_factory=dict)
     claims: list[NodeFacts] = field(default_factory=list)
     handovers: list[Handover] = field(default_factory=list)
     routes: list[RouteStep] = field(default_factory=list)

@@ -20,11 +20,13 @@ from scheduling.engine.types import (
     Tenant,
     Toleration,
 )
+from scheduling.kube.manifests import PodSettings
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policies import to_policy
-from scheduling.session.live import LiveJob, LivePod, PodContent, PodRef
+from scheduling.session.live import Failures, LiveJob, LivePod, PodContent, PodRef
+from tenants import selectors
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
 
@@ -145,14 +147,14 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
             array=str(job.array_id or ""),
         ),
         name=job.name,
-        contents=tuple(
-            PodContent(s.image, tuple(s.command), dict(s.env), dict(s.annotations)) for s in sets
-        ),
+        contents=tuple(content(s) for s in sets),
         state=JobState(job.state),
         version=job.version,
         scope=job.scope,
         attempt=job.attempt,
-        failures=job.failures,
+        failures=Failures(job.failures),
+        restarts=job.restarts,
+        max_restarts=job.max_restarts,
         not_before=max(_seconds(job.not_before), _seconds(job.start_not_before)),
         held=job.held,
         admitted_at=_seconds(job.admitted_at),
@@ -162,9 +164,16 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         blocked_since=job.blocked_since.timestamp() if job.blocked_since else None,
         front=job.front,
         bound=job.bound_at is not None,
+        namespace=job.pod_namespace,
         plain=PodRef(job.pod_namespace, job.pod_name, str(job.id)) if job.pod_name else None,
         pod_hold=job.pod_hold,
     )
+
+
+def content(row: PodSetRow) -> PodContent:
+    settings = PodSettings(**{name: getattr(row, name) for name in PodSettings.__struct_fields__})
+    env, annotations = dict(row.env), dict(row.annotations)
+    return PodContent(row.image, tuple(row.command), env, annotations, settings)
 
 
 def pod_set(row: PodSetRow) -> PodSet:
@@ -208,6 +217,7 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
     place = PodPlacement(
         row.pod_set, row.ordinal, row.node, tuple(row.devices), row.milli, tuple(row.nics)
     )
+    job.namespace = row.namespace
     earlier = job.pods.get((row.pod_set, row.ordinal))
     if earlier is not None:
         job.forget(earlier)
@@ -220,7 +230,9 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
             state=PlacementState(row.state),
             row=row.pk,
             placed_at=row.intended_at.timestamp(),
+            later=row.intended_at.timestamp() > job.admitted_at,
             uid=row.pod_uid or (job.plain.uid if job.plain else ""),
+            reason=row.reason,
             why=row.message if row.state in LIVE_PLACEMENTS else "",
         )
     )
@@ -278,19 +290,30 @@ def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
     )
 
 
-def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, int], ...]:
-    """(tenant, GPU model, milli-GPU) that jobs hold in other clusters and scopes: it counts
-    against quota."""
+def namespaces(default: str) -> dict[str, str]:
+    """{tenant: where pods of its jobs are made}; `default` is the cluster's namespace."""
+    return {
+        name: default if given is None else given.namespace
+        for name, given in selectors.namespaces().items()
+    }
+
+
+def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, int, int], ...]:
+    """(tenant, GPU model, milli-GPU, of that by jobs that cannot be preempted) that jobs hold in
+    other clusters and scopes: it counts against quota."""
     own = Q(job__cluster_id=cluster_id)
     if scope is not None:
         own &= Q(job__scope=scope)
     rows = (
         Placement.objects.filter(~own, state__in=LIVE_PLACEMENTS)
         .values_list("job__tenant__name", "gpu_model")
-        .annotate(held=Sum("held_milli"))
+        .annotate(
+            held=Sum("held_milli"),
+            fixed=Sum("held_milli", filter=Q(job__preemptible=False), default=0),
+        )
         .order_by("job__tenant__name", "gpu_model")
     )
-    return tuple((tenant, model, held) for tenant, model, held in rows)
+    return tuple(rows)
 
 
 def jobs_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, int], ...]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from scheduling.engine.deltas import NodeChanged, NodeRemoved
 from scheduling.engine.lending import closed
 from scheduling.engine.shards import home_of
-from scheduling.engine.types import Shard
+from scheduling.engine.types import Node, Shard
 from scheduling.kube.seam import NodeFacts
 from scheduling.session.live import Outbox
 
@@ -52,9 +52,10 @@ class Nodes:
     def home(self, name: str) -> str:
         return home_of(self.facts[name].node, self._shards)
 
-    def gpu_model(self, name: str) -> str:
+    def known(self, name: str) -> Node:
+        """The node as the cluster told it last; without any facts when it is gone."""
         facts = self.facts.get(name)
-        return facts.node.gpu_model if facts else ""
+        return facts.node if facts else Node(name)
 
     # --- what is own ----------------------------------------------------------------------------
     def arrived(self, names: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
-from scheduling.models.jobs import CANCELLED, PREEMPTED
+from scheduling.models.jobs import CANCELLED, POD_FAILED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import Cause, EffectKey, LiveJob, LivePod, Offer
@@ -38,8 +38,8 @@ KEY = (0, 0)  # of the only pod
 class PlainPods(Requeueing):
     """`unbound` are the plain pods that wait for a place, by uid, those offered last at the end."""
 
-    def __init__(self, namespace: str) -> None:
-        super().__init__(namespace)
+    def __init__(self) -> None:
+        super().__init__()
         self.unbound: dict[str, PodFacts] = {}
         self._new: dict[str, None] = {}
         self._told: dict[str, Cause] = {}
@@ -74,7 +74,7 @@ class PlainPods(Requeueing):
         if job is not None and facts.node:
             self._end(job, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(facts.name, facts.node), now)
         elif job is not None and facts.finished:
-            self._end(job, Kind.FAILED, "PodFailed", kant_pods.failure_text(facts), now)
+            self._end(job, Kind.FAILED, POD_FAILED, kant_pods.failure_text(facts), now)
         elif job is not None:
             self._end(job, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
         self.foreign.seen(facts, self.out)
@@ -225,7 +225,7 @@ class PlainPods(Requeueing):
         self.leave.tell(job, pods, now)
         job.reason = PREEMPTED
         why += which(pods)
-        step(self.out, job, Kind.FAILED, PREEMPTED, text, why, failures=job.failures)
+        step(self.out, job, Kind.FAILED, PREEMPTED, text, why, failures=job.failures.number)
         self._leave(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
 
     def requeue(

@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from scheduling.engine.types import PodPlacement
+from scheduling.engine.columns import extended_of
+from scheduling.engine.types import Node, PodPlacement
 from scheduling.kube import manifests
 from scheduling.kube.seam import Bind, CreateAndBind, PodFacts
 from scheduling.session.live import LiveJob, LivePod, PodKey
@@ -23,18 +24,20 @@ NOT_ITS_FAULT = re.compile(
 )
 
 
-def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str) -> LivePod:
+def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str, *, later: bool) -> LivePod:
     """A pod of the job's attempt, about to be created or bound; a new one's name is unique."""
     if job.plain is not None:
         ref = job.plain
         return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid, in_flight=True)
     pod_set = job.request.pod_sets[place.pod_set].name
     name = manifests.pod_name(job.name, job.id, job.attempt, place.pod_set, pod_set, place.ordinal)
-    return LivePod(place, job.attempt, name, gpu_model, in_flight=True)
+    return LivePod(place, job.attempt, name, gpu_model, later=later, in_flight=True)
 
 
-def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind | Bind:
-    """The effect that brings one pod of the job to its place; a plain pod exists already."""
+def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | Bind:
+    """The effect that brings one pod of the job to its place; a plain pod exists already. It asks
+    for GPUs and NICs by the resources that the node advertises them as: a kubelet drops a request
+    for one that its node does not have, and the pod would run without."""
     place = pod.place
     chosen = manifests.binding_annotations(place.devices, place.milli, place.nics)
     if job.plain is not None:
@@ -42,7 +45,7 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
     pod_set = job.request.pod_sets[place.pod_set]
     content = job.contents[place.pod_set]
     template = manifests.PodTemplate(
-        namespace=namespace,
+        namespace=job.namespace,
         job_id=job.id,
         tenant=job.request.tenant,
         attempt=pod.attempt,
@@ -53,20 +56,37 @@ def create_and_bind(job: LiveJob, pod: LivePod, namespace: str) -> CreateAndBind
         gpus=pod_set.gpus,
         cpu_milli=pod_set.cpu_milli,
         memory_mib=pod_set.memory_mib,
-        extended=pod_set.extended,
+        gpu_resource=node.gpu_resource,
+        extended=extended_of(node, place, pod_set),
         labels=job.labels,
         annotations=content.annotations,
+        settings=content.settings,
         node_selector=pod_set.node_selector,
         tolerations=pod_set.tolerations,
         is_told=job.notice_s > 0,
+        gang=_gang(job, place.pod_set),
     )
     return CreateAndBind(
         key=job.effect_key(pod),
-        namespace=namespace,
+        namespace=job.namespace,
         name=pod.name,
         manifest=manifests.pod_manifest(template, pod.name, place.ordinal, place.milli),
         node=place.node,
         annotations=chosen,
+    )
+
+
+def _gang(job: LiveJob, pod_set: int) -> manifests.Gang | None:
+    """What a pod of the set is told of the others, None where there are none."""
+    sets = job.request.pod_sets
+    if job.request.pods < 2:
+        return None
+    return manifests.Gang(
+        job_name=job.name,
+        pod_set_name=sets[pod_set].name,
+        first_rank=sum(each.count for each in sets[:pod_set]),
+        world_size=job.request.pods,
+        head=manifests.host_name(0, sets[0].name, 0),
     )
 
 

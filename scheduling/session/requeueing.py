@@ -1,14 +1,17 @@
 """Jobs and pods that give their places back because something failed, and wait again or end."""
 
+from collections.abc import Iterable, Mapping, Set
+
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodRequeued
 from scheduling.engine.states import HOLDING, TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Policy
-from scheduling.models.jobs import PREEMPTED
+from scheduling.engine.verdict import counted
+from scheduling.models.jobs import POD_FAILED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.leaving import Leaving
 from scheduling.session.live import OVER, Cause, LiveJob, LivePod, Note, Outbox
-from scheduling.session.steps import step
+from scheduling.session.steps import Evidence, advance, step
 
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
 UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at": None}
@@ -16,19 +19,20 @@ UNPLACED: dict[str, None] = {"admitted_at": None, "bound_at": None, "running_at"
 NO_ANSWER = "ApiServerFailed"
 # Reasons for which pods that still run are told to save their work before they are deleted.
 TOLD = frozenset({PREEMPTED, "NodeLost", "PodEvicted"})
+COMING = frozenset({P.INTENDED, P.BOUND})  # states of pods that have a place and do not run yet
 
 
 class Requeueing:
     """What a cluster's jobs do when a placement fails (paper 3.2.4)."""
 
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
+    def __init__(self) -> None:
+        self.namespaces: Mapping[str, str] = {}  # {tenant: where pods of its jobs are made}
         self.policy = Policy()
         self.jobs: dict[str, LiveJob] = {}
-        self.admitted: dict[str, LiveJob] = {}  # placed, not all of it running yet
+        self.starting: dict[str, LiveJob] = {}  # placed, not all of it running yet
         self.sees_since = 0.0  # when the connection to the cluster came back last
         self.out = Outbox()
-        self.leave = Leaving(namespace, self.jobs, self.out)
+        self.leave = Leaving(self.jobs, self.out)
         self.foreign = self.leave.foreign
 
     def requeue(
@@ -37,31 +41,73 @@ class Requeueing:
         """A placement failed: release everything and wait again, or fail after too many tries."""
         if job.leaving is not None or job.state not in HOLDING:
             return
-        if job.request.gang and job.state == JobState.RUNNING:
-            # It came up: what failed since were pods that it could do without.
-            job.failures = job.failed_attempt = 0
-        self._count_failure(job, job.attempt, reason)
+        if reason != NO_ANSWER:
+            job.failures.count(job.attempt)
         if self._failed_too_often(job, reason, message, now):
             return
-        job.not_before = self._backed_off(job, now)
         job.front = job.state == JobState.RUNNING
+        at = self._backed_off(job.failures.number, now)
+        self._wait_again(job, Cause(reason, message), (), at, blamed, now)
+
+    def crashed(self, job: LiveJob, pod: LivePod, message: str, now: float) -> None:
+        """The pod's own program failed: it is placed again, alone where the job can do without it,
+        else all of the job; or the job ends, when that was done as often as it may be."""
+        if job.state not in HOLDING:
+            advance(self.out, job, pod, P.FAILED, message)
+            return
+        if job.restarts >= job.max_restarts:
+            advance(self.out, job, pod, P.FAILED, message)
+            times = counted(job.restarts, "time", "times")
+            told = f"{message}. It was restarted {times}" if job.restarts else message
+            self._end(job, Kind.FAILED, POD_FAILED, told, now)
+            return
+        job.restarts += 1
+        self.out.writes.restarts[job.id] = job.restarts
+        record: Evidence = (("restarts", job.restarts), ("max_restarts", job.max_restarts))
+        message = f"{message}. Restart {job.restarts} of {job.max_restarts}"
+        cause = Cause(POD_FAILED, message)
+        pods = _with_slices(job, [pod])
+        if not self._goes_on_without(job, pods):
+            at = self._crash_backed_off(job, pod, job.pods.values(), now)
+            advance(self.out, job, pod, P.FAILED, message)
+            job.front = False
+            self._wait_again(job, cause, record, at, (), now)
+            return
+        at = self._crash_backed_off(job, pod, pods, now)
+        record = (("pods", len(pods)), *record)
+        self.out.writes.notes.append(Note(job.id, job.state, *cause, record))
+        leaves = [(p, PodRequeued(job.id, *p.key, at)) for p in pods if p.leaving is None]
+        self.leave.pods(job, leaves, cause, now)
+        advance(self.out, job, pod, P.FAILED, message)
+
+    def _wait_again(
+        self,
+        job: LiveJob,
+        cause: Cause,
+        record: Evidence,
+        at: float,
+        blamed: tuple[str, ...],
+        now: float,
+    ) -> None:
+        """All of the job gives its places back, and is placed again at `at` or later."""
+        job.not_before = at
         step(
             self.out,
             job,
             Kind.REQUEUED,
-            reason,
-            message,
-            failures=job.failures,
-            not_before=job.not_before,
+            cause.reason,
+            cause.text,
+            record,
+            failures=job.failures.number,
+            not_before=at,
             front=job.front,
             **UNPLACED,
         )
-        job.reason = reason
+        job.reason = cause.reason
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid:
                 self.leave.delete(job, pod, now)
-        last_word = JobRequeued(job.id, job.not_before, blamed, job.front)
-        self._leave(job, last_word, Cause(reason, message), now)
+        self._leave(job, JobRequeued(job.id, at, blamed, job.front), cause, now)
 
     def _displaced(
         self,
@@ -78,16 +124,17 @@ class Requeueing:
         if not self._goes_on_without(job, pods):
             self.requeue(job, reason, message, blamed, now)
             return
-        self._count_failure(job, max(pod.attempt for pod in pods), reason)
-        if job.request.gang:
-            # It has all that it needs: it waits longer for the others, and does not end by them.
-            job.failures = min(job.failures, self.policy.max_attempts - 1)
-        elif self._failed_too_often(job, reason, message, now):
-            return
-        self.out.writes.failures[job.id] = job.failures
+        # A gang has all that it needs: it waits longer for the others, and does not end by them.
+        failures = job.surplus if job.request.gang else job.failures
+        if reason != NO_ANSWER:
+            failures.count(max(pod.attempt for pod in pods))
+        if failures is job.failures:
+            if self._failed_too_often(job, reason, message, now):
+                return
+            self.out.writes.failures[job.id] = failures.number
         note = Note(job.id, job.state, reason, message, (("pods", len(pods)),))
         self.out.writes.notes.append(note)
-        at = self._backed_off(job, now)
+        at = self._backed_off(failures.number, now)
         leaves = [(p, PodRequeued(job.id, *p.key, at, blamed)) for p in pods if p.leaving is None]
         self.leave.pods(job, leaves, Cause(reason, message), now)
 
@@ -102,6 +149,27 @@ class Requeueing:
         asked = job.leaving or pod.leaving or pod.delete_sent_at
         return bool(job.notice_s) and not asked and job.state in HOLDING
 
+    def _is_there(self, job: LiveJob, away: Set[P]) -> bool:
+        """Whether no pod of the job is in these states; of an elastic gang, none that it needs."""
+        few = sum(job.tally[state] for state in away)
+        if not few or not job.request.elastic:
+            return not few
+        if len(job.pods) - few < sum(s.least for s in job.request.pod_sets):
+            return False
+        return self._goes_on_without(job, [p for p in job.pods.values() if p.state in away])
+
+    def _is_done(self, job: LiveJob) -> bool:
+        """Whether all pods have done their work. What an elastic gang got later and has not run by
+        then is not waited for."""
+        done = job.tally[P.SUCCEEDED]
+        if done == len(job.pods) or not (done and job.request.elastic):
+            return done == len(job.pods)
+        if done + sum(job.tally[state] for state in COMING) < len(job.pods):
+            return False
+        others = [p for p in job.pods.values() if p.state != P.SUCCEEDED]
+        never_ran = all(p.later or p.leaving is not None for p in others)
+        return never_ran and self._goes_on_without(job, others)
+
     def _goes_on_without(self, job: LiveJob, pods: list[LivePod]) -> bool:
         """Whether others of its pods have a place or have done their work, of a gang its least."""
         if job.leaving is not None or job.state not in HOLDING:
@@ -113,30 +181,57 @@ class Requeueing:
             if key not in gone and pod.leaving is None and pod.state not in (P.FAILED, P.RELEASED)
         )
 
-    def _count_failure(self, job: LiveJob, attempt: int, reason: str) -> None:
-        """Count a failed placement, once for all pods of an attempt."""
-        if reason != NO_ANSWER and attempt > job.failed_attempt:
-            job.failed_attempt = attempt
-            job.failures += 1
-
     def _failed_too_often(self, job: LiveJob, reason: str, message: str, now: float) -> bool:
         """End the job at the limit of failures in a row."""
-        if reason == NO_ANSWER or job.failures < self.policy.max_attempts:
+        number, most = job.failures.number, self.policy.max_attempts
+        if reason == NO_ANSWER or number < most:
             return False
-        text = f"{message}. Placement {job.failures} of {self.policy.max_attempts} that failed"
+        text = f"{message}. Placement {number} of {most} that failed"
         self._end(job, Kind.FAILED, reason, text, now)
         return True
 
-    def _backed_off(self, job: LiveJob, now: float) -> float:
-        wait = self.policy.backoff_base_s * 2 ** max(0, job.failures - 1)
+    def _backed_off(self, number: int, now: float) -> float:
+        # More would be no float any more; the cap is reached long before.
+        wait = self.policy.backoff_base_s * 2 ** min(max(0, number - 1), 64)
         return now + min(wait, self.policy.backoff_cap_s)
+
+    def _crash_backed_off(
+        self, job: LiveJob, pod: LivePod, restarted: Iterable[LivePod], now: float
+    ) -> float:
+        """Until when these pods wait. A pod that had held its place for longer than the longest
+        back-off does not fail in a row."""
+        in_a_row = now - pod.placed_at <= self.policy.backoff_cap_s
+        number = 1 + (job.crashes.get(pod.key, 0) if in_a_row else 0)
+        job.crashes.update(dict.fromkeys((p.key for p in restarted), number))
+        return self._backed_off(number, now)
+
+    def release_late(self, job: LiveJob, now: float) -> None:
+        """A gang that did not all start in time gives its places back; of an elastic one only those
+        that are late go, if it can do without."""
+        if job.state == JobState.RUNNING and not any(job.tally[s] for s in COMING):
+            del self.starting[job.id]
+            return
+        due = now - self.policy.gang_timeout_s
+        if max(job.admitted_at, self.sees_since) >= due:
+            return
+        coming = (p for p in job.pods.values() if p.state in COMING and p.leaving is None)
+        # What an elastic gang got later has its own time.
+        late = [p for p in coming if p.placed_at < due]
+        if late:
+            running = job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
+            waited = now - min(p.placed_at for p in late)
+            text = f"Only {running} of {len(job.pods)} pods ran {waited:.0f} s after the placement"
+            blamed = tuple(sorted({p.place.node for p in late}))
+            self._displaced(job, late, "GangTimeout", text, blamed, now)
 
     def _forgive(self, job: LiveJob, pod: LivePod) -> None:
         """A pod runs that was placed after the last failure: failures no longer follow in a row.
-        A gang that is not up yet has to come up first."""
-        alone = not job.request.gang or job.state == JobState.RUNNING
-        if alone and job.failures and pod.attempt > job.failed_attempt:
-            job.failures = self.out.writes.failures[job.id] = 0
+        Those of a whole gang end when it comes up."""
+        failures = job.surplus if job.request.gang else job.failures
+        if failures.number and pod.attempt > failures.attempt:
+            failures.number = 0
+            if failures is job.failures:
+                self.out.writes.failures[job.id] = 0
 
     def resume_leaving(self, job: LiveJob, now: float) -> None:
         """A job found at start whose pods were being deleted when the last scheduler stopped."""
@@ -149,14 +244,14 @@ class Requeueing:
             self._leave(job, JobRequeued(job.id, job.not_before, front=job.front), None, now)
 
     def _end(self, job: LiveJob, kind: Kind, reason: str, message: str, now: float) -> None:
-        step(self.out, job, kind, reason, message, failures=job.failures)
+        step(self.out, job, kind, reason, message, failures=job.failures.number)
         last_word = JobEnded(job.id, succeeded=kind == Kind.SUCCEEDED)
         self._leave(job, last_word, Cause(reason, message), now)
 
     def _leave(
         self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
     ) -> None:
-        self.admitted.pop(job.id, None)
+        self.starting.pop(job.id, None)
         self.leave.job(job, last_word, cause, now)
 
 

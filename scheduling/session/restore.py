@@ -1,6 +1,6 @@
 """At the start of a session: bring intents and the API's truth together."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from scheduling.engine.decisions import Reservation
 from scheduling.engine.deltas import JobHistory
@@ -10,7 +10,8 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.session import load
 from scheduling.session.changes import Changes
 from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import OVER, LiveJob
+from scheduling.session.live import OVER, LiveJob, LivePod
+from scheduling.session.nodes import Nodes
 from scheduling.session.pods import create_and_bind
 
 
@@ -36,13 +37,16 @@ def take_up_jobs(changes: Changes) -> None:
             life.out.deltas.append(history)
 
 
-def finish_what_was_begun(life: Lifecycle, seen: Sequence[Observation], now: float) -> None:
+def finish_what_was_begun(
+    life: Lifecycle, nodes: Nodes, seen: Sequence[Observation], now: float
+) -> None:
     """Complete the gangs that the last scheduler began, or give them back. `seen` are the first
     observations, which the jobs have taken in."""
     pods = [news.pod for news in seen if isinstance(news, PodSeen)]
-    alive = {pod.name for pod in pods} | {pod.uid for pod in pods if pod.owned}
+    alive = {("", pod.uid) for pod in pods if pod.owned}
+    alive.update((pod.namespace, pod.name) for pod in pods)
     for job in list(life.jobs.values()):
-        _complete(life, job, alive, now)
+        _complete(life, nodes, job, alive, now)
 
 
 def _take_up(life: Lifecycle, job: LiveJob) -> None:
@@ -53,16 +57,18 @@ def _take_up(life: Lifecycle, job: LiveJob) -> None:
         for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
             job.replaced.add(pod.key)
             job.forget(pod)
-    life.out.deltas.append(job.restored())
     wanted = sum(pod_set.count for pod_set in job.request.pod_sets)
     job.complete = len(job.pods) == wanted
     if job.state in HOLDING:
         life.leave.resume(job)
-    if job.state == JobState.ADMITTED:
-        life.admitted[job.id] = job
+    life.out.deltas.append(job.restored())
+    if job.state == JobState.ADMITTED or (job.state == JobState.RUNNING and job.request.elastic):
+        life.starting[job.id] = job
 
 
-def _complete(life: Lifecycle, job: LiveJob, alive: set[str], now: float) -> None:
+def _complete(
+    life: Lifecycle, nodes: Nodes, job: LiveJob, alive: Set[tuple[str, str]], now: float
+) -> None:
     if job.state not in HOLDING:
         if job.leaving is None and job.pods:
             life.resume_leaving(job, now)
@@ -71,7 +77,14 @@ def _complete(life: Lifecycle, job: LiveJob, alive: set[str], now: float) -> Non
         if pod.state == P.INTENDED:
             # Creating or binding once more is harmless: the door finds what is there.
             pod.in_flight = True
-            life.out.effects.append(create_and_bind(job, pod, life.namespace))
-        elif pod.state not in OVER and (pod.uid if job.plain else pod.name) not in alive:
+            node = nodes.known(pod.place.node)
+            life.out.effects.append(create_and_bind(job, pod, node))
+        elif pod.state not in OVER and _named(job, pod) not in alive:
             life.vanished(job, pod, now)
+    life.leave.tell_again(job, now)
     life.follow(job, now)
+
+
+def _named(job: LiveJob, pod: LivePod) -> tuple[str, str]:
+    """How the pod is known: what Kant made by its name, a plain one by its uid."""
+    return ("", pod.uid) if job.plain is not None else (job.namespace, pod.name)

@@ -9,8 +9,7 @@ loses nothing.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult
@@ -20,10 +19,11 @@ from scheduling.engine.deltas import (
     JobRequeued,
     JobRestored,
     OtherPodChanged,
+    OtherPodRemoved,
     PodEnded,
     PodRequeued,
 )
-from scheduling.engine.shards import WHOLE, WIDE, scopes_of
+from scheduling.engine.shards import WHOLE, WIDE
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Shard
@@ -32,8 +32,9 @@ from scheduling.kube.seam import (
     BudgetGone,
     BudgetSeen,
     Connected,
+    CreateService,
+    DeleteService,
     Disconnected,
-    Effect,
     EffectDone,
     NodeFacts,
     NodeGone,
@@ -41,16 +42,22 @@ from scheduling.kube.seam import (
     Observation,
     PodGone,
     PodSeen,
+    ServiceGone,
+    ServiceSeen,
 )
 from scheduling.models import Cluster
 from scheduling.session import aside, divided, restore
 from scheduling.session.budgets import Budgets
 from scheduling.session.changes import Changes, Reopen
+from scheduling.session.leftovers import Leftovers
 from scheduling.session.lending import Borrower, Lender
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import Transition, Writes
 from scheduling.session.nodes import Nodes
+from scheduling.session.pace import Pace
+from scheduling.session.passes import Pass, is_about, split
 from scheduling.session.routing import Router
+from scheduling.session.services import Services
 
 log = logging.getLogger(__name__)
 
@@ -60,20 +67,6 @@ DEAD = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-read
 AT_ONCE = 500  # jobs in one transaction
 # What was due longer ago than this is decided as of now: nobody is to have waited less than he has.
 LATE_S = 1.0
-
-
-@dataclass(slots=True)
-class Pass:
-    """What one pass decided at `at`: first written, then, without the stale jobs, done.
-
-    `later` are the decisions about further jobs, to be written and done after it: transactions
-    stay short, and the first pods are being bound while the next are written.
-    """
-
-    writes: Writes
-    effects: list[Effect]
-    at: float
-    later: "Pass | None" = None
 
 
 class Session:
@@ -95,8 +88,10 @@ class Session:
         self.news = threading.Event()
         self.on_news = on_news
         self.state = SchedulerState()
-        self.life = Lifecycle(cluster.namespace)
-        self.budgets = Budgets(cluster.namespace)
+        self.life = Lifecycle()
+        self.budgets = Budgets()
+        self.services = Services(self.life.jobs)
+        self.leftovers = Leftovers(cluster, scope, shards, self.life)
         self.nodes = Nodes(scope, shards, self.life.out)
         self.changes = Changes(cluster, scope, shards, self.life)
         self.router = Router(self.changes, shards) if shards and scope == WIDE else None
@@ -104,6 +99,7 @@ class Session:
         if shards:
             self.life.foreign.mine = self.nodes.mine
             self.lending = (Borrower if scope == WIDE else Lender)(self.changes, self.nodes)
+        self.pace = Pace()
         self.connected = False
         self.trouble = ""
         self.next_at: float | None = None  # when to decide although nothing is reported
@@ -128,7 +124,9 @@ class Session:
         self._arrived(mine)
         restore.take_up_jobs(self.changes)
         self._observe(self._first, now)
-        restore.finish_what_was_begun(self.life, self._first, now)
+        # Before anything is deleted: what a budget protects is evicted.
+        self.life.out.deltas += self.budgets.changed(self.life.jobs)
+        restore.finish_what_was_begun(self.life, self.nodes, self._first, now)
         self._first = []
 
     def stop(self) -> None:
@@ -143,7 +141,7 @@ class Session:
         """Effects are on their way whose ends will come soon."""
         return any(
             pod.in_flight
-            for job in (*self.life.admitted.values(), *self.life.leave.jobs.values())
+            for job in (*self.life.starting.values(), *self.life.leave.jobs.values())
             for pod in job.pods.values()
         )
 
@@ -191,7 +189,9 @@ class Session:
         takes_up = self.scope in (WHOLE, WIDE)  # whoever routes new jobs
         self.life.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
-        self.life.foreign.delete_leftovers(self._look_up, self.life.out)
+        self.life.foreign.delete_leftovers(self.leftovers.pods, self.life.out)
+        again = self.changes.counted or not self._cycled
+        self.services.look_after(self.leftovers.services, self.life.out, again=again)
         self._divide(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
         return self._decided(deltas, now)
@@ -212,14 +212,16 @@ class Session:
         for job_id in result.quota_reserved:
             self.life.quota_changed(job_id, Kind.QUOTA_RESERVED)
         for decision in result.started:
-            models = {p.node: self.nodes.gpu_model(p.node) for p in decision.placements}
-            self.nodes.dirty.update(models)
-            self.life.started(decision, models, now)
+            nodes = {p.node: self.nodes.known(p.node) for p in decision.placements}
+            self.nodes.dirty.update(nodes)
+            self.life.started(decision, nodes, now)
+            self.services.make(self.life.jobs[decision.job_id], self.life.out)
         for limit in result.run_limits:
             self.life.run_limit(limit, now)
         # What the wide scope owns says little about why its jobs wait: the borrower tells.
         for waiting in result.waiting if self.scope != WIDE else ():
             self.life.waiting(waiting)
+        self.life.out.writes.staying += result.staying
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
         return self._take_out(now)
@@ -255,7 +257,7 @@ class Session:
 
     def finish(self, decided: Pass, stale: set[str]) -> None:
         """After the commit: send the effects; a stale job (somebody was faster) is read again."""
-        self.gateway.submit([e for e in decided.effects if not _of(e, stale)])
+        self.gateway.submit([e for e in decided.effects if not is_about(e, stale)])
         self.life.answered(decided.writes.offers)
         for job_id in stale:
             self._forget_intents(job_id, decided.at)
@@ -280,11 +282,18 @@ class Session:
                 self.nodes.dirty.update(p.node for p in delta.placements)
             elif isinstance(delta, OtherPodChanged):
                 self.nodes.dirty.add(delta.node)
+            elif isinstance(delta, OtherPodRemoved):
+                left = self.state.cluster.node_of_other(delta.uid)
+                self.nodes.dirty.update(() if left is None else (left,))
 
     # --- from the cluster -------------------------------------------------------------------------
     def _observe(self, observations: Iterable[Observation], now: float) -> None:
         for seen in observations:
+            if isinstance(seen, EffectDone):
+                self.pace.ended(seen.effect, seen.outcome)
             match seen:
+                case EffectDone(effect=CreateService() | DeleteService() as effect):
+                    self.services.done(effect, seen.outcome)
                 case EffectDone(effect=effect, outcome=outcome):
                     self.life.effect_done(effect, outcome, now)
                 case PodSeen(pod=pod):
@@ -303,6 +312,10 @@ class Session:
                     self.budgets.seen(budget)
                 case BudgetGone(budget=budget):
                     self.budgets.gone(budget)
+                case ServiceSeen(service=service):
+                    self.services.seen(service)
+                case ServiceGone(service=service):
+                    self.services.gone(service, self.life.out)
                 case Connected():
                     if self.trouble:
                         self.life.sees_since = now
@@ -331,7 +344,7 @@ class Session:
             again = (PodRequeued(job_id, *pod.key, now) for pod in forgotten)
             self.life.out.deltas.extend(again)
         else:
-            self.life.admitted.pop(job_id, None)
+            self.life.starting.pop(job_id, None)
             # Until the row is read again the job waits; a cancelled one is ended then.
             self.life.out.deltas.append(JobRequeued(job_id, now, front=job.front))
 
@@ -369,37 +382,3 @@ class Session:
             self.router.run()
         if self.lending is not None and self._cycled:
             self.lending.run(self.state, now)
-
-    def _look_up(self, jobs: Mapping[str, str]) -> tuple[set[str], set[str]]:
-        """Which of these pods are other scopes', and which are left over. What no job stands for
-        is the wide scope's; a new job is in no scope until the wide one has routed it."""
-        scopes = divided.scopes_of_jobs(jobs.values())
-        last = scopes_of(self.shards)[-1]
-        ours = {WIDE, WHOLE} if self.scope == WIDE else {self.scope}
-        others = {pod for pod, job_id in jobs.items() if scopes.get(job_id, last) not in ours}
-        return others, jobs.keys() - others - divided.placed(jobs.keys() - others)
-
-
-def split(writes: Writes, effects: list[Effect], at: float, size: int) -> Pass:
-    """Everything in one part, but at most `size` jobs that get places, the others in later ones.
-
-    All that is about one job stays together and in order.
-    """
-    placed = list(dict.fromkeys(job.id for job, _ in writes.intents))
-    if len(placed) <= size:
-        return Pass(writes, effects, at)
-    rest = set(placed[size:])
-    later = Writes(
-        transitions=[t for t in writes.transitions if t.job_id in rest],
-        intents=[i for i in writes.intents if i[0].id in rest],
-    )
-    writes.transitions = [t for t in writes.transitions if t.job_id not in rest]
-    writes.intents = [i for i in writes.intents if i[0].id not in rest]
-    mine = [e for e in effects if not _of(e, rest)]
-    theirs = [e for e in effects if _of(e, rest)]
-    return Pass(writes, mine, at, split(later, theirs, at, size))
-
-
-def _of(effect: Effect, stale: set[str]) -> bool:
-    key = effect.key
-    return isinstance(key, tuple) and bool(key) and key[0] in stale

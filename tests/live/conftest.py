@@ -89,7 +89,7 @@ class World:
         job = Job.objects.create(
             id=uuid.uuid4(),
             name=name,
-            tenant=self.tenant,
+            tenant=fields.pop("tenant", self.tenant),
             cluster=self.cluster,
             gpu_milli=pods * gpus * 1000,
             submitted_at=now,

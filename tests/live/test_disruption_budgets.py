@@ -79,7 +79,7 @@ def test_of_a_service_as_many_pods_are_preempted_as_its_budget_allows(world):
 def job(name, pods, *, gang=True, app="web", **fields):
     """A running job of so many pods."""
     request = JobRequest(name, "team", 0.0, (PodSet("set", pods, 1),), gang=gang, **fields)
-    made = LiveJob(request, name, (), S.RUNNING, 1, 1, 0, labels={"app": app})
+    made = LiveJob(request, name, (), S.RUNNING, 1, 1, labels={"app": app}, namespace="kant-jobs")
     for i in range(pods):
         made.add(LivePod(PodPlacement(0, i, "n", (i,), 1000), 1, f"{name}-{i}", "H100", P.RUNNING))
     return made
@@ -100,7 +100,7 @@ def test_a_budget_grants_what_it_allows_once_to_the_first_victims():
             job("free", 2, app="other"),
         )
     }
-    budgets = Budgets("kant-jobs")
+    budgets = Budgets()
     assert budgets.changed(jobs) == []
     budgets.seen(budget("web", 4))
     # Lowest priority and id first: the gang whole, of the next what is left.

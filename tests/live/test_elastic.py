@@ -2,17 +2,25 @@
 
 import pytest
 
+from scheduling.api.job_outputs import ExplanationOutput
+from scheduling.engine.deltas import PodRequeued
 from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
+from scheduling.explain import explain_job
 from scheduling.kube.manifests import pod_name
+from scheduling.kube.seam import DeletePod
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import leaving
+from scheduling.session.leaving import EVICT_AGAIN_S
 from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import LiveJob, LivePod, Writes
+from scheduling.session.live import Failures, LiveJob, LivePod, Writes
+from scheduling.session.steps import advance, release
+from tests.live.conftest import wait
+from tests.live.test_disruption_budgets import BUDGETS, allowed, protect
 
 pytestmark = pytest.mark.live
 NODES = 4
@@ -53,13 +61,22 @@ def test_a_gang_gives_up_what_it_can_do_without_and_gets_it_back(world):
     world.drive(lambda: world.pods() == {})
 
 
-def test_a_gang_that_began_small_grows_and_ends_when_all_of_it_has(world):
+def test_a_gang_that_began_small_grows_and_ends_when_all_of_it_has(world, client):
     first = world.submit("first", pods=2, run_s=1.5)
     world.drive_to(first, S.RUNNING)
-    gang = world.submit("gang", pods=NODES, min_count=2, run_s=3.0)
+    gang = world.submit("gang", pods=NODES, min_count=2, run_s=6.0)
     world.drive_to(gang, S.RUNNING)
     assert len(world.placements(gang)) == 2
+    world.drive(lambda: Job.objects.get(pk=gang.pk).growth is not None)
+    told = ExplanationOutput(explain_job(world.user, Job.objects.get(pk=gang.pk))).data
+    why = "0 of the 8 NVIDIA-H100-80GB-HBM3 GPUs that its next pod needs are free."
+    assert (told["state"], told["reason"], told["summary"]) == (S.RUNNING, "", "")
+    growth = {name: told["growth"][name] for name in ("has", "asked", "reason", "summary")}
+    assert growth == {"has": 2, "asked": NODES, "reason": "InsufficientGpus", "summary": why}
+    client.force_login(world.user)
+    assert f"Why not now: {why}" in client.get(f"/jobs/{gang.pk}/").content.decode()
     world.drive(lambda: len(running(world, gang)) == NODES)
+    assert explain_job(world.user, Job.objects.get(pk=gang.pk)).growth is None
     world.drive_to(gang, S.SUCCEEDED)
     rows = world.placements(gang)
     assert {(p.attempt, p.ordinal, p.state) for p in rows} == {
@@ -98,10 +115,37 @@ def test_a_gang_starts_without_the_pod_that_does_not_start(world):
     world.set_policy(gang_timeout_s=1)
     world.fault("slow-replies", verb="create", resource="pods", count=1, delay_ms=4000)
     gang = world.submit("gang", pods=NODES, min_count=2)
+    late = JobEvent.objects.filter(job=gang, reason="GangTimeout")
     world.drive_to(gang, S.RUNNING)
+    assert not late.exists()
+    world.drive(late.exists)
     assert len(running(world, gang)) == NODES - 1
-    assert JobEvent.objects.filter(job=gang, reason="GangTimeout").exists()
     assert K.REQUEUED not in world.kinds(gang)
+    row, rows = Job.objects.get(pk=gang.pk), running(world, gang)
+    # Its wait, and each pod's time, end when what it needs is bound, not when all is.
+    assert row.bound_at < late.get().at
+    assert min(p.held_from for p in rows) == row.bound_at
+
+
+def test_a_pod_that_came_later_and_does_not_start_gives_its_place_back(world):
+    first = world.submit("first", pods=2)
+    world.drive_to(first, S.RUNNING)
+    gang = world.submit("gang", pods=NODES, min_count=2)
+    world.drive_to(gang, S.RUNNING)
+    world.set_policy(gang_timeout_s=0.5, blame_s=1)
+    # The server is too busy for any binding.
+    world.fault("too-many-requests", verb="bind", count=0, retry_after_s=1)
+    world.cancel(first)
+    world.drive(lambda: len(world.placements(gang, state=P.INTENDED)) == 2)
+    world.restart_scheduler()
+    late = JobEvent.objects.filter(job=gang, reason="GangTimeout")
+    world.drive(late.exists)
+    world.set_policy(gang_timeout_s=600)
+    world.call("DELETE", "/sim/faults")
+    # A binding that was under way may end before its pod goes.
+    world.drive(lambda: sorted(p.attempt for p in running(world, gang)) == [1, 1, 2, 2])
+    assert K.REQUEUED not in world.kinds(gang)
+    assert Job.objects.get(pk=gang.pk).failures == 0
 
 
 def take_name(world, job, attempt, ordinal):
@@ -165,6 +209,52 @@ def test_what_left_a_gang_with_exit_code_0_has_not_done_its_work(world):
     assert {p.ordinal for p in running(world, gang)} == set(range(NODES))
 
 
+def test_what_leaves_is_told_and_protected_by_the_next_scheduler_as_by_the_last(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    gang = world.submit(
+        "gang",
+        pods=NODES,
+        min_count=2,
+        labels={"app": "web"},
+        checkpoint_notice_s=600,
+        saves_s=0.5,
+    )
+    world.drive(lambda: len(running(world, gang)) == NODES)
+    protect(world, "web", {"app": "web"}, minAvailable=NODES - 1)
+    world.drive(lambda: allowed(world, "web") == 1)
+    session = world.scheduler.led[world.cluster.pk, WHOLE].session
+    world.drive(lambda: session.state.jobs[str(gang.pk)].disruptions == 1)
+    # It is killed when it has decided, before it could tell the pod.
+    session.gateway.submit = lambda effects: None
+    high = world.submit("high", priority=10)
+    preempted = JobEvent.objects.filter(job=gang, reason=PREEMPTED)
+    world.drive(preempted.exists)
+    (leaves,) = [p for p in running(world, gang) if p.reason == PREEMPTED]
+    need = {"spec": {"minAvailable": NODES}}
+    world.call("PATCH", f"{BUDGETS}/web", need, kind="merge-patch+json")
+    wait(lambda: allowed(world, "web") == 0)
+    world.restart_scheduler()
+    world.drive(lambda: Job.objects.get(pk=high.pk).reason == "WaitingForPreemption")
+    saved = JobEvent.objects.filter(job=gang, reason="Checkpointed")
+    world.drive(saved.exists)
+    session = world.scheduler.led[world.cluster.pk, WHOLE].session
+    pod = session.life.jobs[str(gang.pk)].pods[leaves.pod_set, leaves.ordinal]
+    world.drive(lambda: pod.delete_sent_at is not None)
+    asked = pod.delete_sent_at
+    world.drive(lambda: pod.delete_sent_at > asked + EVICT_AGAIN_S)  # it was refused, and again
+    assert "deletionTimestamp" not in world.pods()[leaves.pod_name]["metadata"]
+    need = {"spec": {"minAvailable": NODES - 1}}
+    world.call("PATCH", f"{BUDGETS}/web", need, kind="merge-patch+json")
+    world.drive_to(high, S.RUNNING)
+    assert preempted.count() == 1
+    assert len(running(world, gang)) == NODES - 1
+    row = Placement.objects.get(pk=leaves.pk)
+    assert (row.state, row.reason) == (P.RELEASED, PREEMPTED)
+    assert row.ended_at >= saved.get().at
+    world.cancel(high)
+    world.drive(lambda: len(running(world, gang)) == NODES)
+
+
 def test_places_to_grow_into_are_not_lost_with_the_pass_that_found_them(world):
     """Somebody changed the job meanwhile, so that nothing of it was written."""
     first = world.submit("first", pods=2)
@@ -192,15 +282,116 @@ def test_places_to_grow_into_are_not_lost_with_the_pass_that_found_them(world):
 
 def test_what_a_gang_got_later_has_as_long_to_start_as_what_it_began_with():
     request = JobRequest("gang", "team", 0.0, (PodSet("set", 4, 1, min_count=2),))
-    job = LiveJob(request, "gang", (), S.ADMITTED, 1, 1, 0, admitted_at=100.0)
+    job = LiveJob(request, "gang", (), S.ADMITTED, 1, 1, admitted_at=100.0)
     began = ((P.RUNNING, 100.0), (P.RUNNING, 100.0), (P.BOUND, 100.0), (P.BOUND, 650.0))
     for i, (state, at) in enumerate(began):
         place = PodPlacement(0, i, f"n{i}", (0,), 1000)
         job.add(LivePod(place, 1, f"gang-{i}", "H100", state, placed_at=at))
-    life = Lifecycle("kant-jobs")
-    life.jobs[job.id] = life.admitted[job.id] = job
+    life = Lifecycle()
+    life.jobs[job.id] = life.starting[job.id] = job
     life.overdue(701.0)
     assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2"]
     assert job.pods[0, 2].leaving.blamed == ("n2",)
     life.overdue(1251.0)
     assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2", "gang-3"]
+
+
+def elastic_gang(*pods, state=S.RUNNING, slice_size=0):
+    """Of a gang of min_count 2: its pods (state, seconds when placed, whether it came later)."""
+    pod_set = PodSet("set", 6, 1, min_count=2, slice_size=slice_size)
+    job = LiveJob(JobRequest("gang", "team", 0.0, (pod_set,)), "gang", (), state, 1, 1)
+    job.admitted_at, job.bound = 100.0, state == S.RUNNING
+    for i, (reached, at, later) in enumerate(pods):
+        place = PodPlacement(0, i, f"n{i}", (0,), 1000)
+        job.add(LivePod(place, 1, f"gang-{i}", "H100", reached, 1 + i, at, later, uid=f"u{i}"))
+    life = Lifecycle()
+    life.jobs[job.id] = life.starting[job.id] = job
+    return life, job
+
+
+BEGAN = (P.RUNNING, 100.0, False)
+
+
+def test_what_a_gang_got_while_it_ran_does_not_wait_for_ever_to_start():
+    life, job = elastic_gang(BEGAN, BEGAN, (P.BOUND, 1000.0, True), (P.BOUND, 1300.0, True))
+    life.overdue(1600.0)
+    assert not [p.name for p in job.pods.values() if p.leaving]
+    life.overdue(1601.0)
+    assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2"]
+    late = job.pods[0, 2].leaving
+    assert (late.not_before, late.blamed) == (1601.0 + life.policy.backoff_base_s, ("n2",))
+    (note,) = life.out.writes.notes
+    assert (note.reason, note.message) == (
+        "GangTimeout",
+        "Only 2 of 4 pods ran 601 s after the placement",
+    )
+    assert (job.state, job.failures.number, job.surplus.number) == (S.RUNNING, 0, 1)
+    # Nobody can be seen to start while the cluster is not seen.
+    life.sees_since = 1500.0
+    life.overdue(1950.0)
+    assert job.pods[0, 3].leaving is None
+    life.overdue(2101.0)
+    assert job.pods[0, 3].leaving is not None
+    # Who waits for nothing more is not looked at any more.
+    for pod in list(job.pods.values())[2:]:
+        release(life.out, job, pod)
+    life.overdue(2102.0)
+    assert life.starting == {}
+
+
+def test_a_gang_is_over_without_what_came_later_and_never_ran():
+    done = (P.SUCCEEDED, 100.0, False)
+    for others, ends in (
+        ([(P.BOUND, 1000.0, True), (P.INTENDED, 1000.0, True)], True),
+        ([(P.RUNNING, 1000.0, True)], False),  # that runs
+        ([(P.BOUND, 100.0, False)], False),  # it began with that
+        ([], True),
+    ):
+        life, job = elastic_gang(done, done, *others)
+        life.follow(job, 1100.0)
+        assert (job.state == S.SUCCEEDED) == ends
+        deleted = {e.name for e in life.out.effects if isinstance(e, DeletePod)}
+        assert deleted == ({f"gang-{2 + i}" for i in range(len(others))} if ends else set())
+    life, job = elastic_gang(done, (P.BOUND, 1000.0, True))
+    life.follow(job, 1100.0)
+    assert job.state == S.RUNNING  # of its min_count it needs every one
+
+
+def test_a_gang_runs_when_what_it_needs_of_it_does():
+    coming = (P.BOUND, 100.0, False)
+    life, job = elastic_gang(BEGAN, coming, (P.INTENDED, 150.0, True), state=S.ADMITTED)
+    life.follow(job, 160.0)
+    assert (job.state, job.bound) == (S.ADMITTED, True)
+    assert life.out.writes.bound_jobs == [job.id]
+    assert [p.name for p in life.out.writes.held] == ["gang-0", "gang-1"]
+    advance(life.out, job, job.pods[0, 1], P.RUNNING)
+    life.follow(job, 170.0)
+    assert job.state == S.RUNNING
+    advance(life.out, job, job.pods[0, 2], P.BOUND)
+    assert [p.name for p in life.out.writes.held] == ["gang-0", "gang-1", "gang-2"]
+    assert life.starting == {job.id: job}
+    # Two pods of two slices are not a slice.
+    halves = (BEGAN, coming, BEGAN, coming)
+    life, job = elastic_gang(*halves, state=S.ADMITTED, slice_size=2)
+    life.follow(job, 160.0)
+    assert job.state == S.ADMITTED
+    advance(life.out, job, job.pods[0, 1], P.RUNNING)
+    life.follow(job, 170.0)
+    assert job.state == S.RUNNING
+
+
+def test_what_a_gang_can_do_without_does_not_count_against_it_while_it_comes_up():
+    coming = (P.BOUND, 100.0, False)
+    life, job = elastic_gang(BEGAN, coming, coming, coming, state=S.ADMITTED)
+    job.failures = Failures(1)
+    for attempt, lost in ((1, 3), (2, 2)):
+        pod = job.pods[0, lost]
+        pod.attempt = attempt
+        life.vanished(job, pod, 110.0)
+    assert (job.failures.number, job.surplus.number) == (1, 2)
+    assert life.out.writes.failures == {}
+    waits = [d.not_before for d in life.out.deltas if isinstance(d, PodRequeued)]
+    base = life.policy.backoff_base_s
+    assert waits == [110.0 + base, 110.0 + 2 * base]
+    life.vanished(job, job.pods[0, 1], 120.0)
+    assert (job.state, job.failures.number) == (S.PENDING, 2)

@@ -120,7 +120,9 @@ def test_jobs_of_plain_pods_are_replayed_as_they_went(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0, strategies={"training": "e-binpack"})
     world.drive(lambda: world.cluster.nodes.count() == NODES)
     since = timezone.now()
-    done = make(world, "done", notes={"sim.kant.io/run-seconds": "1.5"})
+    # Whichever gets its place last would be the cheapest victim.
+    notes = {"sim.kant.io/run-seconds": "1.5", "kant.io/preemptible": "false"}
+    done = make(world, "done", notes=notes)
     others = [make(world, f"other-{i}") for i in range(3)]
     world.drive(lambda: {state_of(uid) for uid in (done, *others)} == {S.RUNNING})
     waits = make(world, "waits")

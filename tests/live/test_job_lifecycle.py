@@ -12,6 +12,7 @@ from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, NodeRecord, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
 from scheduling.services.job_changes import change_job
+from scheduling.session.pace import from_document
 from tenants.models import User
 
 pytestmark = pytest.mark.live
@@ -36,6 +37,17 @@ def test_a_gang_is_bound_runs_and_succeeds(world):
         assert pod["spec"]["nodeName"] == r.node
         assert pod["metadata"]["annotations"]["kant.io/devices"] == str(r.devices)
     world.drive(lambda: world.free_gpus() == ALL)
+
+
+def test_the_scheduler_tells_how_it_fares(world):
+    job = world.submit(pods=3, run_s=0.3)
+    world.drive_to(job, S.SUCCEEDED)
+    world.drive(lambda: from_document(SchedulerLease.objects.get().pace).bound == 3)
+    pace = from_document(SchedulerLease.objects.get().pace)
+    assert pace.effects["create_and_bind", "bound"] == 3
+    assert pace.failed == 0
+    assert 2 <= pace.passes <= 50  # not those that found nothing to do
+    assert 0 < pace.seconds < 60
 
 
 def test_two_fractions_share_a_gpu_and_a_third_of_another_size_does_not_break_it(world):

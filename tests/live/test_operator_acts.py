@@ -14,7 +14,6 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services import cycle
 from scheduling.services.clusters import change_cluster, delete_cluster
 from scheduling.services.job_changes import release_job
-from tenants.errors import Conflict
 from tests.live.conftest import NODES
 
 pytestmark = pytest.mark.live
@@ -126,17 +125,21 @@ def test_a_namespace_that_somebody_deleted_is_made_again(world):
     world.drive(lambda: requeued(running) and world.state(running) == S.RUNNING)
 
 
-def test_a_namespace_is_changed_only_while_there_are_no_pods_in_it(world):
-    job = world.submit()
+def test_a_namespace_may_change_while_jobs_run(world):
+    job = world.submit(pods=2)
     world.drive_to(job, S.RUNNING)
-    with pytest.raises(Conflict, match="1 pod"):
-        change(world, namespace="elsewhere")
-    world.cancel(job)
-    world.drive(lambda: not world.placements(job, state__in=LIVE_PLACEMENTS))
+    before = led(world).session
     change(world, namespace="elsewhere")
+    world.drive(lambda: led(world) is not None and led(world).session is not before)
     later = world.submit("later")
     world.drive_to(later, S.RUNNING)
-    assert {pod["metadata"]["namespace"] for pod in world.pods().values()} == {"elsewhere"}
+    found = {p["metadata"]["name"]: p["metadata"]["namespace"] for p in world.pods().values()}
+    assert sorted(found.values()) == ["elsewhere", "kant-jobs", "kant-jobs"]
+    assert {found[p.pod_name] for p in world.placements(later)} == {"elsewhere"}
+    assert (world.state(job), list(requeued(job))) == (S.RUNNING, [])
+    world.cancel(job)
+    world.drive(lambda: not world.placements(job, state__in=LIVE_PLACEMENTS))
+    assert len(world.pods()) == 1
 
 
 def test_another_label_map_takes_effect_at_once(world):

@@ -60,11 +60,18 @@ def test_a_pod_that_fails_fails_its_job(world):
 
 def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0)
-    uids = [running(world, f"low-{i}") for i in range(4)]
+    slow = {"sim.kant.io/stop-seconds": "1"}
+    uids = [running(world, f"low-{i}", notes=slow) for i in range(4)]
     high = world.submit("high", priority=10)
-    world.drive_to(high, S.RUNNING)
+    world.drive(lambda: S.FAILED in map(state_of, uids))
     [victim] = [uid for uid in uids if state_of(uid) is S.FAILED]
     job = job_of(victim)
+    world.drive(lambda: "deletionTimestamp" in pod_of(world, job.pod_name)["metadata"])
+    # By this its owner can tell that it did not fail (podFailurePolicy of a Kubernetes Job).
+    conditions = pod_of(world, job.pod_name)["status"]["conditions"]
+    [mark] = [each for each in conditions if each["type"] == "DisruptionTarget"]
+    assert (mark["status"], mark["reason"]) == ("True", "PreemptionByScheduler")
+    world.drive_to(high, S.RUNNING)
     assert job.reason == "Preempted"
     assert world.kinds(job)[-2:] == [K.RUNNING, K.FAILED]
     world.drive(lambda: pod_of(world, job.pod_name) is None)

@@ -21,6 +21,19 @@ from tests.live.plain_pods import (
 pytestmark = pytest.mark.live
 
 
+def test_a_pod_asks_for_no_more_priority_than_its_tenant_may(world):
+    Tenant.objects.filter(name="team").update(max_priority=3)
+    make(world, notes={"kant.io/priority": "4"})
+    world.drive(lambda: told(world))
+    ((_, reason, text),) = told(world)
+    assert reason == "InvalidPod"
+    assert text.startswith(
+        "spec.priority or annotation kant.io/priority: Jobs of tenant “team” may"
+    )
+    allowed = make(world, "modest", notes={"kant.io/priority": "3"})
+    world.drive(lambda: state_of(allowed) == S.RUNNING)
+
+
 def test_a_pod_without_a_tenant_says_so_and_is_taken_up_when_it_has_one(world):
     uid = make(world, labels={"app": "x"})
     world.drive(lambda: told(world))

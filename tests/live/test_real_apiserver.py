@@ -74,6 +74,13 @@ def test_submitted_by_rest_created_bound_with_devices_and_confirmed(apiserver, s
     assert len(pods) == 3
     assert len(held) == len(set(held)) == 12
 
+    def services():
+        items = apiserver.request("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
+        return [service["metadata"]["name"] for service in items]
+
+    drive(scheduler, cluster, lambda: services() == [f"job-{job.pk}"])
+    assert {pod["spec"]["subdomain"] for pod in pods} == set(services())
+
     # What a kubelet would say is enough to carry the job to its end.
     for phase, state in (("Running", S.RUNNING), ("Succeeded", S.SUCCEEDED)):
         for pod in pods:
@@ -90,20 +97,185 @@ def test_submitted_by_rest_created_bound_with_devices_and_confirmed(apiserver, s
     kinds = list(JobEvent.objects.filter(job=job).values_list("kind", flat=True))
     assert kinds[0] == "SUBMITTED"
     assert kinds[-3:] == ["ADMITTED", "RUNNING", "SUCCEEDED"]
+    drive(scheduler, cluster, lambda: services() == [])
+
+
+def grant_rights(apiserver, *, makes_namespaces=True):
+    """Those of rbac.yaml to the account "kant"."""
+    for document in yaml.safe_load_all((ROOT / "scheduling" / "kube" / "rbac.yaml").read_text()):
+        for rule in document.get("rules", ()):
+            if rule["resources"] == ["namespaces"] and not makes_namespaces:
+                rule["verbs"].remove("create")
+        plural = f"{document['kind'].lower()}s"
+        apiserver.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{plural}", document)
+
+
+def make_node(apiserver, name, labels, amounts):
+    """A ready node; `amounts` beside its CPU and memory."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+    apiserver.request("POST", "/api/v1/nodes", node)
+    amounts = {"cpu": "192", "memory": "2Ti", "pods": "110", **amounts}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    status = {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}
+    apiserver.request("PUT", f"/api/v1/nodes/{name}/status", {**node, "status": status})
+
+
+def test_tenants_have_their_pods_in_namespaces_of_their_own(apiserver, scheduler):
+    """Kant may not make namespaces here: it works in those there are, and says which is not."""
+    grant_rights(apiserver, makes_namespaces=False)
+    for name in ("kant-jobs", "vision-jobs"):
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        apiserver.request("POST", "/api/v1/namespaces", namespace)
+    cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
+    ClusterPolicy.objects.create(cluster=cluster, document={"max_attempts": 1})
+    gpu_type = GpuType.objects.create(name=stage.MODEL)
+    user = User.objects.create_user("op", password="x", is_operator=True)
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {create_token(user, 'test').secret}")
+    wanted = {"common": None, "vision": "vision-jobs", "absent": "no-such"}
+    jobs = {}
+    for name, own in wanted.items():
+        tenant = Tenant.objects.create(name=name, namespace=own)
+        Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+        body = {"name": name, "tenant": name, "gpu_type": stage.MODEL, "gpus": 1, "replicas": 2}
+        answer = client.post("/api/v1/jobs", body, format="json")
+        assert answer.status_code == 201, answer.json()
+        jobs[name] = Job.objects.get(id=answer.json()["id"])
+
+    def settled():
+        bound = Job.objects.filter(bound_at__isnull=False).count()
+        return bound == 2 and Job.objects.get(pk=jobs["absent"].pk).state == S.FAILED
+
+    drive(scheduler, cluster, settled)
+    message = Job.objects.get(pk=jobs["absent"].pk).message
+    assert "does not allow Kant to create the namespace no-such" in message
+    assert "grant that right to Kant's account" in message
+
+    def names(kind):
+        items = apiserver.request("GET", f"/api/v1/{kind}")["items"]
+        ours = (i["metadata"] for i in items if "kant.io/job" in i["metadata"].get("labels", {}))
+        return sorted((meta["namespace"], meta["labels"]["kant.io/job"]) for meta in ours)
+
+    common, vision = ("kant-jobs", str(jobs["common"].pk)), ("vision-jobs", str(jobs["vision"].pk))
+    assert names("pods") == sorted([common, common, vision, vision])
+    drive(scheduler, cluster, lambda: names("services") == sorted([common, vision]))
+    for name in ("common", "vision"):
+        cancel_job(user, Job.objects.get(pk=jobs[name].pk))
+    for pod in apiserver.request("GET", "/api/v1/pods")["items"]:  # there is no kubelet
+        path = "/api/v1/namespaces/{namespace}/pods/{name}".format(**pod["metadata"])
+        apiserver.request("DELETE", path, {"gracePeriodSeconds": 0})
+    drive(scheduler, cluster, lambda: names("services") == [])
+
+
+def test_jobs_on_amd_nodes_ask_for_their_gpus_and_nics_by_the_resources_of_the_node(
+    apiserver, scheduler
+):
+    grant_rights(apiserver)
+    amounts = {"amd.com/gpu": "8", "rdma/a": "4", "rdma/b": "4"}
+    make_node(apiserver, "amd-0", {"amd.com/gpu.product-name": "MI300X"}, amounts)
+    cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
+    ClusterPolicy.objects.create(cluster=cluster)
+    tenant = Tenant.objects.create(name="team")
+    for model in ("MI300X", stage.MODEL):
+        gpu_type = GpuType.objects.create(name=model)
+        Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+    user = User.objects.create_user("op", password="x", is_operator=True)
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Bearer {create_token(user, 'test').secret}")
+
+    def submit(name, gpu_type, **fields):
+        body = {"name": name, "tenant": "team", "gpu_type": gpu_type, **fields}
+        answer = client.post("/api/v1/jobs", body, format="json")
+        assert answer.status_code == 201, answer.json()
+        return Job.objects.get(id=answer.json()["id"])
+
+    amd = submit("amd", "MI300X", gpus=4, nics=5)
+    share = submit("share", stage.MODEL, gpus=1, gpu_milli=500)
+    whole = submit("whole", stage.MODEL, gpus=2)
+
+    def done():
+        placed = Job.objects.filter(id__in=(amd.pk, whole.pk), bound_at__isnull=False).count()
+        share.refresh_from_db()
+        return placed == 2 and share.reason
+
+    drive(scheduler, cluster, done)
+    pods = apiserver.request("GET", "/api/v1/namespaces/kant-jobs/pods")["items"]
+    asked = {
+        pod["metadata"]["labels"]["kant.io/job"]: pod["spec"]["containers"][0]["resources"]
+        for pod in pods
+    }
+    assert asked.keys() == {str(amd.pk), str(whole.pk)}
+    assert asked[str(amd.pk)]["limits"] == {"amd.com/gpu": "4", "rdma/a": "4", "rdma/b": "1"}
+    assert asked[str(whole.pk)]["limits"] == {"nvidia.com/gpu": "2"}
+    # No node of a stock device plugin can give a part of a GPU.
+    assert (share.state, share.reason) == (S.PENDING, "ExceedsCapacity")
+    assert "a device plugin that advertises kant.io/gpu-milli" in share.message
+
+
+def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver, scheduler):
+    """There is no kubelet: the pods stay as they are being deleted."""
+    grant_rights(apiserver)
+    cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
+    policy = {"preemption": ["priority"], "min_runtime_s": 0}
+    ClusterPolicy.objects.create(cluster=cluster, document=policy)
+    gpu_type = GpuType.objects.create(name=stage.MODEL)
+    tenant = Tenant.objects.create(name="vision")
+    Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+
+    def make(name, priority):
+        limits = {"resources": {"limits": {"nvidia.com/gpu": "8"}}}
+        notes = {"kant.io/priority": str(priority)}
+        labels = {"kant.io/tenant": "vision"}
+        return apiserver.request(
+            "POST",
+            "/api/v1/namespaces/default/pods",
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "labels": labels, "annotations": notes},
+                "spec": {
+                    "schedulerName": "kant",
+                    "containers": [{"name": "main", "image": "busybox", **limits}],
+                },
+            },
+        )["metadata"]["uid"]
+
+    def of(name):
+        return apiserver.request("GET", f"/api/v1/namespaces/default/pods/{name}")
+
+    low = {name: make(name, 0) for name in ("low-0", "low-1")}
+    drive(scheduler, cluster, lambda: Job.objects.filter(bound_at__isnull=False).count() == 2)
+    for name in low:
+        current = of(name)
+        current["status"]["phase"] = "Running"
+        apiserver.request("PUT", f"/api/v1/namespaces/default/pods/{name}/status", current)
+    drive(scheduler, cluster, lambda: Job.objects.filter(state=S.RUNNING).count() == 2)
+    make("high", 10)
+
+    def going():
+        return [name for name in low if of(name)["metadata"].get("deletionTimestamp")]
+
+    drive(scheduler, cluster, going)
+    [victim] = going()
+    [mark] = [c for c in of(victim)["status"]["conditions"] if c["type"] == "DisruptionTarget"]
+    assert (mark["status"], mark["reason"]) == ("True", "PreemptionByScheduler")
+    assert mark["message"] == "Kant preempted the pod to make room for another job"
+    assert Job.objects.get(pk=low[victim]).reason == "Preempted"
 
 
 def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver, scheduler):
     """The plain pod, that of the Deployment, and one whose namespace is another tenant's."""
-    for document in yaml.safe_load_all((ROOT / "scheduling" / "kube" / "rbac.yaml").read_text()):
-        plural = f"{document['kind'].lower()}s"
-        apiserver.request("POST", f"/apis/rbac.authorization.k8s.io/v1/{plural}", document)
+    grant_rights(apiserver)
     cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
     ClusterPolicy.objects.create(cluster=cluster)
     tenant = Tenant.objects.create(name="vision")
     gpu_type = GpuType.objects.create(name=stage.MODEL)
     Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
     guide = (ROOT / "docs" / "operator-guide.md").read_text()
-    pod, deployment, policy = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
+    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
+    of_kind = {each["kind"]: each for each in examples if "apiVersion" in each}
+    pod, deployment = of_kind["Pod"], of_kind["Deployment"]
+    policy = of_kind["ValidatingAdmissionPolicy"]
     template = deployment["spec"]["template"]
     template["metadata"]["name"] = "chat-0"
     wrong = {**pod, "metadata": {"name": "wrong", "labels": {"kant.io/tenant": "nobody"}}}

@@ -13,6 +13,7 @@ from scheduling.engine.states import TERMINAL, JobEventKind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.models.jobs import PlacementState as P
 from tenants.models import Quota
 from tests.live.conftest import SchedulerProcess, wait
 from tests.live.plain_pods import condition, job_of, make, node_of, path, pod_of, state_of
@@ -83,6 +84,25 @@ def test_jobs_go_to_shards_and_a_gang_that_fits_none_runs_on_lent_nodes(world):
     world.drive(lambda: {s: len(n) for s, n in nodes_by_scope().items()} == {NORTH: 4, SOUTH: 4})
     routed = JobEvent.objects.filter(job=gang, kind=JobEventKind.ROUTED)
     assert [event.evidence["to"] for event in routed] == [WIDE]
+
+
+def test_a_shard_deletes_the_services_of_its_own_jobs_only(world):
+    def services():
+        items = world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
+        return {s["metadata"]["name"]: s["metadata"]["uid"] for s in items}
+
+    divide(world)
+    jobs = [world.submit(f"gang-{i}", pods=3) for i in range(2)]
+    world.drive(lambda: all(world.state(job) == S.RUNNING for job in jobs))
+    assert {scope_of(job) for job in jobs} == {NORTH, SOUTH}
+    first, second = (f"job-{job.pk}" for job in jobs)
+    world.drive(lambda: services().keys() == {first, second})
+    before = services()
+    world.restart_scheduler()
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    world.cancel(jobs[0])
+    world.drive(lambda: first not in services(), within=8)
+    assert services() == {second: before[second]}
 
 
 def test_a_plain_pod_is_taken_up_once_and_bound_by_the_shard_it_is_routed_to(world):
@@ -186,6 +206,38 @@ def test_jobs_move_from_a_full_shard_to_one_with_room(world, monkeypatch):
     world.cancel(next(job for job in (first, second) if scope_of(job) == other))
     world.drive_to(third, S.SUCCEEDED)
     assert scope_of(third) == other
+
+
+def test_an_elastic_gang_grows_inside_its_shard_and_a_wide_one_asks_for_no_nodes(world):
+    divide(world)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    first = world.submit("first", pods=2, run_s=600)
+    world.drive_to(first, S.RUNNING)
+    hold = world.submit("hold", pods=4, run_s=600)
+    world.drive_to(hold, S.RUNNING)
+    home, other = scope_of(first), scope_of(hold)
+    assert {home, other} == {NORTH, SOUTH}
+    gang = world.submit("gang", pods=4, min_count=2, run_s=600)
+    world.drive_to(gang, S.RUNNING)
+    assert scope_of(gang) == home
+    world.cancel(hold)
+    world.drive(lambda: not world.placements(hold, state__in=LIVE_PLACEMENTS))
+    world.cancel(first)
+    world.drive(lambda: len(world.placements(gang, state=P.RUNNING)) == 4)
+    assert {p.node for p in world.placements(gang)} == nodes_by_scope()[home]
+    world.cancel(gang)
+
+    full = world.submit("full", pods=1, run_s=600)
+    world.drive_to(full, S.RUNNING)
+    wide = world.submit("wide", pods=NODES, min_count=5, run_s=600)
+    world.drive_to(wide, S.RUNNING)
+    assert (scope_of(wide), len(world.placements(wide))) == (WIDE, NODES - 1)
+    world.cancel(full)
+    world.drive(lambda: not world.placements(full, state__in=LIVE_PLACEMENTS))
+    later = world.submit("later", gpus=8, run_s=0.3)
+    world.drive_to(later, S.SUCCEEDED)
+    assert len(world.placements(wide)) == NODES - 1
+    assert len(nodes_by_scope()[scope_of(full)]) == 1
 
 
 # --- two processes under load ---------------------------------------------------------------------

@@ -1,0 +1,207 @@
+"""What the pods of a job printed, read from its cluster for whoever may read the job."""
+
+import logging
+import threading
+from collections import Counter
+from dataclasses import dataclass
+
+from django.db import close_old_connections
+
+from scheduling import selectors
+from scheduling.engine.states import TERMINAL, WAITING
+from scheduling.kube.logs import (
+    ContainerRef,
+    Log,
+    LogOptions,
+    LogReader,
+    NodeFailed,
+    NotReady,
+    PodGone,
+)
+from scheduling.kube.seam import KubeError
+from scheduling.models import Cluster, Job, Placement, PodSet
+from scheduling.models.jobs import PlacementState
+from tenants.errors import Conflict, DomainError, Invalid, NotFound
+from tenants.models import User
+
+log = logging.getLogger(__name__)
+
+# Logs that this process has open at once; one that is followed holds a thread and a connection.
+MOST_OPEN = 64
+MOST_OPEN_BY_USER = 16
+# The container of the pods that Kant makes; others may be put beside it.
+MAIN = "main"
+
+
+class ClusterFailed(DomainError):
+    """The cluster did not give it, through no fault of whoever asks."""
+
+    code = "cluster-failed"
+
+
+class TooManyOpen(DomainError):
+    """`wait`: seconds after which it may be tried again."""
+
+    code = "throttled"
+    wait = 10
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """A log that can be read, and whose it is."""
+
+    log: Log
+    pod: Placement
+
+
+def open_log(
+    reader: User, job: Job, pod_set: PodSet, ordinal: int, container: str, options: LogOptions
+) -> OpenLog:
+    """Open the log of the newest pod of a pod set and ordinal; `container` "" = its first.
+
+    `job` is one that `reader` may see. Waits for the cluster, some seconds. Raises Conflict where
+    there is no log yet, NotFound where there is none any more, TooManyOpen, and ClusterFailed.
+    """
+    pod = _newest(job, pod_set, ordinal)
+    cluster = job.cluster
+    # Jobs that were over before namespaces were kept with places have none there.
+    namespace = pod.namespace or job.pod_namespace or cluster.namespace
+    of = ContainerRef(namespace, pod.pod_name, pod.pod_uid, container or _default(job))
+    _places.take(reader.pk)
+    # A connection of the pool is not kept from others while a cluster takes its time.
+    close_old_connections()
+    try:
+        found = _reader.open(cluster.access, of, options, ended=lambda: _places.free(reader.pk))
+    except BaseException as error:
+        _places.free(reader.pk)
+        if isinstance(error, KubeError):
+            raise _failed(cluster, error) from error
+        if isinstance(error, NodeFailed):
+            raise _node_failed(cluster, pod, error) from None
+        if isinstance(error, PodGone):
+            raise NotFound(_gone(job, pod)) from None
+        if isinstance(error, NotReady):
+            raise Conflict(_not_ready(job, pod, str(error), options)) from None
+        raise
+    return OpenLog(found, pod)
+
+
+def pod_set_of(job: Job, name: str | None, ordinal: int) -> PodSet:
+    """The pod set of that name (None = the first); raises Invalid naming `pod_set` or `ordinal`."""
+    sets = list(job.pod_sets.all())
+    found = sets[0] if name is None else next((s for s in sets if s.name == name), None)
+    if found is None:
+        names = ", ".join(s.name for s in sets)
+        raise Invalid.field("pod_set", f"{job.name} has no pod set “{name}”; it has {names}.")
+    if not 0 <= ordinal < found.count:
+        most = found.count - 1
+        raise Invalid.field("ordinal", f"Must be from 0 to {most}: {found.name} has {found.count}.")
+    return found
+
+
+def _default(job: Job) -> str:
+    # Of a pod that somebody else made, with several, the API server names the choice.
+    return "" if job.pod_name else MAIN
+
+
+# --- which pod ------------------------------------------------------------------------------------
+def _newest(job: Job, pod_set: PodSet, ordinal: int) -> Placement:
+    rows = selectors.placements_of(job).filter(pod_set=pod_set.index, ordinal=ordinal)
+    found = rows.order_by("-attempt").first()
+    if found is not None and found.pod_uid:
+        return found
+    name = f"{pod_set.name}-{ordinal}"
+    if job.state in TERMINAL:
+        raise NotFound(f"{job.name} ended before its pod {name} was made, so there is no log.")
+    if found is not None and found.state == PlacementState.INTENDED:
+        raise Conflict(f"Pod {name} is being made on node {found.node}; there is no log yet.")
+    raise Conflict(f"Pod {name} has no place yet, so there is no log. {_why_waits(job)}".strip())
+
+
+def _why_waits(job: Job) -> str:
+    return job.message if job.state in WAITING else ""
+
+
+# --- why there is none ----------------------------------------------------------------------------
+def _gone(job: Job, pod: Placement) -> str:
+    text = (
+        f"Pod {pod.pod_name} of attempt {pod.attempt} is gone, and its log with it: Kubernetes "
+        "keeps a log no longer than its pod."
+    )
+    if job.state in WAITING:
+        text += f" The job waits to be placed again. {_why_waits(job)}"
+    return text
+
+
+def _not_ready(job: Job, pod: Placement, said: str, options: LogOptions) -> str:
+    text = f"Pod {pod.pod_name} gives no log: {said}."
+    if options.previous and not job.pod_name:
+        text += " Kant's pods are not restarted in place: what is placed again is a new pod."
+    elif pod.message:
+        text += f" {pod.message}"
+    return text
+
+
+def _node_failed(cluster: Cluster, pod: Placement, error: NodeFailed) -> ClusterFailed:
+    log.warning("log of pod %s on cluster %s: %s", pod.pod_name, cluster.name, error)
+    return ClusterFailed(
+        f"Node {error.node} of cluster “{cluster.name}” does not give the log of pod "
+        f"{pod.pod_name} ({error}). Try again when the node answers."
+    )
+
+
+def _failed(cluster: Cluster, error: KubeError) -> ClusterFailed:
+    """The precise words tell how Kant reaches the cluster, which is for operators: they go to the
+    log of the process."""
+    log.warning("a log of cluster %s: %s", cluster.name, error)
+    if error.code == 403:
+        return ClusterFailed(
+            f"Kant may not read logs on cluster “{cluster.name}”: its account needs the right get "
+            "on pods and pods/log. An operator gives it by applying scheduling/kube/rbac.yaml."
+        )
+    if error.code == 401:
+        return ClusterFailed(
+            f"Cluster “{cluster.name}” does not accept Kant's credentials. An operator has to "
+            "renew them."
+        )
+    if error.code == 0:
+        text = f"The Kubernetes API of cluster “{cluster.name}” does not answer. Try again later."
+        return ClusterFailed(text, code="unavailable")
+    return ClusterFailed(
+        f"The Kubernetes API of cluster “{cluster.name}” answered {error.code}. Try again later; "
+        "operators find more in the log of the web process."
+    )
+
+
+# --- how many at once -----------------------------------------------------------------------------
+class _Places:
+    """Counts the open logs of each user."""
+
+    def __init__(self) -> None:
+        # A place may be freed by the garbage collector while its own thread takes one.
+        self._lock = threading.RLock()
+        self._open: Counter[int] = Counter()
+
+    def take(self, user_id: int) -> None:
+        with self._lock:
+            if self._open[user_id] >= MOST_OPEN_BY_USER:
+                raise TooManyOpen(
+                    f"You have {MOST_OPEN_BY_USER} logs open at once, which is the limit. Close "
+                    "one first."
+                )
+            if self._open.total() >= MOST_OPEN:
+                raise TooManyOpen(
+                    f"{MOST_OPEN} logs are open here at once, which is the limit. Try again in "
+                    f"{TooManyOpen.wait} s."
+                )
+            self._open[user_id] += 1
+
+    def free(self, user_id: int) -> None:
+        with self._lock:
+            self._open[user_id] -= 1
+            if not self._open[user_id]:
+                del self._open[user_id]
+
+
+_places = _Places()
+_reader = LogReader()

@@ -1,0 +1,76 @@
+"""How a scheduler fares: how long its passes take, and how what it asks of Kubernetes ends."""
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduling.kube.seam import Effect, Outcome, Result
+
+BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# How an effect can end that was not carried out.
+FAILURES = frozenset({Result.REFUSED, Result.FAILED})
+
+
+@dataclass(slots=True)
+class Pace:
+    """Counts of one scope since its session began.
+
+    `passes` that decided or changed something, the `seconds` they took together (from the news to
+    the commit), and how many took at most each of BUCKETS_S. `effects` by what was asked of the
+    Kubernetes API and how it ended: ("create_and_bind", "bound").
+    """
+
+    passes: int = 0
+    seconds: float = 0.0
+    within: list[int] = field(default_factory=lambda: [0] * len(BUCKETS_S))
+    effects: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def took(self, seconds: float) -> None:
+        self.passes += 1
+        self.seconds += seconds
+        for bucket in range(bisect_left(BUCKETS_S, seconds), len(BUCKETS_S)):
+            self.within[bucket] += 1
+
+    def ended(self, effect: Effect, outcome: Outcome) -> None:
+        self.effects[_snake(type(effect).__name__), outcome.result.lower()] += 1
+
+    @property
+    def bound(self) -> int:
+        """Pods bound where they were to be."""
+        return sum(n for (_, result), n in self.effects.items() if result == Result.BOUND.lower())
+
+    @property
+    def failed(self) -> int:
+        """What the API server refused, or did not do in time."""
+        lost = {result.lower() for result in FAILURES}
+        return sum(n for (_, result), n in self.effects.items() if result in lost)
+
+    @property
+    def mostly_within_s(self) -> float | None:
+        """The shortest of BUCKETS_S within which 95 % of the passes were over; None where none
+        of them suffices."""
+        enough = (s for s, n in zip(BUCKETS_S, self.within, strict=True) if n >= 0.95 * self.passes)
+        return next(enough, None)
+
+    def document(self) -> dict[str, Any]:
+        """As JSON; `from_document` reads it."""
+        return {
+            "passes": self.passes,
+            "seconds": self.seconds,
+            "within": list(self.within),
+            "effects": [[*key, number] for key, number in sorted(self.effects.items())],
+        }
+
+
+def from_document(document: dict[str, Any]) -> Pace:
+    """Counts as `document` wrote them; none from a version with other buckets."""
+    if len(document.get("within", ())) != len(BUCKETS_S):
+        return Pace()
+    effects = Counter({(effect, result): n for effect, result, n in document["effects"]})
+    return Pace(document["passes"], document["seconds"], document["within"], effects)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,26 @@
+"""Whether a scheduler decides on a cluster now, as far as its row tells."""
+
+from django.utils import timezone
+
+from scheduling.models import Cluster
+
+SILENT_S = 15.0  # a scheduler writes of itself every second; older rows tell little of now
+
+
+def standstill(cluster: Cluster) -> str:
+    """Why nothing is decided on the cluster now, a sentence or two; "" while a scheduler is at
+    work there."""
+    name, heard = cluster.name, cluster.last_cycle_at
+    if not cluster.is_active:
+        return f"Cluster {name} is not active."
+    remedy = "An operator has to see that the processes of scheduler and ticks run."
+    if heard is None:
+        return f"The scheduler of cluster {name} has not been heard of yet. {remedy}"
+    if (timezone.now() - heard).total_seconds() > SILENT_S:
+        at = f"{heard:%Y-%m-%d %H:%M:%S} UTC"
+        return f"The scheduler of cluster {name} was last heard of at {at}. {remedy}"
+    if cluster.connected:
+        return ""
+    if cluster.status_message:
+        return f"The scheduler cannot work on cluster {name}: {cluster.status_message}"
+    return f"The scheduler has no connection to cluster {name}."

@@ -1,0 +1,241 @@
+"""A program that fails is started again as often as its job asks for."""
+
+from itertools import pairwise
+
+import pytest
+
+from scheduling.engine.deltas import JobRequeued, PodRequeued
+from scheduling.engine.shards import WHOLE
+from scheduling.engine.states import JobEventKind as K
+from scheduling.engine.states import JobState as S
+from scheduling.engine.types import JobRequest, PodPlacement
+from scheduling.engine.types import PodSet as EnginePodSet
+from scheduling.models import Job, JobEvent, PodSet
+from scheduling.models.jobs import POD_FAILED
+from scheduling.models.jobs import PlacementState as P
+from scheduling.services.job_changes import change_job
+from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import LiveJob, LivePod
+from scheduling.session.steps import release
+
+pytestmark = pytest.mark.live
+
+
+def running(world, job):
+    return world.placements(job, state=P.RUNNING)
+
+
+def crash(world, placement, code=7):
+    """The program of a pod that runs ends with this exit code."""
+    ended = {"name": "main", "state": {"terminated": {"exitCode": code, "reason": "Error"}}}
+    status = {"phase": "Failed", "containerStatuses": [ended]}
+    path = f"/api/v1/namespaces/kant-jobs/pods/{placement.pod_name}/status"
+    world.call("PATCH", path, {"status": status}, kind="merge-patch+json")
+
+
+def test_a_gang_is_restarted_as_often_as_it_may_be_and_then_fails(world):
+    # A restart is no failed placement, of which the first would end the job, and blames no node:
+    # without one of the four the gang could not be placed again.
+    world.set_policy(max_attempts=1, backoff_cap_s=30.0)
+    gang = world.submit("gang", pods=4, run_s=0.3, exit_code=3, max_restarts=2)
+    world.drive_to(gang, S.FAILED)
+    once = [K.ADMITTED, K.RUNNING]
+    again = [*once, K.REQUEUED]
+    assert world.kinds(gang) == [K.SUBMITTED, *again, *again, *once, K.FAILED]
+    row = Job.objects.get(pk=gang.pk)
+    assert (row.attempt, row.restarts, row.failures, row.reason) == (3, 2, 0, POD_FAILED)
+    assert "exit code 3" in row.message
+    assert row.message.endswith("It was restarted 2 times")
+    for nth, told in enumerate(JobEvent.objects.filter(job=gang, kind=K.REQUEUED), 1):
+        assert told.reason == POD_FAILED
+        assert "exit code 3" in told.message
+        assert told.message.endswith(f"Restart {nth} of 2")
+        assert told.evidence == {"restarts": nth, "max_restarts": 2}
+        # Twice as long each time.
+        placed = min(p.intended_at for p in world.placements(gang, attempt=nth + 1))
+        assert (placed - told.at).total_seconds() >= 0.2 * 2 ** (nth - 1)
+    # It is not told anew that it backs off, which would hide why.
+    assert not JobEvent.objects.filter(job=gang, reason="BackingOff").exists()
+
+
+def test_restarts_are_counted_over_a_restart_of_kant(world):
+    world.set_policy(backoff_base_s=1.0)
+    gang = world.submit("gang", pods=2, max_restarts=1)
+    world.drive_to(gang, S.RUNNING)
+    crash(world, running(world, gang)[0])
+    world.drive(lambda: K.REQUEUED in world.kinds(gang))
+    world.restart_scheduler()
+    world.drive(lambda: len(running(world, gang)) == 2)
+    assert Job.objects.get(pk=gang.pk).restarts == 1
+    crash(world, running(world, gang)[1])
+    world.restart_scheduler()
+    world.drive_to(gang, S.FAILED)
+    row = Job.objects.get(pk=gang.pk)
+    assert (row.attempt, row.restarts) == (2, 1)
+    assert row.message.endswith("It was restarted 1 time")
+
+
+def test_what_a_lost_node_costs_is_no_restart(world):
+    gang = world.submit("gang", pods=2, max_restarts=1)
+    world.drive_to(gang, S.RUNNING)
+    world.fault("node-down", node=running(world, gang)[0].node)
+    world.drive(lambda: world.state(gang) == S.RUNNING and K.REQUEUED in world.kinds(gang), 60)
+    row = Job.objects.get(pk=gang.pk)
+    assert (row.attempt, row.restarts) == (2, 0)
+
+
+def test_a_waiting_gang_is_given_more_restarts(world):
+    world.set_policy(backoff_base_s=3.0, backoff_cap_s=3.0)
+    gang = world.submit("gang", pods=2, max_restarts=1)
+    world.drive_to(gang, S.RUNNING)
+    crash(world, running(world, gang)[0])
+    world.drive(lambda: K.REQUEUED in world.kinds(gang))
+    change_job(world.user, Job.objects.get(pk=gang.pk), {"max_restarts": 2})
+    world.drive(lambda: len(running(world, gang)) == 2)
+    crash(world, running(world, gang)[0])
+    world.drive(lambda: world.kinds(gang).count(K.REQUEUED) == 2)
+    assert Job.objects.get(pk=gang.pk).restarts == 2
+
+
+def test_of_a_service_only_the_pod_that_failed_is_placed_again(world):
+    service = world.submit("service", pods=3, gang=False, max_restarts=5)
+    world.drive(lambda: len(running(world, service)) == 3)
+    failed = running(world, service)[1]
+    crash(world, failed)
+    world.drive(lambda: len(world.placements(service)) == 4 and len(running(world, service)) == 3)
+    assert world.state(service) == S.RUNNING
+    assert K.REQUEUED not in world.kinds(service)
+    rows = {(p.ordinal, p.attempt): p for p in world.placements(service)}
+    assert set(rows) == {(0, 1), (1, 1), (2, 1), (failed.ordinal, 2)}
+    assert rows[failed.ordinal, 1].state == P.FAILED
+    told = JobEvent.objects.get(job=service, reason=POD_FAILED)
+    assert told.evidence == {"pods": 1, "restarts": 1, "max_restarts": 5}
+    assert "exit code 7" in told.message
+    row = Job.objects.get(pk=service.pk)
+    assert (row.restarts, row.failures) == (1, 0)
+    world.drive(lambda: set(world.pods()) == {p.pod_name for p in running(world, service)})
+    world.restart_scheduler()
+    crash(world, running(world, service)[0])
+    world.drive(lambda: Job.objects.get(pk=service.pk).restarts == 2)
+    world.drive(lambda: len(running(world, service)) == 3)
+
+
+def test_a_pod_that_fails_again_and_again_waits_longer_each_time(world):
+    world.set_policy(backoff_cap_s=30.0)
+    service = world.submit("service", pods=1, gang=False, max_restarts=3)
+    good = PodSet.objects.get(job=service)
+    bad = {"sim.kant.io/run-seconds": "0", "sim.kant.io/exit-code": "1"}
+    fields = {"count": 1, "gpus": 8, "gpu_models": good.gpu_models, "annotations": bad}
+    PodSet.objects.create(job=service, index=1, name="bad", **fields)
+    world.drive_to(service, S.FAILED)
+    row = Job.objects.get(pk=service.pk)
+    assert (row.restarts, row.reason) == (3, POD_FAILED)
+    assert [p.attempt for p in world.placements(service, pod_set=0)] == [1]
+    again = world.placements(service, pod_set=1)
+    assert len(again) == 4
+    waited = [
+        (later.intended_at - sooner.ended_at).total_seconds() for sooner, later in pairwise(again)
+    ]
+    # Rows keep microseconds.
+    assert all(w > wait - 1e-5 for w, wait in zip(waited, (0.2, 0.4, 0.8), strict=True)), waited
+
+
+def test_an_elastic_gang_restarts_alone_what_it_can_do_without(world):
+    gang = world.submit("gang", pods=3, min_count=2, max_restarts=1)
+    world.drive(lambda: len(running(world, gang)) == 3)
+    crash(world, running(world, gang)[2])
+    world.drive(lambda: Job.objects.get(pk=gang.pk).restarts == 1)
+    world.drive(lambda: len(running(world, gang)) == 3)
+    assert sorted(p.attempt for p in running(world, gang)) == [1, 1, 2]
+    assert K.REQUEUED not in world.kinds(gang)
+    session = world.scheduler.led[world.cluster.pk, WHOLE].session
+    live = session.life.jobs[str(gang.pk)]
+    assert (live.failures.number, live.surplus.number) == (0, 0)
+    crash(world, running(world, gang)[2])
+    world.drive_to(gang, S.FAILED)
+    assert Job.objects.get(pk=gang.pk).message.endswith("It was restarted 1 time")
+
+
+# --- without a cluster ----------------------------------------------------------------------------
+def live(pods, *, gang=False, max_restarts=100, **pod_set):
+    life = Lifecycle()
+    pod_sets = (EnginePodSet("set", pods, 1, **pod_set),)
+    request = JobRequest("job", "team", 0.0, pod_sets, gang=gang)
+    job = LiveJob(request, "job", (), S.RUNNING, 1, 1, max_restarts=max_restarts, bound=True)
+    life.jobs[job.id] = job
+    for ordinal in range(pods):
+        add(job, ordinal, placed_at=0.0)
+    return life, job
+
+
+def add(job, ordinal, placed_at):
+    place = PodPlacement(0, ordinal, f"n{ordinal}", (0,), 1000)
+    name, uid = f"job-{ordinal}", f"u{ordinal}-{placed_at}"
+    pod = LivePod(place, 1, name, "H100", P.RUNNING, 1, placed_at, uid=uid)
+    job.add(pod)
+    return pod
+
+
+def waits(life, kind):
+    """Until when what was given back is not placed again."""
+    found = [delta.not_before for delta in life.out.deltas if isinstance(delta, kind)]
+    life.out.deltas.clear()
+    return found
+
+
+def test_a_pod_that_ran_long_does_not_fail_in_a_row():
+    life, job = live(2)
+    base, cap = life.policy.backoff_base_s, life.policy.backoff_cap_s
+    life.crashed(job, job.pods[0, 1], "It failed", 10.0)
+    assert waits(life, PodRequeued) == [10.0 + base]
+    life.crashed(job, add(job, 1, 20.0), "It failed", 30.0)
+    assert waits(life, PodRequeued) == [30.0 + 2 * base]
+    life.crashed(job, add(job, 1, 50.0), "It failed", 51.0 + cap)
+    assert waits(life, PodRequeued) == [51.0 + cap + base]
+    # What its other pod did is another matter.
+    life.crashed(job, add(job, 1, 400.0), "It failed", 410.0)
+    assert waits(life, PodRequeued) == [410.0 + 2 * base]
+    add(job, 1, 500.0)
+    life.crashed(job, job.pods[0, 0], "It failed", 100.0)
+    assert waits(life, PodRequeued) == [100.0 + base]
+
+
+def test_the_longest_back_off_is_kept_to_however_often_a_pod_fails():
+    life, job = live(2, max_restarts=5000)
+    for now in range(2000):
+        pod = job.pods.get((0, 1)) or add(job, 1, float(now))
+        life.crashed(job, pod, "It failed", float(now))
+    assert waits(life, PodRequeued)[-1] == 1999.0 + life.policy.backoff_cap_s
+
+
+def test_a_gang_backs_off_whichever_of_its_pods_fails():
+    life, job = live(2, gang=True)
+    job.front = True
+    base = life.policy.backoff_base_s
+    for nth, ordinal in enumerate((0, 1, 0)):
+        job.state, now = S.RUNNING, 100.0 * nth + 10.0
+        pods = [add(job, i, 100.0 * nth) for i in range(2)] if nth else list(job.pods.values())
+        life.crashed(job, pods[ordinal], "It failed", now)
+        assert (job.state, job.reason, job.not_before) == (
+            S.PENDING,
+            POD_FAILED,
+            now + base * 2**nth,
+        )
+        for pod in pods:
+            release(life.out, job, pod)
+        life.leave.settle(job)
+        (word,) = [delta for delta in life.out.deltas if isinstance(delta, JobRequeued)]
+        assert (word.blamed, word.front) == ((), False)
+        life.out.deltas.clear()
+
+
+def test_the_rest_of_its_slice_goes_with_a_pod_that_failed():
+    life, job = live(4, gang=True, min_count=2, slice_size=2)
+    life.crashed(job, job.pods[0, 3], "It failed", 10.0)
+    assert job.state == S.RUNNING
+    assert [p.key for p in job.pods.values() if p.leaving] == [(0, 2)]
+    (note,) = life.out.writes.notes
+    assert note.evidence == (("pods", 2), ("restarts", 1), ("max_restarts", 100))
+    # Without one of the two that it needs it cannot go on.
+    life.crashed(job, job.pods[0, 0], "It failed", 20.0)
+    assert (job.state, job.restarts) == (S.PENDING, 2)

@@ -1,0 +1,84 @@
+"""What a dry run says of a job is what becomes of it when it is submitted."""
+
+import pytest
+from django.test import Client
+
+from metrics.benches import stage
+from scheduling.engine.states import JobState as S
+from scheduling.models import Cluster, Job, NodeRecord
+from tests.live.plain_pods import make, path
+
+pytestmark = pytest.mark.live
+
+JOB = {"name": "new", "tenant": "team", "gpu_type": stage.MODEL, "gpus": 8}
+
+
+def ask(world, query="?dry_run=true", **fields):
+    client = Client()
+    client.force_login(world.user)
+    answer = client.post(f"/api/v1/jobs{query}", JOB | fields, content_type="application/json")
+    assert answer.status_code in (200, 201), answer.content
+    return answer.json()
+
+
+def rehearse(world, **fields):
+    return ask(world, **fields)["rehearsal"]
+
+
+def led(world):
+    """The scheduler leads the cluster and has written of its nodes."""
+    world.drive(lambda: NodeRecord.objects.count() == 4)
+    world.drive(lambda: Cluster.objects.get().connected)
+
+
+def test_what_is_said_of_a_job_is_what_becomes_of_it(world):
+    led(world)
+    said = rehearse(world, replicas=3)
+    assert (said["outlook"], said["places"]["pods"], said["places"]["nodes"]) == ("starts", 3, 3)
+    assert not Job.objects.exists()
+    first = Job.objects.get(pk=ask(world, "", replicas=3, declared_s=600)["id"])
+    world.drive_to(first, S.RUNNING)
+    said = rehearse(world, replicas=2)
+    assert (said["outlook"], said["reason"]) == ("waits", "InsufficientGpus")
+    assert said["evidence"]["free"] == 8
+    assert said["start"]["basis"] == "forecast"
+    assert said["start"]["at"][:16] >= first.submitted_at.isoformat()[:16]
+    [other] = said["alternatives"]
+    assert (other["count"], other["text"]) == (1, "With fewer pods: 1 pod on 1 node in 1 leaf.")
+    [terms] = said["quota"]
+    assert (terms["used"], terms["guaranteed"], terms["asked"]) == (24, 1000, 16)
+    second = Job.objects.get(pk=ask(world, "", replicas=2)["id"])
+    world.drive(lambda: Job.objects.get(pk=second.pk).reason == said["reason"])
+    second.refresh_from_db()
+    assert (second.message, second.evidence["free"]) == (said["summary"], 8)
+    # It is ahead of whoever comes now, and in nobody's way by this policy.
+    said = rehearse(world)
+    assert (said["outlook"], said["position"]) == ("starts", 2)
+    world.set_policy(queueing="strict-fifo")
+    world.drive(lambda: world.scheduler.led[world.cluster.pk, ""].session.life.policy.queueing)
+    assert rehearse(world)["reason"] == "BehindInQueue"
+
+
+def test_pods_of_others_hold_what_they_hold(world):
+    led(world)
+    node = NodeRecord.objects.order_by("name").first().name
+    make(world, "other", gpus=1, labels={}, schedulerName="another", nodeName=node)
+    world.drive(lambda: "other_gpus" in NodeRecord.objects.order_by("name").first().facts)
+    said = rehearse(world, replicas=4)
+    assert (said["reason"], said["evidence"]["free"]) == ("InsufficientGpus", 31)
+    assert rehearse(world, replicas=3)["outlook"] == "starts"
+    world.call("DELETE", path("other"))
+    world.drive(lambda: "other_gpus" not in NodeRecord.objects.order_by("name").first().facts)
+    assert rehearse(world, replicas=4)["outlook"] == "starts"
+
+
+def test_nothing_is_guessed_of_a_cluster_that_nobody_has_seen_lately(world):
+    said = rehearse(world)
+    assert (said["outlook"], said["as_of"]) == ("unknown", None)
+    assert "The scheduler of cluster live has not been heard of yet." in said["summary"]
+    led(world)
+    Cluster.objects.update(last_cycle_at="2026-01-01T00:00:00Z")
+    said = rehearse(world)
+    assert said["outlook"] == "unknown"
+    assert "was last heard of at 2026-01-01 00:00:00 UTC." in said["summary"]
+    assert said["quota"][0]["guaranteed"] == 1000
