@@ -1,15 +1,18 @@
 """System checks: combinations of settings that cannot work are refused, each with its remedy."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, register
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 from django.db.utils import DatabaseError
 
 from kant.demo import DEMO_DOMAIN
-from tenants.models import User
+from tenants.models import Tenant, User
+from tenants.oidc import config as oidc
+from tenants.oidc.groups import read_groups
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
 
@@ -58,6 +61,47 @@ def keeping(**_: Any) -> list[CheckMessage]:
             hint="Set it to the number of days that jobs which are over are kept, at least 1.",
             id="kant.E006",
         )
+    ]
+
+
+@register()
+def single_sign_on(**_: Any) -> list[CheckMessage]:
+    """Sign-in by a provider would fail for everybody."""
+    found: list[CheckMessage] = [
+        Error(fault.text, hint=fault.remedy, id="kant.E007") for fault in oidc.faults()
+    ]
+    if settings.KANT_OIDC_TOKEN_DAYS < 0:
+        found.append(
+            Error(
+                f"KANT_OIDC_TOKEN_DAYS is {settings.KANT_OIDC_TOKEN_DAYS}.",
+                hint="Set it to a number of days, or to 0 for no such limit.",
+                id="kant.E008",
+            )
+        )
+    if not found and settings.KANT_OIDC_GROUPS_FILE:
+        found += _unknown_tenants()
+    return found
+
+
+def _unknown_tenants() -> list[CheckMessage]:
+    """A warning: groups may be written down before the tenants are made."""
+    path = Path(settings.KANT_OIDC_GROUPS_FILE)
+    try:
+        if Tenant._meta.db_table not in connections["default"].introspection.table_names():
+            return []
+        known = set(Tenant.objects.values_list("name", flat=True))
+    except DatabaseError:
+        return []
+    return [
+        Warning(
+            f"KANT_OIDC_GROUPS_FILE: {path}, line {granted.line}: there is no tenant "
+            f"“{granted.tenant}”, in which group “{group}” would give the role {granted.role}.",
+            hint="Correct the name, or make the tenant.",
+            id="kant.W001",
+        )
+        for group, roles in read_groups(path).items()
+        for granted in roles
+        if granted.tenant not in known
     ]
 
 

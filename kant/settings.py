@@ -171,6 +171,19 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+# Single sign-on by OpenID Connect; off without an issuer (docs/operator-guide.md).
+KANT_OIDC_ISSUER = env.str("KANT_OIDC_ISSUER", default="")
+KANT_OIDC_CLIENT_ID = env.str("KANT_OIDC_CLIENT_ID", default="")
+KANT_OIDC_CLIENT_SECRET = env.str("KANT_OIDC_CLIENT_SECRET", default="")
+KANT_OIDC_CLIENT_SECRET_FILE = env.str("KANT_OIDC_CLIENT_SECRET_FILE", default="")
+KANT_OIDC_SCOPES = env.str("KANT_OIDC_SCOPES", default="openid profile email").split()
+KANT_OIDC_NAME = env.str("KANT_OIDC_NAME", default="SSO")  # “Sign in with SSO”
+KANT_OIDC_USERNAME_CLAIM = env.str("KANT_OIDC_USERNAME_CLAIM", default="preferred_username")
+KANT_OIDC_GROUPS_CLAIM = env.str("KANT_OIDC_GROUPS_CLAIM", default="groups")
+KANT_OIDC_OPERATOR_GROUPS = env.list("KANT_OIDC_OPERATOR_GROUPS", default=[])
+KANT_OIDC_GROUPS_FILE = env.str("KANT_OIDC_GROUPS_FILE", default="")
+# API tokens of who has not signed in there for so long are not taken; 0 = they are.
+KANT_OIDC_TOKEN_DAYS = env.int("KANT_OIDC_TOKEN_DAYS", default=0)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = not EMBEDDED
 CSRF_COOKIE_SECURE = not EMBEDDED
@@ -199,7 +212,7 @@ CONTENT_SECURITY_POLICY = {
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "tenants.api.authentication.ApiTokenAuthentication",
-        "rest_framework.authentication.SessionAuthentication",
+        "tenants.api.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],

@@ -10,7 +10,16 @@ from django.contrib.auth.admin import UserAdmin
 from django.db import models
 from django.http import HttpRequest
 
-from tenants.models import ApiToken, AuditRecord, GpuType, Membership, Quota, Tenant, User
+from tenants.models import (
+    ApiToken,
+    AuditRecord,
+    GpuType,
+    Identity,
+    Membership,
+    Quota,
+    Tenant,
+    User,
+)
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
@@ -26,8 +35,16 @@ class ReadOnlyAdmin(admin.ModelAdmin):
         return False
 
 
+class IdentityInline(admin.StackedInline):
+    """Binds an account that was made here to a person at the OpenID provider."""
+
+    model = Identity
+    readonly_fields = ("signed_in_at",)
+
+
 @admin.register(User)
 class KantUserAdmin(UserAdmin):
+    inlines = (IdentityInline,)
     fieldsets = (*(UserAdmin.fieldsets or ()), ("Kant", {"fields": ("is_operator",)}))
     list_display = ("username", "email", "is_operator", "is_active", "is_staff")
     list_filter = ("is_operator", "is_active", "is_staff")
@@ -35,7 +52,7 @@ class KantUserAdmin(UserAdmin):
 
 COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
     Tenant: ("name", "title", "parent", "weight", "is_active"),
-    Membership: ("user", "tenant", "role"),
+    Membership: ("user", "tenant", "role", "by_group"),
     GpuType: ("name", "title", "memory_mib"),
     Quota: ("tenant", "gpu_type", "guaranteed_milli", "mode", "version"),
     ApiToken: ("user", "name", "prefix", "expires_at", "last_used_at", "revoked_at"),

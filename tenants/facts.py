@@ -3,9 +3,57 @@
 The scheduling app registers the one provider when it is ready.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Mapping
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+from tenants.models import Quota
+
+HIDDEN = ""  # stands for all tenants that somebody may not see
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaUse:
+    """Use of one tenant's quota of one GPU type, its children's included, in milli-GPU.
+
+    `lent` is what tenants that are not below it use. `borrowed_from` and `lent_to`: {tenant:
+    milli}, the most first; a tenant above it lends what it has left for those below. What nobody
+    lends, since a quota was cut while jobs ran, is in `borrowed` alone. `fixed`: of what is used,
+    by jobs that cannot be preempted.
+    """
+
+    tenant: str
+    gpu_model: str
+    guaranteed: int
+    used: int
+    borrowed: int
+    lent: int
+    borrowed_from: Mapping[str, int]
+    lent_to: Mapping[str, int]
+    fixed: int = 0
+
+    @property
+    def own(self) -> int:
+        return self.used - self.borrowed
+
+    @property
+    def stuck(self) -> int:
+        """Borrowed by jobs that cannot be preempted: no lender can take it back."""
+        return max(0, min(self.fixed - self.guaranteed, self.borrowed))
+
+    def seen_by(self, visible: Container[str]) -> "QuotaUse":
+        """The same for somebody who may see these tenants; of the others the sum is HIDDEN's."""
+        return replace(
+            self,
+            borrowed_from=_seen(self.borrowed_from, visible),
+            lent_to=_seen(self.lent_to, visible),
+        )
+
+
+def _seen(amounts: Mapping[str, int], visible: Container[str]) -> dict[str, int]:
+    seen = {name: milli for name, milli in amounts.items() if name in visible}
+    hidden = sum(amounts.values()) - sum(seen.values())
+    return {**seen, HIDDEN: hidden} if hidden else seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +81,13 @@ class SchedulingFacts(Protocol):
     def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[Holding]:
         """What jobs of these tenants hold now, the latest submitted first."""
 
-    def used_milli(self) -> dict[tuple[int, int], int]:
-        """{(tenant, GPU type) by primary keys: milli-GPU held by it and all tenants below}."""
+    def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
+        """{(tenant, GPU type): its use}; as if one quota were stored `instead` of what is."""
 
     def job_count(self, tenant_id: int) -> JobCount: ...
+
+    def reserved_namespaces(self) -> Mapping[str, str]:
+        """{namespace that can be no tenant's own: why, in a sentence}."""
 
     def gpu_type_in_use(self, gpu_type: str) -> bool:
         """Whether a job that is not over asks for it, or a node of a cluster has it."""

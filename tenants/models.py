@@ -30,6 +30,25 @@ class User(AbstractUser):
     is_operator = models.BooleanField(default=False)
 
 
+class Identity(models.Model):
+    """Who a user is at an OpenID provider. `subject` is never given to somebody else there, unlike
+    names and addresses."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="identity")
+    issuer = models.CharField(max_length=255)
+    subject = models.CharField(max_length=255)
+    # Whether is_operator comes from a group there, and goes with it.
+    operator_by_group = models.BooleanField(default=False, editable=False)
+    signed_in_at = models.DateTimeField(null=True, editable=False)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name_plural = "identities"
+        constraints = [
+            models.UniqueConstraint(fields=["issuer", "subject"], name="one_user_each"),
+        ]
+
+
 class Tenant(models.Model):
     """A team or organisation; a node of the tenant tree. A child's use counts upwards."""
 
@@ -42,6 +61,13 @@ class Tenant(models.Model):
     # Most jobs of it and all below it that may run, or wait, at once; null = no limit.
     max_running = models.PositiveIntegerField(null=True, blank=True)
     max_waiting = models.PositiveIntegerField(null=True, blank=True)
+    # Highest priority its jobs, and those of all below it, may ask for; null = no limit.
+    max_priority = models.IntegerField(null=True, blank=True)
+    # Where in Kubernetes pods of its jobs, and those of all below it, are made; null = where those
+    # of the tenant above are, of a root in the namespace of the cluster.
+    namespace = models.CharField(
+        max_length=63, null=True, blank=True, unique=True, validators=[slug_validator]
+    )
     is_active = models.BooleanField(default=True)
     version = models.PositiveBigIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
@@ -65,6 +91,8 @@ class Membership(models.Model):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="memberships")
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
     role = models.CharField(max_length=16, choices=Role.choices)
+    # Given by a group of the OpenID provider, and taken away with it; else given by somebody.
+    by_group = models.BooleanField(default=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -4,7 +4,7 @@ A membership holds for its tenant and all tenants below. Operators may do everyt
 may not see does not exist for them: callers answer NotFound, not NotAllowed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ class Access:
     def role_in(self, tenant_id: int | None) -> str | None:
         """The strongest role that holds in a tenant, own or inherited; None = no access."""
         held = [self.roles[t] for t in lineage(self.parents, tenant_id) if t in self.roles]
-        return max(held, key=lambda role: _STRENGTH[role], default=None)
+        return strongest(held)
 
     def may_view(self, tenant_id: int) -> bool:
         return self.operator or self.role_in(tenant_id) is not None
@@ -55,6 +55,11 @@ class Access:
         if self.operator:
             return None
         return frozenset(t for t in self.parents if self.role_in(t) is not None)
+
+
+def strongest(roles: Iterable[str]) -> str | None:
+    """The role that includes the others; None of none."""
+    return max(roles, key=lambda role: _STRENGTH[role], default=None)
 
 
 def lineage(parents: Mapping[int, int | None], tenant_id: int | None) -> Iterator[int]:

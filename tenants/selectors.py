@@ -1,7 +1,7 @@
 """Reads across tenants. Everything returned here is limited to what the user may see."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from django.db.models import Q, QuerySet
 
@@ -76,10 +76,38 @@ def parents_by_id() -> dict[int, int | None]:
     return dict(Tenant.objects.order_by().values_list("id", "parent_id"))
 
 
+class Given(NamedTuple):
+    """A namespace and the name of the tenant that has it."""
+
+    namespace: str
+    by: str
+
+
+def namespaces() -> dict[str, Given | None]:
+    """{tenant: where in Kubernetes pods of its jobs are made}: the namespace of the nearest tenant
+    at or above it that has one; None = that of the cluster."""
+    rows = list(Tenant.objects.order_by().values_list("id", "name", "parent_id", "namespace"))
+    parents = {key: parent for key, _, parent, _ in rows}
+    own = {key: Given(namespace, name) for key, name, _, namespace in rows if namespace}
+    return {
+        name: next((own[t] for t in lineage(parents, key) if t in own), None)
+        for key, name, _, _ in rows
+    }
+
+
 def subtree_ids(tenant_id: int, parents: Mapping[int, int | None] | None = None) -> set[int]:
     """A tenant and every tenant below it, as primary keys."""
     tree = parents_by_id() if parents is None else parents
     return {t for t in tree if tenant_id in lineage(tree, t)} | {tenant_id}
+
+
+def id_begins(text: str) -> Q:
+    """Rows whose UUID begins with this text; none where no UUID does."""
+    digits = text.lower().replace("-", "")
+    if not 0 < len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
+        return Q(pk__in=())
+    # The smallest and the largest UUID whose hexadecimal form begins so.
+    return Q(id__range=(digits.ljust(32, "0"), digits.ljust(32, "f")))
 
 
 def _limited(rows: QuerySet, access: Access, field: str) -> QuerySet:

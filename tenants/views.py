@@ -16,13 +16,21 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from tenants import shown_once
 from tenants.errors import DomainError, Invalid
+from tenants.forms import SignInForm
 from tenants.models import AuditRecord
+from tenants.oidc.config import is_configured
 from tenants.permissions import Access, access_of
 from tenants.selectors import tokens_of, visible_audit_records, visible_tenants
 from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
-from tenants.web import UnknownFilter, actor_of, live_or_whole, page_login_required
+from tenants.web import (
+    UnknownFilter,
+    actor_of,
+    live_or_whole,
+    page_login_required,
+    unknown_names,
+)
 
 RECORDS_PER_PAGE = 50
 TOKEN_DAYS = {"30": 30, "90": 90, "365": 365, "never": None}
@@ -32,6 +40,7 @@ class SignIn(auth_views.LoginView):
     """Sign-in; whoever mounts it may name demo accounts to show in the embedded mode."""
 
     template_name = "tenants/login.html"
+    authentication_form = SignInForm
     redirect_authenticated_user = True
     demo_accounts: Sequence[Any] = ()
     demo_password = ""
@@ -40,6 +49,7 @@ class SignIn(auth_views.LoginView):
         return super().get_context_data(
             demo_accounts=self.demo_accounts if settings.EMBEDDED else (),
             demo_password=self.demo_password,
+            sso=settings.KANT_OIDC_NAME if is_configured() else "",
             **kwargs,
         )
 
@@ -126,7 +136,7 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         .select_related("reverts")
         .prefetch_related("reverted_by")
     )
-    wanted, unknown = request.GET.get("tenant", ""), {}
+    wanted, unknown = request.GET.get("tenant", ""), unknown_names(request, ("tenant",), "before")
     if wanted and not visible_tenants(request.user).filter(name=wanted).exists():
         text = f"There is no tenant “{wanted}” that you may see"
         unknown["tenant"] = UnknownFilter("tenant", wanted, text)
@@ -138,6 +148,8 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         if last is None:
             raise Http404("This page of changes does not exist. Start again from the newest.")
         records = records.filter(at__lt=last.at)
+    if unknown:
+        records = records.none()
     page = list(records.order_by("-at", "-id")[: RECORDS_PER_PAGE + 1])
     shown = page[:RECORDS_PER_PAGE]
     context = {

@@ -1,6 +1,6 @@
 """What pages of all apps share: who may open them, and how a use case's refusal looks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
@@ -53,6 +53,21 @@ class UnknownFilter:
     name: str
     value: str
     text: str
+
+
+def unknown_names(
+    request: HttpRequest, filters: Collection[str], *places: str
+) -> dict[str, UnknownFilter]:
+    """The parameters in the address of a list that are neither filters of it nor say where its page
+    begins, by name."""
+    there_are = ", ".join(filters)
+    return {
+        name: UnknownFilter(
+            name, str(value), f"There is no filter “{name}” here; there are {there_are}"
+        )
+        for name, value in request.GET.items()
+        if name not in (*filters, *places)
+    }
 
 
 def live_or_whole(request: HttpRequest, template: str) -> str:

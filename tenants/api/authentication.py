@@ -1,18 +1,21 @@
-"""Bearer tokens, and a password for the first of them. Browsers use their session, which DRF
-authenticates (with CSRF) itself."""
+"""Bearer tokens, a password for the first of them, and the session of a browser (with CSRF)."""
 
 import base64
 import binascii
 import hashlib
 
+from django.conf import settings
 from django.contrib.auth import authenticate
 from django.core.cache import cache
 from django.utils import timezone
+from drf_spectacular import authentication as authentication_schemes
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework import authentication
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import AuthenticationFailed, Throttled
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
+from tenants.api.problems import Problem, too_many
 from tenants.models import User
 from tenants.services.tokens import PREFIX, user_of_secret
 
@@ -41,8 +44,8 @@ class ApiTokenAuthentication(BaseAuthentication):
         user = user_of_secret(secret.strip(), timezone.now())
         if user is None:
             raise AuthenticationFailed(
-                "This API token is unknown, expired or revoked, or its user is not active. "
-                "Create a new one."
+                "This API token is unknown, expired or revoked, or its user is not active"
+                f"{_or_absent()}. Create a new one."
             )
         return user, None
 
@@ -64,7 +67,7 @@ class PasswordAuthentication(BaseAuthentication):
         attempts = _attempts_key(name, request.META.get("REMOTE_ADDR", ""))
         # Counted before the password is looked at: many at once are not let through either.
         if _count(attempts) > ATTEMPTS:
-            raise Throttled(WINDOW_S, "Too many wrong passwords for this user name.")
+            raise too_many("Too many wrong passwords for this user name.", WINDOW_S)
         user = authenticate(request._request, username=name, password=password)
         if not isinstance(user, User):
             raise AuthenticationFailed("The user name or the password is wrong.")
@@ -74,6 +77,27 @@ class PasswordAuthentication(BaseAuthentication):
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
         # Not Basic: a browser would ask for a password, and then send it with every request.
         return CHALLENGE
+
+
+class SessionAuthentication(authentication.SessionAuthentication):
+    """The session of a browser."""
+
+    def enforce_csrf(self, request: Request) -> None:
+        try:
+            super().enforce_csrf(request)
+        except PermissionDenied:
+            raise Problem(
+                "not-allowed",
+                "A write by the session of a browser needs the header X-CSRFToken. Load the page "
+                "again, or send an API token.",
+            ) from None
+
+
+def _or_absent() -> str:
+    days = settings.KANT_OIDC_TOKEN_DAYS
+    if not days:
+        return ""
+    return f" or has not signed in with {settings.KANT_OIDC_NAME} for {days} days"
 
 
 def _credentials(encoded: str) -> tuple[str, str]:
@@ -111,6 +135,10 @@ class ApiTokenScheme(OpenApiAuthenticationExtension):
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:  # noqa: ARG002
         return {"type": "http", "scheme": "bearer", "bearerFormat": f"{PREFIX}…"}
+
+
+class SessionScheme(authentication_schemes.SessionScheme):
+    target_class = "tenants.api.authentication.SessionAuthentication"
 
 
 class PasswordScheme(OpenApiAuthenticationExtension):

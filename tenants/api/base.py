@@ -8,6 +8,7 @@ from django.db.models import QuerySet
 from django.http import Http404
 from rest_framework import exceptions, serializers
 from rest_framework.generics import GenericAPIView
+from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.reverse import reverse
@@ -16,10 +17,22 @@ from rest_framework.views import APIView
 from tenants.api.parsers import StrictJSONParser
 from tenants.api.problems import Problem, bad_header, bad_query, request_id_of
 from tenants.api.schema import KantSchema, Shape
-from tenants.errors import Invalid
+from tenants.errors import Invalid, NotAllowed
 from tenants.models import User
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class OperatorsOnly(BasePermission):
+    """For what shows all tenants together; raises NotAllowed, which says so, for anybody else who
+    is signed in."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:  # noqa: ARG002
+        if not isinstance(request.user, User):
+            return False
+        if not request.user.is_operator:
+            raise NotAllowed("This shows all tenants together; only operators read it.")
+        return True
 
 
 class View(APIView):
@@ -141,13 +154,14 @@ class ListView(View, GenericAPIView[Any]):
         return self.get_paginated_response(serializer(rows, many=True, context=context).data)
 
 
-def rehearsed(action: str, result: Any, warnings: list[str] | None = None) -> Response:
-    """The answer to `?dry_run=true`: what would be. Nothing was changed."""
+def rehearsed(action: str, result: Any, warnings: list[str] | None = None, **more: Any) -> Response:
+    """The answer to `?dry_run=true`: what would be. Nothing was changed. `more`: what a
+    `Shape.rehearsal` has besides."""
     if isinstance(result, dict) and action == "create":
         # The identifier of a thing that was not created would lead nowhere.
         result = {name: value for name, value in result.items() if name != "id"}
     return Response(
-        {"dry_run": True, "would": action, "result": result, "warnings": warnings or []}
+        {"dry_run": True, "would": action, "result": result, "warnings": warnings or [], **more}
     )
 
 

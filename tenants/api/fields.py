@@ -7,14 +7,23 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from tenants import texts
 from tenants.models import MAX_MILLI
 
 MAX_GPUS = MAX_MILLI // 1000
 WORD = r"\A[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z"
 
 
-class Serializer(serializers.Serializer[Any]):
+class Told(serializers.Field[Any, Any, Any, Any]):
+    """A field that says what is wrong in Kant's words; goes before DRF's class of the field."""
+
+    default_error_messages = {**texts.DRF}
+
+
+class Serializer(Told, serializers.Serializer[Any]):
     """Refuses names it does not know: a misspelt option must not be ignored."""
+
+    default_error_messages = {"invalid": texts.DRF["not_a_dict"]}
 
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, Mapping):
@@ -28,7 +37,7 @@ class Serializer(serializers.Serializer[Any]):
         return super().to_internal_value(data)
 
 
-class Text(serializers.CharField):
+class Text(Told, serializers.CharField):
     """A JSON string; not trimmed."""
 
     def __init__(self, **kwargs: Any) -> None:
@@ -40,36 +49,42 @@ class Text(serializers.CharField):
         return super().to_internal_value(data)
 
 
-class Integer(serializers.IntegerField):
+class Integer(Told, serializers.IntegerField):
     """A JSON number without a fraction."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        if "min_value" in kwargs and "max_value" in kwargs:
+            bounds = texts.between(kwargs["min_value"], kwargs["max_value"])
+            kwargs["error_messages"] = {"min_value": bounds, "max_value": bounds}
+        super().__init__(**kwargs)
 
     def to_internal_value(self, data: Any) -> int:
         if isinstance(data, bool) or not isinstance(data, int | float) or data != int(data):
-            raise serializers.ValidationError("Must be a whole number.")
+            raise serializers.ValidationError(texts.WHOLE_NUMBER)
         return int(data)
 
 
-class Number(serializers.FloatField):
+class Number(Told, serializers.FloatField):
     """A finite JSON number."""
 
     def to_internal_value(self, data: Any) -> float:
         if isinstance(data, bool) or not isinstance(data, int | float):
-            raise serializers.ValidationError("Must be a number.")
+            raise serializers.ValidationError(texts.NUMBER)
         try:
             return float(data)
         except OverflowError:
             raise serializers.ValidationError("The number is too large.") from None
 
 
-class Choice(serializers.ChoiceField):
+class Choice(Told, serializers.ChoiceField):
     """One of some names, which a refusal tells."""
 
     def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
         super().__init__(list(names), **kwargs)
-        self.error_messages["invalid_choice"] = f"Choose one of {', '.join(self.choices)}."
+        self.error_messages["invalid_choice"] = texts.one_of(", ".join(self.choices))
 
 
-class Boolean(serializers.BooleanField):
+class Boolean(Told, serializers.BooleanField):
     """JSON true or false."""
 
     def to_internal_value(self, data: Any) -> bool:
@@ -86,7 +101,7 @@ class Boolean(serializers.BooleanField):
         "description": "GPUs, with at most three decimals.",
     }
 )
-class Gpus(serializers.Field[int, Any, Any, Any]):
+class Gpus(Told, serializers.Field[int, Any, Any, Any]):
     """GPUs outside (8, 0.5), milli-GPU inside (8000, 500)."""
 
     def to_internal_value(self, data: Any) -> int:
@@ -96,7 +111,7 @@ class Gpus(serializers.Field[int, Any, Any, Any]):
         if milli < 0:
             raise serializers.ValidationError("Must not be negative.")
         if milli > MAX_MILLI:
-            raise serializers.ValidationError(f"Must be at most {MAX_GPUS} GPUs.")
+            raise serializers.ValidationError(texts.at_most(f"{MAX_GPUS} GPUs"))
         if milli != milli.to_integral_value():
             raise serializers.ValidationError("Use at most three decimals (0.001 GPU).")
         return int(milli)
@@ -110,7 +125,36 @@ def gpus(milli: int) -> int | float:
     return milli // 1000 if milli % 1000 == 0 else milli / 1000
 
 
-class StringMap(serializers.DictField):
+class Uuid(Told, serializers.UUIDField):
+    """A JSON string; not a number."""
+
+    default_error_messages = {"invalid": texts.UUID}
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, str):
+            self.fail("invalid")
+        return super().to_internal_value(data)
+
+
+class Moment(Told, serializers.DateTimeField):
+    """An ISO 8601 time; without an offset it is UTC."""
+
+    default_error_messages = dict.fromkeys(
+        ("invalid", "date", "make_aware", "overflow"), texts.TIME
+    )
+
+
+class List(Told, serializers.ListField):
+    """A JSON array."""
+
+    default_error_messages = {"max_length": texts.no_longer_than("{max_length}", "items")}
+
+
+class Object(Told, serializers.DictField):
+    """A JSON object of any names."""
+
+
+class StringMap(Object):
     """An object of texts, as Kubernetes labels are."""
 
     def __init__(self, *, max_entries: int = 64, max_length: int = 1024, **kwargs: Any) -> None:
@@ -120,7 +164,7 @@ class StringMap(serializers.DictField):
     def to_internal_value(self, data: Any) -> dict[str, str]:
         if isinstance(data, Mapping):
             if len(data) > self.max_entries:
-                raise serializers.ValidationError(f"At most {self.max_entries} entries.")
+                raise serializers.ValidationError(texts.no_longer_than(self.max_entries, "entries"))
             if any(not name or len(name) > 317 for name in data):
                 raise serializers.ValidationError("Names must have 1 to 317 characters.")
         return super().to_internal_value(data)

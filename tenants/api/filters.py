@@ -12,7 +12,10 @@ from django.utils.dateparse import parse_datetime
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 
+from tenants import texts
+from tenants.forms import PlainForm
 from tenants.models import AuditRecord, Quota, QuotaMode, Tenant
+from tenants.selectors import id_begins
 
 
 class MomentField(forms.Field):
@@ -28,7 +31,7 @@ class MomentField(forms.Field):
             moment = None
         # Far years overflow when a database converts them.
         if moment is None or not 1970 <= moment.year <= 9000:
-            raise ValidationError("Write a time as 2030-01-31T12:00:00Z.")
+            raise ValidationError(texts.TIME)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
@@ -43,7 +46,7 @@ class NumberField(forms.IntegerField):
     def to_python(self, value: Any) -> int | None:
         text = "" if value in self.empty_values else str(value)
         if text and not (text.isascii() and text.isdigit()):
-            raise ValidationError("Must be a whole number.")
+            raise ValidationError(texts.WHOLE_NUMBER)
         return super().to_python(text)
 
 
@@ -70,25 +73,29 @@ class OneOf(filters.ChoiceFilter):
     """One of some names, which a refusal tells."""
 
     def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
-        super().__init__(**_choices(names), **kwargs)
+        super().__init__(choices=_choices(names), **kwargs)
 
 
 class AnyOf(filters.MultipleChoiceFilter):
     """As OneOf; may stand several times."""
 
     def __init__(self, names: Iterable[str], **kwargs: Any) -> None:
-        super().__init__(**_choices(names), label="May stand several times.", **kwargs)
+        super().__init__(choices=_choices(names), label="May stand several times.", **kwargs)
 
 
-def _choices(names: Iterable[str]) -> dict[str, Any]:
-    known = [str(name) for name in names]
-    return {
-        "choices": [(name, name) for name in known],
-        "error_messages": {"invalid_choice": f"Choose one of {', '.join(known)}."},
-    }
+def _choices(names: Iterable[str]) -> list[tuple[str, str]]:
+    return [(str(name), str(name)) for name in names]
 
 
-class TenantFilter(filters.FilterSet):
+class FilterSet(filters.FilterSet):
+    """The filters of a list, which say in Kant's words what is wrong with a value."""
+
+    def get_form_class(self) -> type[forms.Form]:
+        fields = {name: filter_.field for name, filter_ in self.filters.items()}
+        return type("Parameters", (PlainForm,), fields)
+
+
+class TenantFilter(FilterSet):
     parent = filters.CharFilter("parent__name", max_length=63, label="Name of the parent.")
     is_active = Flag("is_active", label="true or false.")
     q = filters.CharFilter(method="matching", max_length=100, label="Part of name or title.")
@@ -101,7 +108,7 @@ class TenantFilter(filters.FilterSet):
         return rows.filter(Q(name__icontains=text) | Q(title__icontains=text))
 
 
-class QuotaFilter(filters.FilterSet):
+class QuotaFilter(FilterSet):
     tenant = filters.CharFilter("tenant__name", max_length=63, label="Name of the tenant.")
     gpu_type = filters.CharFilter("gpu_type__name", max_length=63, label="Name of the GPU type.")
     mode = OneOf(QuotaMode)
@@ -111,13 +118,24 @@ class QuotaFilter(filters.FilterSet):
         fields: list[str] = []
 
 
-class AuditFilter(filters.FilterSet):
+class AuditFilter(FilterSet):
     tenant = filters.CharFilter("tenant__name", max_length=63, label="Name of the tenant.")
     actor = filters.CharFilter("actor_name", max_length=150, label="Name of the user.")
-    action = filters.CharFilter("action", max_length=64, label="E.g. quota.changed.")
+    action = filters.CharFilter(
+        method="of_action", max_length=64, label="E.g. quota.changed; quota = all about quotas."
+    )
+    q = filters.CharFilter(
+        method="matching", max_length=200, label="Part of the subject, or the beginning of the id."
+    )
     after = Moment("at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     before = Moment("at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
 
     class Meta:
         model = AuditRecord
         fields: list[str] = []
+
+    def of_action(self, rows: QuerySet[AuditRecord], _: str, name: str) -> QuerySet[AuditRecord]:
+        return rows.filter(Q(action=name) | Q(action__startswith=f"{name}."))
+
+    def matching(self, rows: QuerySet[AuditRecord], _: str, text: str) -> QuerySet[AuditRecord]:
+        return rows.filter(Q(subject__icontains=text) | id_begins(text))

@@ -65,7 +65,7 @@ KINDS: dict[str, Kind] = {
         405, "This address does not answer that method", "Use a method named in `Allow`."
     ),
     "not-acceptable": Kind(
-        406, "Kant answers in JSON only", "Send `Accept: application/json`, or none."
+        406, "Kant does not answer in that format", "Send `Accept: application/json`, or none."
     ),
     "conflict": Kind(
         409, "The present state forbids it", "Read `detail` for what stands in the way."
@@ -101,6 +101,9 @@ KINDS: dict[str, Kind] = {
     "server-error": Kind(
         500, "Kant failed", "Nothing was changed. Report `request_id` to the operators."
     ),
+    "cluster-failed": Kind(
+        502, "The cluster does not give it", "Read `detail` for what fails there, and who mends it."
+    ),
     "unavailable": Kind(
         503,
         "A part of Kant does not answer",
@@ -135,6 +138,18 @@ class Problem(exceptions.APIException):
         self.status_code = KINDS[code].status
         self.code = code
         self.errors = list(errors)
+        self.wait: int | None = None  # seconds, for `Retry-After`
+
+
+def said(code: str) -> str:
+    """What went wrong and what to do about it, where there is no more to say."""
+    return f"{KINDS[code].title}. {KINDS[code].remedy}"
+
+
+def too_many(detail: str, wait_s: int) -> Problem:
+    problem = Problem("throttled", f"{detail} Try again in {wait_s} s.")
+    problem.wait = wait_s
+    return problem
 
 
 def bad_query(parameter: str, detail: str) -> Problem:
@@ -207,11 +222,13 @@ def _described(exc: Exception, request: Any) -> dict[str, Any]:
         case exceptions.ValidationError():
             faults = [FieldError(path, detail) for path, detail in _leaves(exc.detail)]
             errors = [{"pointer": pointer(f.path), "detail": f.detail} for f in faults]
-            where = f"{faults[0].field}: " if faults[0].path else ""
-            return document(request, "invalid", where + faults[0].detail, errors)
+            where = faults[0].field or "The body"
+            return document(request, "invalid", f"{where}: {faults[0].detail}", errors)
+        case exceptions.AuthenticationFailed():
+            return document(request, "not-signed-in", f"{exc.detail}")
         case exceptions.APIException():
             code = _STATUS_CODES.get(exc.status_code, "bad-request")
-            return document(request, code, f"{exc.detail} {KINDS[code].remedy}")
+            return document(request, code, said(code))
         case Http404():
             return document(request, "not-found", KINDS["not-found"].remedy)
         case PermissionDenied():
@@ -264,8 +281,7 @@ def not_found(request: HttpRequest) -> HttpResponseBase:
 
 def method_not_allowed(request: HttpRequest, allowed: Sequence[str]) -> HttpResponseBase:
     """The answer of a page below /api/ that is not a REST view."""
-    code = "method-not-allowed"
-    answer = _answer(request, code, f"Method “{request.method}” not allowed. {KINDS[code].remedy}")
+    answer = _answer(request, "method-not-allowed", said("method-not-allowed"))
     answer["Allow"] = ", ".join(allowed)
     return answer
 

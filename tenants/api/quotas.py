@@ -1,5 +1,7 @@
 """REST for quotas: read with an ETag, changed under it."""
 
+import uuid
+
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -7,12 +9,20 @@ from rest_framework.response import Response
 from tenants import facts, selectors
 from tenants.api.base import ListView, View, etag, expected_version, rehearsed
 from tenants.api.filters import QuotaFilter
+from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
-from tenants.api.serializers import QuotaAnswer, QuotaInput, QuotaOutput
+from tenants.api.serializers import (
+    QuotaAnswer,
+    QuotaInput,
+    QuotaOutput,
+    RevertAnswer,
+    RevertInput,
+)
 from tenants.errors import NotFound
-from tenants.models import GpuType, Quota, QuotaMode, Tenant
+from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
+from tenants.services.quota_revert import revert_quota_change
 from tenants.services.quotas import change_quota, delete_quota
 
 OVERCOMMIT = {"overcommit": "Operators: promise more than is installed."}
@@ -37,7 +47,7 @@ class QuotasView(ListView):
         return self.page(QuotaOutput)
 
     def get_serializer_context(self) -> dict[str, object]:
-        return {**super().get_serializer_context(), "used": facts.scheduling().used_milli()}
+        return {**super().get_serializer_context(), **_context(self.actor)}
 
 
 class QuotaView(View):
@@ -56,7 +66,8 @@ class QuotaView(View):
             raise NotFound(
                 f"“{tenant}” has no quota for {gpu_type}. PUT with `If-None-Match: *` creates it."
             )
-        return Response(QuotaOutput(quota, context=_context()).data, headers=etag(quota.version))
+        body = QuotaOutput(quota, context=_context(self.actor)).data
+        return Response(body, headers=etag(quota.version))
 
     def put(self, request: Request, tenant: str, gpu_type: str) -> Response:
         owner, model = self.cell(tenant, gpu_type)
@@ -75,7 +86,9 @@ class QuotaView(View):
             overcommit=self.flag("overcommit"),
             dry_run=self.dry_run,
         )
-        body = dict(QuotaOutput(result.quota, context=_context()).data)
+        # Of a dry run the use is told by the quota as it would be, which is not stored.
+        context = _context(self.actor, instead=result.quota)
+        body = dict(QuotaOutput(result.quota, context=context).data)
         warnings = list(result.warnings)
         if self.dry_run:
             return rehearsed("create" if result.created else "update", body, warnings)
@@ -100,5 +113,47 @@ class QuotaView(View):
         return owner, selectors.gpu_type_by_name(gpu_type)
 
 
-def _context() -> dict[str, object]:
-    return {"used": facts.scheduling().used_milli()}
+class RevertView(View):
+    """Takes back a change of a quota, by the id of its record in the audit trail, as a change of
+    its own. The version is that of the quota, `If-None-Match: *` where there is none now."""
+
+    shapes = {
+        "POST": Shape(RevertAnswer, RevertInput, versioned=True),
+    }
+
+    @idempotent()
+    def post(self, request: Request, record_id: uuid.UUID) -> Response:
+        given = self.body(RevertInput)
+        version = expected_version(request)
+        reverted = revert_quota_change(
+            self.actor,
+            self.record(record_id),
+            expected_version=version,
+            reason=given["reason"],
+            source=API,
+            dry_run=self.dry_run,
+        )
+        quota, warnings, body = reverted.quota, list(reverted.warnings), None
+        if quota is not None:
+            context = _context(self.actor, instead=quota)
+            body = dict(QuotaOutput(quota, context=context).data)
+        if self.dry_run:
+            would = "delete" if quota is None else "update" if version else "create"
+            return rehearsed(would, body, warnings)
+        headers = etag(quota.version) if quota else {}
+        return Response({"quota": body, "warnings": warnings}, headers=headers)
+
+    def record(self, record_id: uuid.UUID) -> AuditRecord:
+        records = selectors.visible_audit_records(self.actor).filter(action__startswith="quota.")
+        record = records.filter(pk=record_id).first()
+        if record is None:
+            raise NotFound(
+                f"There is no change of a quota {record_id} that you may see. "
+                "GET /api/v1/audit?action=quota lists them."
+            )
+        return record
+
+
+def _context(viewer: User, instead: Quota | None = None) -> dict[str, object]:
+    visible = selectors.visible_tenants(viewer).values_list("name", flat=True)
+    return {"uses": facts.scheduling().quota_uses(instead), "visible": frozenset(visible)}

@@ -7,6 +7,7 @@ from typing import Any
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers
 
@@ -77,7 +78,9 @@ class Shape:
     `many`: a page of it. `creates`: answers 201; `may_create`: 201 or 200. `versioned`: needs
     If-Match and answers an ETag. `flags`, `texts`: query parameters besides dry_run and what
     they mean; a write needs its texts. `or_answer`: what it creates instead, depending on the
-    body. `passwords`: user name and password do in place of a token.
+    body. `rehearsal`: what its dry run answers where that says more. `passwords`: user name and
+    password do in place of a token. `csv`: the answer is also to be had as CSV. `plain`: it is
+    text.
     """
 
     answer: SerializerType | None = None
@@ -89,7 +92,10 @@ class Shape:
     flags: Mapping[str, str] | None = None
     texts: Mapping[str, str] | None = None
     or_answer: SerializerType | None = None
+    rehearsal: SerializerType | None = None
     passwords: bool = False
+    csv: bool = False
+    plain: bool = False
 
 
 class DryRunOutput(serializers.Serializer[Any]):
@@ -144,9 +150,14 @@ class KantSchema(AutoSchema):
         shape = self.shape
         if shape is None:
             return super().get_response_serializers()
+        if shape.plain:
+            return {(200, "text/plain"): OpenApiTypes.STR}
         if self.method == "GET":
-            return {200: shape.answer(many=True) if shape.many and shape.answer else shape.answer}
-        answers: dict[Any, Any] = {200: DryRunOutput}
+            answer = shape.answer(many=True) if shape.many and shape.answer else shape.answer
+            if shape.csv:
+                return {(200, "application/json"): answer, (200, "text/csv"): OpenApiTypes.STR}
+            return {200: answer}
+        answers: dict[Any, Any] = {200: shape.rehearsal or DryRunOutput}
         if self.method == "DELETE":
             answers[204] = None
         elif shape.creates:

@@ -1,13 +1,17 @@
 """Shapes of tenants, members, GPU types, quotas and audit records in REST."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from tenants.api.fields import Boolean, Choice, Gpus, Integer, Number, Serializer, Text
+from tenants.facts import HIDDEN, QuotaUse
 from tenants.models import QuotaMode, Role
+from tenants.services.tenants import MAX_JOBS
 
-MAX_JOBS = 1_000_000
+MAX_PRIORITY = 1_000_000
 REASON = {"max_length": 2000, "allow_blank": True, "required": False}
 
 
@@ -27,6 +31,27 @@ def limit(what: str) -> Integer:
     )
 
 
+def priority_limit() -> Integer:
+    return Integer(
+        min_value=-MAX_PRIORITY,
+        max_value=MAX_PRIORITY,
+        required=False,
+        allow_null=True,
+        help_text="Highest priority that jobs of it and all below it may ask for; null = no limit.",
+    )
+
+
+def namespace() -> Text:
+    return Text(
+        max_length=63,
+        required=False,
+        allow_null=True,
+        help_text="Namespace of Kubernetes that pods of its jobs, and those of all below it, are "
+        "made in; null = that of the tenant above, of a root that of the cluster. Only operators "
+        "set it.",
+    )
+
+
 class TenantInput(Serializer):
     name = Text(max_length=63)
     title = Text(max_length=200, allow_blank=True, required=False)
@@ -34,6 +59,8 @@ class TenantInput(Serializer):
     weight = Number(min_value=0.001, max_value=1e6, required=False)
     max_running = limit("run")
     max_waiting = limit("wait")
+    max_priority = priority_limit()
+    namespace = namespace()
 
 
 class TenantChange(Reason):
@@ -42,21 +69,34 @@ class TenantChange(Reason):
     weight = Number(min_value=0.001, max_value=1e6, required=False)
     max_running = limit("run")
     max_waiting = limit("wait")
+    max_priority = priority_limit()
+    namespace = namespace()
     is_active = Boolean(required=False)
 
 
 class TenantOutput(serializers.Serializer[Any]):
+    """`effective_namespace`: where pods of its jobs are made from now on; null = in that of the
+    cluster."""
+
     name = serializers.CharField()
     title = serializers.CharField()
     parent = serializers.SerializerMethodField()  # type: ignore[assignment]
     weight = serializers.FloatField()
     max_running = serializers.IntegerField(allow_null=True)
     max_waiting = serializers.IntegerField(allow_null=True)
+    max_priority = serializers.IntegerField(allow_null=True)
+    namespace = serializers.CharField(allow_null=True)
+    effective_namespace = serializers.SerializerMethodField()
     is_active = serializers.BooleanField()
     created_at = serializers.DateTimeField()
 
     def get_parent(self, tenant: Any) -> str | None:
         return tenant.parent.name if tenant.parent else None
+
+    def get_effective_namespace(self, tenant: Any) -> str | None:
+        # Not that of the tenant itself: a rehearsed change is rolled back already.
+        above = tenant.parent and self.context["namespaces"][tenant.parent.name]
+        return tenant.namespace or (above.namespace if above else None)
 
 
 class MemberInput(Reason):
@@ -67,6 +107,9 @@ class MemberOutput(serializers.Serializer[Any]):
     user = serializers.CharField(source="user.username")
     tenant = serializers.CharField(source="tenant.name")
     role = serializers.CharField()
+    by_group = serializers.BooleanField(
+        help_text="Given by a group of the OpenID provider, and renewed when the user signs in."
+    )
     created_at = serializers.DateTimeField()
 
 
@@ -98,8 +141,20 @@ class QuotaInput(Serializer):
     reason = Text(max_length=2000)
 
 
+class LoanOutput(serializers.Serializer[Any]):
+    """GPUs borrowed from a tenant, or lent to it; null = from or to tenants you may not see."""
+
+    tenant = serializers.CharField(allow_null=True)
+    gpus = serializers.FloatField()
+
+
 class QuotaOutput(serializers.Serializer[Any]):
-    """GPUs. `used` counts all jobs of the tenant and of those below it."""
+    """GPUs. `used` counts all jobs of the tenant and of those below it, `non_preemptible` those of
+    them that cannot be preempted; `lent` is what others use.
+
+    From a tenant above it is borrowed what that has left for those below. What nobody lends, since
+    a quota was cut while jobs ran, is in `borrowed` alone.
+    """
 
     tenant = serializers.CharField(source="tenant.name")
     gpu_type = serializers.CharField(source="gpu_type.name")
@@ -108,15 +163,59 @@ class QuotaOutput(serializers.Serializer[Any]):
     borrow_limit = Gpus(source="borrow_limit_milli", allow_null=True)
     lend_limit = Gpus(source="lend_limit_milli", allow_null=True)
     used = serializers.SerializerMethodField()
+    non_preemptible = serializers.SerializerMethodField()
+    borrowed = serializers.SerializerMethodField()
+    borrowed_from = serializers.SerializerMethodField()
+    lent = serializers.SerializerMethodField()
+    lent_to = serializers.SerializerMethodField()
     version = serializers.IntegerField()
     updated_at = serializers.DateTimeField()
 
     def get_used(self, quota: Any) -> float:
-        used: int = self.context["used"].get((quota.tenant_id, quota.gpu_type_id), 0)
-        return used / 1000
+        return self._use(quota).used / 1000
+
+    def get_non_preemptible(self, quota: Any) -> float:
+        return self._use(quota).fixed / 1000
+
+    def get_borrowed(self, quota: Any) -> float:
+        return self._use(quota).borrowed / 1000
+
+    @extend_schema_field(LoanOutput(many=True))
+    def get_borrowed_from(self, quota: Any) -> list[dict[str, Any]]:
+        return self._told(self._use(quota).borrowed_from)
+
+    def get_lent(self, quota: Any) -> float:
+        return self._use(quota).lent / 1000
+
+    @extend_schema_field(LoanOutput(many=True))
+    def get_lent_to(self, quota: Any) -> list[dict[str, Any]]:
+        return self._told(self._use(quota).lent_to)
+
+    def _use(self, quota: Any) -> QuotaUse:
+        key = quota.tenant.name, quota.gpu_type.name
+        # One that was withdrawn since its row was read has no use any more.
+        use: QuotaUse = self.context["uses"].get(key) or QuotaUse(*key, 0, 0, 0, 0, {}, {})
+        return use.seen_by(self.context["visible"])
+
+    def _told(self, amounts: Mapping[str, int]) -> list[dict[str, Any]]:
+        return [
+            {"tenant": None if name == HIDDEN else name, "gpus": milli / 1000}
+            for name, milli in amounts.items()
+        ]
 
 
 class QuotaAnswer(QuotaOutput):
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class RevertInput(Serializer):
+    reason = Text(max_length=2000)
+
+
+class RevertAnswer(serializers.Serializer[Any]):
+    """The quota as it is now; null = it is withdrawn."""
+
+    quota = QuotaOutput(allow_null=True)
     warnings = serializers.ListField(child=serializers.CharField())
 
 

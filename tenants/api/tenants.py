@@ -1,5 +1,7 @@
 """REST for tenants, their members, GPU types and the audit trail."""
 
+from typing import Any
+
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -43,6 +45,9 @@ class TenantsView(ListView):
     def get_queryset(self) -> QuerySet[Tenant]:
         return selectors.visible_tenants(self.request.user)
 
+    def get_serializer_context(self) -> dict[str, Any]:
+        return {**super().get_serializer_context(), "namespaces": selectors.namespaces()}
+
     def get(self, _request: Request) -> Response:
         return self.page(TenantOutput)
 
@@ -50,7 +55,7 @@ class TenantsView(ListView):
     def post(self, _request: Request) -> Response:
         given = self.body(TenantInput)
         tenant = create_tenant(self.actor, **given, source=API, dry_run=self.dry_run)
-        body = TenantOutput(tenant).data
+        body = _shown(tenant)
         if self.dry_run:
             return rehearsed("create", body)
         return Response(body, 201, headers=location(self.request, "api-tenant", tenant.name))
@@ -64,7 +69,7 @@ class TenantView(View):
     }
 
     def get(self, _request: Request, name: str) -> Response:
-        return Response(TenantOutput(self.tenant(name)).data)
+        return Response(_shown(self.tenant(name)))
 
     def patch(self, _request: Request, name: str) -> Response:
         given = self.changes(TenantChange)
@@ -77,7 +82,7 @@ class TenantView(View):
             source=API,
             dry_run=self.dry_run,
         )
-        body = TenantOutput(tenant).data
+        body = _shown(tenant)
         return rehearsed("update", body) if self.dry_run else Response(body)
 
     def delete(self, _request: Request, name: str) -> Response:
@@ -86,6 +91,10 @@ class TenantView(View):
 
     def tenant(self, name: str) -> Tenant:
         return selectors.tenant_by_name(access_of(self.actor), name)
+
+
+def _shown(tenant: Tenant) -> dict[str, Any]:
+    return dict(TenantOutput(tenant, context={"namespaces": selectors.namespaces()}).data)
 
 
 class MembersView(ListView):

@@ -4,14 +4,17 @@ from typing import Any
 
 from django.db.models import QuerySet
 from rest_framework import serializers
-from rest_framework.authentication import SessionAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from tenants import selectors
-from tenants.api.authentication import ApiTokenAuthentication, PasswordAuthentication
+from tenants.api.authentication import (
+    ApiTokenAuthentication,
+    PasswordAuthentication,
+    SessionAuthentication,
+)
 from tenants.api.base import ListView, View, rehearsed
-from tenants.api.fields import Serializer, Text
+from tenants.api.fields import Moment, Serializer, Text
 from tenants.api.idempotency import idempotent
 from tenants.api.parsers import StrictJSONParser, UnlabelledJSONParser
 from tenants.api.schema import Shape
@@ -34,7 +37,7 @@ class MeOutput(serializers.Serializer[Any]):
 
 class TokenInput(Serializer):
     name = Text(max_length=100)
-    expires_at = serializers.DateTimeField(required=False, allow_null=True)
+    expires_at = Moment(required=False, allow_null=True)
 
 
 class TokenOutput(serializers.Serializer[ApiToken]):

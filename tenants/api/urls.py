@@ -21,5 +21,6 @@ urlpatterns: list[URLPattern] = [
     path("quotas", quotas.QuotasView.as_view(), name="api-quotas"),
     path("quotas/<str:tenant>/<str:gpu_type>", quotas.QuotaView.as_view(), name="api-quota"),
     path("audit", tenants.AuditView.as_view(), name="api-audit"),
+    path("audit/<uuid:record_id>/revert", quotas.RevertView.as_view(), name="api-quota-revert"),
     path("problems/<str:code>", problem_pages.ProblemView.as_view(), name="api-problem"),
 ]

@@ -4,7 +4,7 @@ from typing import Any
 
 from tenants.models import AuditRecord, Tenant, User
 
-PAGE, API, COMMAND = SOURCES = ("page", "api", "command")
+PAGE, API, COMMAND, SIGN_IN = SOURCES = ("page", "api", "command", "sign-in")
 
 
 def record(

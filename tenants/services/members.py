@@ -19,7 +19,8 @@ def set_member(
     source: str,
     dry_run: bool = False,
 ) -> tuple[Membership, bool]:
-    """Give a user a role in a tenant and all below it, in place of the one held there.
+    """Give a user a role in a tenant and all below it, in place of the one held there, which groups
+    of the OpenID provider may have given: they do not change it any more.
 
     Returns the membership and whether it is new. Raises NotFound, NotAllowed, Invalid.
     """
@@ -32,9 +33,9 @@ def set_member(
     with unit_of_work(dry_run):
         before = Membership.objects.filter(tenant=tenant, user=user).first()
         member, created = Membership.objects.update_or_create(
-            tenant=tenant, user=user, defaults={"role": role}
+            tenant=tenant, user=user, defaults={"role": role, "by_group": False}
         )
-        _tell(actor, "member.set", tenant, user, before, member, reason, source)
+        tell(actor, "member.set", tenant, user, before, member, reason, source)
     return member, created
 
 
@@ -57,7 +58,7 @@ def remove_member(
         )
         if member is None:
             raise NotFound(f"“{username}” has no role of their own in “{tenant.name}”.")
-        _tell(actor, "member.removed", tenant, member.user, member, None, reason, source)
+        tell(actor, "member.removed", tenant, member.user, member, None, reason, source)
         member.delete()
 
 
@@ -69,7 +70,7 @@ def _may_administer(actor: User, tenant: Tenant) -> None:
         raise NotAllowed(f"Only tenant admins of “{tenant.name}” and operators set its members.")
 
 
-def _tell(
+def tell(
     actor: User,
     action: str,
     tenant: Tenant,

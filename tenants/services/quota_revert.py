@@ -35,6 +35,15 @@ class Reversal:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Reverted:
+    """The quota as it is (or would be) now, None where it is withdrawn, and sentences worth
+    reading before it is."""
+
+    quota: Quota | None
+    warnings: tuple[str, ...]
+
+
 def reversal_of(record: AuditRecord) -> Reversal:
     """What taking back the change of `record` means now.
 
@@ -58,8 +67,8 @@ def revert_quota_change(
     reason: str,
     source: str,
     dry_run: bool = False,
-) -> tuple[str, ...]:
-    """Take back the change of `record` as a change of its own; returns warnings.
+) -> Reverted:
+    """Take back the change of `record` as a change of its own.
 
     `expected_version` is that of the quota as it was shown. Raises as `reversal_of` and
     `change_quota`.
@@ -67,7 +76,7 @@ def revert_quota_change(
     with unit_of_work(dry_run):
         found = reversal_of(record)
         if found.then is None:
-            return delete_quota(
+            warnings = delete_quota(
                 actor,
                 found.tenant,
                 found.gpu_type,
@@ -76,7 +85,8 @@ def revert_quota_change(
                 source=source,
                 reverts=record,
             )
-        return change_quota(
+            return Reverted(None, warnings)
+        result = change_quota(
             actor,
             found.tenant,
             found.gpu_type,
@@ -88,7 +98,8 @@ def revert_quota_change(
             reason=reason,
             source=source,
             reverts=record,
-        ).warnings
+        )
+        return Reverted(result.quota, result.warnings)
 
 
 def said(field: str, document: Document | None) -> str:

@@ -11,12 +11,17 @@ from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import parents_by_id, tenant_by_name
 from tenants.services import audit
+from tenants.services.namespaces import refuse_unfit_namespace
 from tenants.services.quota_sums import Parents, excess_of
 from tenants.services.transactions import checked, unit_of_work
 
 # What a tenant admin may change of the own tenant; the rest is decided above it.
 OWN_FIELDS = frozenset({"title"})
-FIELDS = OWN_FIELDS | {"weight", "is_active", "parent", "max_running", "max_waiting"}
+MAX_JOBS = 1_000_000  # of the limits on jobs
+LIMITS = frozenset({"max_running", "max_waiting", "max_priority"})
+# By it a tenant's jobs could use what is another's, so nobody sets it but operators.
+OPERATORS_FIELDS = frozenset({"namespace"})
+FIELDS = OWN_FIELDS | LIMITS | OPERATORS_FIELDS | {"weight", "is_active", "parent"}
 
 
 def create_tenant(
@@ -28,6 +33,8 @@ def create_tenant(
     weight: float = 1.0,
     max_running: int | None = None,
     max_waiting: int | None = None,
+    max_priority: int | None = None,
+    namespace: str | None = None,
     source: str,
     dry_run: bool = False,
 ) -> Tenant:
@@ -38,6 +45,8 @@ def create_tenant(
         raise NotAllowed("Only operators create a tenant without a parent.")
     if above is not None and not access.may_administer(above.pk):
         raise NotAllowed(f"Creating tenants below “{above.name}” needs tenant-admin there.")
+    if namespace is not None and not access.operator:
+        raise _namespace_not_allowed()
     tenant = checked(
         Tenant(
             name=name,
@@ -46,9 +55,13 @@ def create_tenant(
             weight=weight,
             max_running=max_running,
             max_waiting=max_waiting,
+            max_priority=max_priority,
+            namespace=namespace,
         )
     )
     with unit_of_work(dry_run):
+        _take_turns()
+        refuse_unfit_namespace(tenant)
         try:
             with transaction.atomic():
                 tenant.save(force_insert=True)
@@ -83,11 +96,7 @@ def change_tenant(
     access = access_of(actor)
     _may_change(access, tenant, changes)
     with unit_of_work(dry_run):
-        # Moves must not cross each other, or two of them could close a cycle. One row, always
-        # the same, makes them follow each other.
-        Tenant.objects.filter(id=Tenant.objects.aggregate(Min("id"))["id__min"]).update(
-            version=F("version")
-        )
+        _take_turns()
         current = Tenant.objects.select_related("parent").filter(id=tenant.pk).first()
         if current is None:
             raise _not_found(tenant)
@@ -99,6 +108,8 @@ def change_tenant(
             if field in changes:
                 setattr(tenant, field, changes[field])
         checked(tenant)
+        if "namespace" in changes:
+            refuse_unfit_namespace(tenant)
         changed = Tenant.objects.filter(id=tenant.pk, version=tenant.version).update(
             version=tenant.version + 1, **{field: getattr(tenant, field) for field in FIELDS}
         )
@@ -147,8 +158,18 @@ def as_document(tenant: Tenant) -> dict[str, Any]:
         "weight": tenant.weight,
         "max_running": tenant.max_running,
         "max_waiting": tenant.max_waiting,
+        "max_priority": tenant.max_priority,
+        "namespace": tenant.namespace,
         "is_active": tenant.is_active,
     }
+
+
+def _take_turns() -> None:
+    """Changes of tenants must not cross each other: two moves could close a cycle, and two tenants
+    get one namespace. One row, always the same, makes them follow each other."""
+    Tenant.objects.filter(id=Tenant.objects.aggregate(Min("id"))["id__min"]).update(
+        version=F("version")
+    )
 
 
 def _parent(access: Access, name: str | None) -> Tenant | None:
@@ -170,6 +191,14 @@ def _may_change(access: Access, tenant: Tenant, changes: dict[str, Any]) -> None
             f"You may not change that of “{tenant.name}”: its title needs tenant-admin there, all "
             "else tenant-admin of a tenant above it, or an operator."
         )
+    if changes.keys() & OPERATORS_FIELDS and not access.operator:
+        raise _namespace_not_allowed()
+
+
+def _namespace_not_allowed() -> NotAllowed:
+    return NotAllowed(
+        "Only operators set the namespace of a tenant: its jobs may use all that is in it."
+    )
 
 
 def _not_found(tenant: Tenant) -> NotFound:

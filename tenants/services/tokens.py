@@ -5,6 +5,8 @@ import secrets
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from django.conf import settings
+from django.db.models import Q
 from django.utils import timezone
 
 from tenants.errors import Invalid, NotFound
@@ -63,12 +65,16 @@ def revoke_token(actor: User, token_id: int, *, dry_run: bool = False) -> None:
 
 
 def user_of_secret(secret: str, now: datetime) -> User | None:
-    """The active user a secret stands for; None when unknown, expired or revoked."""
-    token = (
-        ApiToken.objects.select_related("user")
-        .filter(digest=digest_of(secret), revoked_at=None, user__is_active=True)
-        .first()
+    """The active user a secret stands for; None when unknown, expired or revoked, or when its user
+    has not signed in at the OpenID provider for KANT_OIDC_TOKEN_DAYS."""
+    tokens = ApiToken.objects.select_related("user").filter(
+        digest=digest_of(secret), revoked_at=None, user__is_active=True
     )
+    if days := settings.KANT_OIDC_TOKEN_DAYS:
+        local = Q(user__identity=None)
+        recent = Q(user__identity__signed_in_at__gt=now - timedelta(days=days))
+        tokens = tokens.filter(local | recent)
+    token = tokens.first()
     if token is None or (token.expires_at is not None and token.expires_at <= now):
         return None
     if token.last_used_at is None or now - token.last_used_at >= LAST_USED_PRECISION:

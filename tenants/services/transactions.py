@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 from django.db import IntegrityError, models, transaction
 
+from tenants import texts
 from tenants.errors import Conflict, FieldError, Invalid
 
 M = TypeVar("M", bound=models.Model)
@@ -57,11 +58,17 @@ def checked(instance: M, **names: str) -> M:
 
 
 def invalid_from(error: ValidationError, **names: str) -> Invalid:
-    by_field: dict[str, Any] = getattr(error, "message_dict", {NON_FIELD_ERRORS: error.messages})
+    by_field = error.update_error_dict({})
     return Invalid.fields(
         [
-            FieldError(() if field == NON_FIELD_ERRORS else (names.get(field, field),), message)
-            for field, messages in by_field.items()
-            for message in messages
+            FieldError(() if field == NON_FIELD_ERRORS else (names.get(field, field),), _told(one))
+            for field, faults in by_field.items()
+            for one in faults
         ]
     )
+
+
+def _told(fault: ValidationError) -> str:
+    """One fault of a field in Kant's words."""
+    text = texts.DJANGO.get(fault.code or "", fault.message)
+    return str(text % fault.params if fault.params else text)

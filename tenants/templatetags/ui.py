@@ -149,6 +149,15 @@ def query_without(context: template.Context, *names: str) -> str:
     return query(context, **dict.fromkeys(names))
 
 
+@register.inclusion_tag("parts/no_filters.html", takes_context=True)
+def no_filters(context: template.Context) -> dict[str, object]:
+    """Says of a page without filters that it has none of the parameters in its address. Pages that
+    have filters name those themselves, as `unknown`."""
+    request = context["request"]
+    names = [] if "unknown" in context else list(request.GET)
+    return {"names": names, "path": request.path}
+
+
 @register.inclusion_tag("parts/usebar.html")
 def usebar(used: int, guaranteed: int, borrowed: int = 0, lent: int = 0) -> dict[str, object]:
     """A bar of own use, lent and idle quota and borrowed GPUs, all in milli-GPU, with a marker

@@ -5,7 +5,8 @@ from django.core.checks import run_checks
 
 from kant.checks import no_demo_accounts
 from kant.demo import ACCOUNTS, DEMO_DOMAIN
-from tenants.models import User
+from tenants.models import Tenant, User
+from tenants.oidc.config import provider
 
 
 def ids():
@@ -38,6 +39,77 @@ def test_a_shared_cache_with_a_broker_in_memory_loses_rings(settings):
 def test_jobs_are_kept_for_a_day_at_least(settings):
     settings.KANT_KEEP_DAYS = 0
     assert ids() == {"kant.E006"}
+
+
+@pytest.fixture
+def sso(settings):
+    settings.KANT_OIDC_ISSUER = "https://id.example.com"
+    settings.KANT_OIDC_CLIENT_ID, settings.KANT_OIDC_CLIENT_SECRET = "kant", "s"
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("ISSUER", "", "KANT_OIDC_CLIENT_ID is set, but KANT_OIDC_ISSUER is not"),
+        ("ISSUER", "http://id.example.com", "KANT_OIDC_ISSUER is “http://id.example.com”"),
+        ("CLIENT_ID", "", "KANT_OIDC_CLIENT_ID is empty"),
+        ("CLIENT_SECRET", "", "neither is set"),
+        ("CLIENT_SECRET_FILE", "/etc/secret", "both is set"),
+        ("SCOPES", ["profile"], "KANT_OIDC_SCOPES is “profile”"),
+        ("GROUPS_FILE", "/nowhere/groups.yaml", "/nowhere/groups.yaml: No such file"),
+        ("TOKEN_DAYS", -1, "KANT_OIDC_TOKEN_DAYS is -1"),
+    ],
+)
+def test_single_sign_on_that_cannot_work_is_refused(sso, name, value, told):
+    assert ids() == set()
+    setattr(sso, f"KANT_OIDC_{name}", value)
+    found = [p for p in run_checks() if p.id in ("kant.E007", "kant.E008")]
+    assert len(found) == 1
+    assert told in found[0].msg
+    assert found[0].hint
+
+
+def test_the_secret_may_stand_in_a_file(sso, tmp_path):
+    sso.KANT_OIDC_CLIENT_SECRET = ""
+    file = tmp_path / "secret"
+    sso.KANT_OIDC_CLIENT_SECRET_FILE = str(file)
+    assert [p.hint for p in run_checks() if p.id == "kant.E007"] == [
+        "Name a file that Kant may read and that holds the secret alone."
+    ]
+    file.write_text("s3cret\n")
+    assert ids() == set()
+    assert provider().client_secret == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ["does not hold groups"]),
+        ("gpu: [", ["is not YAML"]),
+        ("gpu: engineer", ["line 1: group “gpu” has no {tenant: role}"]),
+        ("gpu:\n  vision: enginer", ["line 2: “enginer” is no role, in tenant “vision”"]),
+        ("a: {x: viewer}\nb: {x: viewer}\na: {y: viewer}", ["line 3: “a” stands here a second"]),
+        ("a: {x: nobody}\nb: {x: [1]}", ["line 1: “nobody”", "line 2: What stands there"]),
+    ],
+)
+def test_a_wrong_file_of_groups_is_told_by_line(sso, tmp_path, text, told):
+    file = tmp_path / "groups.yaml"
+    file.write_text(text)
+    sso.KANT_OIDC_GROUPS_FILE = str(file)
+    found = [p.msg for p in run_checks() if p.id == "kant.E007"]
+    assert len(found) == len(told)
+    assert all(part in message for part, message in zip(told, found, strict=True))
+
+
+@pytest.mark.django_db
+def test_a_tenant_of_the_file_of_groups_that_is_not_there_is_a_warning(sso, tmp_path):
+    file = tmp_path / "groups.yaml"
+    file.write_text("gpu:\n  vision: engineer\n  visoin: viewer\n")
+    sso.KANT_OIDC_GROUPS_FILE = str(file)
+    Tenant.objects.create(name="vision")
+    found = [p for p in run_checks() if p.id == "kant.W001"]
+    assert [("line 3" in p.msg, "“visoin”" in p.msg) for p in found] == [(True, True)]
 
 
 def test_demo_accounts_are_never_reachable_from_outside(settings):

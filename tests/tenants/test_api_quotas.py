@@ -177,6 +177,36 @@ def test_less_than_is_in_use_is_a_warning_that_names_the_jobs(org, root):
     assert "nothing new starts (jobs new, old)" in isolated.json()["warnings"][0]
 
 
+def test_who_borrows_from_whom(org, root, ops):
+    put(ops, "law", NEW, guaranteed=8)
+    put(root, "vision", NEW, guaranteed=4)
+    put(root, "vision-lab", NEW, guaranteed=2)
+    running(org, "vision-lab", "big", 30_000)  # of which 24 are guaranteed to ml
+
+    def told(client, tenant):
+        quota = client.get(url(tenant)).json()
+        return [quota[name] for name in ("used", "borrowed", "borrowed_from", "lent", "lent_to")]
+
+    above, law = {"tenant": "ml", "gpus": 26}, {"tenant": "law", "gpus": 6}
+    assert told(ops, "vision") == [30, 26, [above], 0, []]
+    assert told(ops, "ml") == [30, 6, [law], 0, []]
+    assert told(ops, "law") == [0, 0, [], 6, [{"tenant": "ml", "gpus": 6}]]
+    # Nobody is told of tenants that they may not see.
+    assert told(root, "ml") == [30, 6, [{"tenant": None, "gpus": 6}], 0, []]
+    assert told(org.client("lex"), "law") == [0, 0, [], 6, [{"tenant": None, "gpus": 6}]]
+    listed = {q["tenant"]: q["borrowed"] for q in ops.get("/api/v1/quotas").json()["items"]}
+    assert listed == {"ml": 6, "vision": 26, "vision-lab": 28, "law": 0}
+
+
+def test_a_dry_run_tells_what_would_be_borrowed(org, root):
+    put(root, "vision", NEW, guaranteed=4)
+    running(org, "vision", "a", 10_000)
+    assert root.get(url("vision")).json()["borrowed"] == 6
+    answer = put(root, "vision", V1, query="?dry_run=true", guaranteed=8)
+    assert (answer.json()["result"]["used"], answer.json()["result"]["borrowed"]) == (10, 2)
+    assert root.get(url("vision")).json()["borrowed"] == 6
+
+
 def test_dry_runs_change_nothing(root):
     answer = put(root, "vision", NEW, query="?dry_run=true", guaranteed=8)
     assert answer.status_code == 200
@@ -198,3 +228,61 @@ def test_delete(root, org):
     assert root.delete(f"{at}?reason=x", headers=V1).status_code == 204
     assert root.get(at).status_code == 404
     assert AuditRecord.objects.filter(action="quota.deleted", reason="x").count() == 1
+
+
+def revert(client, record, headers, query="", **body):
+    path = f"/api/v1/audit/{record['id']}/revert{query}"
+    return client.post(path, {"reason": "Too early", **body}, format="json", headers=headers)
+
+
+def changes(client, query=""):
+    return client.get(f"/api/v1/audit?action=quota{query}").json()["items"]
+
+
+def test_a_change_is_taken_back(root, org):
+    put(root, "vision", NEW, guaranteed=8)
+    put(root, "vision", V1, guaranteed=12)
+    record = changes(root)[0]
+    assert [c["id"] for c in changes(root, f"&q={record['id'][:8]}")] == [record["id"]]
+    version = {"If-Match": '"2"'}
+    would = revert(root, record, version, "?dry_run=true").json()
+    assert (would["would"], would["result"]["guaranteed"]) == ("update", 8)
+    assert Quota.objects.get(tenant__name="vision").version == 2
+    done = revert(root, record, version)
+    assert (done.status_code, done["ETag"]) == (200, '"3"')
+    assert done.json()["quota"]["guaranteed"] == 8
+    newest = changes(root)[0]
+    assert (newest["reverts"], newest["reason"], newest["source"]) == (
+        record["id"],
+        "Too early",
+        "api",
+    )
+    again = revert(root, record, {"If-Match": '"3"'})
+    assert (again.status_code, again.json()["code"]) == (409, "conflict")
+    assert "as it was before this change already" in again.json()["detail"]
+
+
+def test_a_quota_that_was_given_is_withdrawn_by_its_revert_and_given_again(root):
+    put(root, "vision", NEW, guaranteed=8)
+    gone = revert(root, changes(root)[0], V1)
+    assert (gone.status_code, gone.json()["quota"]) == (200, None)
+    assert root.get(url("vision")).status_code == 404
+    withdrawn = changes(root)[0]
+    assert revert(root, withdrawn, NEW, "?dry_run=true").json()["would"] == "create"
+    back = revert(root, withdrawn, NEW)
+    assert (back["ETag"], back.json()["quota"]["guaranteed"]) == ('"1"', 8)
+
+
+def test_who_may_not_change_a_quota_may_not_revert_its_changes(root, org, ops):
+    put(root, "vision", NEW, guaranteed=8)
+    record = changes(root)[0]
+    assert revert(root, record, {}).status_code == 428
+    assert revert(root, record, {"If-Match": '"7"'}).status_code == 412
+    assert revert(root, record, V1, reason=" ").json()["errors"][0]["pointer"] == "/reason"
+    assert revert(org.client("ada"), record, V1).status_code == 403
+    assert revert(org.client("lex"), record, V1).status_code == 404
+    policy = {"policy": {"queueing": "strict-fifo"}}
+    ops.put("/api/v1/clusters/demo/policy", policy, format="json", headers=NEW)
+    other = ops.get("/api/v1/audit?action=policy.changed").json()["items"][0]
+    assert revert(ops, other, V1).status_code == 404
+    assert Quota.objects.get(tenant__name="vision").version == 1

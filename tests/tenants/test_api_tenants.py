@@ -48,6 +48,7 @@ def test_create(ops, root):
         ({"name": "x", "title": "t" * 201}, "/title"),
         ({"name": "x", "max_running": -1}, "/max_running"),
         ({"name": "x", "max_waiting": 10**30}, "/max_waiting"),
+        ({"name": "x", "max_priority": 1_000_001}, "/max_priority"),
     ):
         assert ops.post(URL, body, format="json").json()["errors"][0]["pointer"] == pointer
     assert AuditRecord.objects.filter(action="tenant.created").count() == 2
@@ -71,14 +72,15 @@ def test_change(org, ops, root):
 def test_limits_on_jobs_are_set_from_above(org, ops, root):
     made = ops.post(URL, {"name": "small", "parent": "ml", "max_running": 2}, format="json")
     assert (made.json()["max_running"], made.json()["max_waiting"]) == (2, None)
-    limits = {"max_running": 3, "max_waiting": 0}
+    limits = {"max_running": 3, "max_waiting": 0, "max_priority": -5}
     ada = org.client("ada")
     assert ada.patch(f"{URL}/vision", limits, format="json").status_code == 403
     changed = root.patch(f"{URL}/vision", limits, format="json").json()
     assert {name: changed[name] for name in limits} == limits
-    assert AuditRecord.objects.first().after["max_waiting"] == 0
+    after = AuditRecord.objects.first().after
+    assert {name: after[name] for name in limits} == limits
     lifted = root.patch(f"{URL}/vision", {"max_running": None}, format="json").json()
-    assert (lifted["max_running"], lifted["max_waiting"]) == (None, 0)
+    assert (lifted["max_running"], lifted["max_waiting"], lifted["max_priority"]) == (None, 0, -5)
 
 
 def test_moves(ops, root, org):

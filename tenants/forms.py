@@ -1,0 +1,74 @@
+"""What the forms of all pages share: their words for what is wrong, and their look."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.forms import AuthenticationForm
+
+from tenants import texts
+
+# What a field says that cannot read what was typed. The others take any text.
+ILLEGIBLE: dict[type[forms.Field], str] = {
+    forms.IntegerField: texts.WHOLE_NUMBER,
+    forms.DecimalField: texts.NUMBER,
+    forms.UUIDField: texts.UUID,
+}
+
+
+class PlainForm(forms.Form):
+    """A form that says what is wrong in Kant's words."""
+
+    def full_clean(self) -> None:
+        # Not before: until then a form may still set the choices of its fields.
+        for field in self.fields.values():
+            field.error_messages |= _told_by(field)
+        super().full_clean()
+
+
+def _told_by(field: forms.Field) -> dict[str, str]:
+    told = dict(texts.DJANGO)
+    illegible = (ILLEGIBLE[kind] for kind in type(field).__mro__ if kind in ILLEGIBLE)
+    if text := next(illegible, None):
+        told["invalid"] = text
+    if isinstance(field, forms.IntegerField) and None not in (field.min_value, field.max_value):
+        bounds = texts.between(field.min_value, field.max_value)
+        told |= {"min_value": bounds, "max_value": bounds}
+    if isinstance(field, forms.ChoiceField):
+        choices: Any = field.choices  # pairs, whatever they were set from
+        names = [str(title) for value, title in choices if value]
+        told["invalid_choice"] = texts.one_of(", ".join(names))
+    return told
+
+
+class Fields(PlainForm):
+    """A form in the look of the pages: Bootstrap classes, errors tied to their fields."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.use_required_attribute = False
+        for field in self.fields.values():
+            widget = field.widget
+            if isinstance(widget, forms.CheckboxInput):
+                widget.attrs["class"] = "form-check-input"
+            else:
+                select = isinstance(widget, forms.Select)
+                widget.attrs["class"] = "form-select" if select else "form-control"
+
+    def mark_errors(self) -> None:
+        """Tie each wrong field to its message, for screen readers and for its red border."""
+        for name in self.errors:
+            if name in self.fields:
+                self.fields[name].widget.attrs.update(
+                    {"aria-invalid": "true", "aria-describedby": f"{self[name].auto_id}-error"}
+                )
+
+    def focus(self, name: str) -> None:
+        """Let the page open at this field."""
+        self.fields[name].widget.attrs["autofocus"] = True
+
+
+class SignInForm(PlainForm, AuthenticationForm):
+    error_messages = {
+        **AuthenticationForm.error_messages,
+        "invalid_login": "The user name or the password is wrong.",
+    }

@@ -1,0 +1,153 @@
+"""The provider that Kant signs people in by, as KANT_OIDC_… of the settings name it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from tenants.oidc.groups import GroupFileError, Groups, read_groups
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """An OpenID provider, Kant as its client, and what its groups mean in Kant.
+
+    `groups_claim` is "" where groups mean nothing.
+    """
+
+    issuer: str
+    client_id: str
+    client_secret: str
+    scopes: tuple[str, ...]
+    name: str
+    username_claim: str
+    groups_claim: str
+    operator_groups: frozenset[str]
+    groups: Groups
+
+
+class Fault(NamedTuple):
+    """What is wrong with the settings, and the remedy."""
+
+    text: str
+    remedy: str
+
+
+class NotConfigured(Exception):
+    """The settings name no provider that could work."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__(" ".join(f"{fault.text} {fault.remedy}" for fault in faults))
+
+
+def is_configured() -> bool:
+    return bool(settings.KANT_OIDC_ISSUER)
+
+
+def provider() -> Provider:
+    """The provider of the settings; secret and groups are read from their files each time, so a
+    change takes effect at the next sign-in. Raises NotConfigured."""
+    found = faults()
+    if found:
+        raise NotConfigured(found)
+    operator_groups = frozenset(settings.KANT_OIDC_OPERATOR_GROUPS)
+    file = settings.KANT_OIDC_GROUPS_FILE
+    return Provider(
+        issuer=settings.KANT_OIDC_ISSUER,
+        client_id=settings.KANT_OIDC_CLIENT_ID,
+        client_secret=_secret(),
+        scopes=tuple(settings.KANT_OIDC_SCOPES),
+        name=settings.KANT_OIDC_NAME,
+        username_claim=settings.KANT_OIDC_USERNAME_CLAIM,
+        groups_claim=settings.KANT_OIDC_GROUPS_CLAIM if operator_groups or file else "",
+        operator_groups=operator_groups,
+        groups=read_groups(Path(file)) if file else {},
+    )
+
+
+def faults() -> list[Fault]:
+    """What makes sign-in by the settings impossible."""
+    return list(_faults())
+
+
+def _faults() -> Iterator[Fault]:
+    if not is_configured():
+        given = [name for name in ("CLIENT_ID", "CLIENT_SECRET", "CLIENT_SECRET_FILE") if _of(name)]
+        if given:
+            yield Fault(
+                f"KANT_OIDC_{given[0]} is set, but KANT_OIDC_ISSUER is not.",
+                "Set KANT_OIDC_ISSUER to the address of the OpenID provider, or unset the others.",
+            )
+        return
+    if not is_safe(settings.KANT_OIDC_ISSUER):
+        yield Fault(
+            f"KANT_OIDC_ISSUER is “{settings.KANT_OIDC_ISSUER}”.",
+            "Set it to the provider's issuer: an address with https://, without query and "
+            "fragment; http:// only on loopback.",
+        )
+    for name in ("CLIENT_ID", "NAME", "USERNAME_CLAIM"):
+        if not _of(name):
+            yield Fault(f"KANT_OIDC_{name} is empty.", "Set it.")
+    yield from _secret_faults()
+    if "openid" not in settings.KANT_OIDC_SCOPES:
+        yield Fault(
+            f"KANT_OIDC_SCOPES is “{' '.join(settings.KANT_OIDC_SCOPES)}”.",
+            "Add openid, without which providers send no ID token.",
+        )
+    if not _of("GROUPS_CLAIM") and (_of("OPERATOR_GROUPS") or _of("GROUPS_FILE")):
+        yield Fault(
+            "KANT_OIDC_GROUPS_CLAIM is empty, but groups are mapped to rights.",
+            "Set it to the name of the claim that lists a user's groups.",
+        )
+    if _of("GROUPS_FILE"):
+        try:
+            read_groups(Path(settings.KANT_OIDC_GROUPS_FILE))
+        except GroupFileError as error:
+            for text in error.faults:
+                yield Fault(f"KANT_OIDC_GROUPS_FILE: {text}", error.remedy)
+
+
+def _secret_faults() -> Iterator[Fault]:
+    file = settings.KANT_OIDC_CLIENT_SECRET_FILE
+    if bool(settings.KANT_OIDC_CLIENT_SECRET) == bool(file):
+        number = "both" if file else "neither"
+        yield Fault(
+            f"Of KANT_OIDC_CLIENT_SECRET and KANT_OIDC_CLIENT_SECRET_FILE {number} is set.",
+            "Set one of them to what the provider gave for this client.",
+        )
+    elif file:
+        try:
+            empty = not _secret()
+        except (OSError, UnicodeDecodeError) as error:
+            yield Fault(
+                f"KANT_OIDC_CLIENT_SECRET_FILE cannot be read: {error}.",
+                "Name a file that Kant may read and that holds the secret alone.",
+            )
+        else:
+            if empty:
+                yield Fault(f"{file} is empty.", "Write the client's secret into it.")
+
+
+def _secret() -> str:
+    file = settings.KANT_OIDC_CLIENT_SECRET_FILE
+    return Path(file).read_text().strip() if file else settings.KANT_OIDC_CLIENT_SECRET
+
+
+def _of(name: str) -> object:
+    return getattr(settings, f"KANT_OIDC_{name}")
+
+
+def is_safe(url: str) -> bool:
+    """Whether an address of the provider is one that nobody on the way can read or change."""
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname
+    except ValueError:
+        return False
+    plain = parts.scheme == "http" and host in LOOPBACK
+    return bool(host) and (plain or parts.scheme == "https") and not parts.fragment

@@ -1,0 +1,65 @@
+"""Sign-ins that do not succeed: what the person is told, and what the operator finds in the log."""
+
+
+class SignInFailed(Exception):
+    """`title` and `text` stand on the page, with this HTTP `status`; `cause` goes to the log."""
+
+    def __init__(self, status: int, title: str, text: str, cause: str) -> None:
+        super().__init__(cause)
+        self.status = status
+        self.title = title
+        self.text = text
+        self.cause = cause
+        self.next = ""  # the page to go on with after another try
+
+
+OPERATOR = "An operator finds the cause in the log of the web process."
+
+
+def not_set_up(name: str, cause: str) -> SignInFailed:
+    """Settings of Kant, or of its client at the provider, that have to be corrected first."""
+    text = f"Signing in with {name} is not set up correctly. {OPERATOR}"
+    return SignInFailed(502, "Nobody can sign in this way now", text, cause)
+
+
+def away(name: str, cause: str) -> SignInFailed:
+    text = f"{name} does not answer. Try again in a minute. {OPERATOR}"
+    return SignInFailed(502, f"{name} does not answer", text, cause)
+
+
+def not_trusted(name: str, cause: str) -> SignInFailed:
+    text = (
+        f"What {name} sent is not proof of who you are, so you were not signed in. Try again; if "
+        f"it happens again, tell an operator. {OPERATOR}"
+    )
+    return SignInFailed(502, "The answer is not to be trusted", text, cause)
+
+
+def clocks(name: str, cause: str) -> SignInFailed:
+    text = (
+        f"By the clock of Kant, what {name} sent is not valid now. Try again; if it happens "
+        f"again, the two clocks differ, and an operator has to set that of Kant. {OPERATOR}"
+    )
+    return SignInFailed(502, "The clocks differ", text, cause)
+
+
+def lost(cause: str) -> SignInFailed:
+    """Nobody here waits for this answer."""
+    text = (
+        "This sign-in was begun in another browser, is over already, or took more than ten "
+        "minutes. Begin it again."
+    )
+    return SignInFailed(400, "Please sign in again", text, cause)
+
+
+def refused(name: str, error: str, description: str) -> SignInFailed:
+    """The provider ended it: the person cancelled, or may not use Kant."""
+    said = f"{error}: {description}" if description else error
+    if error == "access_denied":
+        text = (
+            f"You cancelled, or {name} does not let you use Kant. In that case ask who looks after "
+            f"{name} to let you. It says: {said}"
+        )
+        return SignInFailed(403, "You were not signed in", text, f"refused with {said!r}")
+    text = f"{name} ended it with: {said}. Try again; if it happens again, tell an operator."
+    return SignInFailed(502, "You were not signed in", text, f"ended with {said!r}")

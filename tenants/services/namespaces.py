@@ -1,0 +1,34 @@
+"""Which namespace of Kubernetes a tenant may have.
+
+Pods of its jobs may use every secret, claim and service account there, so no two tenants share one
+but by inheritance.
+"""
+
+from tenants import facts
+from tenants.errors import Invalid
+from tenants.models import Tenant
+
+
+def refuse_unfit_namespace(tenant: Tenant) -> None:
+    """Raises Invalid where the tenant's namespace is in use by others. Its syntax was checked."""
+    name = tenant.namespace
+    if name is None:
+        return
+    if name.startswith("kube-"):
+        raise _unfit(f"{name} is one of Kubernetes' own namespaces, as all that begin with kube-.")
+    if name == "default":
+        raise _unfit(
+            "default is the namespace of everybody who names none; what is in it is no tenant's."
+        )
+    if whose := facts.scheduling().reserved_namespaces().get(name):
+        raise _unfit(whose)
+    other = Tenant.objects.filter(namespace=name).exclude(pk=tenant.pk).first()
+    if other is not None:
+        raise _unfit(
+            f"{name} is the namespace of tenant “{other.name}”. Tenants below it have it without "
+            "one of their own."
+        )
+
+
+def _unfit(detail: str) -> Invalid:
+    return Invalid.field("namespace", f"{detail} Choose another one.")
