@@ -1,11 +1,12 @@
 """Charts of use: allocation over time, quotas, waits. Data in, figure out, no queries."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from metrics.definitions import WaitCurve, ratio
+from metrics.definitions import PlacementQuality, WaitCurve, ratio
 from metrics.figures import DASHES, FULL, LINES, Figure, axis, figure
 from scheduling.engine.verdict import counted
 
@@ -143,6 +144,51 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
     )
 
 
+def gpu_hours(days: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
+    """GPU-hours of each day (or month, as `unit` says), stacked by GPU model.
+
+    `days`: {day: {GPU model: GPU-hours}}, every day of the period. Models beyond what colours tell
+    apart are one.
+    """
+    totals: Counter[str] = Counter()
+    for amounts in days.values():
+        totals.update(amounts)
+    models = [model for model, _ in totals.most_common()]
+    if len(models) > len(LINES):
+        models = models[: len(LINES) - 1]
+    series = {m: [amounts.get(m, 0.0) for amounts in days.values()] for m in models}
+    if len(models) < len(totals):
+        shown = [sum(hours) for hours in zip(*series.values(), strict=True)]
+        whole = [sum(amounts.values()) for amounts in days.values()]
+        series["others"] = [w - s for w, s in zip(whole, shown, strict=True)]
+    most = max(days, key=lambda day: sum(days[day].values()), default="")
+    return figure(
+        [
+            {
+                "type": "bar",
+                "name": model,
+                "x": list(days),
+                "y": hours,
+                "marker": {"color": colour},
+                "hovertemplate": "%{y:,.1f} GPU-hours<extra>" + model + "</extra>",
+            }
+            for colour, (model, hours) in zip(LINES, series.items(), strict=False)
+        ],
+        summary=(
+            f"{totals.total():,.1f} GPU-hours; the busiest {unit} is {most} with "
+            f"{sum(days[most].values()):,.1f}."
+            if totals.total()
+            else "No GPU was allocated in this period."
+        ),
+        columns=[unit.capitalize(), *series],
+        rows=[[day, *hours] for day, *hours in zip(days, *series.values(), strict=True)],
+        barmode="stack",
+        xaxis=axis("", type="category", nticks=5, tickangle=0),
+        yaxis=axis("GPU-hours", rangemode="tozero"),
+        showlegend=True,
+    )
+
+
 def _short(name: str) -> str:
     """A name that leaves room for its bar on a telephone; its end tells it from its like."""
     return name if len(name) <= 16 else f"{name[:9]}…{name[-6:]}"
@@ -205,4 +251,52 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
         ),
         yaxis=axis("% started", range=[0, 102]),
         showlegend=True,
+    )
+
+
+def placement(rows: Sequence[PlacementQuality]) -> Figure:
+    """JTTED: nodes and node net groups used over the fewest possible, by size class."""
+    sizes = [r.size for r in rows]
+    parts = (
+        ("nodes", [r.node_deviation for r in rows], LINES[0], "circle"),
+        ("groups", [r.group_deviation for r in rows], LINES[1], "diamond"),
+    )
+    jobs = sum(r.jobs for r in rows)
+    summary = "No gang was placed in this window."
+    if jobs:
+        mean_nodes = sum(r.jobs * r.node_deviation for r in rows) / jobs
+        mean_groups = sum(r.jobs * r.group_deviation for r in rows) / jobs
+        summary = (
+            f"{counted(jobs, 'gang', 'gangs')}: {mean_nodes:.2f} times the fewest nodes, "
+            f"{mean_groups:.2f} times the fewest groups; 1 is ideal."
+        )
+    return figure(
+        [
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": name,
+                "x": sizes,
+                "y": values,
+                "customdata": [r.jobs for r in rows],
+                "line": {"color": colour, "width": 2, "dash": dash},
+                "marker": {"color": colour, "size": 9, "symbol": symbol},
+                "hovertemplate": "%{x} GPUs: %{y:.2f} times the fewest "
+                + name
+                + "<extra>%{customdata} gangs</extra>",
+            }
+            for (name, values, colour, symbol), dash in zip(parts, DASHES, strict=False)
+        ],
+        summary=summary,
+        columns=["Size, GPUs", "Gangs", "Nodes / fewest", "Groups / fewest"],
+        rows=[[r.size, r.jobs, r.node_deviation, r.group_deviation] for r in rows],
+        # A size class is a name: as a number, 8 and 2–7 would not stand on one axis.
+        xaxis=axis("gang size, GPUs", type="category"),
+        yaxis=axis(
+            "times the fewest",
+            range=[
+                0.95,
+                1.05 * max([1.15, *(max(r.node_deviation, r.group_deviation) for r in rows)]),
+            ],
+        ),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 MILLI = 1000
 # Lower bounds of the size classes in GPUs; the last class is open (2048+).
@@ -175,8 +175,8 @@ def held_milli_seconds(
 ) -> float:
     """Exact GPU-milli-seconds held inside a window by allocations [start, end) (paper 4.2).
 
-    `end` may be +inf for what still runs. A gang's pods carry the instant at which the last of
-    them was bound.
+    `end` may be +inf for what still runs. A gang's pods carry the instant at which the last that
+    it needs was bound, or a later one of their own.
     """
     overlap = np.minimum(end, window[1]) - np.maximum(start, window[0])
     return float(np.dot(milli, np.maximum(overlap, 0.0)))
@@ -219,7 +219,7 @@ class WaitCurve:
         return float(self.times[reached[0]]) if len(reached) else None
 
 
-def wait_curve(waits: Sequence[float], observed: Sequence[bool]) -> WaitCurve:
+def wait_curve(waits: ArrayLike, observed: ArrayLike) -> WaitCurve:
     """Kaplan–Meier estimate of the waiting-time distribution (paper 4.4; metrics.md).
 
     `waits[i]` is the time to the start where `observed[i]`, else the time waited so far.
@@ -257,6 +257,16 @@ def fewest_nodes(gpus: int, gpus_per_node: int) -> int:
 def fewest_groups(nodes: int, nodes_per_group: int) -> int:
     """The least number of node net groups so many nodes can come from."""
     return max(1, math.ceil(nodes / nodes_per_group))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementQuality:
+    """JTTED of one size class: mean nodes and groups used over the fewest possible."""
+
+    size: str
+    jobs: int
+    node_deviation: float
+    group_deviation: float
 
 
 def deviation(used: int, fewest: int) -> float:

@@ -4,13 +4,13 @@ Base units, bounded labels: never a job or node name. Read from the database at 
 that any number of web processes says the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from django.conf import settings
-from django.core.exceptions import PermissionDenied
 from django.db.models import Count, Sum
-from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_safe
+from django.http import HttpResponse
+from django.utils import timezone
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -19,11 +19,17 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from rest_framework.request import Request
+from rest_framework.views import APIView
 
 from metrics import definitions, selectors
 from metrics.totals import WAIT_BUCKETS_S, totals
 from scheduling.models import Cluster
 from scheduling.quota_use import quota_uses
+from scheduling.selectors import leaders_of
+from scheduling.session.pace import BUCKETS_S
+from scheduling.standstill import standstill
+from tenants.api.base import OperatorsOnly
 
 
 def exposition() -> bytes:
@@ -33,17 +39,32 @@ def exposition() -> bytes:
     return generate_latest(registry)
 
 
-@require_safe
-def page(request: HttpRequest) -> HttpResponse:
-    """Scraped without sign-in where `KANT_METRICS_OPEN` says so, by operators otherwise."""
-    if not settings.KANT_METRICS_OPEN and not getattr(request.user, "is_operator", False):
-        raise PermissionDenied("Only operators may read /metrics here; see KANT_METRICS_OPEN.")
-    return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
+class MayScrape(OperatorsOnly):
+    """Anybody where `KANT_METRICS_OPEN` says so, operators otherwise."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        return settings.KANT_METRICS_OPEN or super().has_permission(request, view)
+
+
+class PrometheusView(APIView):
+    """`GET /metrics`, with the token of an operator as REST takes it, or in a browser."""
+
+    schema = None
+    permission_classes = [MayScrape]
+
+    def perform_content_negotiation(self, request: Request, force: bool = False) -> Any:  # noqa: ARG002
+        """One format, whatever `Accept` says: scrapers name formats that REST does not have."""
+        return super().perform_content_negotiation(request, force=True)
+
+    def get(self, _request: Request) -> HttpResponse:
+        return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
 
 
 class _Kant(Collector):
     def collect(self) -> Iterator[Metric]:
+        yield from _schedulers()
         yield from _pools()
+        yield from _placement()
         yield from _quotas()
         yield from _queue()
         yield from _counters()
@@ -51,6 +72,32 @@ class _Kant(Collector):
     def describe(self) -> list[Metric]:
         """Nothing: registering must not query the database."""
         return []
+
+
+def _schedulers() -> Iterator[Metric]:
+    up = GaugeMetricFamily(
+        "kant_scheduler_up", "1 while a scheduler decides on the cluster", labels=["cluster"]
+    )
+    passes = HistogramMetricFamily(
+        "kant_scheduler_pass_seconds",
+        "From the news to the commit, of passes that decided or changed something",
+        labels=["cluster", "scope"],
+    )
+    effects = CounterMetricFamily(
+        "kant_kubernetes_effects",
+        "What was asked of the Kubernetes API, by how it ended",
+        labels=["cluster", "scope", "effect", "result"],
+    )
+    now = timezone.now()
+    for cluster in Cluster.objects.filter(is_active=True):
+        up.add_metric([cluster.name], int(not standstill(cluster)))
+        for leader in leaders_of(cluster, now):
+            key, pace = [cluster.name, leader.scope], leader.pace
+            buckets = _buckets(BUCKETS_S, pace.within, pace.passes)
+            passes.add_metric(key, buckets, pace.seconds)
+            for asked, number in sorted(pace.effects.items()):
+                effects.add_metric([*key, *asked], number)
+    yield from (up, passes, effects)
 
 
 def _pools() -> Iterator[Metric]:
@@ -100,18 +147,52 @@ def _pools() -> Iterator[Metric]:
     yield from (gpus, gar, gfr, free, gang, held, offered)
 
 
+def _placement() -> Iterator[Metric]:
+    labels = ["cluster", "gpu_type", "size_class"]
+    of = "the fewest possible, mean of the gangs placed in the last 24 hours"
+    nodes = GaugeMetricFamily(
+        "kant_job_node_deviation_ratio", f"JTTED: nodes used / {of}", labels=labels
+    )
+    groups = GaugeMetricFamily(
+        "kant_job_group_deviation_ratio", f"JTTED: node net groups used / {of}", labels=labels
+    )
+    now = timezone.now()
+    for cluster in Cluster.objects.filter(is_active=True):
+        for model in selectors.latest_samples(cluster):
+            if not model:
+                continue
+            scope = selectors.Scope(cluster, model, now - selectors.DEFAULT_WINDOW, now)
+            for quality in selectors.jtted(scope):
+                key = [cluster.name, model, quality.size]
+                nodes.add_metric(key, quality.node_deviation)
+                groups.add_metric(key, quality.group_deviation)
+    yield from (nodes, groups)
+
+
 def _quotas() -> Iterator[Metric]:
-    family = GaugeMetricFamily(
+    quotas = GaugeMetricFamily(
         "kant_quota_gpus",
         "Quota of a tenant and what it and the tenants below it use of it",
         labels=["tenant", "gpu_type", "kind"],
     )
+    loans = GaugeMetricFamily(
+        "kant_quota_loan_gpus",
+        "GPUs that one tenant uses of the quota of another",
+        labels=["borrower", "lender", "gpu_type"],
+    )
+    lent: dict[tuple[str, str, str], int] = {}
     for use in quota_uses():
-        family.add_metric(
-            [use.tenant, use.gpu_model, "guaranteed"], use.guaranteed / definitions.MILLI
-        )
-        family.add_metric([use.tenant, use.gpu_model, "used"], use.used / definitions.MILLI)
-    yield family
+        for kind in ("guaranteed", "used", "borrowed", "lent"):
+            milli = getattr(use, kind)
+            quotas.add_metric([use.tenant, use.gpu_model, kind], milli / definitions.MILLI)
+        # Most loans stand at both of their ends, some at one: within a tenant and those below it.
+        for lender, milli in use.borrowed_from.items():
+            lent[use.tenant, lender, use.gpu_model] = milli
+        for borrower, milli in use.lent_to.items():
+            lent[borrower, use.tenant, use.gpu_model] = milli
+    for labels, milli in sorted(lent.items()):
+        loans.add_metric(labels, milli / definitions.MILLI)
+    yield from (quotas, loans)
 
 
 def _queue() -> Iterator[Metric]:
@@ -135,18 +216,30 @@ def _queue() -> Iterator[Metric]:
 
 def _counters() -> Iterator[Metric]:
     counted = totals()
+    # What was counted before pools were told apart is of no cluster.
+    names = {"": ""} | {
+        str(pk): name for pk, name in Cluster.objects.order_by("name").values_list("id", "name")
+    }
     events = CounterMetricFamily("kant_job_events", "Job events", labels=["cluster", "event"])
-    for cluster, name in Cluster.objects.order_by("name").values_list("id", "name"):
-        for event, count in sorted(counted.events.get(str(cluster), {}).items()):
+    for cluster, name in names.items():
+        for event, count in sorted(counted.events.get(cluster, {}).items()):
             events.add_metric([name, event], count)
     waits = HistogramMetricFamily(
         "kant_job_wait_seconds",
         "JWTD: submission to all pods bound, of jobs that started",
-        labels=["size_class"],
+        labels=["cluster", "gpu_type", "size_class"],
     )
-    for size in definitions.SIZE_LABELS:
-        if found := counted.waits.get(size):
-            within = zip(WAIT_BUCKETS_S, found.within, strict=True)
-            buckets = [(str(float(s)), number) for s, number in within]
-            waits.add_metric([size], [*buckets, ("+Inf", found.count)], found.sum_us / 1_000_000)
+    for cluster, model, size in sorted(counted.waits):
+        if cluster in names:
+            found = counted.waits[cluster, model, size]
+            buckets = _buckets(WAIT_BUCKETS_S, found.within, found.count)
+            waits.add_metric([names[cluster], model, size], buckets, found.sum_us / 1_000_000)
     yield from (events, waits)
+
+
+def _buckets(
+    bounds_s: Sequence[float], within: Sequence[int], count: int
+) -> list[tuple[str, float]]:
+    """How many were `within` each bound, as a histogram has it."""
+    finite = [(str(float(s)), number) for s, number in zip(bounds_s, within, strict=True)]
+    return [*finite, ("+Inf", count)]

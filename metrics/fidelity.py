@@ -115,11 +115,11 @@ def bind_delay(record: Record) -> float:
 
     A gang counts once, other jobs pod by pod, as in JWTD.
     """
-    ends = {
-        (h.job, h.decided, None if record.jobs[h.job].gang else h.pod): h.bound - h.decided
-        for h in _of_starts(record)
-        if h.bound < math.inf
-    }
+    ends: dict[tuple[str, float, tuple[int, int] | None], float] = {}
+    for h in _of_starts(record):
+        if h.bound < math.inf:
+            of = h.job, h.decided, None if record.jobs[h.job].gang else h.pod
+            ends[of] = min(h.bound - h.decided, ends.get(of, math.inf))
     delays = list(ends.values())
     return round(fmean(delays) * history.STEPS) / history.STEPS if delays else 0.0
 
@@ -289,8 +289,12 @@ def _node_use(node: Node, on: Mapping[int, int]) -> NodeUse:
     return NodeUse(
         gpu_model=node.gpu_model,
         gpus=len(node.devices),
-        healthy=sum(d.healthy for d in node.devices),
-        free=sum(1 for d in node.devices if d.healthy and not on.get(d.index)),
+        healthy=node.healthy_gpus,
+        free=max(
+            sum(1 for d in node.devices if d.healthy and not on.get(d.index))
+            - node.unnamed_unhealthy,
+            0,
+        ),
         allocated_milli=sum(on.values()),
         schedulable=node.schedulable,
         leaf=node.topology[0] or node.name,
@@ -298,7 +302,8 @@ def _node_use(node: Node, on: Mapping[int, int]) -> NodeUse:
 
 
 def wait_curves(record: Record) -> dict[str, definitions.WaitCurve]:
-    """JWTD: a gang counts once, until the last of its pods was bound; other jobs pod by pod."""
+    """JWTD: a gang counts once, until it was bound; other jobs pod by pod. None of a gang's pods
+    holds its place before all that the gang needs are bound."""
     last: dict[str, dict[tuple[int, int], Hold]] = defaultdict(dict)
     for hold in _of_starts(record):  # of a pod that was placed twice, the last time
         last[hold.job][hold.pod] = hold
@@ -309,7 +314,7 @@ def wait_curves(record: Record) -> dict[str, definitions.WaitCurve]:
         ends = [hold.bound for hold in last[job_id].values()]
         if job.gang:
             gone = all(hold.gone < math.inf for hold in last[job_id].values())
-            ends = [max(ends)] if ends and not (gone and job.ended == math.inf) else []
+            ends = [min(ends)] if ends and not (gone and job.ended == math.inf) else []
         missing = (1 if job.gang else job.pods) - len(ends)
         for end in [*ends, *[math.inf] * missing]:
             for size in (definitions.size_class(job.gpu_milli), "all"):

@@ -1,4 +1,4 @@
-"""Recorded metric samples, and counters of what may be deleted since. Formulas live in
+"""Recorded metric samples, and counters and GPU time of what may be deleted since. Formulas live in
 `metrics.definitions`."""
 
 from django.db import models
@@ -41,10 +41,40 @@ class MetricSample(models.Model):
 class CounterTotals(models.Model):
     """One row: what `/metrics` counts of the time before `until` (docs/decisions/0016).
 
-    `events`: {cluster id: {event: number}} of events before then. `waits`: {size class: {"count",
-    "sum_us", "within": numbers of waits up to each bucket's bound}} of jobs that ended before then.
+    `events`: {cluster id: {event: number}} of events before then. `waits`: {cluster id: {GPU type:
+    {size class: {"count", "sum_us", "within": numbers of waits up to each bucket's bound}}}} of
+    jobs that ended before then.
     """
 
     until = models.DateTimeField()
     events = models.JSONField(default=dict)
     waits = models.JSONField(default=dict)
+
+
+class UsageDay(models.Model):
+    """GPU time of one day in UTC, by cluster, tenant, submitter, GPU model and kind of job.
+
+    Amounts are milli-GPU x milliseconds. Cluster, tenant and submitter stand with the name that
+    they had then, for the row outlives them; without a submitter, `user_id` is null.
+    """
+
+    day = models.DateField(db_index=True)
+    cluster_id = models.BigIntegerField()
+    cluster_name = models.CharField(max_length=63)
+    tenant_id = models.BigIntegerField()
+    tenant_name = models.CharField(max_length=63)
+    user_id = models.BigIntegerField(null=True)
+    user_name = models.CharField(max_length=150, blank=True)
+    gpu_model = models.CharField(max_length=63)
+    kind = models.CharField(max_length=16)
+    held = models.BigIntegerField()
+    lost = models.BigIntegerField()  # of the work of preempted pods, since they last saved it
+    pods = models.PositiveIntegerField()  # that began to hold GPUs
+
+
+class UsageLedger(models.Model):
+    """One row: every day before `until` is in UsageDay, except those before `complete_from`, whose
+    jobs were deleted already; null = none was."""
+
+    until = models.DateField()
+    complete_from = models.DateField(null=True)

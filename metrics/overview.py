@@ -11,8 +11,9 @@ from metrics import definitions, selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.models import Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.quota_use import QuotaUse, headroom, quota_book, quota_uses
+from scheduling.quota_use import headroom, quota_book, quota_uses
 from scheduling.selectors import visible_jobs
+from tenants.facts import QuotaUse
 from tenants.models import GpuType, Tenant
 from tenants.permissions import Access, access_of
 from tenants.selectors import visible_tenants

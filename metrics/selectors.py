@@ -1,14 +1,20 @@
 """Reads behind dashboards, REST and Prometheus: rows in, `metrics.definitions` values out."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from statistics import fmean
 
-from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet, Sum
+import numpy as np
+from django.db.models import CharField, Count, Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models.functions import Cast, Coalesce
 
 from metrics import definitions
 from metrics.models import MetricSample
+from metrics.timestamps import Timestamp, seconds_between, timestamp
 from scheduling.engine.states import WAITING, JobState
 from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 
@@ -98,13 +104,11 @@ def sor(scope: Scope) -> tuple[float | None, timedelta]:
     rows = MetricSample.objects.filter(
         gpu_model=scope.gpu_model, at__gte=scope.since, at__lte=scope.until
     ).order_by("at")
-    if scope.cluster is not None:
-        rows = rows.filter(cluster=scope.cluster)
     held = available = 0.0
     recorded = timedelta(0)
-    clusters = rows.order_by().values_list("cluster_id", flat=True).distinct()
-    for cluster_id in clusters:
-        own = rows.filter(cluster_id=cluster_id)
+    # Each cluster there is: to ask the samples for theirs would read every one of the window.
+    for cluster in [scope.cluster] if scope.cluster else Cluster.objects.order_by("pk"):
+        own = rows.filter(cluster=cluster)
         first, last = own.first(), own.last()
         if first is None or last is None:
             continue
@@ -117,60 +121,67 @@ def sor(scope: Scope) -> tuple[float | None, timedelta]:
 def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
     """JWTD: one Kaplan–Meier curve per size class that occurs, plus "all", over the window.
 
-    A gang counts once, from submission to its last pod bound; other jobs count pod by pod. Jobs
-    cancelled or failed before they were placed are censored at their end.
+    A gang counts once, from submission to the last pod bound that it needs; other jobs count pod by
+    pod. Jobs cancelled or failed before they were placed are censored at their end.
     """
-    waits: dict[str, list[float]] = defaultdict(list)
-    seen: dict[str, list[bool]] = defaultdict(list)
-
-    def add(label: str, wait: timedelta, observed: bool) -> None:
-        for key in (label, "all"):
-            waits[key].append(max(0.0, wait.total_seconds()))
-            seen[key].append(observed)
-
     jobs = Job.objects.filter(submitted_at__gte=scope.since, submitted_at__lte=scope.until)
     if scope.cluster is not None:
         jobs = jobs.filter(cluster=scope.cluster)
     if scope.gpu_model:
         jobs = _of_model(jobs, scope.gpu_model)
-    alone = jobs.filter(gang=False)
-    bound_pods: dict[Any, list[datetime]] = defaultdict(list)
-    placed = Placement.objects.filter(job__in=alone, held_from__isnull=False).order_by()
-    for job_id, held_from in placed.values_list("job_id", "held_from"):
-        if held_from is not None:
-            bound_pods[job_id].append(held_from)
-    sets = PodSet.objects.filter(job__in=alone).order_by().values_list("job_id")
-    pods_of = dict(sets.annotate(Sum("count")))
-    # Columns, not objects: a day may have tens of thousands of jobs.
-    for job_id, gang, milli, submitted_at, bound_at, ended_at in jobs.order_by(
-        "submitted_at"
-    ).values_list("id", "gang", "gpu_milli", "submitted_at", "bound_at", "ended_at"):
-        label = definitions.size_class(milli)
-        limit = ended_at or scope.until
-        if gang:
-            add(label, (bound_at or limit) - submitted_at, bound_at is not None)
-            continue
-        pods = pods_of.get(job_id, 0)
-        bound = sorted(bound_pods[job_id])[:pods]
-        for at in bound:
-            add(label, at - submitted_at, True)
-        for _ in range(pods - len(bound)):
-            add(label, limit - submitted_at, False)
-    order = [*definitions.SIZE_LABELS, "all"]
-    return {k: definitions.wait_curve(waits[k], seen[k]) for k in order if k in waits}
+    # Rows of milli-GPU, begin and end of a wait.
+    begin = Timestamp("submitted_at")
+    end = Coalesce(Timestamp("ended_at"), Value(timestamp(scope.until)))
+    gangs = jobs.filter(gang=True).order_by()
+    bound_at = Timestamp("bound_at")
+    rows = list(gangs.values_list("gpu_milli", begin, bound_at, end))
+    started = [(milli, since, at) for milli, since, at, _ in rows if at is not None]
+    waiting = [(milli, since, until) for milli, since, at, until in rows if at is None]
+
+    alone = jobs.filter(gang=False).order_by()
+    bound: dict[str, list[str]] = defaultdict(list)
+    held = alone.filter(placements__held_from__isnull=False)
+    for job, at in held.values_list(_text("pk"), Timestamp("placements__held_from")):
+        bound[job].append(at)
+    pods: Counter[tuple[str, int, str, str]] = Counter()
+    for *job, count in alone.values_list(_text("pk"), "gpu_milli", begin, end, "pod_sets__count"):
+        pods[*job] += count or 0
+    for (job, milli, since, until), count in pods.items():
+        placed = sorted(bound.get(job, ()))[:count]
+        started += [(milli, since, at) for at in placed]
+        waiting += [(milli, since, until)] * (count - len(placed))
+    return _curves(started, waiting)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementQuality:
-    """JTTED of one size class: mean nodes and groups used over the fewest possible."""
-
-    size: str
-    jobs: int
-    node_deviation: float
-    group_deviation: float
+def _text(key: str) -> Cast:
+    """A key as the database writes it: a UUID object of each row takes longer than the rest."""
+    return Cast(key, CharField())
 
 
-def jtted(scope: Scope) -> list[PlacementQuality]:
+def _curves(
+    started: list[tuple[int, str, str]], waiting: list[tuple[int, str, str]]
+) -> dict[str, definitions.WaitCurve]:
+    """A curve per size class and "all", of waits that ended and of those that did not."""
+    rows = [*started, *waiting]
+    if not rows:
+        return {}
+    milli, begins, ends = zip(*rows, strict=True)
+    waits = np.maximum(seconds_between(begins, ends), 0.0)
+    seen = np.arange(len(rows)) < len(started)
+    sizes, of_row = np.unique(np.array(milli), return_inverse=True)
+    labels = np.array(
+        [definitions.SIZE_LABELS.index(definitions.size_class(int(m))) for m in sizes]
+    )
+    of_row = labels[of_row]
+    curves = {}
+    for i, label in enumerate(definitions.SIZE_LABELS):
+        own = of_row == i
+        if own.any():
+            curves[label] = definitions.wait_curve(waits[own], seen[own])
+    return curves | {"all": definitions.wait_curve(waits, seen)}
+
+
+def jtted(scope: Scope) -> list[definitions.PlacementQuality]:
     """JTTED by size class over the placements that began to hold inside the window, without what
     elastic gangs got while they ran."""
     nodes = node_records(scope.cluster, scope.gpu_model)
@@ -188,44 +199,54 @@ def jtted(scope: Scope) -> list[PlacementQuality]:
         largest_group[model] = max(largest_group.get(model, 0), count)
 
     begun = Q(job__admitted_at=None) | Q(intended_at__lte=F("job__admitted_at"))
+    # By when they ended, since of that there is an index.
+    lasted = Q(ended_at=None) | Q(ended_at__gte=scope.since)
     placements = Placement.objects.filter(
-        begun, held_from__gte=scope.since, held_from__lte=scope.until, job__gang=True
+        begun, lasted, held_from__gte=scope.since, held_from__lte=scope.until, job__gang=True
     )
-    if scope.cluster is not None:
-        placements = placements.filter(job__cluster=scope.cluster)
     if scope.gpu_model:
         placements = placements.filter(gpu_model=scope.gpu_model)
-    used: dict[tuple[Any, int, str], list[tuple[int, str, int]]] = defaultdict(list)
-    for job_id, attempt, model, cluster_id, node, held in placements.order_by().values_list(
-        "job_id", "attempt", "gpu_model", "job__cluster_id", "node", "held_milli"
-    ):
-        used[job_id, attempt, model].append((cluster_id, node, held))
-    by_size: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (_, _, model), pods in used.items():
+    rows: Iterable[tuple[str, int, str, int, str, int]] = placements.order_by().values_list(
+        _text("job_id"), "attempt", "gpu_model", "job__cluster_id", "node", "held_milli"
+    )
+    if scope.cluster is not None:
+        # Asked for one cluster, SQLite walks through all jobs that it ever had.
+        rows = (row for row in rows if row[3] == scope.cluster.pk)
+    # Most gangs are alike: (model, milli-GPU, nodes, groups) of so many.
+    alike: Counter[tuple[str, int, int, int]] = Counter()
+    for (_, _, model), pods in groupby(sorted(rows), key=itemgetter(0, 1, 2)):
+        names, milli = set(), 0
+        for *_, cluster_id, node, held in pods:
+            names.add((cluster_id, node))
+            milli += held
+        groups = {leaf_of.get(name, "") for name in names}
+        alike[model, milli, len(names), len(groups)] += 1
+    by_size: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
+    for (model, milli, nodes_used, groups_used), count in alike.items():
         if model not in per_node:
             continue
-        names = {(c, n) for c, n, _ in pods}
-        groups = {leaf_of.get(key, "") for key in names}
-        milli = sum(held for _, _, held in pods)
         fewest = definitions.fewest_nodes(-(-milli // definitions.MILLI), per_node[model])
+        fewest_groups = definitions.fewest_groups(fewest, largest_group[model])
         by_size[definitions.size_class(milli)].append(
             (
-                definitions.deviation(len(names), fewest),
-                definitions.deviation(
-                    len(groups), definitions.fewest_groups(fewest, largest_group[model])
-                ),
+                definitions.deviation(nodes_used, fewest),
+                definitions.deviation(groups_used, fewest_groups),
+                count,
             )
         )
-    return [
-        PlacementQuality(
-            size=label,
-            jobs=len(rows),
-            node_deviation=sum(n for n, _ in rows) / len(rows),
-            group_deviation=sum(g for _, g in rows) / len(rows),
-        )
-        for label in definitions.SIZE_LABELS
-        if (rows := by_size.get(label))
-    ]
+    found = []
+    for label in definitions.SIZE_LABELS:
+        if label in by_size:
+            by_nodes, by_groups, counts = zip(*by_size[label], strict=True)
+            found.append(
+                definitions.PlacementQuality(
+                    size=label,
+                    jobs=sum(counts),
+                    node_deviation=fmean(by_nodes, counts),
+                    group_deviation=fmean(by_groups, counts),
+                )
+            )
+    return found
 
 
 def jobs_by_state(cluster: Cluster | None, since: datetime) -> dict[str, int]:

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q, Sum
 
 from metrics import definitions, selectors, totals
+from metrics.accounting import account
 from metrics.models import MetricSample
 from scheduling.models import Cluster, Placement
 from scheduling.services.retention import prune_jobs
@@ -133,7 +134,7 @@ def thin_samples(now: datetime) -> int:
 
 def prune(now: datetime) -> int:
     """Delete jobs that ended more than KANT_KEEP_DAYS ago, a part of them at a time; returns how
-    many. The counters of `/metrics` count them first."""
-    counted_until = totals.fold(now)
+    many. The counters of `/metrics` count them first, and the usage of their days is written."""
+    counted_until = min(totals.fold(now), account(now))
     kept_from = now - timedelta(days=settings.KANT_KEEP_DAYS)
     return prune_jobs(min(kept_from, counted_until), budget_s=PRUNE_BUDGET_S)

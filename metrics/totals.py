@@ -11,12 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models.fields.json import KT
 
 from metrics import definitions
 from metrics.models import CounterTotals
 from scheduling.engine.states import JobEventKind
-from scheduling.models import Job, JobEvent
+from scheduling.models import Job, JobEvent, PodSet
 from scheduling.models.jobs import MOVED
 
 WAIT_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 12 * 3600, 24 * 3600)
@@ -36,10 +37,14 @@ MICROSECOND = timedelta(microseconds=1)
 _BOUNDS_US = [s * 1_000_000 for s in WAIT_BUCKETS_S]
 
 
+# Cluster id, the GPU type that a job would take first ("" = any), size class.
+Key = tuple[str, str, str]
+
+
 @dataclass(slots=True)
 class Waits:
-    """Waits of one size class: how many, their sum in microseconds, and how many were at most as
-    long as each of WAIT_BUCKETS_S."""
+    """Waits of one size class of a pool: how many, their sum in microseconds, and how many were at
+    most as long as each of WAIT_BUCKETS_S."""
 
     count: int = 0
     sum_us: int = 0
@@ -59,10 +64,11 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """`events`: {cluster id: {event: number}}. `waits`: {size class: Waits}."""
+    """`events`: {cluster id: {event: number}}. `waits`: by pool and size class; what was counted
+    before pools were told apart has "" for both of its cluster and GPU type."""
 
     events: Mapping[str, Mapping[str, int]]
-    waits: Mapping[str, Waits]
+    waits: Mapping[Key, Waits]
 
     def plus(self, other: "Totals") -> "Totals":
         events = {
@@ -75,8 +81,8 @@ class Totals:
         }
         nothing = Waits()
         waits = {
-            size: self.waits.get(size, nothing).plus(other.waits.get(size, nothing))
-            for size in {**self.waits, **other.waits}
+            key: self.waits.get(key, nothing).plus(other.waits.get(key, nothing))
+            for key in {**self.waits, **other.waits}
         }
         return Totals(events, waits)
 
@@ -107,10 +113,10 @@ def fold(now: datetime) -> datetime:
         Job.objects.filter(ended_at__gte=span[0], ended_at__lt=span[1]),
     )
     sums = _folded(row).plus(new)
-    waits = {
-        size: {"count": w.count, "sum_us": w.sum_us, "within": w.within}
-        for size, w in sums.waits.items()
-    }
+    waits: dict[str, dict[str, dict[str, Any]]] = {}
+    for (cluster, model, size), w in sums.waits.items():
+        kept = {"count": w.count, "sum_us": w.sum_us, "within": w.within}
+        waits.setdefault(cluster, {}).setdefault(model, {})[size] = kept
     # Read outside of the transaction, which therefore is short; whoever was faster has folded it.
     with transaction.atomic():
         CounterTotals.objects.filter(pk=row.pk, until=row.until).update(
@@ -124,7 +130,13 @@ def _row() -> CounterTotals:
 
 
 def _folded(row: CounterTotals) -> Totals:
-    return Totals(row.events, {size: Waits(**kept) for size, kept in row.waits.items()})
+    waits = {
+        (cluster, model, size): Waits(**kept)
+        for cluster, models in row.waits.items()
+        for model, sizes in models.items()
+        for size, kept in sizes.items()
+    }
+    return Totals(row.events, waits)
 
 
 def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
@@ -135,11 +147,13 @@ def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
     moves = events.filter(reason=MOVED).order_by()
     for cluster, count in moves.values_list("job__cluster").annotate(Count("id")):
         counts.setdefault(str(cluster), {})["moved"] = count
-    waits: dict[str, Waits] = {}
+    waits: dict[Key, Waits] = {}
     # Columns, binned here: SQLite asks Python for every difference of two times anyway.
     bound = jobs.filter(bound_at__isnull=False).order_by()
-    rows: Any = bound.values_list("gpu_milli", "submitted_at", "bound_at")
-    for milli, submitted_at, bound_at in rows.iterator(chunk_size=2000):
-        size = definitions.size_class(milli)
-        waits.setdefault(size, Waits()).add(bound_at - submitted_at)
+    sets = PodSet.objects.filter(job=OuterRef("pk"), gpus__gt=0).order_by("index")
+    model = Subquery(sets.values(first=KT("gpu_models__0"))[:1])
+    rows: Any = bound.values_list("cluster_id", model, "gpu_milli", "submitted_at", "bound_at")
+    for cluster_id, gpu_type, milli, submitted_at, bound_at in rows.iterator(chunk_size=2000):
+        key = (str(cluster_id), gpu_type or "", definitions.size_class(milli))
+        waits.setdefault(key, Waits()).add(bound_at - submitted_at)
     return Totals(counts, waits)

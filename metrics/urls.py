@@ -1,9 +1,12 @@
 from django.urls import path
 
-from metrics import overview, views
+from metrics import overview, usage_views, views
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
+    path("usage/", usage_views.page, name="usage"),
+    path("usage/chart.json", usage_views.chart, name="usage-chart"),
+    path("usage/usage.csv", usage_views.as_csv, name="usage-csv"),
     path("ops/", views.operations, name="operations"),
     path("ops/charts/<slug:name>.json", views.chart, name="chart"),
     path("ops/nodes/", views.nodes, name="nodes"),

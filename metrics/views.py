@@ -1,9 +1,9 @@
-"""Pages of the operators: the dashboard, its charts, nodes."""
+"""The dashboard of the operators and its charts; nodes, for everybody."""
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import wraps
@@ -20,11 +20,15 @@ from metrics import charts, definitions, node_charts, selectors
 from metrics.figures import Figure
 from metrics.models import MetricSample
 from metrics.selectors import Scope
-from scheduling.models import Cluster, NodeRecord, Placement
+from scheduling.models import Cluster, ClusterPolicy, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.policies import effective
 from scheduling.quota_use import quota_uses
 from scheduling.selectors import Leader, complete_from, leaders_of
-from tenants.web import UnknownFilter, live_or_whole, page_login_required
+from scheduling.services.policies import policy_of
+from scheduling.wording import policy_words
+from tenants.permissions import access_of
+from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
 
 WINDOWS = {
     "1h": ("last hour", timedelta(hours=1)),
@@ -68,13 +72,14 @@ class Selection:
         return WINDOWS[self.window][0]
 
 
-def selection(request: HttpRequest) -> Selection:
+def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Selection:
     """What the query string asks for, without the cluster and GPU model that do not exist: those
-    are told as unknown. Raises Http404 for a window that does not exist."""
+    are told as unknown, as are parameters other than `filters` and `places`. Raises Http404 for a
+    window that does not exist."""
     clusters = list(Cluster.objects.filter(is_active=True))
     name, model = request.GET.get("cluster", ""), request.GET.get("gpu", "")
     window = request.GET.get("window", "24h")
-    unknown: dict[str, UnknownFilter] = {}
+    unknown = unknown_names(request, filters, *places)
     cluster = next((c for c in clusters if c.name == name), None)
     if name and cluster is None:
         unknown["cluster"] = UnknownFilter("cluster", name, f"There is no cluster “{name}”")
@@ -91,8 +96,8 @@ def selection(request: HttpRequest) -> Selection:
 
 
 def known_selection(request: HttpRequest) -> Selection:
-    """Raises Http404 for a cluster, GPU model or window that does not exist."""
-    chosen = selection(request)
+    """Raises Http404 for a cluster, GPU model, window or parameter that does not exist."""
+    chosen = selection(request, ("cluster", "gpu", "window"))
     for unknown in chosen.unknown.values():
         raise Http404(f"{unknown.text}.")
     return chosen
@@ -160,25 +165,55 @@ CHARTS = (
     ("gang-curve", "How many gangs of a size fit now", "c4", ""),
     ("quota-bars", "Quota: used, lent, borrowed", "c6", "tall"),
     ("waits", "Waits: share of jobs started within a time", "c6", "tall"),
+    ("placement", "Placement: nodes and groups used, of the fewest possible", "", ""),
 )
 
 
-def divided_clusters(chosen: Selection) -> list[tuple[Cluster, list[Leader]]]:
-    """The clusters looked at that have shards, with who leads which."""
+Led = list[tuple[Cluster, list[Leader]]]
+
+
+def led_clusters(chosen: Selection) -> Led:
+    """The clusters looked at, with who leads them or their shards."""
     clusters = [chosen.scope.cluster] if chosen.scope.cluster else chosen.clusters
-    found = [(cluster, leaders_of(cluster, timezone.now())) for cluster in clusters]
-    return [(cluster, leaders) for cluster, leaders in found if any(x.scope for x in leaders)]
+    return [(cluster, leaders_of(cluster, timezone.now())) for cluster in clusters]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPolicy:
+    """The policy in force of a cluster, as (label, value); none where this version of Kant cannot
+    read what a newer one stored. `leaders` go by it."""
+
+    row: ClusterPolicy
+    fields: list[tuple[str, str]]
+    leaders: list[Leader]
+
+
+def shown_policies(led: Led) -> list[ShownPolicy]:
+    shown = []
+    for cluster, leaders in led:
+        row = policy_of(cluster)
+        try:
+            fields = policy_words(effective(row.document))
+        except (TypeError, ValueError):
+            fields = []
+        shown.append(ShownPolicy(row, fields, leaders))
+    return shown
 
 
 @operator_required
 def operations(request: HttpRequest) -> HttpResponse:
     chosen = known_selection(request)
+    led = led_clusters(chosen)
     context = {
         "nav": "operations",
         "chosen": chosen,
         "windows": [(key, title) for key, (title, _) in WINDOWS.items()],
         "charts": CHARTS,
-        "divided": divided_clusters(chosen),
+        "divided": [
+            (cluster, leaders) for cluster, leaders in led if any(x.scope for x in leaders)
+        ],
+        "unknown": chosen.unknown,
+        "policies": shown_policies(led),
         **summary(chosen),
     }
     return render(request, live_or_whole(request, "metrics/operations.html"), context)
@@ -242,6 +277,10 @@ def _waits(scope: Scope) -> Figure:
     return charts.waits(selectors.wait_curves(scope))
 
 
+def _placement(scope: Scope) -> Figure:
+    return charts.placement(selectors.jtted(scope))
+
+
 FIGURES: dict[str, Callable[[Scope], Figure]] = {
     "leaf-map": _leaf_map,
     "stranded": _stranded,
@@ -249,6 +288,7 @@ FIGURES: dict[str, Callable[[Scope], Figure]] = {
     "allocation": _allocation,
     "quota-bars": _quota_bars,
     "waits": _waits,
+    "placement": _placement,
 }
 
 
@@ -257,7 +297,12 @@ def chart(request: HttpRequest, name: str) -> HttpResponse:
     """One figure as JSON; answered with 304 when the reader has this very figure."""
     if name not in FIGURES:
         raise Http404(f"There is no chart “{name}”.")
-    body = json.dumps(FIGURES[name](known_selection(request).scope), separators=(",", ":"))
+    return figure_answer(request, FIGURES[name](known_selection(request).scope))
+
+
+def figure_answer(request: HttpRequest, figure: Figure) -> HttpResponse:
+    """A figure as JSON, or 304 where the reader has this very figure."""
+    body = json.dumps(figure, separators=(",", ":"))
     etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
     if request.headers.get("If-None-Match") == etag:
         return HttpResponse(
@@ -270,9 +315,9 @@ def chart(request: HttpRequest, name: str) -> HttpResponse:
     )
 
 
-@operator_required
+@page_login_required
 def nodes(request: HttpRequest) -> HttpResponse:
-    chosen = selection(request)
+    chosen = selection(request, ("q", "gpu", "cluster", "show"), "page")
     rows = selectors.node_records(chosen.scope.cluster, chosen.scope.gpu_model).select_related(
         "cluster"
     )
@@ -334,7 +379,7 @@ def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
     return max(0, node.allocated_milli - sum(p.held_milli for p in placements))
 
 
-@operator_required
+@page_login_required
 def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
     found = get_object_or_404(NodeRecord, cluster__name=cluster, name=name)
     # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
@@ -344,9 +389,11 @@ def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
         for placement in live.select_related("job__tenant")
         if placement.job.cluster_id == found.cluster_id
     ]
+    access = access_of(request.user)
     context = {
         "nav": "nodes",
         "node": found,
+        "named": {p.pk for p in placements if access.may_view(p.job.tenant_id)},
         "devices": device_rows(found, placements),
         "held_besides": held_besides(found, placements),
         "facts": sorted(found.facts.items()),

@@ -13,7 +13,7 @@ from metrics.inputs import length_of
 from metrics.selectors import Scope
 from scheduling.models import Cluster
 from scheduling.selectors import complete_from
-from tenants.api.base import View
+from tenants.api.base import OperatorsOnly, View
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
 
@@ -162,8 +162,10 @@ def summary(scope: Scope) -> dict[str, Any]:
 
 
 class MetricsView(View):
-    """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type over a window up to now."""
+    """GAR, SOR, GFR, JWTD and JTTED of a cluster and GPU type over a window up to now, for
+    operators."""
 
+    permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(MetricsSerializer, texts=SCOPE)}
     query = {"GET": frozenset(SCOPE)}
 
@@ -172,8 +174,10 @@ class MetricsView(View):
 
 
 class SamplesView(View):
-    """The recorded samples of a pool in a window, oldest first, thinned to at most 600."""
+    """The recorded samples of a pool in a window, oldest first, thinned to at most 600, for
+    operators."""
 
+    permission_classes = [OperatorsOnly]
     shapes = {"GET": Shape(SamplesSerializer, texts=SCOPE)}
     query = {"GET": frozenset(SCOPE)}
 

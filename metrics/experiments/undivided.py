@@ -8,7 +8,7 @@ less under a placement that leaves holes which only its jobs can use; then other
 
 import time
 from bisect import insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from metrics.experiments.runs import Figures, Task, drawn, figures
 from metrics.inputs import fleet_of
 from scheduling.engine.queueing.waiting import OrderKey, order_key
 from scheduling.engine.states import JobState
-from scheduling.engine.types import Device
+from scheduling.engine.types import Device, Node
 from scheduling.simulator import workload
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes
@@ -28,7 +28,7 @@ from scheduling.simulator.workload import HOUR
 END, ARRIVAL = 0, 1  # what ends at an instant goes first
 
 
-class _Waiting(NamedTuple):
+class Waiting(NamedTuple):
     """A job in the queue, in the order of its key, which is unique."""
 
     key: OrderKey
@@ -40,20 +40,22 @@ class _Waiting(NamedTuple):
 # Takes arrivals to the task's end, telling the observer what is taken of the machine of that name;
 # returns how many events there were and how many jobs still wait.
 Simulate = Callable[[Iterator[Arrival], Observer, str, Task], tuple[int, int]]
+# A task's arrivals for so many GPUs, on nodes like this one.
+Draw = Callable[[Task, int, Node], Iterable[Arrival]]
 
 
 def run(task: Task) -> Figures:
     """The task's workload on one machine."""
-    return on_one_machine(task, _simulate)
+    return on_one_machine(task, lambda *given: OneMachine(*given).run())
 
 
-def on_one_machine(task: Task, simulate: Simulate) -> Figures:
+def on_one_machine(task: Task, simulate: Simulate, draw: Draw = drawn) -> Figures:
     """Figures without GFR and JTTED, which one machine does not have."""
     fleet = fleet_of(task.fleet)
     first = engine_nodes(fleet)[0]
     machine = replace(first, devices=tuple(Device(i) for i in range(fleet.gpus)))
     shares = workload.Shares()
-    arrivals = shares.watch(drawn(task, fleet.gpus, first))
+    arrivals = shares.watch(iter(draw(task, fleet.gpus, first)))
     observer = Observer(0.0, task.settings.sample_s)
     observer.node_changed(machine, 0.0)
     cpu = time.process_time()
@@ -80,67 +82,83 @@ def on_one_machine(task: Task, simulate: Simulate) -> Figures:
     }
 
 
-def _simulate(
-    arrivals: Iterator[Arrival], observer: Observer, name: str, task: Task
-) -> tuple[int, int]:
-    """Run to the task's end; returns how many events there were and how many jobs still wait."""
-    jobs, free = observer.jobs, observer.nodes[name].offered
-    heap: list[tuple[float, int, int, Any]] = []
-    queue: list[_Waiting] = []
-    events = 0
+class OneMachine:
+    """The queue of one machine, in best-effort order: whoever fits starts."""
 
-    def push(at: float, kind: int, payload: Any) -> None:
-        nonlocal events
-        events += 1
-        heappush(heap, (at, kind, events, payload))
+    def __init__(
+        self, arrivals: Iterator[Arrival], observer: Observer, name: str, task: Task
+    ) -> None:
+        self.free = observer.nodes[name].offered
+        self.queue: list[Waiting] = []
+        self._arrivals, self._observer, self._name = arrivals, observer, name
+        self._warm_up_s, self._stop = task.warm_up_h * HOUR, task.hours * HOUR
+        self._heap: list[tuple[float, int, int, Any]] = []
+        self._events = 0
 
-    def next_arrival() -> None:
-        arrival = next(arrivals, None)
-        if arrival is not None:
-            push(arrival.submitted_at, ARRIVAL, (arrival, False))
-
-    def start(one: _Waiting, now: float) -> None:
-        nonlocal free
-        job = one.arrival.job
-        free -= job.gpu_milli
-        observer.took(name, job.gpu_milli, now, job.tenant)
-        jobs.started[one.row] = now
-        push(now + one.arrival.duration_s, END, one)
-
-    warm_up_s, stop = task.warm_up_h * HOUR, task.hours * HOUR
-    next_arrival()
-    warm = not warm_up_s
-    while heap and heap[0][0] <= stop:
-        now, kind, _, payload = heappop(heap)
-        if not warm and now >= warm_up_s:
-            observer.sample_until(warm_up_s)
-            observer.end_warm_up(warm_up_s)
-            warm = True
-        observer.sample_until(now)
-        if kind == ARRIVAL:
-            arrival, again = payload
-            if not again:
-                next_arrival()
-            one = _Waiting(
-                order_key(arrival.job), arrival.job.gpu_milli, arrival, jobs.add(arrival.job)
-            )
-            if one.milli <= free:
-                start(one, now)
+    def run(self) -> tuple[int, int]:
+        """Run to the task's end; returns how many events there were and how many jobs still
+        wait."""
+        observer, heap = self._observer, self._heap
+        self._next_arrival()
+        warm = not self._warm_up_s
+        while heap and heap[0][0] <= self._stop:
+            now, kind, _, payload = heappop(heap)
+            if not warm and now >= self._warm_up_s:
+                observer.sample_until(self._warm_up_s)
+                observer.end_warm_up(self._warm_up_s)
+                warm = True
+            observer.sample_until(now)
+            if kind == ARRIVAL:
+                arrival, again = payload
+                if not again:
+                    self._next_arrival()
+                job = arrival.job
+                self.came(
+                    Waiting(order_key(job), job.gpu_milli, arrival, observer.jobs.add(job)), now
+                )
             else:
-                insort(queue, one)
-            continue
-        arrival, job = payload.arrival, payload.arrival.job
-        free += job.gpu_milli
-        observer.took(name, -job.gpu_milli, now, job.tenant)
-        jobs.ended[payload.row] = now
-        if arrival.ends is JobState.FAILED and arrival.resubmit_after_s is not None:
-            at = now + arrival.resubmit_after_s
-            push(at, ARRIVAL, (arrival.again(at), True))
+                self.ended(payload, now)
+        return self._events, len(self.queue)
+
+    def came(self, one: Waiting, now: float) -> None:
+        """A job was submitted: nobody else fits who did not before."""
+        if one.milli <= self.free:
+            self.start(one, now)
+        else:
+            insort(self.queue, one)
+
+    def serve(self, now: float) -> None:
+        """Start whoever may start, in the order of the queue."""
         left = []
-        for one in queue:
-            if one.milli <= free:
-                start(one, now)
+        for one in self.queue:
+            if one.milli <= self.free:
+                self.start(one, now)
             else:
                 left.append(one)
-        queue = left
-    return events, len(queue)
+        self.queue = left
+
+    def start(self, one: Waiting, now: float) -> None:
+        job = one.arrival.job
+        self.free -= job.gpu_milli
+        self._observer.took(self._name, job.gpu_milli, now, job.tenant)
+        self._observer.jobs.started[one.row] = now
+        self._push(now + one.arrival.duration_s, END, one)
+
+    def ended(self, one: Waiting, now: float) -> None:
+        arrival, job = one.arrival, one.arrival.job
+        self.free += job.gpu_milli
+        self._observer.took(self._name, -job.gpu_milli, now, job.tenant)
+        self._observer.jobs.ended[one.row] = now
+        if arrival.ends is JobState.FAILED and arrival.resubmit_after_s is not None:
+            at = now + arrival.resubmit_after_s
+            self._push(at, ARRIVAL, (arrival.again(at), True))
+        self.serve(now)
+
+    def _push(self, at: float, kind: int, payload: Any) -> None:
+        self._events += 1
+        heappush(self._heap, (at, kind, self._events, payload))
+
+    def _next_arrival(self) -> None:
+        arrival = next(self._arrivals, None)
+        if arrival is not None:
+            self._push(arrival.submitted_at, ARRIVAL, (arrival, False))

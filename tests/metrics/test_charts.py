@@ -100,6 +100,20 @@ def test_a_long_name_of_a_tenant_leaves_room_for_its_bar():
     assert all(trace["customdata"] == names for trace in figure["data"])
 
 
+def test_placement_shows_what_gangs_use_over_the_fewest_possible():
+    quality = definitions.PlacementQuality
+    rows = [quality("8", 30, 1.0, 1.0), quality("64", 10, 1.2, 2.0)]
+    figure = charts.placement(rows)
+    assert [t["y"] for t in figure["data"]] == [[1.0, 1.2], [1.0, 2.0]]
+    layout = figure["layout"]
+    assert layout["meta"]["summary"] == (
+        "40 gangs: 1.05 times the fewest nodes, 1.25 times the fewest groups; 1 is ideal."
+    )
+    assert layout["yaxis"]["range"][1] > 2
+    none = charts.placement([])["layout"]["meta"]
+    assert (none["summary"], none["table"]["rows"]) == ("No gang was placed in this window.", [])
+
+
 def test_waits_name_those_that_have_not_started():
     curves = {
         "8": definitions.wait_curve([2, 4], [True, False]),
@@ -130,3 +144,14 @@ def test_a_class_of_which_nobody_has_started_is_a_line_at_zero():
         ([1.0, 50.0, 50.0], [0.0, 100.0, 100.0]),
         ([1.0, 50.0], [0.0, 0.0]),
     ]
+
+
+def test_gpu_hours_of_more_models_than_colours_are_told_as_others():
+    days = {"2030-01-01": {f"m{i}": 10.0 - i for i in range(8)}, "2030-01-02": {"m7": 1.0}}
+    figure = charts.gpu_hours(days, "day")
+    assert [s["name"] for s in figure["data"]] == ["m0", "m1", "m2", "m3", "m4", "others"]
+    assert [s["y"] for s in figure["data"]][-2:] == [[6.0, 0.0], [12.0, 1.0]]
+    assert len({s["marker"]["color"] for s in figure["data"]}) == 6
+    meta = figure["layout"]["meta"]
+    assert meta["summary"] == "53.0 GPU-hours; the busiest day is 2030-01-01 with 52.0."
+    assert meta["table"]["rows"][1] == ["2030-01-02", 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]

@@ -1,14 +1,21 @@
 """The Prometheus page parses and says what the tables say."""
 
+from datetime import timedelta
+
 import pytest
+from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from metrics import exporter, services
-from scheduling.models import Job, JobEvent
-from tenants.models import GpuType, Quota, Tenant
-from tests.metrics.rows import at, cluster, job
+from scheduling.kube.seam import CreateAndBind, Outcome, Result
+from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.session.pace import Pace
+from tenants.models import GpuType, Quota, Tenant, User
+from tenants.services.tokens import create_token
+from tests.metrics.rows import T0, at, cluster, job
 
 pytestmark = pytest.mark.django_db
+PASSES = "kant_scheduler_pass_seconds_bucket"
 
 
 def values(text):
@@ -30,13 +37,44 @@ def test_gauges_and_histogram():
     assert (
         found["kant_pending_gpus", (("cluster", "c1"), ("reason", ""), ("tenant", "vision"))] == 8
     )
-    assert found["kant_job_wait_seconds_bucket", (("le", "1.0"), ("size_class", "8"))] == 0
-    assert found["kant_job_wait_seconds_bucket", (("le", "5.0"), ("size_class", "8"))] == 1
-    assert found["kant_job_wait_seconds_sum", (("size_class", "8"),)] == 4
+    pool, size = (("cluster", "c1"), ("gpu_type", "H100")), ("size_class", "8")
+    assert found["kant_job_wait_seconds_bucket", (*pool, ("le", "1.0"), size)] == 0
+    assert found["kant_job_wait_seconds_bucket", (*pool, ("le", "5.0"), size)] == 1
+    assert found["kant_job_wait_seconds_sum", (*pool, size)] == 4
     assert found["kant_job_events_total", (("cluster", "c1"), ("event", "moved"))] == 1
     key = (("cluster", "c1"), ("gpu_type", "H100"))
     assert found["kant_gpu_allocation_ratio", key] == 0
     assert found["kant_gpus", (*key, ("state", "available"))] == 16
+
+
+def test_whether_and_how_a_scheduler_works():
+    c = cluster(1)
+    up = ("kant_scheduler_up", (("cluster", "c1"),))
+    assert values(exporter.exposition().decode())[up] == 0
+    pace = Pace()
+    for seconds in (0.005, 0.006, 7.0, 11.0):
+        pace.took(seconds)
+    bind = CreateAndBind("key", "default", "pod", {}, "node", {})
+    for result in (Result.BOUND, Result.BOUND, Result.REFUSED):
+        pace.ended(bind, Outcome(result))
+    c.leases.create(
+        holder="a", expires_at=timezone.now() + timedelta(minutes=1), pace=pace.document()
+    )
+    Cluster.objects.update(connected=True, last_cycle_at=timezone.now())
+    found = values(exporter.exposition().decode())
+    scope = (("cluster", "c1"), ("scope", ""))
+    assert found[up] == 1
+    within = {s: n for (name, labels), n in found.items() if name == PASSES for s in [labels[1][1]]}
+    assert [within[s] for s in ("0.005", "0.01", "5.0", "10.0", "+Inf")] == [1, 2, 2, 3, 4]
+    assert found["kant_scheduler_pass_seconds_sum", scope] == pytest.approx(18.011)
+    asked = (("cluster", "c1"), ("effect", "create_and_bind"))
+    for result, number in (("bound", 2), ("refused", 1)):
+        key = (*asked, ("result", result), ("scope", ""))
+        assert found["kant_kubernetes_effects_total", key] == number
+    # Of a version with other buckets: counted anew.
+    c.leases.update(pace={"within": [1], "passes": 1})
+    found = values(exporter.exposition().decode())
+    assert found["kant_scheduler_pass_seconds_count", scope] == 0
 
 
 def test_a_tenant_uses_what_those_below_it_use():
@@ -53,12 +91,72 @@ def test_a_tenant_uses_what_those_below_it_use():
         assert found["kant_quota_gpus", key] == 8
 
 
+def test_waits_are_told_by_the_pool_that_a_job_would_take_first():
+    c = cluster(1)
+    cluster(1, model="A100")
+    job(c, "a", bound=4, nodes=("n000",))
+    job(c, "b", bound=9, nodes=("n001",), model="A100")
+    PodSet.objects.filter(job=job(c, "c", bound=7, nodes=("n000",))).update(gpu_models=[])
+    small = PodSet.objects.get(job__name="b")
+    PodSet.objects.create(job=small.job, index=1, name="cpu", count=1, gpus=0, gpu_models=["X"])
+    found = values(exporter.exposition().decode())
+    sums = {
+        dict(labels)["gpu_type"]: value
+        for (name, labels), value in found.items()
+        if name == "kant_job_wait_seconds_sum"
+    }
+    assert sums == {"H100": 4, "A100": 9, "": 7}
+
+
+def test_placement_quality_is_that_of_rest():
+    c = cluster(4, leaf_size=2)
+    begun = (timezone.now() - T0).total_seconds() - 600
+    job(c, "a", pods=2, submitted=begun, bound=begun, nodes=("n000", "n002"))
+    services.record_sample(c, timezone.now())
+    found = values(exporter.exposition().decode())
+    key = (("cluster", "c1"), ("gpu_type", "H100"), ("size_class", "16"))
+    assert found["kant_job_node_deviation_ratio", key] == 1
+    assert found["kant_job_group_deviation_ratio", key] == 2
+
+
+def test_loans_are_told_by_borrower_and_lender():
+    c = cluster(2)
+    job(c, "a", bound=4, nodes=("n000",))
+    kind, lender = GpuType.objects.create(name="H100"), Tenant.objects.create(name="speech")
+    for tenant, milli in ((Tenant.objects.get(name="vision"), 3000), (lender, 8000)):
+        Quota.objects.create(tenant=tenant, gpu_type=kind, guaranteed_milli=milli)
+    found = values(exporter.exposition().decode())
+    loan = (("borrower", "vision"), ("gpu_type", "H100"), ("lender", "speech"))
+    assert found["kant_quota_loan_gpus", loan] == 5
+    for tenant, what in (("vision", "borrowed"), ("speech", "lent")):
+        key = (("gpu_type", "H100"), ("kind", what), ("tenant", tenant))
+        assert found["kant_quota_gpus", key] == 5
+
+
 def test_an_empty_installation_has_an_empty_page():
     assert values(exporter.exposition().decode()) == {}
 
 
+SCRAPER = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+
+
 def test_closed_to_strangers_where_the_setting_says_so(client, settings):
     settings.KANT_METRICS_OPEN = False
-    assert client.get("/metrics").status_code == 403
+    refused = client.get("/metrics", headers=SCRAPER)
+    assert (refused.status_code, refused["WWW-Authenticate"]) == (401, 'Bearer realm="kant"')
     settings.KANT_METRICS_OPEN = True
-    assert client.get("/metrics").status_code == 200
+    answer = client.get("/metrics", headers=SCRAPER)
+    assert (answer.status_code, answer["Content-Type"].split(";")[0]) == (200, "text/plain")
+
+
+def test_the_token_of_an_operator_opens_it(client, settings):
+    settings.KANT_METRICS_OPEN = False
+    for name, status in (("ops", 200), ("eve", 403)):
+        user = User.objects.create_user(name, password="x", is_operator=name == "ops")
+        token = {"Authorization": f"Bearer {create_token(user, 'scrape').secret}"}
+        assert client.get("/metrics", headers={**SCRAPER, **token}).status_code == status
+        client.force_login(user)
+        assert client.get("/metrics").status_code == status
+        client.logout()
+    wrong = {"Authorization": "Bearer kant_pat_nothing"}
+    assert client.get("/metrics", headers=wrong).status_code == 401

@@ -8,6 +8,7 @@ import pytest
 from metrics import selectors, services
 from metrics.models import MetricSample
 from metrics.selectors import Scope
+from scheduling.models import Placement
 from tests.metrics.rows import at, cluster, job
 from tests.plans import plan, query
 
@@ -128,3 +129,37 @@ def test_samples_are_thinned_for_drawing_but_end_at_the_newest():
     rows = selectors.samples(scope(c, 0, 100), most=10)
     assert len(rows) == 10
     assert rows[-1].at == at(49)
+
+
+def test_pods_of_another_start_and_those_that_never_came_count_once_each():
+    c = cluster(4)
+    row = job(c, "again", pods=2, gang=False, submitted=10, bound=20, ended=50, nodes=("n000",))
+    Placement.objects.create(
+        job=row, attempt=2, pod_set=0, ordinal=0, pod_name="again-2-0", node="n001",
+        gpu_model="H100", held_milli=8000, intended_at=at(40), bound_at=at(40), held_from=at(40),
+    )  # fmt: skip
+    job(c, "short", pods=3, gang=False, submitted=0, bound=5, ended=60, nodes=("n002",))
+    curve = selectors.wait_curves(scope(c, 0, 100))["all"]
+    assert (curve.jobs, curve.waiting) == (5, 2)
+    assert curve.times.tolist() == [5, 10, 30]
+
+
+def test_waits_and_jtted_are_read_in_as_many_queries_however_many_jobs(django_assert_num_queries):
+    c = cluster(4, leaf_size=2)
+    for i in range(5):
+        job(c, f"gang-{i}", pods=2, submitted=i, bound=i + 1, nodes=("n000", "n002"))
+        job(c, f"alone-{i}", gang=False, submitted=i, bound=i + 2, nodes=("n001",))
+    with django_assert_num_queries(3):
+        selectors.wait_curves(scope(c, 0, 100))
+    with django_assert_num_queries(2):
+        (row,) = selectors.jtted(scope(c, 0, 100))
+    assert (row.jobs, row.node_deviation, row.group_deviation) == (5, 1.0, 2.0)
+
+
+def test_sor_does_not_ask_the_samples_for_their_clusters(django_assert_num_queries):
+    c = cluster(1)
+    for second in (0, 10, 20):
+        services.record_sample(c, at(second))
+    with django_assert_num_queries(3):
+        found, recorded = selectors.sor(Scope(None, "", at(0), at(20)))
+    assert (found, recorded.total_seconds()) == (0.0, 20.0)

@@ -1,11 +1,13 @@
 """What is older than Kant keeps it goes; what somebody still needs stays, and no counter falls."""
 
+import importlib
 import json
 import uuid
 from datetime import timedelta
 from io import StringIO
 
 import pytest
+from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
@@ -13,7 +15,7 @@ from django.utils import timezone
 
 from kant.celery import app
 from metrics import exporter, services, totals
-from metrics.models import MetricSample
+from metrics.models import CounterTotals, MetricSample
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Job, JobEvent, Placement, PodSet
 from scheduling.models.jobs import PlacementState
@@ -197,9 +199,10 @@ def test_counters_say_the_same_folded_and_pruned(cluster, settings):
     before = counters()
     assert before['kant_job_events_total{cluster="c1",event="submitted"}'] == 8
     assert before['kant_job_events_total{cluster="c1",event="moved"}'] == 1
-    assert before['kant_job_wait_seconds_count{size_class="8"}'] == 9
-    assert before['kant_job_wait_seconds_sum{size_class="8"}'] == 8 * 20 + 7
-    assert before['kant_job_wait_seconds_bucket{le="15.0",size_class="8"}'] == 1
+    pool = 'cluster="c1",gpu_type="H100"'
+    assert before[f'kant_job_wait_seconds_count{{{pool},size_class="8"}}'] == 9
+    assert before[f'kant_job_wait_seconds_sum{{{pool},size_class="8"}}'] == 8 * 20 + 7
+    assert before[f'kant_job_wait_seconds_bucket{{{pool},le="15.0",size_class="8"}}'] == 1
     totals.fold(at(300))
     assert counters() == before
     totals.fold(at(2 * DAY))
@@ -208,6 +211,24 @@ def test_counters_say_the_same_folded_and_pruned(cluster, settings):
     assert counters() == before
     assert services.prune(at(2 * DAY)) == 0
     assert counters() == before
+
+
+def test_what_was_counted_before_pools_were_told_apart_stays_counted(cluster):
+    division = importlib.import_module("metrics.migrations.0004_waits_by_pool")
+    within = [0, 0, *[3] * (len(totals.WAIT_BUCKETS_S) - 2)]
+    old = {"8": {"count": 3, "sum_us": 30_000_000, "within": within}}
+    row = CounterTotals.objects.create(until=at(50), waits=old)
+    division.divide(apps, None)
+    rows.job(cluster, "runs", submitted=0, bound=7, nodes=("n001",))
+    found = counters()
+    assert found['kant_job_wait_seconds_sum{cluster="",gpu_type="",size_class="8"}'] == 30
+    assert found['kant_job_wait_seconds_sum{cluster="c1",gpu_type="H100",size_class="8"}'] == 7
+    job(cluster, "ended", ended=100)
+    totals.fold(at(DAY))
+    division.join(apps, None)
+    row.refresh_from_db()
+    assert (row.waits["8"]["count"], row.waits["8"]["sum_us"]) == (4, 50_000_000)
+    assert row.waits["8"]["within"][-1] == 4
 
 
 def test_nothing_is_deleted_that_is_not_counted(cluster, settings, monkeypatch):

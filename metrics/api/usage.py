@@ -1,0 +1,161 @@
+"""REST for GPU time: who used how much of which GPU type, as JSON or CSV."""
+
+import io
+from typing import Any
+
+from django.utils import timezone
+from rest_framework import serializers
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from metrics import usage
+from metrics.usage import DIMENSIONS, Period, Scope
+from scheduling.models import Cluster
+from tenants.api.base import View
+from tenants.api.problems import bad_query
+from tenants.api.schema import Shape
+from tenants.models import Tenant, User
+from tenants.permissions import access_of
+from tenants.selectors import subtree_ids
+
+MOST_ROWS = 50_000
+DEFAULT_BY = "tenant,gpu_type"
+QUERY = {
+    "since": "First day in UTC, e.g. 2030-01-31, or so many days up to today: 30d. The first of "
+    "this month if absent.",
+    "until": "Last day in UTC, included. Today if absent.",
+    "by": f"What a row is of: some of {', '.join(DIMENSIONS)}, with commas between (default "
+    f"{DEFAULT_BY}).",
+    "tenant": "Name of a tenant; with all below it.",
+    "gpu_type": "GPU type; all if absent.",
+    "cluster": "Name of a cluster; all if absent.",
+}
+
+
+class CSVRenderer(BaseRenderer):
+    """The items alone; a problem stays what it is."""
+
+    media_type = "text/csv"
+    format = "csv"
+
+    def render(self, data: Any, _media_type: str | None = None, context: Any = None) -> bytes:
+        if context["response"].exception:
+            return bytes(JSONRenderer().render(data))
+        out = io.StringIO()
+        usage.write_csv(out, data["by"], data["items"])
+        return out.getvalue().encode()
+
+
+class AmountSerializer(serializers.Serializer[Any]):
+    gpu_hours = serializers.FloatField(help_text="GPU-hours allocated.")
+    lost_gpu_hours = serializers.FloatField(
+        help_text="GPU-hours of work that preemptions cost, since it was last saved."
+    )
+    pods_started = serializers.IntegerField(help_text="Pods that began to hold GPUs.")
+
+
+class RowSerializer(AmountSerializer):
+    """Has those of these that `by` names; `user` null: no user of Kant submitted it."""
+
+    tenant = serializers.CharField(required=False)
+    user = serializers.CharField(required=False, allow_null=True)
+    gpu_type = serializers.CharField(required=False)
+    kind = serializers.CharField(required=False)
+    cluster = serializers.CharField(required=False)
+    day = serializers.DateField(required=False)
+    month = serializers.CharField(required=False, help_text="E.g. 2030-01.")
+
+
+class UsageSerializer(serializers.Serializer[Any]):
+    """GPU time of a period. Every job counts in one row, that of its own tenant."""
+
+    since = serializers.DateField()
+    until = serializers.DateField(help_text="Included; today counts up to now.")
+    complete_from = serializers.DateField(
+        allow_null=True,
+        help_text="Of days before this nothing is known; null = all of every day is.",
+    )
+    by = serializers.ListField(child=serializers.ChoiceField(list(DIMENSIONS)))
+    items = RowSerializer(many=True)
+    total = AmountSerializer()
+
+
+def period_of(query: Any) -> Period:
+    try:
+        return usage.period_of(
+            query.get("since", ""), query.get("until", ""), timezone.now().date()
+        )
+    except usage.WrongPeriod as error:
+        raise bad_query(error.parameter, str(error)) from None
+
+
+def by_of(text: str) -> tuple[str, ...]:
+    """The dimensions that a text names; raises a Problem for what is none, or stands twice."""
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in DIMENSIONS:
+            known = ", ".join(DIMENSIONS)
+            raise bad_query("by", f"{name[:40]!r} is none of {known}; put commas between them.")
+        if names.count(name) > 1:
+            raise bad_query("by", f"“{name}” stands twice; name it once.")
+    return names
+
+
+def scope_of(user: User, query: Any) -> Scope:
+    """The scope a query string names, within what the user may see; raises a Problem."""
+    access = access_of(user)
+    tenants = access.visible_tenants()
+    if name := query.get("tenant", ""):
+        tenant = Tenant.objects.filter(name=name).first()
+        if tenant is None or not access.may_view(tenant.pk):
+            raise bad_query(
+                "tenant",
+                f"There is no tenant {name[:63]!r} that you may see. GET /api/v1/tenants lists "
+                "yours.",
+            )
+        tenants = frozenset(subtree_ids(tenant.pk))
+    cluster = None
+    if name := query.get("cluster", ""):
+        cluster = Cluster.objects.filter(name=name).values_list("pk", flat=True).first()
+        if cluster is None:
+            raise bad_query(
+                "cluster", f"There is no cluster {name[:63]!r}. GET /api/v1/clusters lists them."
+            )
+    gpu_type = query.get("gpu_type", "")
+    if gpu_type and not usage.is_gpu_type(gpu_type):
+        raise bad_query(
+            "gpu_type",
+            f"There is no GPU type {gpu_type[:63]!r}. GET /api/v1/gpu-types lists them.",
+        )
+    return Scope(period_of(query), tenants, gpu_type, cluster)
+
+
+class UsageView(View):
+    """GPU-hours by tenant, user, GPU type, kind of job, cluster, day or month, of the tenants that
+    you may see; as CSV with `Accept: text/csv`."""
+
+    renderer_classes = [JSONRenderer, CSVRenderer]
+    shapes = {"GET": Shape(UsageSerializer, texts=QUERY, csv=True)}
+    query = {"GET": frozenset(QUERY)}
+
+    def get(self, request: Request) -> Response:
+        by = by_of(request.query_params.get("by", DEFAULT_BY))
+        scope = scope_of(self.actor, request.query_params)
+        rows = usage.usage(scope, by, timezone.now())
+        if len(rows) > MOST_ROWS:
+            raise bad_query(
+                "by",
+                f"There are {len(rows):,} rows, and {MOST_ROWS:,} are answered at most. Ask for a "
+                "shorter period, for one tenant, or by less.",
+            )
+        return Response(
+            {
+                "since": scope.period.since.isoformat(),
+                "until": scope.period.until.isoformat(),
+                "complete_from": usage.complete_from(),
+                "by": by,
+                "items": usage.items(by, rows),
+                "total": usage.measures(usage.total_of(rows.values())),
+            }
+        )

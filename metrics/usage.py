@@ -1,0 +1,244 @@
+"""Reads of GPU time: days that are written, and those that are not yet from the placements."""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.db.models import Sum
+
+from metrics.accounting import ONE_DAY, Amount, Key, Names, measured, midnight, written_until
+from metrics.models import UsageDay
+from scheduling.models import NodeRecord
+from tenants.models import GpuType
+
+MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
+MOST_DAYS = 3660  # of a period
+MEASURES = ("gpu_hours", "lost_gpu_hours", "pods_started")
+_DAYS = re.compile(r"([1-9][0-9]{0,3})d")
+
+# What an answer may be grouped by, and the field of `UsageDay` and `Key` that tells it.
+DIMENSIONS = {
+    "tenant": "tenant_id",
+    "user": "user_id",
+    "gpu_type": "gpu_model",
+    "kind": "kind",
+    "cluster": "cluster_id",
+    "day": "day",
+    "month": "day",
+}
+
+
+class WrongPeriod(ValueError):
+    """`parameter` is wrong; the text says how, and what to write."""
+
+    def __init__(self, parameter: str, text: str) -> None:
+        super().__init__(text)
+        self.parameter = parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Whole days in UTC, `until` included."""
+
+    since: date
+    until: date
+
+    @property
+    def end(self) -> datetime:
+        return midnight(self.until) + ONE_DAY
+
+
+def period_of(since: str, until: str, today: date) -> Period:
+    """The period that two texts name, "" = not given; raises WrongPeriod.
+
+    `since`: a date, or so many days like "30d", today included; the first of the month if not
+    given. `until`: a date, today if not given.
+    """
+    last = _date("until", until) if until else today
+    if (days := _DAYS.fullmatch(since)) and not until:
+        return _checked(Period(today - timedelta(days=int(days[1]) - 1), today))
+    if days:
+        raise WrongPeriod("since", f"{since} counts back from today; with until, write a date.")
+    first = _date("since", since) if since else today.replace(day=1)
+    if first > today:
+        raise WrongPeriod("since", f"{first} lies in the future; it is {today} in UTC.")
+    if last < first:
+        raise WrongPeriod("until", f"{last} is before {first}, the first day of the period.")
+    return _checked(Period(first, min(last, today)))
+
+
+def _checked(period: Period) -> Period:
+    if (length := (period.until - period.since).days + 1) > MOST_DAYS:
+        text = f"The period has {length:,} days, and {MOST_DAYS:,} (ten years) are the most."
+        raise WrongPeriod("since", text)
+    return period
+
+
+def _date(parameter: str, text: str) -> date:
+    try:
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass  # the 31st of February: told as any other text that is no date
+    or_days = ", or so many days like 30d" if parameter == "since" else ""
+    raise WrongPeriod(parameter, f"{text[:40]!r} is no date; write one like 2030-01-31{or_days}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose GPU time is asked for. `tenants`: primary keys, None = of all, also of deleted ones.
+    `cluster` None and `gpu_model` "": all."""
+
+    period: Period
+    tenants: frozenset[int] | None = None
+    gpu_model: str = ""
+    cluster: int | None = None
+
+    def has(self, key: Key) -> bool:
+        return (
+            (self.tenants is None or key.tenant_id in self.tenants)
+            and self.gpu_model in ("", key.gpu_model)
+            and self.cluster in (None, key.cluster_id)
+        )
+
+
+# What a row is of: a text of each dimension, in the order asked for; None = no submitter.
+Labels = tuple[str | None, ...]
+
+
+def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount]:
+    """GPU time by some of DIMENSIONS, in the order of their texts; every job counts for its own
+    tenant, not for those above it."""
+    while True:
+        until = _written_until()
+        sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
+        for key, amount in (*_written(scope, by, until), *_open(scope, by, until, now)):
+            sums[key].add(amount)
+        # Of a day that was written meanwhile, jobs may be deleted already.
+        if _written_until() == until:
+            break
+    named = _texts(by, sums)
+    merged: defaultdict[Labels, Amount] = defaultdict(Amount)
+    for key, amount in sums.items():
+        merged[tuple(of[part] for of, part in zip(named, key, strict=True))].add(amount)
+    return dict(sorted(merged.items(), key=lambda row: tuple(text or "" for text in row[0])))
+
+
+def total_of(amounts: Iterable[Amount]) -> Amount:
+    total = Amount()
+    for amount in amounts:
+        total.add(amount)
+    return total
+
+
+def _written_until() -> date:
+    ledger = written_until()
+    return ledger.until if ledger else date.min
+
+
+def complete_from() -> date | None:
+    """The first day of which all is known; None = nothing was deleted before it was counted."""
+    ledger = written_until()
+    return ledger.complete_from if ledger else None
+
+
+def is_gpu_type(name: str) -> bool:
+    """Whether there is, or was, such a GPU type, or a node with such GPUs."""
+    return (
+        GpuType.objects.filter(name=name).exists()
+        or NodeRecord.objects.filter(gpu_model=name).exists()
+        or UsageDay.objects.filter(gpu_model=name).exists()
+    )
+
+
+def _written(
+    scope: Scope, by: Sequence[str], until: date
+) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    rows = UsageDay.objects.filter(
+        day__gte=scope.period.since, day__lte=scope.period.until, day__lt=until
+    )
+    if scope.tenants is not None:
+        rows = rows.filter(tenant_id__in=scope.tenants)
+    if scope.gpu_model:
+        rows = rows.filter(gpu_model=scope.gpu_model)
+    if scope.cluster is not None:
+        rows = rows.filter(cluster_id=scope.cluster)
+    columns = dict.fromkeys(DIMENSIONS[name] for name in by)
+    sums = rows.order_by().values(*columns).annotate(Sum("held"), Sum("lost"), Sum("pods"))
+    for row in sums.iterator(chunk_size=2000):
+        key = tuple(_part(name, row[DIMENSIONS[name]]) for name in by)
+        yield key, Amount(int(row["held__sum"]), int(row["lost__sum"]), row["pods__sum"])
+
+
+def _open(
+    scope: Scope, by: Sequence[str], until: date, now: datetime
+) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    begin = midnight(max(scope.period.since, until))
+    end = min(scope.period.end, now)
+    if begin >= end:
+        return
+    for key, amount in measured(begin, end).items():
+        if scope.has(key):
+            yield tuple(_part(name, getattr(key, DIMENSIONS[name])) for name in by), amount
+
+
+def _part(name: str, value: Any) -> Any:
+    return value.replace(day=1) if name == "month" else value
+
+
+# --- texts ----------------------------------------------------------------------------------------
+def _texts(by: Sequence[str], keys: Collection[tuple[Any, ...]]) -> list[Mapping[Any, str | None]]:
+    """Of each dimension asked for, {value: its text}."""
+    now = Names.read()
+    named = {"tenant": now.tenants, "user": now.users, "cluster": now.clusters}
+    found: list[Mapping[Any, str | None]] = []
+    for at, name in enumerate(by):
+        values = {key[at] for key in keys}
+        if name in named:
+            found.append(_names(name, values, named[name]))
+        elif name == "month":
+            found.append({value: f"{value:%Y-%m}" for value in values})
+        else:
+            found.append({value: str(value) for value in values})
+    return found
+
+
+def _names(name: str, ids: Collection[int | None], now: Mapping[int, str]) -> dict[Any, Any]:
+    """Names as they are now; of what was deleted, its last one."""
+    names: dict[int | None, str | None] = {i: now.get(i) for i in ids if i is not None}
+    names[None] = None
+    if gone := [i for i, known in names.items() if known is None and i is not None]:
+        rows = UsageDay.objects.filter(**{f"{name}_id__in": gone}).order_by("day")
+        for i, known in rows.values_list(f"{name}_id", f"{name}_name"):
+            names[i] = known or None
+    return names
+
+
+def gpu_hours(amount: int) -> float:
+    """Milli-GPU x milliseconds as GPU-hours, to a millionth."""
+    return round(amount / MILLI_MS_PER_GPU_HOUR, 6)
+
+
+def measures(amount: Amount) -> dict[str, float | int]:
+    """An amount as people read it, by the names in MEASURES."""
+    values = (gpu_hours(amount.held), gpu_hours(amount.lost), amount.pods)
+    return dict(zip(MEASURES, values, strict=True))
+
+
+def items(by: Sequence[str], rows: Mapping[Labels, Amount]) -> list[dict[str, Any]]:
+    """Rows as REST and CSV tell them."""
+    return [
+        {**dict(zip(by, labels, strict=True)), **measures(amount)}
+        for labels, amount in rows.items()
+    ]
+
+
+def write_csv(out: Any, by: Sequence[str], found: Iterable[Mapping[str, Any]]) -> None:
+    """`items` as CSV with a header, to a file or response."""
+    writer = csv.DictWriter(out, [*by, *MEASURES], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(found)

@@ -1,0 +1,192 @@
+"""GPU time over REST: rows and CSV, who sees what, and how a wrong question is answered."""
+
+import csv
+import io
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from metrics.accounting import account
+from metrics.api import usage as api_usage
+from scheduling.models import Job, Placement
+from tests import organisation
+
+URL = "/api/v1/usage"
+
+
+def ran(org, tenant, who, *, hours=2.0, gpus=8, model="H100", ended_days_ago=1.0, kind="training"):
+    """A pod that ran so long and ended so many days ago."""
+    ended = timezone.now() - timedelta(days=ended_days_ago)
+    begun = ended - timedelta(hours=hours)
+    job = Job.objects.create(
+        name="job", tenant=org.tenants[tenant], cluster=org.cluster, kind=kind,
+        user=org.users[who] if who else None, state="SUCCEEDED", submitted_at=begun,
+        ended_at=ended,
+    )  # fmt: skip
+    Placement.objects.create(
+        job=job, attempt=1, pod_set=0, ordinal=0, pod_name="p", node="h000", gpu_model=model,
+        held_milli=int(1000 * gpus), state="SUCCEEDED", intended_at=begun, held_from=begun,
+        ended_at=ended,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def org(db):
+    found = organisation.build()
+    ran(found, "vision", "eve")
+    ran(found, "vision", "joe", gpus=0.5)
+    ran(found, "vision-lab", "eve", model="A100", ended_days_ago=40)
+    ran(found, "law", "lex", kind="inference")
+    ran(found, "law", None, hours=1, gpus=1)
+    return found
+
+
+@pytest.fixture(params=["open", "written"])
+def ops(org, request):
+    if request.param == "written":
+        account(timezone.now())
+    return org.client("ops")
+
+
+def rows(answer, *names):
+    assert answer.status_code == 200, answer.content
+    return {tuple(item[n] for n in names): item["gpu_hours"] for item in answer.json()["items"]}
+
+
+def test_rows_add_up_to_the_total(ops):
+    answer = ops.get(f"{URL}?since=60d")
+    body = answer.json()
+    assert list(body) == ["since", "until", "complete_from", "by", "items", "total"]
+    assert body["by"] == ["tenant", "gpu_type"]
+    assert rows(answer, "tenant", "gpu_type") == {
+        ("law", "H100"): 17.0,
+        ("vision", "H100"): 17.0,
+        ("vision-lab", "A100"): 16.0,
+    }
+    assert body["total"] == {"gpu_hours": 50.0, "lost_gpu_hours": 0.0, "pods_started": 5}
+    assert body["items"][0] == {
+        "tenant": "law", "gpu_type": "H100", "gpu_hours": 17.0, "lost_gpu_hours": 0.0,
+        "pods_started": 2,
+    }  # fmt: skip
+
+
+def test_what_is_asked_for_is_what_counts(ops):
+    assert rows(ops.get(f"{URL}?since=30d&by=tenant"), "tenant") == {
+        ("law",): 17.0,
+        ("vision",): 17.0,
+    }
+    assert rows(ops.get(f"{URL}?since=60d&by=tenant&tenant=ml"), "tenant") == {
+        ("vision",): 17.0,
+        ("vision-lab",): 16.0,
+    }
+    assert rows(ops.get(f"{URL}?since=60d&by=user&gpu_type=A100"), "user") == {("eve",): 16.0}
+    assert rows(
+        ops.get(f"{URL}?since=60d&by=user,kind&cluster=demo&tenant=law"), "user", "kind"
+    ) == {
+        (None, "training"): 1.0,
+        ("lex", "inference"): 16.0,
+    }
+    assert rows(ops.get(f"{URL}?since=60d&by=gpu_type&gpu_type=T4"), "gpu_type") == {}
+    day = (timezone.now() - timedelta(days=40)).date()
+    found = rows(ops.get(f"{URL}?since={day - timedelta(days=1)}&until={day}&by=day"), "day")
+    assert sum(found.values()) == pytest.approx(16.0)
+    month = rows(ops.get(f"{URL}?since=60d&by=month"), "month")
+    assert sum(month.values()) == pytest.approx(50.0)
+    assert all(len(text) == 7 for (text,) in month)
+
+
+def test_csv_has_the_same_rows(ops):
+    answer = ops.get(f"{URL}?since=60d&by=tenant,user", headers={"Accept": "text/csv"})
+    assert answer["Content-Type"].startswith("text/csv")
+    found = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert list(found[0]) == ["tenant", "user", "gpu_hours", "lost_gpu_hours", "pods_started"]
+    told = [(r["tenant"], r["user"], float(r["gpu_hours"])) for r in found]
+    assert told == [
+        ("law", "", 1.0),
+        ("law", "lex", 16.0),
+        ("vision", "eve", 16.0),
+        ("vision", "joe", 1.0),
+        ("vision-lab", "eve", 16.0),
+    ]
+    wrong = ops.get(f"{URL}?by=team", headers={"Accept": "text/csv"})
+    assert (wrong.status_code, wrong["Content-Type"]) == (400, "application/problem+json")
+    assert wrong.json()["errors"][0]["parameter"] == "by"
+    assert ops.get(URL, headers={"Accept": "text/html"}).status_code == 406
+
+
+@pytest.mark.parametrize(
+    ("who", "seen"),
+    [
+        ("root", {"vision", "vision-lab"}),
+        ("vic", {"vision", "vision-lab"}),
+        ("lex", {"law"}),
+    ],
+)
+@pytest.mark.parametrize("written", [False, True])
+def test_members_see_their_tenants_and_those_below(org, who, seen, written):
+    if written:
+        account(timezone.now())
+    client = org.client(who)
+    assert {t for (t,) in rows(client.get(f"{URL}?since=60d&by=tenant"), "tenant")} == seen
+    names = {u for (u,) in rows(client.get(f"{URL}?since=60d&by=user"), "user")}
+    assert names == ({"lex", None} if who == "lex" else {"eve", "joe"})
+    for name in {"ml", "vision", "law", "nobody"} - seen - ({"ml"} if who == "root" else set()):
+        answer = client.get(f"{URL}?tenant={name}")
+        assert (answer.status_code, answer.json()["errors"][0]["parameter"]) == (400, "tenant")
+
+
+def test_who_belongs_to_no_tenant_sees_nothing(org):
+    org.users["vic"].memberships.all().delete()
+    body = org.client("vic").get(f"{URL}?since=60d").json()
+    assert (body["items"], body["total"]["gpu_hours"]) == ([], 0)
+
+
+def test_nobody_reads_it_without_signing_in(client, db):
+    assert client.get(URL).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("query", "parameter", "told"),
+    [
+        ("since=soon", "since", "'soon' is no date; write one like 2030-01-31, or"),
+        ("since=2026-02-31", "since", "is no date"),
+        ("since=20261101", "since", "is no date"),
+        ("since=0d", "since", "is no date"),
+        ("since=9999-12-31", "since", "lies in the future"),
+        ("since=0001-01-01", "since", "3,660 (ten years) are the most"),
+        ("since=3661d", "since", "The period has 3,661 days"),
+        ("since=7d&until=2026-01-01", "since", "counts back from today"),
+        ("until=tomorrow", "until", "'tomorrow' is no date; write one like 2030-01-31."),
+        ("since=2026-01-02&until=2026-01-01", "until", "2026-01-01 is before 2026-01-02"),
+        ("until=2001-01-01", "until", "is before"),
+        ("by=", "by", "'' is none of tenant, user"),
+        ("by=tenant;user", "by", "put commas between them"),
+        ("by=user,user", "by", "“user” stands twice"),
+        ("tenant=nobody", "tenant", "There is no tenant 'nobody' that you may see."),
+        ("gpu_type=H1000", "gpu_type", "There is no GPU type 'H1000'."),
+        ("cluster=nowhere", "cluster", "There is no cluster 'nowhere'."),
+        ("tenant=a%00b", "tenant", "NUL"),
+        ("format=csv", "format", "Unknown parameter"),
+    ],
+)
+def test_a_wrong_parameter_is_named(org, query, parameter, told):
+    answer = org.client("ops").get(f"{URL}?{query}")
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad-query")
+    (error,) = answer.json()["errors"]
+    assert error["parameter"] == parameter
+    assert told in error["detail"]
+
+
+def test_more_rows_than_fit_are_refused_with_a_remedy(ops, monkeypatch):
+    monkeypatch.setattr(api_usage, "MOST_ROWS", 2)
+    assert ops.get(f"{URL}?since=60d&by=gpu_type").status_code == 200
+    answer = ops.get(f"{URL}?since=60d&by=tenant")
+    assert answer.json()["errors"][0]["parameter"] == "by"
+    assert "shorter period" in answer.json()["detail"]
+
+
+def test_the_description_says_csv_too(client, db):
+    document = client.get("/api/v1/openapi.json").json()
+    answers = document["paths"][URL]["get"]["responses"]["200"]["content"]
+    assert set(answers) == {"application/json", "text/csv"}
