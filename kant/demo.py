@@ -35,13 +35,15 @@ class Account(NamedTuple):
 
 
 class DemoTenant(NamedTuple):
-    """A tenant and the share of every GPU type it is guaranteed, in percent."""
+    """A tenant, the share of every GPU type it is guaranteed, in percent, and its namespace, None =
+    that of the tenant above or of the cluster."""
 
     name: str
     title: str
     parent: str | None
     percent: int
     mode: QuotaMode = QuotaMode.SHARED
+    namespace: str | None = None
 
 
 ACCOUNTS = (
@@ -55,7 +57,7 @@ TENANTS = (
     DemoTenant("research", "Research", None, 50),
     DemoTenant("vision", "Computer vision", "research", 20),
     DemoTenant("language", "Language models", "research", 25),
-    DemoTenant("products", "Products", None, 40),
+    DemoTenant("products", "Products", None, 40, namespace="kant-products"),
     DemoTenant("search", "Search", "products", 15),
     DemoTenant("assistant", "Assistant", "products", 20),
     DemoTenant("platform", "Platform", None, 10, QuotaMode.ISOLATED),
@@ -118,7 +120,12 @@ def _tenants(operator: User) -> None:
         return
     for tenant in TENANTS:
         create_tenant(
-            operator, tenant.name, title=tenant.title, parent=tenant.parent, source=SOURCE
+            operator,
+            tenant.name,
+            title=tenant.title,
+            parent=tenant.parent,
+            namespace=tenant.namespace,
+            source=SOURCE,
         )
     for account in ACCOUNTS:
         if account.tenant:

@@ -13,7 +13,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("kant.api_urls")),
     re_path(r"^api(?:/|$)", not_found),
-    path("metrics", exporter.page, name="prometheus"),
+    path("metrics", exporter.PrometheusView.as_view(), name="prometheus"),
     path("cli/kant", client, name="client"),
     path("login/", SignIn.as_view(demo_accounts=ACCOUNTS, demo_password=PASSWORD), name="login"),
     path("", include("tenants.urls")),

@@ -1,12 +1,13 @@
 from django.urls import path
 
-from scheduling import job_views, quota_views, revert_views, tenant_views, views
+from scheduling import job_views, log_views, quota_views, revert_views, tenant_views, views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
     path("jobs/new/", views.job_new, name="job-new"),
     path("jobs/new/preview/", views.job_preview, name="job-preview"),
     path("jobs/<uuid:job_id>/", job_views.job, name="job"),
+    path("jobs/<uuid:job_id>/logs/", log_views.job_logs, name="job-logs"),
     path("jobs/<uuid:job_id>/cancel/", job_views.job_cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/hold/", job_views.job_hold, name="job-hold"),
     path("jobs/<uuid:job_id>/release/", job_views.job_release, name="job-release"),
@@ -20,4 +21,5 @@ urlpatterns = [
     path("quotas/<slug:tenant>/<str:gpu_type>/", quota_views.quota, name="quota"),
     path("tenants/", tenant_views.tenants, name="tenants"),
     path("tenants/<slug:name>/", tenant_views.tenant, name="tenant"),
+    path("tenants/<slug:name>/limits/", tenant_views.limits, name="tenant-limits"),
 ]

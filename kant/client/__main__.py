@@ -10,10 +10,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlsplit
 
-from kant.client import account, completion, jobs, output, places, submission
+from kant.client import account, completion, jobs, logs, output, places, submission, usage
 from kant.client.account import Account
 from kant.client.api import Api
-from kant.client.errors import EXIT_CODES, FAILED, ClientError, usage
+from kant.client.errors import EXIT_CODES, FAILED, ClientError
+from kant.client.errors import usage as wrong_usage
 
 INTERRUPTED = 130
 TOKEN_DAYS = 90
@@ -44,7 +45,7 @@ def login(args: argparse.Namespace) -> None:
     """Get an API token for user name and password, and keep it for the next commands."""
     url = (args.url or os.environ.get("KANT_URL") or account.DEFAULT_URL).rstrip("/")
     if not sys.stdin.isatty() and args.user is None:
-        raise usage("Say with --user who signs in; the password is read from stdin.")
+        raise wrong_usage("Say with --user who signs in; the password is read from stdin.")
     user = args.user or input(f"User name at {urlsplit(url).netloc or url}: ")
     password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
     api = Api(Account(url, ""), password=(user, password))
@@ -121,6 +122,9 @@ def _parser() -> argparse.ArgumentParser:
         ("events", jobs.events, "what happened to a job"),
     ):
         command(name, run, text, both).add_argument("job", metavar="JOB", help=JOB)
+    printed = command("logs", logs.logs, "what the pods of a job print, while they are there", ())
+    printed.add_argument("job", metavar="JOB", help=JOB)
+    logs.add_flags(printed, submission.duration_s)
     waits = command("wait", jobs.wait, "wait until a job has ended, or runs", both)
     waits.add_argument("job", metavar="JOB", help=JOB)
     waits.add_argument("--until", choices=("end", "running"), default="end")
@@ -136,18 +140,30 @@ def _parser() -> argparse.ArgumentParser:
     changes = command(
         "change", jobs.change, "change what jobs ask for, of those that run their times", both
     )
+    changes.epilog = f"{submission.NONE} takes away a time or limit that was given before."
     changes.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
     submission.add_changeable(changes)
 
     quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
     quotas.add_argument("-t", "--tenant", help="of this tenant")
     quotas.add_argument("-G", "--gpu-type", help="of this GPU type")
-    quota = commands.add_parser("quota", help="change a quota", description="Change a quota.")
+    quota = commands.add_parser("quota", help="change quotas", description="Change quotas.")
     actions = quota.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _quota_flags(command("set", places.set_quota, "set a quota, or parts of it", both, actions))
-    command("clusters", places.clusters, "the clusters and their state", both)
+    changed = command("changes", places.quota_changes, "who changed which quota", both, actions)
+    changed.add_argument("-t", "--tenant", help="of this tenant")
+    changed.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
+    reverted = command(
+        "revert", places.revert_quota, "take back a change of a quota", both, actions
+    )
+    reverted.add_argument("change", metavar="ID", help="of the change, or the beginning of it")
+    _written(reverted)
+    clusters = command("clusters", places.clusters, "the clusters, or one and its policy", both)
+    clusters.add_argument("cluster", nargs="?", help="its name, to see its policy too")
     nodes = command("nodes", places.nodes, "the nodes of a cluster and what is allocated", both)
     nodes.add_argument("cluster", nargs="?", help="its name, if there are several")
+    used = command("usage", usage.usage, "GPU-hours of tenants and users", (*both, "csv"))
+    usage.add_flags(used)
     shells = commands.add_parser("completion", help="print what lets a shell complete commands")
     shells.set_defaults(run=completion.script)
     shells.add_argument("shell", choices=tuple(completion.SCRIPTS))
@@ -155,8 +171,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 JOB = "id, the beginning of it, or name"
-# By metavar: what knows values that Kant has to be asked for.
-VALUES = {"JOB": jobs.named}
+# By metavar: what knows values that are not among the choices of the parser.
+VALUES = {
+    "JOB": jobs.named,
+    submission.TIME_OR_NONE: submission.none_for,
+    submission.WHEN_OR_NONE: submission.none_for,
+    usage.BY: usage.keys,
+}
 
 
 def _quota_flags(parser: argparse.ArgumentParser) -> None:
@@ -178,6 +199,11 @@ def _quota_flags(parser: argparse.ArgumentParser) -> None:
         help=f"most it lends, or {places.NO_LIMIT}",
     )
     flag("--mode", choices=("shared", "isolated"), help="isolated: it neither borrows nor lends")
+    _written(parser)
+
+
+def _written(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
     flag("--reason", required=True, metavar="TEXT", help="why; kept with the change")
     flag("--dry-run", action="store_true", help="show what would be, change nothing")
 

@@ -4,8 +4,9 @@ import base64
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
@@ -19,6 +20,7 @@ LATER = frozenset({429, 502, 503, 504})
 MOST_RETRY_S = 30.0
 
 Query = Mapping[str, Any]
+Answer = TypeVar("Answer")
 
 
 class Api:
@@ -46,9 +48,18 @@ class Api:
     def get(self, path: str, query: Query | None = None) -> dict[str, Any]:
         return self._send("GET", path, query)
 
-    def post(self, path: str, body: Any = None, query: Query | None = None) -> dict[str, Any]:
-        """Sent again with the same key where no answer came, so it happens once at most."""
-        return self._send("POST", path, query, body, {"Idempotency-Key": str(uuid.uuid4())})
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        query: Query | None = None,
+        *,
+        guard: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Sent again with the same key where no answer came, so it happens once at most.
+        `guard`: as `at_version` makes it."""
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        return self._send("POST", path, query, body, {**key, **(guard or {})})
 
     def patch(self, path: str, body: Any) -> dict[str, Any]:
         return self._send("PATCH", path, None, body)
@@ -57,8 +68,7 @@ class Api:
         self, path: str, body: Any, query: Query | None = None, *, version: int | None
     ) -> dict[str, Any]:
         """Replace what is at that version, or make what is not there (None)."""
-        guard = {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
-        return self._send("PUT", path, query, body, guard)
+        return self._send("PUT", path, query, body, at_version(version))
 
     def delete(self, path: str) -> None:
         self._send("DELETE", path, None)
@@ -72,6 +82,19 @@ class Api:
                 return
             page = self._answer(Request(page["next"], headers=self._headers()))
 
+    @contextmanager
+    def stream(
+        self, path: str, query: Query, *, timeout_s: float | None = None
+    ) -> Iterator[Iterable[bytes]]:
+        """The lines of a text as they come, each with its end; `timeout_s` bounds each silence.
+
+        While they are read, what breaks the connection is raised as it comes (OSError,
+        HTTPException).
+        """
+        request = Request(self._address(path, query), headers=self._headers())
+        with self._tried(request, timeout_s or self._timeout_s, lambda answer: answer) as answer:
+            yield answer
+
     def _send(
         self,
         method: str,
@@ -80,22 +103,32 @@ class Api:
         body: Any = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        asked = urlencode({k: v for k, v in (query or {}).items() if v is not None}, doseq=True)
-        address = f"{self._account.url}/api/v1/{path}" + (f"?{asked}" if asked else "")
+        address = self._address(path, query)
         data = None if body is None else json.dumps(body).encode()
         all_headers = {**self._headers(), **(headers or {})}
         return self._answer(Request(address, data, all_headers, method=method))
+
+    def _address(self, path: str, query: Query | None) -> str:
+        asked = urlencode({k: v for k, v in (query or {}).items() if v is not None}, doseq=True)
+        return f"{self._account.url}/api/v1/{path}" + (f"?{asked}" if asked else "")
 
     def _headers(self) -> dict[str, str]:
         return {"Authorization": self._authorization, "Content-Type": "application/json"}
 
     def _answer(self, request: Request) -> dict[str, Any]:
+        def read(answer: Any) -> dict[str, Any]:
+            with answer:
+                text = answer.read()
+            return _document(text, request) if text else {}
+
+        return self._tried(request, self._timeout_s, read)
+
+    def _tried(self, request: Request, timeout_s: float, take: Callable[[Any], Answer]) -> Answer:
+        """What `take` makes of the answer; asked for again where that fails on the way."""
         for left in reversed(range(self._tries)):
             wait = 0.5 * (self._tries - left)
             try:
-                with urlopen(request, timeout=self._timeout_s) as answer:
-                    text = answer.read()
-                    return _document(text, request) if text else {}
+                return take(urlopen(request, timeout=timeout_s))
             except HTTPError as error:
                 if error.code not in LATER or not left:
                     raise _problem(error) from None
@@ -107,6 +140,11 @@ class Api:
                     raise ClientError(FAILED, text, "Is Kant running there?") from None
             time.sleep(wait)
         raise AssertionError  # the last try answers or raises
+
+
+def at_version(version: int | None) -> dict[str, str]:
+    """The headers that let a write happen at that version alone; None = there is nothing yet."""
+    return {"If-None-Match": "*"} if version is None else {"If-Match": f'"{version}"'}
 
 
 def _document(text: bytes, request: Request) -> dict[str, Any]:
@@ -143,4 +181,4 @@ def _problem(error: HTTPError) -> ClientError:
     if problem.get("code") in ("ExceedsCapacity", "NoMatchingGpuType"):
         return ClientError(NEVER_RUNS, *lines)
     codes = {400: USAGE, 401: DENIED, 403: DENIED, 404: NOT_FOUND, 422: USAGE}
-    return ClientError(codes.get(error.code, FAILED), *lines)
+    return ClientError(codes.get(error.code, FAILED), *lines, problem=problem.get("code", ""))

@@ -8,12 +8,14 @@ EXIT_CODES = """exit codes:
 
 
 class ClientError(Exception):
-    """Shown to the user, a line each; `code` is the exit code."""
+    """Shown to the user, a line each; `code` is the exit code, `problem` the code of the problem
+    document, "" where there was none."""
 
-    def __init__(self, code: int, *lines: str) -> None:
+    def __init__(self, code: int, *lines: str, problem: str = "") -> None:
         super().__init__(*lines)
         self.code = code
         self.lines = lines
+        self.problem = problem
 
 
 def usage(text: str) -> ClientError:

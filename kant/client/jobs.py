@@ -9,7 +9,7 @@ from typing import Any
 from kant.client import account, output
 from kant.client.api import Api
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
-from kant.client.submission import CHANGEABLE, document_of
+from kant.client.submission import CHANGEABLE, document_of, given
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 POLL_S = 2.0
@@ -48,7 +48,8 @@ def address(api: Api, text: str) -> str:
     return f"jobs/{next(iter(found))}"
 
 
-def _job(api: Api, text: str) -> str:
+def only_job(api: Api, text: str) -> str:
+    """The path of a job as `address` finds it; raises ClientError also for an array."""
     path = address(api, text)
     if path.startswith("job-arrays/"):
         raise usage(f"{text} is an array. Its jobs: kant jobs --array {text}")
@@ -86,6 +87,9 @@ def submit(api: Api, args: argparse.Namespace) -> None:
         print(
             f"Would submit {told['name']} to {told['cluster']}: {_size(told)} of {told['tenant']}."
         )
+        if "count" in told:
+            print("Of its first job:")
+        _rehearsal(answer["rehearsal"])
         for warning in answer["warnings"]:
             output.note(f"Warning: {warning}")
     elif args.output == "id":
@@ -97,6 +101,36 @@ def submit(api: Api, args: argparse.Namespace) -> None:
             output.note(f"Its jobs: kant jobs --array {answer['id']}")
         else:
             output.note(f"Why it waits, when it starts: kant explain {output.short(answer['id'])}")
+
+
+def _rehearsal(said: dict[str, Any]) -> None:
+    """Whether it would start now; if not, why, when, and what would."""
+    if said["outlook"] != "never":  # of that the warnings tell
+        print(said["summary"])
+    start, ahead = said["start"], said["position"]
+    output.pairs((
+        *((f"quota of {terms['gpu_type']}", _terms(terms)) for terms in said["quota"]),
+        ("ahead", None if ahead is None else f"{ahead - 1} waiting"),
+        ("start", start and start["text"]),
+        ("expected", start and output.when(start["at"])),
+        ("numbers", output.value(said["evidence"])),
+        ("as of", output.when(said["as_of"])),
+    ))  # fmt: skip
+    for other in said["alternatives"]:
+        print(f"would start now: {other['text']}")
+    for remedy in said["remedies"]:
+        print(f"try: {remedy}")
+
+
+def _terms(terms: dict[str, Any]) -> str:
+    if not (terms["most"] or terms["guaranteed"]):
+        return f"{terms['tenant']} has none"
+    used, guaranteed = output.number(terms["used"]), output.number(terms["guaranteed"])
+    text = f"{terms['tenant']} uses {used} of {guaranteed}"
+    if terms["left"] < terms["asked"]:
+        left, asked = output.number(terms["left"]), output.number(terms["asked"])
+        return f"{text}; may take {left} of {asked} now"
+    return f"{text}; would borrow {output.number(terms['borrows'])}" if terms["borrows"] else text
 
 
 def _only_tenant(api: Api) -> str:
@@ -148,24 +182,27 @@ def show(api: Api, args: argparse.Namespace) -> None:
     times = ("submitted_at", "admitted_at", "bound_at", "running_at", "ended_at")
     fields = {name: value for name, value in job.items() if name != "pod_sets"}
     fields |= {name: output.when(job[name]) for name in times if name in job}
+    if "restarts" in fields:  # an array has none of its own
+        fields["restarts"] = f"{fields['restarts']} of {fields.pop('max_restarts')}"
     if pod := job.get("pod"):
         fields["pod"] = f"{pod['namespace']}/{pod['name']}"
-    output.pairs((name, _shown(value)) for name, value in fields.items())
+    output.pairs((name, output.value(value)) for name, value in fields.items())
     for pods in job.get("pod_sets", ()):
         print()
-        output.pairs((name, _shown(value)) for name, value in pods.items() if value != 0)
+        fields = {**pods, "volumes": [_volume(volume) for volume in pods["volumes"]]}
+        secrets = pods["env_from_secrets"].items()
+        fields["env_from_secrets"] = {n: f"{s['secret']}/{s['key']}" for n, s in secrets}
+        output.pairs((name, output.value(value)) for name, value in fields.items() if value != 0)
 
 
-def _shown(value: object) -> object:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={each}" for name, each in value.items())
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return value
+def _volume(volume: dict[str, Any]) -> str:
+    kinds = ("persistent_volume_claim", "config_map", "secret")
+    source = next(f"{kind} {volume[kind]}" for kind in kinds if volume[kind])
+    return f"{source} at {volume['mount_path']}{' (read-only)' if volume['read_only'] else ''}"
 
 
 def explain(api: Api, args: argparse.Namespace) -> None:
-    answer = api.get(f"{_job(api, args.job)}/explain")
+    answer = api.get(f"{only_job(api, args.job)}/explain")
     if args.output == "json":
         output.document(answer)
         return
@@ -173,8 +210,10 @@ def explain(api: Api, args: argparse.Namespace) -> None:
     print(f"{answer['state']}{reason}")
     if answer["summary"]:
         print(answer["summary"])
+    if halted := _standstill(answer):
+        print(halted)
     print()
-    start, reservation = answer["start"], answer["reservation"]
+    start, reservation, growth = answer["start"], answer["reservation"], answer["growth"]
     marks = {True: "✓", False: "✗", None: "·"}
     output.pairs((
         ("since", f"{output.when(answer['since'])} ({output.ago(answer['since'])})"
@@ -184,7 +223,9 @@ def explain(api: Api, args: argparse.Namespace) -> None:
         ("start", start and start["text"]),
         ("expected", start and output.when(start["at"])),
         ("on nodes", reservation and reservation["nodes"]),
-        ("numbers", _shown(answer["evidence"])),
+        ("numbers", output.value(answer["evidence"])),
+        ("pods", growth and f"{growth['has']} of {growth['asked']}"),
+        ("why no more", growth and growth["summary"]),
     ))  # fmt: skip
     for remedy in answer["remedies"]:
         print(f"try: {remedy}")
@@ -200,13 +241,18 @@ def explain(api: Api, args: argparse.Namespace) -> None:
             output.note(f"… and {more} more")
 
 
+def _standstill(answer: dict[str, Any]) -> str:
+    why = answer["standstill"]
+    return f"Nothing is decided about it now. {why}" if why else ""
+
+
 def pods(api: Api, args: argparse.Namespace) -> None:
     def row(p: dict[str, Any]) -> tuple[object, ...]:
         where = (p["node"], p["devices"], p["nics"])
-        return p["pod_name"], p["attempt"], *where, p["state"], p["message"]
+        return p["pod_name"], p["namespace"], p["attempt"], *where, p["state"], p["message"]
 
-    heads = ("POD", "ATTEMPT", "NODE", "GPUS", "NICS", "STATE", "MESSAGE")
-    found = list(api.items(f"{_job(api, args.job)}/pods"))
+    heads = ("POD", "NAMESPACE", "ATTEMPT", "NODE", "GPUS", "NICS", "STATE", "MESSAGE")
+    found = list(api.items(f"{only_job(api, args.job)}/pods"))
     output.listed(args.output, found, heads, row, "It has no pods yet.")
 
 
@@ -216,13 +262,13 @@ def events(api: Api, args: argparse.Namespace) -> None:
         return output.when(e["at"]), *what, e["actor"]
 
     heads = ("WHEN", "EVENT", "STATE", "REASON", "MESSAGE", "BY")
-    found = list(api.items(f"{_job(api, args.job)}/events"))
+    found = list(api.items(f"{only_job(api, args.job)}/events"))
     output.listed(args.output, found, heads, row, "Nothing yet.")
 
 
 def wait(api: Api, args: argparse.Namespace) -> None:
     """Until the job runs or is over; exit code 1 if it failed, 5 if it will never run."""
-    path = _job(api, args.job)
+    path = only_job(api, args.job)
     until = ENDED if args.until == "end" else ENDED | {"RUNNING"}
     deadline = None if args.timeout is None else time.monotonic() + args.timeout
     told = None
@@ -231,8 +277,11 @@ def wait(api: Api, args: argparse.Namespace) -> None:
         if now != told:
             told = now
             output.note(" ".join(filter(None, (*now, job["message"]))))
-            if job["state"] == "PENDING" and api.get(f"{path}/explain")["will_never_run"]:
+            answer = api.get(f"{path}/explain")
+            if answer["will_never_run"]:
                 raise ClientError(NEVER_RUNS, f"{job['name']} will never run: {job['message']}")
+            if halted := _standstill(answer):
+                output.note(halted)
         if deadline is not None and time.monotonic() + POLL_S > deadline:
             raise ClientError(TIMED_OUT, f"{job['name']} is {job['state']} after {args.timeout} s.")
         time.sleep(POLL_S)
@@ -250,7 +299,7 @@ def act(api: Api, args: argparse.Namespace) -> None:
 
 
 def change(api: Api, args: argparse.Namespace) -> None:
-    fields = {name: getattr(args, name) for name in CHANGEABLE if getattr(args, name) is not None}
+    fields = given(args, CHANGEABLE)
     if not fields:
         raise usage("There is nothing to change. See: kant change --help")
     _each(api, args, lambda path: api.patch(path, fields))

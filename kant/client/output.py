@@ -61,6 +61,15 @@ def short(job_id: str) -> str:
     return job_id[:8]
 
 
+def value(thing: object) -> object:
+    """What stands behind a name: "a=1, b=2" for an object, "yes" and "no" for flags."""
+    if isinstance(thing, dict):
+        return ", ".join(f"{name}={each}" for name, each in thing.items())
+    if isinstance(thing, bool):
+        return "yes" if thing else "no"
+    return thing
+
+
 def number(value: float | None) -> str:
     """ "8" and "0.5"; "-" for none."""
     return "-" if value is None else f"{value:.3f}".rstrip("0").rstrip(".")

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from kant.client import output
-from kant.client.api import Api
+from kant.client.api import Api, at_version
 from kant.client.errors import NOT_FOUND, ClientError, usage
 
 QUOTA = ("guaranteed", "mode", "borrow_limit", "lend_limit")
@@ -17,15 +17,38 @@ def clusters(api: Api, args: argparse.Namespace) -> None:
     def row(c: dict[str, Any]) -> tuple[object, ...]:
         return c["name"], _state(c), output.ago(c["last_cycle_at"]), c["title"]
 
+    if args.cluster:
+        _cluster(api, args)
+        return
     found = list(api.items("clusters"))
     heads = ("NAME", "STATE", "DECIDED", "TITLE")
     output.listed(args.output, found, heads, row, "There is no cluster.")
 
 
+def _cluster(api: Api, args: argparse.Namespace) -> None:
+    """One cluster, and the policy by which it is scheduled now."""
+    path = f"clusters/{quote(args.cluster, safe='')}"
+    cluster, policy = api.get(path), api.get(f"{path}/policy")
+    if args.output == "json":
+        output.document({"cluster": cluster, "policy": policy})
+        return
+    shown = ("name", "title", "namespace")
+    version = str(policy["version"]) if policy["version"] else "the defaults; none was set"
+    set_at = output.when(policy["updated_at"]) if policy["version"] else None
+    output.pairs((
+        *((name, cluster[name]) for name in shown), ("state", _state(cluster)),
+        ("decided", output.ago(cluster["last_cycle_at"])),
+        ("policy", version), ("set at", set_at),
+    ))  # fmt: skip
+    print()
+    fields = policy["policy"] | {"shards": [one["name"] for one in policy["policy"]["shards"]]}
+    output.pairs((name, output.value(value)) for name, value in fields.items())
+
+
 def _state(cluster: dict[str, Any]) -> str:
     if not cluster["is_active"]:
         return "inactive"
-    return "connected" if cluster["connected"] else cluster["status_message"] or "not connected"
+    return "connected" if cluster["connected"] else cluster["status_message"]
 
 
 def nodes(api: Api, args: argparse.Namespace) -> None:
@@ -49,13 +72,22 @@ def _only_cluster(api: Api) -> str:
 
 def quotas(api: Api, args: argparse.Namespace) -> None:
     def row(q: dict[str, Any]) -> tuple[object, ...]:
-        amounts = (q["guaranteed"], q["used"], max(0.0, q["used"] - q["guaranteed"]))
+        amounts = (output.number(q["guaranteed"]), output.number(q["used"]))
+        borrowed = (output.number(q["borrowed"]), _loans(q["borrowed_from"]))
+        lent = (output.number(q["lent"]), _loans(q["lent_to"]))
         limits = (_limit(q, "borrow_limit"), _limit(q, "lend_limit"))
-        return q["tenant"], q["gpu_type"], *map(output.number, amounts), *limits, q["mode"]
+        return q["tenant"], q["gpu_type"], *amounts, *borrowed, *lent, *limits, q["mode"]
 
     found = list(api.items("quotas", {"tenant": args.tenant, "gpu_type": args.gpu_type}))
-    heads = ("TENANT", "TYPE", "GUARANTEED", "USED", "BORROWED", "MAY BORROW", "LENDS", "MODE")
+    heads = ("TENANT", "TYPE", "GUARANTEED", "USED", "BORROWED", "FROM", "LENT", "TO",
+             "MAY BORROW", "LENDS", "MODE")  # fmt: skip
     output.listed(args.output, found, heads, row, "There are no quotas that you may see.")
+
+
+def _loans(loans: list[dict[str, Any]]) -> str:
+    """Who lends, or borrows, how many GPUs; "-" for nobody."""
+    told = (f"{one['tenant'] or '(others)'} {output.number(one['gpus'])}" for one in loans)
+    return ", ".join(told) or "-"
 
 
 def set_quota(api: Api, args: argparse.Namespace) -> None:
@@ -63,7 +95,7 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in QUOTA if getattr(args, name) is not None}
     if not given:
         raise usage("There is nothing to set. See: kant quota set --help")
-    path = f"quotas/{quote(args.tenant, safe='')}/{quote(args.gpu_type, safe='')}"
+    path = _quota_path(args.tenant, args.gpu_type)
     before = _quota_or_none(api, path)
     if before is None and "guaranteed" not in given:
         raise usage(f"{args.tenant} has no quota for {args.gpu_type}: give --guaranteed too.")
@@ -77,18 +109,78 @@ def set_quota(api: Api, args: argparse.Namespace) -> None:
         {"dry_run": "true"} if args.dry_run else None,
         version=before["version"] if before else None,
     )
-    after = answer["result"] if args.dry_run else answer
+    _say(args, before, answer["result"] if args.dry_run else answer, answer["warnings"])
+
+
+def _say(
+    args: argparse.Namespace,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    warnings: list[str],
+) -> None:
+    """A quota before and after a change of it; None = there was, or is, none."""
     if args.output == "json":
-        output.document({"before": before, "after": after, "warnings": answer["warnings"]})
+        output.document({"before": before, "after": after, "warnings": warnings})
     else:
-        rows = [(name, _shown(before, name), _shown(after, name)) for name in (*QUOTA, "used")]
+        shown = (*QUOTA, "used", "borrowed", "lent")
+        rows = [(name, _shown(before, name), _shown(after, name)) for name in shown]
         output.table(("", "BEFORE", "AFTER"), rows, "")
-    for warning in answer["warnings"]:
+    for warning in warnings:
         output.note(f"Warning: {warning}")
-    if before and all(before[name] == after[name] for name in QUOTA):
+    if before and after and all(before[name] == after[name] for name in QUOTA):
         output.note("It is so already.")
     elif args.dry_run:
         output.note("Nothing was changed: this was a dry run.")
+
+
+def quota_changes(api: Api, args: argparse.Namespace) -> None:
+    def row(c: dict[str, Any]) -> tuple[object, ...]:
+        why = f"{c['reason']} (a revert)" if c["reverts"] else c["reason"]
+        who = (output.when(c["at"]), c["actor"])
+        return output.short(c["id"]), *who, c["subject"], _difference(c), why
+
+    query = {"action": "quota", "tenant": args.tenant, "limit": args.limit}
+    heads = ("ID", "WHEN", "WHO", "QUOTA", "CHANGE", "WHY")
+    found = api.get("audit", query)["items"]
+    empty = "No quota of a tenant that you administer has been changed."
+    output.listed(args.output, found, heads, row, empty)
+
+
+def _difference(change: dict[str, Any]) -> str:
+    """What a change made of what, field by field."""
+    before, after = change["before"], change["after"]
+    pairs = ((name, _shown(before, name), _shown(after, name)) for name in QUOTA)
+    return ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
+
+
+def revert_quota(api: Api, args: argparse.Namespace) -> None:
+    """Take back one change, and show the quota before and after."""
+    record = _change(api, args.change)
+    tenant, _, gpu_type = record["subject"].partition(" / ")
+    before = _quota_or_none(api, _quota_path(tenant, gpu_type))
+    answer = api.post(
+        f"audit/{record['id']}/revert",
+        {"reason": args.reason},
+        {"dry_run": "true"} if args.dry_run else None,
+        guard=at_version(before["version"] if before else None),
+    )
+    _say(args, before, answer["result" if args.dry_run else "quota"], answer["warnings"])
+
+
+def _change(api: Api, text: str) -> dict[str, Any]:
+    """The change of a quota by its id or the beginning of it. Raises ClientError where there is
+    none, or several."""
+    found = api.get("audit", {"action": "quota", "q": text, "limit": 500})["items"]
+    found = [change for change in found if change["id"].startswith(text.lower())]
+    if len(found) != 1:
+        several = f"{text!r} means {len(found)} changes; give more of the id."
+        none = f"There is no change {text!r} of a quota that you may see. See: kant quota changes"
+        raise usage(several) if found else ClientError(NOT_FOUND, none)
+    return dict(found[0])
+
+
+def _quota_path(tenant: str, gpu_type: str) -> str:
+    return f"quotas/{quote(tenant, safe='')}/{quote(gpu_type, safe='')}"
 
 
 def amount(text: str) -> float:

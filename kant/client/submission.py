@@ -4,20 +4,28 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from kant.client.errors import usage
 
 # Flags that are fields of the job document under the same name.
-CHANGEABLE = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "not_before")
+CHANGEABLE = (
+    "priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "max_restarts", "not_before",
+)  # fmt: skip
 FIELDS = (
     *CHANGEABLE, "name", "tenant", "cluster", "kind", "gang", "preemptible", "held", "strategy",
     "labels", "replicas", "min_count", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib",
     "cpu_milli", "memory_mib", "nics", "node_selector", "required_level", "preferred_level",
-    "max_per_node", "image", "env",
+    "max_per_node", "image", "env", "service_account", "image_pull_secrets", "shm_mib",
+    "env_from_secrets",
 )  # fmt: skip
+# Of these, the flag adds to what the file says.
+MAPPINGS = ("labels", "env", "node_selector", "env_from_secrets")
+# What stands for no value where a job may have none, and the metavars of the flags that take it.
+NONE = "none"
+TIME_OR_NONE, WHEN_OR_NONE = f"TIME|{NONE}", f"WHEN|{NONE}"
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -43,7 +51,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--kind", metavar="KIND", help="training, inference, development, …")
     flag("--gang", action=argparse.BooleanOptionalAction, help="all pods start together (default)")
     flag("--preemptible", action=argparse.BooleanOptionalAction,
-         help="whether it may lose its place to others (default: it may)")  # fmt: skip
+         help="whether it may lose its place to others (default: it may); "
+         "where lenders reclaim, one that may not holds no borrowed quota")  # fmt: skip
     flag("--hold", dest="held", action="store_const", const=True, help="wait for kant release")
     flag("--after", action="append", metavar="JOB", help="start when that job or array has ended")
     flag("--after-ok", action="append", metavar="JOB", help="start when it has succeeded")
@@ -60,6 +69,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--image", help="container image")
     flag("-e", "--env", action="append", type=_pair, metavar="NAME=VALUE",
          help="environment of the containers")  # fmt: skip
+    flag("--env-from-secret", dest="env_from_secrets", action="append", type=_secret_key,
+         metavar="NAME=SECRET/KEY", help="the same, its value from a key of a secret")  # fmt: skip
+    flag("--service-account", metavar="NAME", help="service account of the pods")
+    flag("--image-pull-secret", dest="image_pull_secrets", action="append", metavar="NAME",
+         help="secret by which the image is pulled; again for others")  # fmt: skip
+    flag("--shm", dest="shm_mib", type=int, metavar="MIB", help="size of /dev/shm of each pod")
     flag("--dry-run", action="store_true", help="say what would be, submit nothing")
     flag("command", nargs="*", help="what the pods run, after --")
 
@@ -67,25 +82,43 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def add_changeable(parser: argparse.ArgumentParser) -> None:
     """The flags of CHANGEABLE, what may be asked for anew while a job waits."""
     flag = parser.add_argument
-    flag("--time", dest="declared_s", type=duration_s, metavar="TIME",
+    flag("--time", dest="declared_s", type=_or_none(duration_s), metavar=TIME_OR_NONE,
          help="how long it will run, e.g. 90m or 1d12h: it may start sooner")  # fmt: skip
-    flag("--time-limit", dest="run_limit_s", type=duration_s, metavar="TIME",
+    flag("--time-limit", dest="run_limit_s", type=_or_none(duration_s), metavar=TIME_OR_NONE,
          help="when it is ended")  # fmt: skip
-    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=duration_s, metavar="TIME",
+    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=_or_none(duration_s),
+         metavar=TIME_OR_NONE,
          help="how long before its deletion a pod is told to save its work")  # fmt: skip
-    flag("--begin", dest="not_before", metavar="WHEN", help="not earlier, e.g. 2030-01-31T12:00Z")
+    flag("--max-restarts", type=int, metavar="N",
+         help="how often it, or a pod of it, is placed again after its program failed")  # fmt: skip
+    flag("--begin", dest="not_before", metavar=WHEN_OR_NONE,
+         help="not earlier, e.g. 2030-01-31T12:00Z")  # fmt: skip
     flag("--priority", type=int, metavar="N", help="larger goes first")
+
+
+def given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
+    """The flags among `names` that were given, as fields of a document; NONE is null there."""
+    found = {name: getattr(args, name) for name in names}
+    return {
+        name: None if name in CHANGEABLE and value == NONE else value
+        for name, value in found.items()
+        if value is not None
+    }
+
+
+def none_for(beginning: str) -> Iterator[tuple[str, str]]:
+    """NONE, for the completion of shells."""
+    if NONE.startswith(beginning):
+        yield NONE, "take away what was said before"
 
 
 def document_of(args: argparse.Namespace) -> dict[str, Any]:
     """The job document that the arguments ask for; its tenant may be missing."""
     document = {} if args.file is None else read(args.file)
-    for field in FIELDS:
-        value = getattr(args, field)
-        if field in ("labels", "env", "node_selector") and value is not None:
+    for field, value in given(args, FIELDS).items():
+        if field in MAPPINGS:
             value = {**(document.get(field) or {}), **dict(value)}
-        if value is not None:
-            document[field] = value
+        document[field] = value
     if args.gpu_types:
         document.pop("gpu_type", None)
     if args.array is not None:
@@ -141,6 +174,11 @@ def duration_s(text: str) -> int:
     return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
 
 
+def _or_none(read: Callable[[str], int]) -> Callable[[str], int | str]:
+    """Reads NONE too."""
+    return lambda text: text if text == NONE else read(text)
+
+
 def _cores(text: str) -> int:
     try:
         return round(float(text) * 1000)
@@ -153,3 +191,11 @@ def _pair(text: str) -> tuple[str, str]:
     if not (name and found):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
     return name, value
+
+
+def _secret_key(text: str) -> tuple[str, dict[str, str]]:
+    name, _, source = text.partition("=")
+    secret, _, key = source.partition("/")
+    if not (name and secret and key):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SECRET/KEY")
+    return name, {"secret": secret, "key": key}

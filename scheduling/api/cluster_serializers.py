@@ -10,7 +10,8 @@ from scheduling.addresses import is_http_address
 from scheduling.models import Cluster
 from scheduling.selectors import leaders_of
 from scheduling.services.faults import SLUG, SLUG_RULE
-from tenants.api.fields import Boolean, Gpus, Serializer, Text
+from scheduling.standstill import standstill
+from tenants.api.fields import Boolean, Gpus, Object, Serializer, Text
 from tenants.models import User
 
 
@@ -20,7 +21,7 @@ def namespace_name(text: str) -> None:
         raise serializers.ValidationError(SLUG_RULE)
 
 
-class AccessField(serializers.DictField):
+class AccessField(Object):
     """{"kubeconfig": path, "context": name}, {"server": address, …} or {"in_cluster": true}."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ class ClusterChange(Serializer):
     title = Text(max_length=200, allow_blank=True, required=False)
     access = AccessField(required=False)
     namespace = Text(max_length=63, required=False, validators=[namespace_name])
-    label_map = serializers.DictField(required=False)
+    label_map = Object(required=False)
     is_active = Boolean(required=False)
 
 
@@ -55,7 +56,8 @@ class LeaderOutput(serializers.Serializer[Any]):
 
 
 class ClusterOutput(serializers.Serializer[Cluster]):
-    """`access` and `leaders` are shown to operators only, null to others."""
+    """`access` and `leaders` are shown to operators only, null to others. `connected`: a scheduler
+    is at work on the cluster now and reaches its API; where not, `status_message` says why."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -63,11 +65,17 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     access = serializers.SerializerMethodField()
     label_map = serializers.DictField()
     is_active = serializers.BooleanField()
-    connected = serializers.BooleanField()
-    status_message = serializers.CharField()
+    connected = serializers.SerializerMethodField()
+    status_message = serializers.SerializerMethodField()
     last_cycle_at = serializers.DateTimeField(allow_null=True)
     leaders = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
+
+    def get_connected(self, cluster: Cluster) -> bool:
+        return not standstill(cluster)
+
+    def get_status_message(self, cluster: Cluster) -> str:
+        return standstill(cluster)
 
     @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
     def get_access(self, cluster: Cluster) -> dict[str, Any] | None:
@@ -83,8 +91,11 @@ class ClusterOutput(serializers.Serializer[Cluster]):
 
 
 class NodeOutput(serializers.Serializer[Any]):
-    """A node as the scheduler last saw it; `facts` says which label each value came from.
+    """A node as the scheduler last saw it; `facts` says which label each value came from;
+    those that begin with `other_` are what pods that are not Kant's hold on it.
 
+    The fact `device_choice` is `exact` where pods get the very GPUs that Kant chose, and `count`
+    where the device plugin chooses: which GPU a pod has is a guess there.
     `scope`: the shard that owns it now, `wide` while it is lent, empty in an undivided cluster.
     """
 
@@ -108,7 +119,7 @@ class NodeOutput(serializers.Serializer[Any]):
 class PolicyInput(Serializer):
     """The whole policy: what it does not name gets its default."""
 
-    policy = serializers.DictField()
+    policy = Object()
     reason = Text(max_length=2000, allow_blank=True, required=False)
 
 

@@ -3,21 +3,19 @@
 from typing import Any
 
 import django_filters as filters
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from scheduling.engine.states import REASON_LENGTH, JobState
 from scheduling.engine.types import JobKind
 from scheduling.models import Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
-from scheduling.selectors import accepting
-from tenants.api.filters import AnyOf, Flag, Moment, Number, OneOf
-from tenants.models import Tenant
-from tenants.selectors import subtree_ids
+from scheduling.selectors import accepting, in_tenant, matching
+from tenants.api.filters import AnyOf, FilterSet, Flag, Moment, Number, OneOf
 
 MAX_GPUS = 10**9
 
 
-class JobFilter(filters.FilterSet):
+class JobFilter(FilterSet):
     tenant = filters.CharFilter(
         method="in_tenant", max_length=63, label="Jobs of this tenant and of all tenants below it."
     )
@@ -47,8 +45,7 @@ class JobFilter(filters.FilterSet):
         fields: list[str] = []
 
     def in_tenant(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
-        tenant = Tenant.objects.filter(name=name).values_list("id", flat=True).first()
-        return rows.none() if tenant is None else rows.filter(tenant__in=subtree_ids(tenant))
+        return in_tenant(rows, name)
 
     def of_user(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
         if name == "me":
@@ -62,14 +59,10 @@ class JobFilter(filters.FilterSet):
         return rows.filter(gpu_milli__gte=int(gpus * 1000))
 
     def matching(self, rows: QuerySet[Job], _: str, text: str) -> QuerySet[Job]:
-        found = Q(name__icontains=text)
-        digits = text.lower().replace("-", "")
-        if digits and len(digits) <= 32 and all(c in "0123456789abcdef" for c in digits):
-            found |= Q(id__range=_uuids_beginning_with(digits))
-        return rows.filter(found)
+        return matching(rows, text)
 
 
-class PodFilter(filters.FilterSet):
+class PodFilter(FilterSet):
     state = AnyOf(PlacementState)
     attempt = Number("attempt", max_value=2**31 - 1)
     node = filters.CharFilter("node", max_length=253, label="Name of the node.")
@@ -79,7 +72,7 @@ class PodFilter(filters.FilterSet):
         fields: list[str] = []
 
 
-class NodeFilter(filters.FilterSet):
+class NodeFilter(FilterSet):
     gpu_type = filters.CharFilter("gpu_model", max_length=63)
     scope = filters.CharFilter("scope", max_length=63, label="Shard that owns the node now.")
     leaf = filters.CharFilter("leaf", max_length=253)
@@ -91,8 +84,3 @@ class NodeFilter(filters.FilterSet):
     class Meta:
         model = NodeRecord
         fields: list[str] = []
-
-
-def _uuids_beginning_with(digits: str) -> tuple[str, str]:
-    """The smallest and the largest UUID whose hexadecimal form begins with `digits`."""
-    return digits.ljust(32, "0"), digits.ljust(32, "f")

@@ -10,17 +10,18 @@ from rest_framework.response import Response
 
 from scheduling import selectors
 from scheduling.api.filters import JobFilter, PodFilter
-from scheduling.api.job_serializers import (
+from scheduling.api.job_outputs import (
     ExplanationOutput,
     JobArrayOutput,
-    JobChange,
     JobEventOutput,
-    JobInput,
     JobOutput,
     PodOutput,
 )
+from scheduling.api.job_serializers import JobChange, JobInput
+from scheduling.api.rehearsal_serializers import JobDryRunOutput, RehearsalOutput
 from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, Placement
+from scheduling.rehearsal import rehearse_job
 from scheduling.services.array_changes import change_array, hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.services.jobs import cancel_array, cancel_job, submit_array, submit_job
@@ -30,11 +31,18 @@ from tenants.api.schema import Shape
 
 
 class JobsView(ListView):
-    """Submitted jobs, the newest first. A document with `array` is answered by the array."""
+    """Submitted jobs, the newest first. A document with `array` is answered by the array. A dry
+    run also says whether the job, of an array the first one, would start now, and if not, why."""
 
     shapes = {
         "GET": Shape(JobOutput, many=True),
-        "POST": Shape(JobOutput, JobInput, creates=True, or_answer=JobArrayOutput),
+        "POST": Shape(
+            JobOutput,
+            JobInput,
+            creates=True,
+            or_answer=JobArrayOutput,
+            rehearsal=JobDryRunOutput,
+        ),
     }
 
     page_order = ("-submitted_at", "-id")
@@ -55,15 +63,21 @@ class JobsView(ListView):
         job = submit_job(self.actor, document, dry_run=self.dry_run)
         body = shown(JobOutput, job)
         if self.dry_run:
-            return rehearsed("create", body)
+            return self._rehearsed(job, body)
         return Response(body, 201, headers=location(self.request, "api-job", job.pk))
 
     def _array(self, document: dict[str, Any]) -> Response:
         array = submit_array(self.actor, document, dry_run=self.dry_run)
         body = shown(JobArrayOutput, array)
         if self.dry_run:
-            return rehearsed("create", body)
+            one = {name: value for name, value in document.items() if name != "array"}
+            return self._rehearsed(submit_job(self.actor, one, dry_run=True), body)
         return Response(body, 201, headers=location(self.request, "api-job-array", array.id))
+
+    def _rehearsed(self, job: Job, body: dict[str, Any]) -> Response:
+        said = rehearse_job(self.actor, job)
+        rehearsal = shown(RehearsalOutput, said)
+        return rehearsed("create", body, said.warnings, rehearsal=rehearsal)
 
 
 class JobView(View):

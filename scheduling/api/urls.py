@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path
 
-from scheduling.api import clusters, jobs
+from scheduling.api import clusters, jobs, logs
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -11,6 +11,7 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<uuid:job_id>/explain", jobs.JobExplainView.as_view(), name="api-job-explain"),
     path("jobs/<uuid:job_id>/events", jobs.JobEventsView.as_view(), name="api-job-events"),
     path("jobs/<uuid:job_id>/pods", jobs.JobPodsView.as_view(), name="api-job-pods"),
+    path("jobs/<uuid:job_id>/logs", logs.JobLogsView.as_view(), name="api-job-logs"),
     path("job-arrays/<uuid:array_id>", jobs.JobArrayView.as_view(), name="api-job-array"),
     path(
         "job-arrays/<uuid:array_id>/cancel",

@@ -1,20 +1,25 @@
 """The command line `kant` against a Kant that really answers."""
 
+import itertools
 import json
 import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import SimpleNamespace
 
 import pytest
+from django.utils import timezone
 
 from kant.client import account, jobs
 from kant.client.api import Api
 from kant.client.submission import duration_s, name_of
 from scheduling.engine.states import JobState
-from scheduling.models import Job
+from scheduling.models import Cluster, Job
+from scheduling.models.jobs import PlacementState
 from tenants.models import ApiToken
 from tests.kant.conftest import Shell
 
@@ -63,63 +68,6 @@ def test_login_keeps_a_token_for_its_owner_alone(kant, monkeypatch, tmp_path):
     assert (code, str(kept) in told) == (1, True)
 
 
-def test_flags_become_the_job(kant):
-    code, out, told = kant(
-        "submit", "-G", "A100", "-G", "H100", "-g", "4", "-r", "2", "--min-count", "1",
-        "--time", "1h30m", "--cpu", "0.5", "--near", "leaf", "--no-preemptible", "--label", "a=b",
-        "-e", "X=1=2", "--hold",
-        "--", "bin/Train.py", "--lr", "0.1",
-    )  # fmt: skip
-    job = Job.objects.get()
-    assert (code, out) == (0, f"Submitted train-py to demo: 8 GPUs.\n{job.pk}\n")
-    assert f"kant explain {str(job.pk)[:8]}" in told
-    assert (job.tenant.name, job.declared_s, job.preemptible, job.held) == (
-        "vision",
-        5400,
-        False,
-        True,
-    )
-    assert job.labels == {"a": "b"}
-    pods = job.pod_sets.get()
-    assert (pods.gpu_models, pods.count, pods.cpu_milli) == (["A100", "H100"], 2, 500)
-    assert (pods.preferred_level, pods.env) == ("leaf", {"X": "1=2"})
-    assert pods.min_count == 1
-    assert pods.command == ["bin/Train.py", "--lr", "0.1"]
-    after = kant(
-        "submit", "-o", "id", "-n", "then", "-g", "1", "-G", "H100", "--after-ok", "train-py"
-    )
-    assert Job.objects.get(pk=after[1].strip()).after_ok == [str(job.pk)]
-
-
-def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
-    file = tmp_path / "job.yaml"
-    file.write_text("name: mine\ntenant: vision\ngpu_type: H100\ngpus: 8\nlabels: {a: b}\n")
-    flags = ("submit", "-o", "json", "-g", "2", "-G", "A100", "--label", "c=d")
-    code, out, _ = kant(*flags, "-f", str(file))
-    made = json.loads(out)
-    assert (code, made["name"], made["gpus"], made["labels"]) == (
-        0,
-        "mine",
-        2,
-        {"a": "b", "c": "d"},
-    )
-    assert made["pod_sets"][0]["gpu_types"] == ["A100"]
-    code, out, _ = kant(*flags, "-f", "-", stdin='{"name": "piped"}')
-    assert (code, json.loads(out)["name"]) == (0, "piped")
-    for text, words in (("[1]", "holds no job"), ("a: [", "neither JSON nor YAML")):
-        file.write_text(text)
-        code, _, told = kant("submit", "-f", str(file))
-        assert (code, words in told and str(file) in told) == (2, True)
-    code, _, told = kant("submit", "-f", str(tmp_path / "none"))
-    assert (code, "cannot be read" in told) == (2, True)
-
-
-def test_a_dry_run_submits_nothing(kant):
-    code, out, _ = kant("submit", "-n", "x", "-g", "8", "-G", "H100", "--dry-run")
-    assert (code, out) == (0, "Would submit x to demo: 8 GPUs of vision.\n")
-    assert not Job.objects.exists()
-
-
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -153,6 +101,20 @@ def test_who_may_not_is_told_so(kant):
 
 def submit(kant, name, *flags):
     return kant("submit", "-o", "id", "-n", name, "-g", "1", "-G", "H100", *flags)[1].strip()
+
+
+def test_how_often_a_job_is_restarted_is_asked_for_changed_and_shown(kant):
+    def shown(name):
+        lines = kant("show", name)[1].splitlines()
+        return [line.split(maxsplit=1) for line in lines if "restarts" in line]
+
+    job = submit(kant, "job", "--max-restarts", "5")
+    assert shown("job") == [["restarts", "0 of 5"]]
+    Job.objects.filter(pk=job).update(restarts=2)
+    assert kant("change", "job", "--max-restarts", "7")[0] == 0
+    assert shown("job") == [["restarts", "2 of 7"]]
+    assert kant("change", "job", "--max-restarts", "1001")[0] == 2
+    assert shown(submit(kant, "many", "--array", "3")) == []
 
 
 def test_jobs_are_listed_filtered_and_paged(kant):
@@ -212,8 +174,33 @@ def test_a_waiting_job_is_explained(kant):
     assert "\ngates               · spec" in out
     assert "\nplace in the queue  1\n" in out
     assert json.loads(kant("explain", name, "-o", "json")[1])["reason"] == "PendingEvaluation"
+    silent = "Nothing is decided about it now. The scheduler of cluster demo has not been heard of"
+    assert silent in out
+    assert silent in kant("wait", name, "--timeout", "0")[2]
+    Cluster.objects.update(connected=True, last_cycle_at=timezone.now())
+    assert silent not in kant("explain", name)[1]
+    assert silent not in kant("wait", name, "--timeout", "0")[2]
     assert "SUBMITTED" in kant("events", name)[1]
     assert kant("pods", name)[1:] == ("", "It has no pods yet.\n")
+
+
+def test_an_elastic_gang_is_told_why_it_has_no_more_pods(kant):
+    name = submit(kant, "elastic", "--replicas", "4", "--min-count", "2")
+    assert "why no more" not in kant("explain", name)[1]
+    Job.objects.update(state=JobState.RUNNING, attempt=1)
+    out = kant("explain", name)[1]
+    assert "\npods         0 of 4\n" in out
+    assert "\nwhy no more  The scheduler has not looked for more places yet.\n" in out
+    growth = {"reason": "InsufficientGpus", "summary": "None is free.", "evidence": {"free": 0}}
+    Job.objects.update(growth=growth | {"at": "2026-11-23T07:00:00+00:00"})
+    assert "\nwhy no more  None is free.\n" in kant("explain", name)[1]
+    job = Job.objects.get()
+    place = {"pod_set": 0, "node": "n", "intended_at": job.submitted_at, "attempt": 1}
+    job.placements.create(ordinal=0, state=PlacementState.SUCCEEDED, **place)
+    job.placements.create(ordinal=1, state=PlacementState.RUNNING, **place)
+    told = json.loads(kant("explain", name, "-o", "json")[1])["growth"]
+    assert (told["has"], told["reason"], told["since"]) == (2, "", None)
+    assert told["summary"].endswith("it is coming to its end and grows no more.")
 
 
 def test_jobs_and_arrays_are_changed_held_released_and_cancelled(kant):
@@ -232,25 +219,48 @@ def test_jobs_and_arrays_are_changed_held_released_and_cancelled(kant):
     assert (code, f"kant jobs --array {array}" in told) == (2, True)
 
 
+def test_what_was_said_before_is_taken_away_by_none(kant, tmp_path):
+    times = ("--time", "2h", "--time-limit", "3h", "--checkpoint-notice", "60s",
+             "--begin", "2030-01-31T12:00Z")  # fmt: skip
+    job = Job.objects.get(pk=submit(kant, "job", *times))
+    names = ("declared_s", "run_limit_s", "checkpoint_notice_s", "start_not_before")
+    assert None not in [getattr(job, name) for name in names]
+    assert kant("change", "job", "--time", "none", "--time-limit", "none")[0] == 0
+    job.refresh_from_db()
+    assert [getattr(job, name) for name in names[:2]] == [None, None]
+    assert (job.checkpoint_notice_s, job.priority) == (60, 0)
+    assert kant("change", "job", "--checkpoint-notice", "none", "--begin", "none")[0] == 0
+    job.refresh_from_db()
+    assert [getattr(job, name) for name in names] == [None] * 4
+    file = tmp_path / "job.json"
+    file.write_text('{"name": "filed", "gpus": 1, "declared_s": 60, "run_limit_s": 90}')
+    assert kant("submit", "-f", str(file), "--time", "none")[0] == 0
+    assert Job.objects.filter(name="filed", declared_s=None, run_limit_s=90).exists()
+    code, _, told = kant("change", "job", "--priority", "none")
+    assert (code, "invalid int value: 'none'" in told) == (2, True)
+
+
 def test_waiting_ends_with_the_job_or_with_its_time(kant, monkeypatch):
-    monkeypatch.setattr(jobs, "POLL_S", 0.05)
     job = submit(kant, "job")
     code, _, told = kant("wait", job, "--timeout", "0")
     assert (code, "job is PENDING after 0 s" in told) == (6, True)
     rows = Job.objects.filter(pk=job)
 
-    def after_a_while(state):
-        timer = threading.Timer(0.2, lambda: rows.update(state=state, message="It broke."))
-        timer.start()
-        return timer
+    def at_the_third_look(state):
+        """Changes the job in the pause before it, when no request locks SQLite."""
+        pauses = itertools.count(1)
 
-    timer = after_a_while(JobState.RUNNING)
+        def pause(_):
+            if next(pauses) == 2:
+                rows.update(state=state, message="It broke.")
+
+        monkeypatch.setattr(jobs, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
+
+    at_the_third_look(JobState.RUNNING)
     assert kant("wait", job, "--until", "running")[:2] == (0, "RUNNING\n")
-    timer.join()
-    timer = after_a_while(JobState.FAILED)
+    at_the_third_look(JobState.FAILED)
     code, out, told = kant("wait", job)
     assert (code, out, "job: It broke." in told) == (1, "FAILED\n", True)
-    timer.join()
 
 
 def test_nobody_waits_for_what_will_never_run(kant):

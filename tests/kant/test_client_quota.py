@@ -1,12 +1,14 @@
 """`kant quota set` against a Kant that really answers."""
 
 import json
+import re
 
 import pytest
 
 from kant.client import places
 from kant.client.api import Api
 from tenants.models import AuditRecord, Quota
+from tests.tenants.test_api_quotas import running
 
 
 @pytest.fixture
@@ -37,6 +39,8 @@ def test_what_is_given_is_set_and_the_rest_stays(root):
         ["borrow_limit", "any", "4"],
         ["lend_limit", "any", "any"],
         ["used", "0", "0"],
+        ["borrowed", "0", "0"],
+        ["lent", "0", "0"],
     ]
     now = quota()
     assert (now.guaranteed_milli, now.borrow_limit_milli, now.lend_limit_milli) == (
@@ -120,3 +124,47 @@ def test_somebody_faster_is_not_overwritten(root, monkeypatch):
     assert (code, out) == (1, "")
     assert "is at version 2; you expected version 1" in told
     assert quota().guaranteed_milli == 4000
+
+
+def test_who_borrows_from_whom_is_what_the_server_says(root):
+    running(root.org, "vision", "big", 12_000)
+    code, out, _ = root("quotas", "-t", "vision")
+    assert code == 0
+    heads, row = (re.split(r"  +", line) for line in out.splitlines())
+    told = dict(zip(heads, row, strict=True))
+    assert (told["USED"], told["BORROWED"], told["FROM"], told["LENT"]) == ("12", "4", "ml 4", "0")
+    root.sign_in("ada")  # of vision alone
+    assert "(others) 4" in root("quotas", "-t", "vision")[1]
+
+
+def test_a_change_is_found_and_taken_back(root):
+    assert root("quota", "set", "vision", "H100", "--guaranteed", "12", "--reason", "More")[0] == 0
+    code, out, _ = root("quota", "changes", "-t", "vision", "--limit", "1")
+    heads, line = out.splitlines()
+    assert (code, heads.split()[0]) == (0, "ID")
+    for told in ("root", "vision / H100", "guaranteed 8 → 12", "More"):
+        assert told in line
+    change = line.split()[0]
+    flags = ("quota", "revert", change, "--reason", "Too early")
+    code, out, told = root(*flags, "--dry-run")
+    assert (code, told) == (0, "Nothing was changed: this was a dry run.\n")
+    assert out.splitlines()[1].split() == ["guaranteed", "12", "8"]
+    assert quota().guaranteed_milli == 12_000
+    code, out, told = root(*flags)
+    assert (code, told, quota().guaranteed_milli) == (0, "", 8000)
+    assert "Too early (a revert)" in root("quota", "changes")[1]
+    assert root(*flags)[0] == 1
+    code, out, told = root("quota", "revert", "zzz", "--reason", "x")
+    assert (code, out) == (3, "")
+    assert "There is no change 'zzz'" in told
+
+
+def test_a_quota_that_was_given_is_withdrawn_and_given_again(root):
+    record = AuditRecord.objects.filter(subject="vision / H100").get()
+    code, out, _ = root("quota", "revert", str(record.pk), "--reason", "Not yet")
+    assert (code, out.splitlines()[1].split()) == (0, ["guaranteed", "8", "-"])
+    assert not Quota.objects.filter(tenant__name="vision").exists()
+    gone = AuditRecord.objects.filter(action="quota.deleted").get()
+    code, out, _ = root("quota", "revert", str(gone.pk), "--reason", "Now", "-o", "json")
+    told = json.loads(out)
+    assert (code, told["before"], told["after"]["guaranteed"]) == (0, None, 8)

@@ -90,13 +90,14 @@ def test_change_what_a_waiting_job_asks_for(eve, org, rings, django_capture_on_c
             declared_s=None,
             run_limit_s=3600,
             checkpoint_notice_s=120,
+            max_restarts=3,
             not_before="2030-01-31T12:00:00+01:00",
             after=[other],
         )
     assert answer.status_code == 200, answer.json()
     body = answer.json()
     assert (body["priority"], body["declared_s"], body["run_limit_s"]) == (7, None, 3600)
-    assert body["checkpoint_notice_s"] == 120
+    assert (body["checkpoint_notice_s"], body["max_restarts"]) == (120, 3)
     assert body["not_before"] == "2030-01-31T11:00:00Z"
     assert (body["after"], body["after_ok"]) == ([other], [])
     assert eve.get(f"{URL}/{job_id}").json() == body
@@ -104,7 +105,7 @@ def test_change_what_a_waiting_job_asks_for(eve, org, rings, django_capture_on_c
     event = JobEvent.objects.filter(job=job_id).last()
     assert (event.kind, event.actor) == ("CHANGED", "eve")
     assert "priority: 0 → 7; declared_s: 60 → none; run_limit_s: 120 → 3600" in event.message
-    assert "checkpoint_notice_s: none → 120" in event.message
+    assert "checkpoint_notice_s: none → 120; max_restarts: 0 → 3" in event.message
     assert patch(eve, job_id, not_before=None, after=[]).json()["after"] == []
     rehearsed = patch(eve, job_id, "?dry_run=true", priority=9).json()
     assert (rehearsed["would"], rehearsed["result"]["priority"]) == ("update", 9)
@@ -122,6 +123,7 @@ def test_change_what_a_waiting_job_asks_for(eve, org, rings, django_capture_on_c
         ({"run_limit_s": 0}, "/run_limit_s"),
         ({"run_limit_s": "1h"}, "/run_limit_s"),
         ({"checkpoint_notice_s": 3601}, "/checkpoint_notice_s"),
+        ({"max_restarts": 1001}, "/max_restarts"),
         ({"not_before": "soon"}, "/not_before"),
         ({"after": ["x"]}, "/after/0"),
         ({"after_ok": [str(uuid.uuid4())]}, "/after_ok/0"),
@@ -137,6 +139,15 @@ def test_wrong_changes_are_named_and_change_nothing(eve, changes, pointer):
     if changes.keys() != {"priority"} or changes["priority"] is not None:
         answer = eve.post(URL, {**HELLO, "gpus": 1, **changes}, format="json")
         assert changes.keys() == {"gpus"} or pointer in pointers(answer)
+
+
+def test_who_made_a_plain_pod_restarts_it(eve):
+    job_id = submit(eve)
+    Job.objects.update(pod_namespace="default", pod_name="own")
+    answer = patch(eve, job_id, max_restarts=3)
+    assert pointers(answer) == ["/max_restarts"]
+    assert "made by somebody else" in answer.json()["errors"][0]["detail"]
+    assert Job.objects.get().max_restarts == 0
 
 
 def test_an_empty_change_is_refused(eve):

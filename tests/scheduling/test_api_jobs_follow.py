@@ -85,6 +85,7 @@ def test_events_and_pods(eve):
             attempt=1,
             pod_set=0,
             ordinal=ordinal,
+            namespace="vision-jobs",
             pod_name=f"one-{ordinal}",
             node="h000",
             gpu_model="H100",
@@ -94,6 +95,7 @@ def test_events_and_pods(eve):
         )
     pods = eve.get(f"{URL}/{job_id}/pods").json()["items"]
     assert [(p["gpu_type"], p["devices"]) for p in pods] == [("H100", [0]), ("H100", [1])]
+    assert {p["namespace"] for p in pods} == {"vision-jobs"}
     running = eve.get(f"{URL}/{job_id}/pods?state=RUNNING&attempt=1&node=h000").json()["items"]
     assert [p["ordinal"] for p in running] == [1]
     for attempt in ("1.5", "1_0", "one", "-1", "9" * 30):

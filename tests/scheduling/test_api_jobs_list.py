@@ -7,7 +7,8 @@ import pytest
 
 from scheduling.engine.states import REASON_LENGTH
 from scheduling.models import Job, PodSet
-from scheduling.views import cursor_of
+from scheduling.selectors import visible_jobs
+from scheduling.views import PAGE_ORDER, cursor_of
 from tests.plans import plan, query
 
 URL = "/api/v1/jobs"
@@ -113,3 +114,19 @@ def test_a_later_page_begins_at_its_row_in_the_index(org, client):
     for get in (lambda: ops.get(following), lambda: client.get("/jobs/", {"after": older})):
         sql = query(get, "SELECT", 'FROM "scheduling_job"', "ORDER BY")
         assert re.search(r"\(submitted_at\s*<", plan(sql)), plan(sql)
+
+
+def test_the_first_page_of_a_tenant_is_read_from_its_index_in_order(org):
+    job(org, tenant="law", i=1)
+    # Without the small tables, which an empty PostgreSQL joins in any order.
+    rows = visible_jobs(org.users["lex"]).select_related(None).prefetch_related(None)
+    found = plan(query(lambda: list(rows.order_by(*PAGE_ORDER)[:51]), "ORDER BY"))
+    assert "scheduling__tenant__b281dd_idx" in found, found
+    assert not re.search("TEMP B-TREE|Sort", found), found
+
+
+def test_gpu_types_are_looked_up_job_by_job_until_a_page_is_full(org):
+    job(org, i=1)
+    ops = org.client("ops")
+    sql = query(lambda: ops.get(f"{URL}?gpu_type=H100"), 'FROM "scheduling_job"', "ORDER BY")
+    assert re.search(r"SubPlan|CORRELATED SCALAR SUBQUERY", plan(sql)), plan(sql)

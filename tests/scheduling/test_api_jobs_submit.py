@@ -1,6 +1,9 @@
 """POST /api/v1/jobs: what is accepted, what is stored, what is refused and how."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 
 from scheduling.models import Job, JobEvent, NodeRecord
 from tenants.models import Tenant
@@ -9,6 +12,8 @@ URL = "/api/v1/jobs"
 HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 
 LONG_DOMAIN = ".".join(["d" * 48] * 4 + ["d" * 49])  # 245 characters
+CLAIM = {"name": "data", "persistent_volume_claim": "datasets", "mount_path": "/data"}
+NOWHERE = {"name": "data", "mount_path": "/data"}
 HUGE = {"c": "x" * 65536, "d": "ü" * 24577}
 
 
@@ -66,6 +71,7 @@ def test_several_pod_sets_with_all_fields(eve):
         "uses_spares": True,
         "run_limit_s": 7200,
         "checkpoint_notice_s": 120,
+        "max_restarts": 5,
         "not_before": "2030-01-31T12:00:00Z",
         "held": False,
         "strategy": "binpack",
@@ -117,6 +123,62 @@ def test_several_pod_sets_with_all_fields(eve):
 
 
 @pytest.mark.parametrize(
+    ("wishes", "most"),
+    [
+        ({}, 0),
+        ({"max_restarts": 1000}, 1000),
+        ({"kind": "inference"}, 0),
+        ({"gang": False}, 0),
+        ({"kind": "inference", "gang": False}, 1000),
+        ({"kind": "inference", "gang": False, "max_restarts": None}, 1000),
+        ({"kind": "inference", "gang": False, "max_restarts": 0}, 0),
+    ],
+)
+def test_one_crash_ends_no_service(eve, wishes, most):
+    answer = eve.post(URL, {**HELLO, **wishes}, format="json")
+    assert answer.status_code == 201, answer.json()
+    assert (answer.json()["max_restarts"], answer.json()["restarts"]) == (most, 0)
+    refused = eve.post(URL, {**HELLO, "restarts": 1}, format="json")
+    assert refused.json()["errors"][0]["pointer"] == "/restarts"
+
+
+def test_what_pods_use_of_their_namespace_is_stored_and_shown(eve):
+    config = {"name": "conf", "config_map": "train.v2", "mount_path": "/etc/train"}
+    keys = {"name": "keys", "secret": "keys", "mount_path": "/keys", "read_only": True}
+    settings = {
+        "service_account": "trainer",
+        "image_pull_secrets": ["registry", "mirror"],
+        "shm_mib": 65536,
+        "env_from_secrets": {"WANDB_API_KEY": {"secret": "wandb", "key": "api.key"}},
+    }
+    given = {**settings, "volumes": [{**CLAIM, "read_only": None}, config, keys]}
+    absent = {"persistent_volume_claim": None, "config_map": None, "secret": None}
+    for document in (given, {"pod_sets": [{"gpus": 8, **given}], "gpu_type": None, "gpus": None}):
+        answer = eve.post(URL, {**HELLO, **document}, format="json")
+        assert answer.status_code == 201, answer.json()
+        for body in (answer.json(), eve.get(answer["Location"]).json()):
+            [shown] = body["pod_sets"]
+            assert {name: shown[name] for name in settings} == settings
+            assert shown["volumes"] == [
+                {**absent, **CLAIM, "read_only": False},
+                {**absent, **config, "read_only": True},
+                {**absent, **keys},
+            ]
+        # What is shown is taken again.
+        again = {**HELLO, **document, "name": "again"}
+        again |= {} if "pod_sets" in document else {"volumes": shown["volumes"]}
+        assert eve.post(URL, again, format="json").status_code == 201
+
+
+def test_the_example_of_the_documentation_is_taken(eve):
+    text = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
+    document = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
+    document["pod_sets"][0] |= {"gpu_type": "H100", "count": 2, "nics": 0}  # as the tests have
+    answer = eve.post(f"{URL}?dry_run=true", document, format="json")
+    assert answer.status_code == 200, answer.json()
+
+
+@pytest.mark.parametrize(
     ("change", "pointer"),
     [
         ({"gpu_type": "H1000"}, "/gpu_type"),
@@ -130,6 +192,7 @@ def test_several_pod_sets_with_all_fields(eve):
         ({"replicas": 0}, "/replicas"),
         ({"replicas": 2, "count": 2}, "/count"),
         ({"min_count": 2}, "/min_count"),
+        ({"replicas": 2, "min_count": 1, "gang": False}, "/min_count"),
         ({"name": "Not A Slug"}, "/name"),
         ({"name": "x" * 5000}, "/name"),
         ({"name": None}, "/name"),
@@ -148,6 +211,10 @@ def test_several_pod_sets_with_all_fields(eve):
         ({"run_limit_s": 0}, "/run_limit_s"),
         ({"checkpoint_notice_s": 0}, "/checkpoint_notice_s"),
         ({"checkpoint_notice_s": 3601}, "/checkpoint_notice_s"),
+        ({"max_restarts": -1}, "/max_restarts"),
+        ({"max_restarts": 1001}, "/max_restarts"),
+        ({"max_restarts": 1.5}, "/max_restarts"),
+        ({"max_restarts": True}, "/max_restarts"),
         ({"priority": 1_000_001}, "/priority"),
         ({"priority": -(10**30)}, "/priority"),
         ({"not_before": "tomorrow"}, "/not_before"),
@@ -173,6 +240,41 @@ def test_several_pod_sets_with_all_fields(eve):
             "/annotations/kant.io~1checkpointed-at",
         ),
         ({"labels": {"kant.io/job": "x"}}, "/labels/kant.io~1job"),
+        ({"service_account": "Trainer"}, "/service_account"),
+        ({"image_pull_secrets": ["a", "b c"]}, "/image_pull_secrets/1"),
+        ({"image_pull_secrets": ["a", "a"]}, "/image_pull_secrets/1"),
+        ({"shm_mib": -1}, "/shm_mib"),
+        ({"volumes": [NOWHERE]}, "/volumes/0"),
+        ({"volumes": [{**CLAIM, "secret": "keys"}]}, "/volumes/0"),
+        ({"volumes": [{**CLAIM, "host_path": "/"}]}, "/volumes/0/host_path"),
+        ({"volumes": [{**CLAIM, "name": "a.b"}]}, "/volumes/0/name"),
+        ({"volumes": [{**CLAIM, "name": "kant"}]}, "/volumes/0/name"),
+        ({"volumes": [CLAIM, {**CLAIM, "mount_path": "/b"}]}, "/volumes/1/name"),
+        ({"volumes": [CLAIM, {**CLAIM, "name": "b"}]}, "/volumes/1/mount_path"),
+        ({"volumes": [{**CLAIM, "mount_path": "data"}]}, "/volumes/0/mount_path"),
+        ({"volumes": [{**CLAIM, "mount_path": "/"}]}, "/volumes/0/mount_path"),
+        ({"volumes": [{**CLAIM, "mount_path": "/a/../b"}]}, "/volumes/0/mount_path"),
+        ({"volumes": [{**CLAIM, "mount_path": "/etc/kant/"}]}, "/volumes/0/mount_path"),
+        (
+            {"shm_mib": 64, "volumes": [{**CLAIM, "mount_path": "/dev/shm"}]},
+            "/volumes/0/mount_path",
+        ),
+        (
+            {"volumes": [{**CLAIM, "persistent_volume_claim": "A"}]},
+            "/volumes/0/persistent_volume_claim",
+        ),
+        (
+            {"volumes": [{**NOWHERE, "secret": "keys", "read_only": False}]},
+            "/volumes/0/read_only",
+        ),
+        ({"env_from_secrets": {"1=2": {"secret": "a", "key": "b"}}}, "/env_from_secrets/1=2"),
+        ({"env_from_secrets": {"A": {"secret": "a"}}}, "/env_from_secrets/A/key"),
+        ({"env_from_secrets": {"A": {"secret": "", "key": "b"}}}, "/env_from_secrets/A/secret"),
+        ({"env_from_secrets": {"A": {"secret": "a", "key": "../b"}}}, "/env_from_secrets/A/key"),
+        (
+            {"env": {"A": "1"}, "env_from_secrets": {"A": {"secret": "a", "key": "b"}}},
+            "/env_from_secrets/A",
+        ),
     ],
 )
 def test_a_wrong_field_is_named(eve, change, pointer):
@@ -289,6 +391,34 @@ def test_waiting_jobs_are_limited_for_a_tenant_and_all_below_it(eve, org):
     assert Job.objects.filter(tenant__name__startswith="vision").count() == 4
 
 
+def test_priority_is_limited_for_a_tenant_and_all_below_it(eve, org):
+    Tenant.objects.filter(name="ml").update(max_priority=10)
+    Tenant.objects.filter(name="vision-lab").update(max_priority=5)
+    Tenant.objects.filter(name="law").update(max_priority=0)
+
+    def answer(tenant, priority, **more):
+        return eve.post(
+            URL, {**HELLO, "tenant": tenant, "priority": priority, **more}, format="json"
+        )
+
+    assert answer("vision", 10).status_code == 201
+    assert answer("vision-lab", 5).status_code == 201
+    for tenant, priority, whose in (("vision", 11, "ml"), ("vision-lab", 6, "vision-lab")):
+        refused = answer(tenant, priority, array={"count": 2})
+        assert refused.status_code == 422
+        (error,) = refused.json()["errors"]
+        assert error["pointer"] == "/priority"
+        assert f"“{whose}” may ask for at most" in error["detail"]
+    job = answer("vision", 10).json()["id"]
+    raised = eve.patch(f"{URL}/{job}", {"priority": 11}, format="json")
+    assert (raised.status_code, raised.json()["errors"][0]["pointer"]) == (422, "/priority")
+    assert eve.patch(f"{URL}/{job}", {"priority": -1}, format="json").status_code == 200
+    array = answer("vision", 0, array={"count": 2}).json()["id"]
+    raised = eve.patch(f"/api/v1/job-arrays/{array}", {"priority": 11}, format="json")
+    assert (raised.status_code, raised.json()["errors"][0]["pointer"]) == (422, "/priority")
+    assert set(Job.objects.values_list("priority", flat=True)) == {10, 5, -1, 0}
+
+
 def test_a_dry_run_says_what_would_be_and_changes_nothing(eve, org):
     answer = eve.post(f"{URL}?dry_run=true", HELLO, format="json")
     assert answer.status_code == 200
@@ -304,5 +434,5 @@ def test_a_dry_run_says_what_would_be_and_changes_nothing(eve, org):
 
 
 def test_submission_costs_few_queries(eve, django_assert_max_num_queries):
-    with django_assert_max_num_queries(14):
+    with django_assert_max_num_queries(15):
         eve.post(URL, HELLO, format="json")

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.types import Device, Nic, Node, Taint
+from scheduling.history import nodes_of
 from scheduling.kube.nodes import NodeTranslator
 from scheduling.kube.objects import Condition, KubeNode, Meta, NodeStatus
 from scheduling.kube.seam import NodeFacts, Sourced
@@ -41,6 +42,26 @@ def test_bad_gpus_are_named_by_index_until_they_are_well(db):
         assert row.facts.get("unhealthy_gpus") == named
 
 
+def test_bad_gpus_without_a_name_are_counted_and_read_back(db):
+    cluster = Cluster.objects.create(name="c")
+    lease = take_or_renew(cluster.pk, "a", now=NOW, seconds=15)
+    assert lease is not None
+    amounts = {"nvidia.com/gpu": "8", "kant.io/gpu-milli": "8k"}
+    told = {"nvidia.com/gpu": "7", "kant.io/gpu-milli": "7k"}
+    raw = KubeNode(Meta(name="n"), status=NodeStatus(amounts, told))
+    facts = NodeTranslator({}).translate(raw)
+    state = ClusterState()
+    state.upsert_node(facts.node)
+    write_nodes(lease, state, [facts], set(), NOW)
+    row = NodeRecord.objects.get()
+    assert (row.gpus, row.healthy_gpus, "unhealthy_gpus" in row.facts) == (8, 7, False)
+    assert row.facts["unnamed_unhealthy_gpus"]["value"] == 1
+    [node] = nodes_of(cluster)
+    assert (node.unnamed_unhealthy, node.healthy_gpus, node.gives_shares) == (1, 7, True)
+    write_nodes(lease, state, [NodeFacts(facts.node, {}, "uid")], set(), NOW)
+    assert not next(iter(nodes_of(cluster))).gives_shares
+
+
 def test_a_row_holds_all_that_placement_depends_on(db):
     cluster = Cluster.objects.create(name="c")
     lease = take_or_renew(cluster.pk, "a", now=NOW, seconds=15)
@@ -62,6 +83,18 @@ def test_a_row_holds_all_that_placement_depends_on(db):
     assert (row.extended, row.labels) == ({"example.com/fpga": 2}, {"disk": "ssd"})
     assert row.taints == [{"key": "team", "value": "a", "effect": "NoSchedule"}]
     assert row.facts["unhealthy_nics"] == {"value": [1], "source": "annotation kant.io/nics"}
+
+
+def test_which_nics_are_of_which_resource_is_read_back(db):
+    cluster = Cluster.objects.create(name="c")
+    lease = take_or_renew(cluster.pk, "a", now=NOW, seconds=15)
+    assert lease is not None
+    amounts = {"nvidia.com/gpu": "8", "rdma/hca_b": "1", "rdma/hca_aa": "2"}
+    facts = NodeTranslator({}).translate(KubeNode(Meta(name="n"), status=NodeStatus(amounts)))
+    write_nodes(lease, ClusterState(), [facts], set(), NOW)
+    assert [nic.resource for nic in facts.node.nics] == ["rdma/hca_aa", "rdma/hca_aa", "rdma/hca_b"]
+    [node] = nodes_of(cluster)
+    assert node.nics == facts.node.nics
 
 
 def test_the_longest_and_oddest_facts_of_a_node_fit_their_columns(db):

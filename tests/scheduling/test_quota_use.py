@@ -3,13 +3,14 @@
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.quota_use import quota_uses
+from tenants.facts import HIDDEN, QuotaUse
 
 TREE = {"products": None, "search": "products", "ads": "products", "research": None}
 GUARANTEED = {"products": 115, "search": 40, "ads": 40, "research": 60}
 
 
-def uses(**held: int) -> dict[str, tuple[int, int, int]]:
-    """{tenant: (used, borrowed, lent)} in GPUs while each tenant's job holds so many."""
+def book_of(**held: int) -> QuotaBook:
+    """The book while each tenant's job holds so many GPUs."""
     book = QuotaBook()
     book.replace(
         [Tenant(name, parent) for name, parent in TREE.items()],
@@ -17,9 +18,20 @@ def uses(**held: int) -> dict[str, tuple[int, int, int]]:
     )
     for since, (tenant, gpus) in enumerate(held.items()):
         book.book(f"of-{tenant}", tenant, "A100", 1000 * gpus, since)
-    return {
-        u.tenant: (u.used // 1000, u.borrowed // 1000, u.lent // 1000) for u in quota_uses(book)
-    }
+    return book
+
+
+def uses(**held: int) -> dict[str, tuple[int, int, int]]:
+    """{tenant: (used, borrowed, lent)} in GPUs."""
+    found = quota_uses(book_of(**held))
+    return {u.tenant: (u.used // 1000, u.borrowed // 1000, u.lent // 1000) for u in found}
+
+
+def loans(**held: int) -> dict[str, tuple[dict[str, int], dict[str, int]]]:
+    """{tenant: (borrowed from whom, lent to whom)} in milli-GPU, of those with any."""
+    found = quota_uses(book_of(**held))
+    ends = {u.tenant: (dict(u.borrowed_from), dict(u.lent_to)) for u in found}
+    return {tenant: both for tenant, both in ends.items() if any(both)}
 
 
 def test_what_a_tenant_lets_its_own_children_use_is_not_lent():
@@ -40,3 +52,28 @@ def test_siblings_of_the_parent_are_lent_to():
     seen = uses(research=80)
     assert seen["research"] == (80, 20, 0)
     assert seen["products"] == (0, 0, 20)
+
+
+def test_each_loan_is_told_at_both_ends():
+    assert loans(research=80) == {
+        "research": ({"products": 20_000}, {}),
+        "products": ({}, {"research": 20_000}),
+    }
+
+
+def test_what_a_parent_has_left_for_its_children_comes_from_it_and_is_not_lent():
+    assert loans(ads=90, search=40) == {
+        "ads": ({"products": 50_000}, {}),
+        "products": ({"research": 15_000}, {}),
+        "research": ({}, {"products": 15_000}),
+    }
+
+
+def test_what_a_parent_itself_uses_of_its_children_is_within_its_own_quota():
+    assert loans(products=50) == {"ads": ({}, {"products": 15_000})}
+
+
+def test_of_tenants_somebody_may_not_see_only_the_sum_is_told():
+    use = QuotaUse("a", "A100", 0, 9, 9, 0, {"b": 5, "c": 3, "d": 1}, {})
+    assert use.seen_by({"a", "c"}).borrowed_from == {"c": 3, HIDDEN: 6}
+    assert use.seen_by({"b", "c", "d"}).borrowed_from == use.borrowed_from

@@ -3,8 +3,8 @@
 from scheduling.engine.deltas import NodeChanged, NodeRemoved, OtherPodChanged, OtherPodRemoved
 from scheduling.engine.types import Node, Shard
 from scheduling.kube import manifests
-from scheduling.kube.seam import NodeFacts, PodFacts
-from scheduling.session.foreign import ForeignPods
+from scheduling.kube.seam import DeletePod, EmitEvent, NodeFacts, PodFacts
+from scheduling.session.foreign import ForeignPods, LookedUp
 from scheduling.session.live import Outbox
 from scheduling.session.nodes import Nodes
 
@@ -117,7 +117,7 @@ def test_a_node_whose_labels_changed_is_a_stranger():
 def test_pods_on_nodes_of_other_scopes_count_once_the_node_comes():
     out = Outbox()
     mine = {"a"}
-    foreign = ForeignPods("ns", mine)
+    foreign = ForeignPods(mine)
     foreign.seen(pod("on-a", "a"), out)
     foreign.seen(pod("on-b", "b"), out)
     foreign.seen(pod("of-kant", "b", job="j"), out)
@@ -137,7 +137,7 @@ def test_pods_on_nodes_of_other_scopes_count_once_the_node_comes():
 def test_a_pod_that_was_counted_is_followed_when_its_node_goes():
     out = Outbox()
     mine = {"a"}
-    foreign = ForeignPods("ns", mine)
+    foreign = ForeignPods(mine)
     foreign.seen(pod("p", "a"), out)
     mine.discard("a")
     told(out)
@@ -149,20 +149,25 @@ def test_a_pod_that_was_counted_is_followed_when_its_node_goes():
 
 def test_only_what_is_left_over_of_own_jobs_is_deleted():
     out = Outbox()
-    foreign = ForeignPods("ns", set())
-    for name in ("left", "theirs", "placed"):
+    foreign = ForeignPods(set())
+    for name in ("left", "theirs", "placed", "copy"):
         foreign.seen(pod(name, "a", job=f"job-of-{name}"), out)
+    foreign.seen(pod("waits", "", job="job-of-waits"), out)
     foreign.seen(pod("not-of-kant", "a"), out)
 
-    def look_up(jobs):
-        assert jobs == {name: f"job-of-{name}" for name in jobs}
-        return {"theirs"} & jobs.keys(), {"left"} & jobs.keys()
+    def look_up(pods):
+        assert {uid: job for uid, (_, job) in pods.items()} == {
+            facts.uid: f"job-of-{facts.name}" for facts, _ in pods.values()
+        }
+        return LookedUp({"uid-theirs"}, {"uid-left"}, {"uid-copy", "uid-waits"})
 
     foreign.delete_leftovers(look_up, out)
-    assert [effect.name for effect in out.effects] == ["left"]
+    deleted, told_of = out.effects
+    assert (type(deleted), deleted.name) == (DeletePod, "left")
+    assert (type(told_of), told_of.name) == (EmitEvent, "waits")
     # What has a place, although nobody here knows it, is looked up until that is clear.
     assert set(foreign.leftovers) == {"uid-placed"}
     foreign.seen(pod("placed", "a", job="job-of-placed", phase="Succeeded"), out)
     assert foreign.leftovers == {}
-    foreign.delete_leftovers(lambda _: ({}, {}), out)
-    assert len(out.effects) == 1
+    foreign.delete_leftovers(lambda _: LookedUp(set(), set(), set()), out)
+    assert len(out.effects) == 2

@@ -75,7 +75,7 @@ def scope_of(job):
 def intent(node):
     """A job that is given a place on the node."""
     request = JobRequest(str(uuid.uuid4()), "team", 0.0, (PodSet("worker", 1, 8),))
-    job = LiveJob(request, "job", (), S.PENDING, 1, 1, 0)
+    job = LiveJob(request, "job", (), S.PENDING, 1, 1)
     return job, LivePod(PodPlacement(0, 0, node, (0,), 1000), 1, "pod", "H100")
 
 

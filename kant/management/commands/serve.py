@@ -23,6 +23,7 @@ from scheduling.cluster_process import ClusterProcess
 from scheduling.services.cycle import scheduler
 
 HOST = "127.0.0.1"
+STOP_WITHIN_S = 3
 
 
 class Command(BaseCommand):
@@ -90,6 +91,8 @@ class Command(BaseCommand):
             access_log=False,
             # There is no proxy before loopback; who says so could name any address as theirs.
             proxy_headers=False,
+            # Whoever follows a log would keep it from ending.
+            timeout_graceful_shutdown=STOP_WITHIN_S,
         )
         uvicorn.Server(config).run(sockets=[listener])
 

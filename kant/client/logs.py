@@ -1,0 +1,163 @@
+"""`kant logs`: what the pods of a job printed, and what they print."""
+
+import argparse
+import http.client
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+from kant.client.errors import NOT_FOUND, ClientError, usage
+from kant.client.jobs import ENDED, POLL_S, only_job
+
+# The server lets one user have so many open at once.
+MOST_FOLLOWED = 16
+# After so long without a line it is looked whether the job still runs.
+SILENCE_S = 60.0
+CONFLICT = "conflict"  # there is no log yet
+
+
+def add_flags(parser: argparse.ArgumentParser, duration_s: Callable[[str], int]) -> None:
+    flag = parser.add_argument
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--pod", type=int, default=0, metavar="N", help="which pod, from 0 (0)")
+    which.add_argument("--all", action="store_true", help="all pods, each line after its pod")
+    flag("--pod-set", metavar="NAME", help="of this pod set; without it of the first")
+    flag("--container", metavar="NAME", help="of a pod that somebody else made with several")
+    flag("--tail", type=int, metavar="N", help="so many lines from the end")
+    flag("--since", type=duration_s, metavar="TIME", help="lines of so long, e.g. 10m")
+    flag("--previous", action="store_true", help="of the container before it was restarted")
+    flag("--timestamps", action="store_true", help="each line after its time")
+    flag("-f", "--follow", action="store_true", help="go on until the job ends")
+
+
+def logs(api: Api, args: argparse.Namespace) -> None:
+    path = only_job(api, args.job)
+    query = {
+        "container": args.container,
+        "tail": args.tail,
+        "since": args.since,
+        "previous": "true" if args.previous else None,
+    }
+    if not args.all:
+        pod = {"pod_set": args.pod_set, "ordinal": args.pod}
+        _Reading(api, path, {**query, **pod}, args).run()
+        return
+    pods = [
+        (pod_set["name"], ordinal)
+        for pod_set in api.get(path)["pod_sets"]
+        if args.pod_set in (None, pod_set["name"])
+        for ordinal in range(pod_set["count"])
+    ]
+    each = [
+        _Reading(api, path, {**query, "pod_set": name, "ordinal": n}, args, f"[{name}-{n}] ")
+        for name, n in pods
+    ]
+    if not each:
+        raise usage(f"The job has no pod set {args.pod_set!r}.")
+    if args.follow:
+        _together(each)
+    else:
+        _in_turn(each)
+
+
+def _in_turn(each: "list[_Reading]") -> None:
+    """All that can be read; raises the first error where nothing can."""
+    failed = []
+    for reading in each:
+        try:
+            reading.run()
+        except ClientError as error:
+            failed.append(error)
+            output.note(reading.prefix + " ".join(error.lines))
+    if len(failed) == len(each):
+        raise ClientError(failed[0].code)
+
+
+def _together(each: "list[_Reading]") -> None:
+    if len(each) > MOST_FOLLOWED:
+        raise usage(
+            f"The job has {len(each)} pods; at most {MOST_FOLLOWED} are followed at once. Name one "
+            "with --pod and --pod-set, or leave out --follow."
+        )
+    ends: queue.Queue[BaseException | None] = queue.Queue()
+
+    def follow(reading: _Reading) -> None:
+        try:
+            reading.run()
+            ends.put(None)
+        except BaseException as error:  # it is raised where the command runs
+            ends.put(error)
+
+    for reading in each:
+        threading.Thread(target=follow, args=(reading,), daemon=True).start()
+    for _ in each:
+        if (error := ends.get()) is not None:
+            raise error
+
+
+class _Reading:
+    """The log of one pod, and of those that come in its place."""
+
+    def __init__(
+        self, api: Api, path: str, query: dict[str, Any], args: argparse.Namespace, prefix: str = ""
+    ) -> None:
+        self.prefix = prefix
+        self._api, self._path, self._query = api, path, query
+        self._follow, self._stamped = args.follow, args.timestamps
+        self._last = b""  # the time of the last line that was shown
+        self._told = ""
+
+    def run(self) -> None:
+        if not self._follow:
+            stamped = {"timestamps": "true" if self._stamped else None}
+            with self._api.stream(f"{self._path}/logs", {**self._query, **stamped}) as lines:
+                for line in lines:
+                    _show(self.prefix, line)
+            return
+        while True:
+            # Asked before the log is: what was printed until the end is read after it.
+            over = self._api.get(self._path)["state"] in ENDED
+            self._read_on(over=over)
+            if over:
+                return
+            time.sleep(POLL_S)
+
+    def _read_on(self, *, over: bool) -> None:
+        """What is new, and what comes until the container or the connection ends."""
+        since = self._last
+        query = {**self._query, "timestamps": "true", "follow": None if over else "true"}
+        if since:
+            query |= {"since": since.decode(), "tail": None}
+        try:
+            with self._api.stream(f"{self._path}/logs", query, timeout_s=SILENCE_S) as lines:
+                for line in lines:
+                    at, _, text = line.partition(b" ")
+                    if at > since:
+                        self._last = at
+                        _show(self.prefix, line if self._stamped else text)
+        except (OSError, http.client.HTTPException):
+            pass  # silence, or the connection broke: it goes on after the last line
+        except ClientError as error:
+            # A pod that is gone may be placed again; it may come, or has left its log behind.
+            waits = error.problem == CONFLICT or error.code == NOT_FOUND
+            if not waits or (over and not since):
+                raise
+            why = self.prefix + " ".join(error.lines)
+            if not over and why != self._told:
+                self._told = why
+                output.note(why)
+
+
+_printing = threading.Lock()
+
+
+def _show(prefix: str, line: bytes) -> None:
+    text = line.decode(errors="replace")
+    with _printing:
+        sys.stdout.write(f"{prefix}{text}" if text.endswith("\n") else f"{prefix}{text}\n")
+        sys.stdout.flush()

@@ -1,0 +1,60 @@
+"""`kant usage`: who used how many GPU-hours."""
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+
+KEYS = ("tenant", "user", "gpu_type", "kind", "cluster", "day", "month")
+HEADS = {"gpu_hours": "GPU-HOURS", "lost_gpu_hours": "LOST", "pods_started": "PODS"}
+BY = "KEYS"
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("--since", metavar="DATE|DAYS", help="e.g. 2030-01-31 or 30d (the first of this month)")
+    flag("--until", metavar="DATE", help="the last day (today)")
+    each = f"a row for each of {', '.join(KEYS)}; commas between (tenant,gpu_type)"
+    flag("--by", metavar=BY, help=each)
+    flag("-t", "--tenant", help="of this tenant and all below it")
+    flag("-G", "--gpu-type", help="of this GPU type")
+    flag("-c", "--cluster", help="on this cluster")
+
+
+def usage(api: Api, args: argparse.Namespace) -> None:
+    names = ("since", "until", "by", "tenant", "gpu_type", "cluster")
+    found = api.get("usage", {name: getattr(args, name) for name in names})
+    if args.output == "json":
+        output.document(found)
+        return
+    columns = [*found["by"], *HEADS]
+    if args.output == "csv":
+        rows = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+        rows.writeheader()
+        rows.writerows(found["items"])
+        return
+
+    def row(item: dict[str, Any]) -> tuple[object, ...]:
+        keys = (item[key] or "(no user)" for key in found["by"])
+        hours = (f"{item[name]:.2f}" for name in ("gpu_hours", "lost_gpu_hours"))
+        return *keys, *hours, item["pods_started"]
+
+    period = f"from {found['since']} to {found['until']} (days in UTC)"
+    heads = [HEADS.get(name, name.replace("gpu_type", "type").upper()) for name in columns]
+    output.table(heads, map(row, found["items"]), f"No GPU was allocated {period}.")
+    if found["items"]:
+        output.note(f"{found['total']['gpu_hours']:.2f} GPU-hours {period}.")
+    if found["complete_from"] is not None and found["complete_from"] > found["since"]:
+        output.note(f"Of days before {found['complete_from']} nothing is known.")
+
+
+def keys(beginning: str) -> Iterator[tuple[str, str]]:
+    """What may stand in a list of KEYS that begins so, for the completion of shells."""
+    *before, last = beginning.split(",")
+    for key in KEYS:
+        if key.startswith(last) and key not in before:
+            yield ",".join((*before, key)), ""

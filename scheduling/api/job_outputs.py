@@ -1,0 +1,241 @@
+"""What is told of jobs in REST."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from scheduling.engine.states import JobState
+from scheduling.explain import GATES
+from scheduling.models import Job
+from tenants.api.fields import Gpus
+
+
+class TolerationOutput(serializers.Serializer[Any]):
+    key = serializers.CharField()
+    operator = serializers.CharField()
+    value = serializers.CharField()
+    effect = serializers.CharField()
+
+
+class VolumeOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    mount_path = serializers.CharField()
+    read_only = serializers.BooleanField()  # type: ignore[assignment]
+    persistent_volume_claim = serializers.CharField(allow_null=True)
+    config_map = serializers.CharField(allow_null=True)
+    secret = serializers.CharField(allow_null=True)
+
+
+class SecretKeyOutput(serializers.Serializer[Any]):
+    secret = serializers.CharField()
+    key = serializers.CharField()
+
+
+class PodSetOutput(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    count = serializers.IntegerField()
+    min_count = serializers.IntegerField(allow_null=True)
+    gpu_types = serializers.ListField(child=serializers.CharField(), source="gpu_models")
+    gpus = serializers.IntegerField()
+    gpu_milli = serializers.IntegerField()
+    gpu_memory_mib = serializers.IntegerField()
+    cpu_milli = serializers.IntegerField()
+    memory_mib = serializers.IntegerField()
+    nics = serializers.IntegerField()
+    node_selector = serializers.DictField(child=serializers.CharField())
+    tolerations = TolerationOutput(many=True)
+    required_level = serializers.CharField()
+    preferred_level = serializers.CharField()
+    slice_size = serializers.IntegerField()
+    balance_level = serializers.CharField()
+    max_per_node = serializers.IntegerField(allow_null=True)
+    max_per_leaf = serializers.IntegerField(allow_null=True)
+    extended = serializers.DictField(child=serializers.IntegerField())
+    image = serializers.CharField()
+    command = serializers.ListField(child=serializers.CharField())
+    env = serializers.DictField(child=serializers.CharField())
+    annotations = serializers.DictField(child=serializers.CharField())
+    service_account = serializers.CharField()
+    image_pull_secrets = serializers.ListField(child=serializers.CharField())
+    shm_mib = serializers.IntegerField()
+    volumes = VolumeOutput(many=True)
+    env_from_secrets = serializers.DictField(child=SecretKeyOutput())
+
+
+class PlainPodOutput(serializers.Serializer[Any]):
+    """A pod that somebody else made. `hold`: why it cannot be bound now, empty where it can."""
+
+    namespace = serializers.CharField(source="pod_namespace")
+    name = serializers.CharField(source="pod_name")
+    hold = serializers.CharField(source="pod_hold")
+
+
+class JobOutput(serializers.Serializer[Job]):
+    """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
+    decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
+    often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
+    taken up from, whose uid is its id; null where Kant makes its pods."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    tenant = serializers.CharField(source="tenant.name")
+    cluster = serializers.CharField(source="cluster.name")
+    scope = serializers.CharField()
+    user = serializers.SerializerMethodField()
+    kind = serializers.CharField()
+    priority = serializers.IntegerField()
+    gang = serializers.BooleanField()
+    preemptible = serializers.BooleanField()
+    preempts = serializers.BooleanField()
+    uses_spares = serializers.BooleanField()
+    declared_s = serializers.IntegerField(allow_null=True)
+    run_limit_s = serializers.IntegerField(allow_null=True)
+    checkpoint_notice_s = serializers.IntegerField(allow_null=True)
+    max_restarts = serializers.IntegerField()
+    restarts = serializers.IntegerField()
+    not_before = serializers.DateTimeField(source="start_not_before", allow_null=True)
+    held = serializers.BooleanField()
+    after = serializers.ListField(child=serializers.UUIDField())
+    after_ok = serializers.ListField(child=serializers.UUIDField())
+    array = serializers.UUIDField(source="array_id", allow_null=True)
+    array_index = serializers.IntegerField(allow_null=True)
+    strategy = serializers.CharField()
+    required_level = serializers.CharField()
+    preferred_level = serializers.CharField()
+    labels = serializers.DictField(child=serializers.CharField())
+    gpus = Gpus(source="gpu_milli")
+    state = serializers.ChoiceField([s.value for s in JobState])
+    reason = serializers.CharField()
+    message = serializers.CharField()
+    attempt = serializers.IntegerField()
+    submitted_at = serializers.DateTimeField()
+    admitted_at = serializers.DateTimeField(allow_null=True)
+    bound_at = serializers.DateTimeField(allow_null=True)
+    running_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+    pod = serializers.SerializerMethodField()
+    pod_sets = PodSetOutput(many=True)
+
+    @extend_schema_field(PlainPodOutput(allow_null=True))
+    def get_pod(self, job: Job) -> dict[str, str] | None:
+        return dict(PlainPodOutput(job).data) if job.pod_name else None
+
+    def get_user(self, job: Job) -> str | None:
+        return job.user.get_username() if job.user else None
+
+
+class JobArrayOutput(serializers.Serializer[Any]):
+    """Jobs that were submitted as one; `gpus` counts all their pods, `states` the jobs.
+    `GET /api/v1/jobs?array=` lists them."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    tenant = serializers.CharField()
+    cluster = serializers.CharField()
+    user = serializers.CharField(allow_null=True)
+    count = serializers.IntegerField()
+    gpus = Gpus(source="gpu_milli")
+    states = serializers.DictField(child=serializers.IntegerField())
+    submitted_at = serializers.DateTimeField()
+
+
+class JobEventOutput(serializers.Serializer[Any]):
+    id = serializers.IntegerField()
+    at = serializers.DateTimeField()
+    kind = serializers.CharField()
+    from_state = serializers.CharField()
+    to_state = serializers.CharField()
+    reason = serializers.CharField()
+    message = serializers.CharField()
+    evidence = serializers.DictField()
+    actor = serializers.CharField()
+
+
+class PodOutput(serializers.Serializer[Any]):
+    """Where one pod of one attempt went; `milli` is held of each device. `namespace`: of the pod in
+    Kubernetes; empty of jobs that were over before it was kept."""
+
+    attempt = serializers.IntegerField()
+    pod_set = serializers.IntegerField()
+    ordinal = serializers.IntegerField()
+    namespace = serializers.CharField()
+    pod_name = serializers.CharField()
+    pod_uid = serializers.CharField()
+    node = serializers.CharField()
+    gpu_type = serializers.CharField(source="gpu_model")
+    devices = serializers.ListField(child=serializers.IntegerField())
+    milli = serializers.IntegerField()
+    nics = serializers.ListField(child=serializers.IntegerField())
+    state = serializers.CharField()
+    message = serializers.CharField()
+    intended_at = serializers.DateTimeField()
+    bound_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+
+class GateOutput(serializers.Serializer[Any]):
+    gate = serializers.ChoiceField(GATES)
+    ok = serializers.BooleanField(allow_null=True)
+
+
+class AheadOutput(serializers.Serializer[Any]):
+    """A waiting job that comes first; null where its tenant is not yours to see."""
+
+    job = serializers.UUIDField(allow_null=True)
+    name = serializers.CharField(allow_null=True)
+    tenant = serializers.CharField(allow_null=True)
+    gpus = Gpus(source="gpu_milli")
+
+
+class ReservedOutput(serializers.Serializer[Any]):
+    """When and where the job is expected to start, as declared run times promise."""
+
+    starts_at = serializers.DateTimeField()
+    nodes = serializers.ListField(child=serializers.CharField())
+
+
+class StartOutput(serializers.Serializer[Any]):
+    """What is known of the start of a waiting job. `at` with basis `reservation`: expected then;
+    `earliest`: not before; `forecast`, of dry runs: there is room then, for whoever is first; null
+    where it cannot be known."""
+
+    at = serializers.DateTimeField(allow_null=True)
+    basis = serializers.ChoiceField(
+        ["reservation", "earliest", "forecast", "promised", "held", "never", "unknown"]
+    )
+    text = serializers.CharField()
+
+
+class GrowthOutput(serializers.Serializer[Any]):
+    """Why an elastic gang that runs has fewer pods than it asked for; `reason` as of a waiting job,
+    "" where none of them is the cause."""
+
+    has = serializers.IntegerField()
+    asked = serializers.IntegerField()
+    reason = serializers.CharField()
+    summary = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    evidence = serializers.DictField()
+
+
+class ExplanationOutput(serializers.Serializer[Any]):
+    """Why the job is where it is. `position` 1 = next in the order of its cluster, null =
+    in no order, as while it is held. `standstill`: why nothing is decided on its cluster now,
+    empty while a scheduler is at work there."""
+
+    job = serializers.UUIDField()
+    state = serializers.CharField()
+    reason = serializers.CharField()
+    summary = serializers.CharField()
+    since = serializers.DateTimeField(allow_null=True)
+    will_never_run = serializers.BooleanField()
+    evidence = serializers.DictField()
+    remedies = serializers.ListField(child=serializers.CharField())
+    gates = GateOutput(many=True)
+    position = serializers.IntegerField(allow_null=True)
+    ahead = AheadOutput(many=True)
+    reservation = ReservedOutput(allow_null=True)
+    start = StartOutput(allow_null=True)
+    growth = GrowthOutput(allow_null=True)
+    standstill = serializers.CharField()

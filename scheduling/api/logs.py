@@ -1,0 +1,127 @@
+"""REST for logs: text as it comes, not a document."""
+
+import logging
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+from django.http import StreamingHttpResponse
+from rest_framework.renderers import JSONRenderer
+from rest_framework.request import Request
+
+from scheduling import selectors
+from scheduling.kube.logs import Log, LogOptions
+from scheduling.kube.seam import KubeError
+from scheduling.pod_logs import open_log, pod_set_of
+from tenants.api.base import View
+from tenants.api.problems import bad_query
+from tenants.api.schema import Shape
+from tenants.errors import Invalid
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 16 << 20  # of a log that is not followed
+MOST_LINES = 10**9
+
+
+class PlainText(JSONRenderer):
+    """For whoever accepts text alone: what is rendered are problems, and those are JSON."""
+
+    media_type = "text/plain"
+    format = "text"
+
+
+class JobLogsView(View):
+    """What a pod of the job printed: the newest pod of that pod set and ordinal, for as long as
+    Kubernetes keeps it. At most 16 MiB, from the beginning of what `tail` and `since` choose; with
+    `follow` all of it, and then what is printed until the container ends."""
+
+    renderer_classes = [JSONRenderer, PlainText]
+    # What HEAD leaves out of the answer is all there is, and following it would not end.
+    http_method_names = ["get", "options"]
+    shapes = {
+        "GET": Shape(
+            plain=True,
+            texts={
+                "pod_set": "Name of the pod set; the first one if not given.",
+                "ordinal": "Which of its pods, from 0 (the default).",
+                "container": "Needed where a pod that somebody else made has several.",
+                "tail": "So many lines from the end.",
+                "since": "Lines of so many seconds, or since a time, e.g. 2030-01-31T12:00:00Z.",
+                "previous": "`true`: of the container that ran before a restart in place.",
+                "timestamps": "`true`: each line after its time.",
+                "follow": "`true`: go on until the container ends.",
+            },
+        ),
+    }
+    query = {"GET": frozenset(shapes["GET"].texts or ())}
+
+    def get(self, request: Request, job_id: uuid.UUID) -> StreamingHttpResponse:
+        job = selectors.job_by_id(self.actor, job_id)
+        asked = request.query_params
+        follow, stamped = self.flag("follow"), self.flag("timestamps")
+        ordinal = _number(asked, "ordinal") or 0
+        try:
+            pod_set = pod_set_of(job, asked.get("pod_set"), ordinal)
+        except Invalid as error:
+            raise bad_query(error.errors[0].field, error.detail) from None
+        since, since_s = _since(asked.get("since"))
+        options = LogOptions(
+            tail=_number(asked, "tail"),
+            since=since,
+            since_s=since_s,
+            limit_bytes=None if follow else MOST_BYTES,
+            previous=self.flag("previous"),
+            timestamps=stamped,
+            follow=follow,
+        )
+        container = asked.get("container", "")
+        found = open_log(self.actor, job, pod_set, ordinal, container, options)
+        return StreamingHttpResponse(
+            _told(found.log, options),
+            content_type="text/plain; charset=utf-8",
+            # nginx would keep the lines of a log that is followed until it has a page of them.
+            headers={"X-Kant-Pod": found.pod.pod_name, "X-Accel-Buffering": "no"},
+        )
+
+
+async def _told(found: Log, options: LogOptions) -> AsyncIterator[bytes]:
+    """The log, and a last line where it is not all of it."""
+    size, why = 0, ""
+    try:
+        async for piece in found.pieces():
+            size += len(piece)
+            yield piece
+    except KubeError as error:
+        log.warning("a log broke off: %s", error)
+        why = "the log broke off: its cluster does not answer any more"
+    if options.limit_bytes is not None and size >= options.limit_bytes:
+        why = f"cut after {size >> 20} MiB; ask for less by tail or since"
+    if why:
+        at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z " if options.timestamps else ""
+        yield f"\n{at}Kant: {why}\n".encode()
+
+
+def _number(asked: Any, name: str) -> int | None:
+    text = asked.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or int(text[:12]) > MOST_LINES or len(text) > 12:
+        raise bad_query(name, f"Must be a whole number from 0 to {MOST_LINES}.")
+    return int(text)
+
+
+def _since(text: str | None) -> tuple[str | None, int | None]:
+    """A time, or a number of seconds."""
+    if text is None:
+        return None, None
+    if text.isascii() and text.isdigit() and len(text) < 10 and int(text):
+        return None, int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return moment.astimezone(UTC).isoformat(), None
+    except (ValueError, OverflowError):
+        pass  # is told below
+    raise bad_query("since", "Must be seconds from 1 on, or a time, e.g. 2030-01-31T12:00:00Z.")

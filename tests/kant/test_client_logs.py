@@ -1,0 +1,142 @@
+"""`kant logs` against a Kant that streams, and an embedded cluster whose pods print."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from kant.client import logs
+from scheduling.models import Job
+from tests.kant.conftest import Shell
+from tests.kube.api import eventually
+from tests.printing import Printing, open_logs, served
+from tests.simcluster.harness import Sim
+
+
+@pytest.fixture(scope="module")
+def sim(tmp_path_factory):
+    sim = Sim(tmp_path_factory.mktemp("sim"))
+    yield sim
+    sim.stop()
+
+
+@pytest.fixture
+def world(org, sim):
+    with served() as at:
+        yield Printing(org, sim, at)
+
+
+@pytest.fixture
+def kant(world, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(logs, "POLL_S", 0.1)
+    return Shell(world.org, world.url, monkeypatch, capsys, tmp_path).sign_in("eve")
+
+
+def ended(world, job, *args, **fields):
+    placed = world.start(job, *args, run=0.05, **fields)
+    done = ("Succeeded", "Failed")
+    eventually(lambda: world.sim.get(world.path(placed.pod_name))["status"]["phase"] in done)
+
+
+def test_a_log_is_printed_whole_or_in_part(kant, world):
+    job = world.submit()
+    ended(world, job)
+    code, out, told = kant("logs", "one")
+    assert (code, told, out.splitlines()[1:]) == (0, "", ["no GPUs", "ended with exit code 0"])
+    assert kant("logs", "one", "--tail", "1", "--since", "10m")[1] == "ended with exit code 0\n"
+    assert kant("logs", "one", "--tail", "1", "--timestamps")[1].split(" ")[0].endswith("Z")
+
+
+def test_what_is_wrong_is_told_with_its_exit_code(kant, world):
+    job = world.submit()
+    assert kant("logs", "one")[0] == 1
+    code, _, told = kant("logs", "one", "--pod", "7")
+    assert (code, "Must be from 0 to 0" in told) == (2, True)
+    code, _, told = kant("logs", "one", "--pod-set", "none", "--all")
+    assert (code, "no pod set 'none'" in told) == (2, True)
+    ended(world, job)
+    code, _, told = kant("logs", "one", "--previous")
+    assert (code, "previous terminated container" in told) == (1, True)
+
+
+def test_all_pods_are_printed_with_their_names(kant, world):
+    job = world.submit(replicas=3)
+    ended(world, job, 0)
+    ended(world, job, 2)
+    code, out, told = kant("logs", "one", "--all", "--tail", "1")
+    assert (code, out.splitlines()) == (
+        0,
+        ["[worker-0] ended with exit code 0", "[worker-2] ended with exit code 0"],
+    )
+    assert "[worker-1] The present state forbids it: Pod worker-1 has no place yet" in told
+
+
+def over(job, state="SUCCEEDED"):
+    Job.objects.filter(pk=job.pk).update(state=state)
+
+
+def test_following_ends_with_the_job_and_shows_each_line_once(kant, world):
+    job = world.submit()
+    world.start(job, run=1.0)
+    timer = threading.Timer(2.5, over, (job,))
+    timer.start()
+    code, out, _ = kant("logs", "one", "--follow")
+    timer.join()
+    assert code == 0
+    assert out.splitlines()[1:] == ["no GPUs", "ended with exit code 0"]
+
+
+def test_following_waits_for_a_pod_and_goes_on_with_the_next_one(kant, world):
+    job = world.submit()
+
+    def happen():
+        ended(world, job, attempt=1, exit_code=1)
+        time.sleep(1.1)  # simulated containers tell the time in whole seconds
+        ended(world, job, attempt=2)
+        over(job)
+
+    timer = threading.Timer(1.0, happen)
+    timer.start()
+    code, out, told = kant("logs", "one", "-f")
+    timer.join()
+    assert (code, out.splitlines()[-1]) == (0, "ended with exit code 0")
+    assert "has no place yet" in told
+
+
+def test_following_goes_on_after_silence(kant, world, monkeypatch):
+    monkeypatch.setattr(logs, "SILENCE_S", 0.5)
+    job = world.submit()
+    world.start(job, run=2.0)
+    timer = threading.Timer(3.5, over, (job,))
+    timer.start()
+    code, out, _ = kant("logs", "one", "--all", "-f", "--timestamps")
+    timer.join()
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert out.splitlines()[-1].endswith("Z ended with exit code 0")
+
+
+def test_no_more_pods_are_followed_than_the_server_allows(kant, world):
+    world.submit(replicas=17)
+    code, _, told = kant("logs", "one", "--all", "--follow")
+    assert (code, "at most 16 are followed at once" in told) == (2, True)
+
+
+def test_ctrl_c_ends_it_without_a_word(kant, world):
+    job = world.submit()
+    world.start(job)
+    eventually(lambda: kant("logs", "one")[0] == 0)
+    env = {"KANT_URL": kant.url, "KANT_TOKEN": kant.token, "PYTHONPATH": "."}
+    command = [sys.executable, "-m", "kant.client", "logs", "one", "--follow"]
+    # What shells start with & ignores it, and so would this.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, env=env, preexec_fn=heard, **pipes)
+    assert process.stdout.readline().startswith(b"started")
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=10)
+    assert (process.returncode, told) == (130, b"")
+    eventually(lambda: open_logs() == 0)

@@ -1,0 +1,74 @@
+"""`kant usage` against a Kant that really answers."""
+
+import csv
+import io
+import json
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from metrics.models import UsageLedger
+from tests.metrics.test_api_usage import ran
+
+
+@pytest.fixture
+def root(kant):
+    """Tenant admin of ml, with vision and vision-lab below it."""
+    ran(kant.org, "vision", "eve")
+    ran(kant.org, "vision-lab", None, gpus=0.5, model="A100")
+    ran(kant.org, "law", "lex")
+    return kant.sign_in("root")
+
+
+def test_hours_of_what_one_may_see_with_their_sum(root):
+    code, out, told = root("usage", "--since", "30d")
+    today = timezone.now().date()
+    assert (code, [line.split() for line in out.splitlines()]) == (
+        0,
+        [
+            ["TENANT", "TYPE", "GPU-HOURS", "LOST", "PODS"],
+            ["vision", "H100", "16.00", "0.00", "1"],
+            ["vision-lab", "A100", "1.00", "0.00", "1"],
+        ],
+    )
+    since = today - timedelta(days=29)
+    assert told == f"17.00 GPU-hours from {since} to {today} (days in UTC).\n"
+    out = root("usage", "--since", "30d", "--by", "user", "-t", "vision-lab")[1]
+    assert out.splitlines()[1].split() == ["(no", "user)", "1.00", "0.00", "1"]
+    assert "H100" not in root("usage", "--since", "30d", "-G", "A100", "-c", "demo")[1]
+
+
+def test_programs_get_json_or_csv(root):
+    code, out, told = root("usage", "--since", "30d", "--by", "user,kind", "-o", "json")
+    body = json.loads(out)
+    assert (code, told, body["by"]) == (0, "", ["user", "kind"])
+    assert body["total"]["gpu_hours"] == 17
+    code, out, told = root("usage", "--since", "30d", "--by", "user,kind", "-o", "csv")
+    assert (code, told) == (0, "")
+    assert list(csv.DictReader(io.StringIO(out))) == [
+        {name: "" if value is None else str(value) for name, value in item.items()}
+        for item in body["items"]
+    ]
+
+
+def test_what_is_wrong_is_told(root):
+    for words, text in (
+        (("--since", "soon"), "since: 'soon' is no date"),
+        (("--until", "7d"), "until: '7d' is no date"),
+        (("--by", "team"), "by: 'team' is none of tenant, user"),
+        (("--tenant", "law"), "tenant: There is no tenant 'law' that you may see"),
+    ):
+        code, out, told = root("usage", *words)
+        assert (code, out) == (2, ""), told
+        assert text in told
+
+
+def test_nothing_and_what_is_not_known_is_said(root):
+    code, out, told = root("usage", "--since", "2024-01-01", "--until", "2024-01-31")
+    assert (code, out) == (0, "")
+    assert told == "No GPU was allocated from 2024-01-01 to 2024-01-31 (days in UTC).\n"
+    today = timezone.now().date()
+    UsageLedger.objects.create(until=today, complete_from=today - timedelta(days=5))
+    told = root("usage", "--since", "30d")[2]
+    assert f"Of days before {today - timedelta(days=5)} nothing is known." in told

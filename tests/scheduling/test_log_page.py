@@ -1,0 +1,83 @@
+"""The page of a log: its end, and why there is none."""
+
+import pytest
+from django.urls import reverse
+
+from scheduling.kube.seam import KubeError
+from scheduling.log_views import readable
+from scheduling.models import Job
+from scheduling.pod_logs import OpenLog
+
+
+@pytest.fixture
+def job(org):
+    document = {"name": "one", "tenant": "vision", "gpu_type": "H100", "gpus": 1, "replicas": 3}
+    answer = org.client("eve").post("/api/v1/jobs", document, format="json")
+    return Job.objects.get(id=answer.json()["id"])
+
+
+class Printed:
+    def __init__(self, text):
+        self._text = text
+
+    def read(self):
+        if self._text is None:
+            raise KubeError("broke", "again")
+        return self._text
+
+
+@pytest.fixture
+def page(client, org, job, monkeypatch):
+    def shown(text=b"", query="", who="eve", **headers):
+        asked = []
+
+        def opened(*args):
+            asked.append(args)
+            return OpenLog(Printed(text), None)
+
+        if text != b"":
+            monkeypatch.setattr("scheduling.log_views.open_log", opened)
+        client.force_login(org.users[who])
+        answer = client.get(reverse("job-logs", args=[job.pk]) + query, headers=headers)
+        return answer.status_code, answer.content.decode(), asked
+
+    return shown
+
+
+def test_the_end_of_a_log_is_shown_escaped(page):
+    status, text, [asked] = page(b"<b>one\n\x1b[31mtwo\x1b[0m\n", "?ordinal=2")
+    assert (status, "<pre>&lt;b&gt;one\ntwo\n</pre>" in text) == (200, True)
+    assert (asked[2].name, asked[3], asked[5].tail) == ("worker", 2, 200)
+    assert "kant logs" in text
+    assert "<html" not in page(b"x", **{"HX-Request": "true"})[1]
+
+
+def test_why_there_is_none_is_told(page):
+    assert "Pod worker-0 has no place yet, so there is no log." in page()[1]
+    assert "Must be from 0 to 2" in page(query="?ordinal=3")[1]
+    assert "The pod must be a whole number." in page(query="?ordinal=x")[1]
+    assert "has no pod set “none”" in page(query="?pod_set=none")[1]
+    assert "There is no filter “q” here" in page(query="?q=1")[1]
+    assert page(who="lex")[0] == 404
+    assert "The log broke off" in page(None)[1]
+
+
+def test_the_page_of_the_job_leads_there(client, org, job):
+    Job.objects.filter(pk=job.pk).update(attempt=1)
+    client.force_login(org.users["eve"])
+    text = client.get(reverse("job", args=[job.pk])).content.decode()
+    assert f'href="/jobs/{job.pk}/logs/"' in text
+
+
+@pytest.mark.parametrize(
+    ("printed", "read"),
+    [
+        ("\x1b[1;31mred\x1b[0m", "red"),
+        ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x07", "link"),
+        ("10%\r50%\r100%\nnext\r\n", "100%\nnext\n"),
+        ("a\x00b\x9bc\td", "abc\td"),
+        ("bar\r", "bar"),
+    ],
+)
+def test_what_only_a_terminal_understands_is_left_out(printed, read):
+    assert readable(printed) == read

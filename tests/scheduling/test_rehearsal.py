@@ -1,0 +1,274 @@
+"""What a dry run says of a job by the rows: quota, start, reason, alternatives."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement, PodSet
+from scheduling.models.jobs import PlacementState
+from scheduling.quota_use import use_of
+from scheduling.session import load
+from tenants.models import Quota
+
+URL = "/api/v1/jobs?dry_run=true"
+HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
+
+
+@pytest.fixture
+def fleet(org):
+    """Four nodes of 8 H100, two of 4 A100, all idle; vision has 16 H100 and 8 A100, law 16 H100."""
+    Cluster.objects.update(connected=True, last_cycle_at=timezone.now())
+    for tenant, gpu_type, gpus in (
+        ("vision", "H100", 16),
+        ("vision", "A100", 8),
+        ("law", "H100", 16),
+    ):
+        Quota.objects.create(
+            tenant=org.tenants[tenant],
+            gpu_type=org.gpu_types[gpu_type],
+            guaranteed_milli=1000 * gpus,
+        )
+    return org
+
+
+def runs(org, nodes, *, tenant="law", gpus=8, **fields):
+    """A job of a pod on each of these nodes."""
+    now = timezone.now() - timedelta(minutes=5)
+    job = Job.objects.create(
+        name=f"runs-{nodes[0]}", tenant=org.tenants[tenant], cluster=org.cluster, submitted_at=now,
+        state="RUNNING", attempt=1, admitted_at=now, gpu_milli=1000 * gpus * len(nodes), **fields,
+    )  # fmt: skip
+    PodSet.objects.create(
+        job=job, index=0, name="w", count=len(nodes), gpus=gpus, gpu_models=["H100"]
+    )
+    for at, node in enumerate(nodes):
+        Placement.objects.create(
+            job=job, attempt=1, pod_set=0, ordinal=at, pod_name=f"{job.name}-{at}", node=node,
+            gpu_model="H100", devices=list(range(gpus)), state=PlacementState.RUNNING,
+            intended_at=now, held_from=now, held_milli=1000 * gpus,
+        )  # fmt: skip
+    return job
+
+
+def waits(org, replicas, **fields):
+    answer = org.client("lex").post(
+        "/api/v1/jobs", HELLO | {"tenant": "law", "replicas": replicas, **fields}, format="json"
+    )
+    assert answer.status_code == 201
+    return answer.json()["id"]
+
+
+def ask(org, who="eve", **fields):
+    answer = org.client(who).post(URL, HELLO | fields, format="json")
+    assert answer.status_code == 200, answer.json()
+    return answer.json()
+
+
+def test_a_job_that_would_start_is_told_so_with_its_quota(fleet):
+    body = ask(fleet, replicas=2)
+    said = body["rehearsal"]
+    assert (said["outlook"], said["summary"]) == (
+        "starts",
+        "It would start now: 2 pods on 2 nodes in 1 leaf.",
+    )
+    assert said["places"] == {"pods": 2, "nodes": 2, "leaves": 1}
+    assert (body["warnings"], said["position"], said["start"]) == ([], 1, None)
+    assert said["quota"] == [
+        {"tenant": "vision", "gpu_type": "H100", "guaranteed": 16, "used": 0, "most": 32,
+         "asked": 16, "left": 16, "borrows": 0}
+    ]  # fmt: skip
+    assert ask(fleet, replicas=3)["rehearsal"]["quota"][0]["borrows"] == 8
+    assert not Job.objects.exists()
+
+
+def test_what_quota_can_never_allow_is_a_warning(fleet):
+    Quota.objects.filter(tenant__name="law").delete()
+    body = ask(fleet, replicas=3)
+    said = body["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("never", "ExceedsMaxQuota")
+    assert body["warnings"] == [said["summary"]]
+    assert "vision can never hold more than 16 H100 GPUs" in said["summary"]
+    assert said["remedies"]
+    assert [other["text"] for other in said["alternatives"]] == [
+        "With fewer pods: 2 pods on 2 nodes in 1 leaf."
+    ]
+    # Also where nothing else can be told.
+    Cluster.objects.update(connected=False)
+    body = ask(fleet, replicas=3)
+    assert (body["rehearsal"]["outlook"], len(body["warnings"])) == ("never", 1)
+    body = ask(fleet)
+    assert (body["rehearsal"]["outlook"], body["warnings"]) == ("unknown", [])
+    assert "has no connection to cluster demo." in body["rehearsal"]["summary"]
+
+
+def test_who_would_wait_hears_why_behind_whom_until_when_and_what_would_start(fleet):
+    runs(fleet, ["h000", "h001", "h002"], declared_s=3600)
+    first = waits(fleet, 2)
+    said = ask(fleet, gpus=4, replicas=3)["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("waits", "InsufficientGpus")
+    assert (said["evidence"]["asked"], said["evidence"]["free"]) == (12, 8)
+    # Of a tenant that the asker may not see, only the size is told.
+    assert (said["position"], said["ahead"]) == (
+        2,
+        [{"job": None, "name": None, "tenant": None, "gpus": 16}],
+    )
+    assert said["start"]["basis"] == "forecast"
+    assert first not in str(said)
+    assert [(o["gpu_type"], o["count"], o["places"]["pods"]) for o in said["alternatives"]] == [
+        (None, 2, 2)
+    ]
+    said = ask(fleet, gpus=4, replicas=2, gpu_type="A100", gpu_types=None)["rehearsal"]
+    assert said["outlook"] == "starts"
+    said = ask(fleet, gpus=4, replicas=4, min_count=3)["rehearsal"]
+    assert [(o["min_count"], o["text"]) for o in said["alternatives"]] == [
+        (2, "With min_count 2: 2 of 4 pods on 1 node in 1 leaf.")
+    ]
+    runs(fleet, ["h003"], tenant="ml")
+    said = ask(fleet, gpus=4, replicas=2)["rehearsal"]
+    assert [(o["gpu_type"], o["text"]) for o in said["alternatives"]] == [
+        ("A100", "On A100: 2 pods on 2 nodes in 1 leaf.")
+    ]
+
+
+def test_an_elastic_gang_that_would_start_small_is_told_why(fleet):
+    runs(fleet, ["h000", "h001", "h002"])
+    said = ask(fleet, replicas=2, min_count=1)["rehearsal"]
+    assert (said["outlook"], said["places"]["pods"]) == ("starts", 1)
+    assert said["summary"] == (
+        "It would start now: 1 of 2 pods on 1 node in 1 leaf. Why no more: 0 of the 8 H100 GPUs "
+        "that its next pod needs are free."
+    )
+
+
+def test_the_forecast_of_a_head_is_its_reservation(fleet):
+    job = runs(fleet, ["h000", "h001", "h002", "h003"], declared_s=3600)
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document={"queueing": "backfill"})
+    said = ask(fleet)["rehearsal"]
+    assert said["start"]["basis"] == "reservation"
+    assert (
+        said["start"]["at"][:19]
+        == ((job.admitted_at + timedelta(hours=1)).isoformat().replace("+00:00", "")[:19])
+    )
+    assert len(said["reservation"]["nodes"]) == 1
+
+
+def test_pods_that_start_one_by_one_start_as_far_as_there_is_room(fleet):
+    runs(fleet, ["h000", "h001"])
+    said = ask(fleet, replicas=4, gang=False)["rehearsal"]
+    assert (said["outlook"], said["places"]["pods"]) == ("starts", 2)
+    assert said["summary"].startswith("It would start now: 2 of 4 pods on 2 nodes in 1 leaf. Why")
+    assert said["reason"] in ("InsufficientGpus", "WaitingForQuota")
+
+
+def test_others_make_room_as_the_policy_lets_them(fleet):
+    runs(fleet, ["h000", "h001", "h002", "h003"])  # borrows 16
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document={"preemption": ["reclaim"]})
+    said = ask(fleet)["rehearsal"]
+    assert (said["outlook"], said["preempts"]) == ("makes-room", 1)
+    assert said["summary"] == "It would start as soon as 1 job has made room for it."
+    assert said["start"]["basis"] == "promised"
+    # Its pods are going already: they are nobody's victims, and their places not yet free.
+    Job.objects.update(state="PENDING")
+    assert ask(fleet)["rehearsal"]["outlook"] == "waits"
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "basis"),
+    [
+        ({"held": True}, "OnHold", "held"),
+        ({"not_before": "2099-01-01T00:00:00Z"}, "BackingOff", "earliest"),
+    ],
+)
+def test_a_job_that_may_not_start_yet(fleet, fields, reason, basis):
+    said = ask(fleet, **fields)["rehearsal"]
+    assert (said["outlook"], said["reason"], said["position"]) == ("waits", reason, None)
+    assert (said["start"]["basis"], said["alternatives"]) == (basis, [])
+
+
+def test_a_job_after_others_waits_for_them(fleet):
+    other = waits(fleet, 1)
+    Job.objects.update(tenant=fleet.tenants["vision"])
+    said = ask(fleet, after_ok=[other])["rehearsal"]
+    assert (said["reason"], said["evidence"]["jobs"]) == ("OnHold", 1)
+    Job.objects.update(state="SUCCEEDED")
+    assert ask(fleet, after_ok=[other])["rehearsal"]["outlook"] == "starts"
+
+
+def test_of_an_array_the_first_job_is_asked_about(fleet):
+    body = ask(fleet, array={"count": 50})
+    assert (body["result"]["count"], body["rehearsal"]["places"]["pods"]) == (50, 1)
+
+
+def test_a_divided_cluster_is_asked_in_the_shard_of_the_job(fleet):
+    shards = [{"name": "one", "groups": ["leaf-0"]}, {"name": "rest"}]
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document={"shards": shards})
+    NodeRecord.objects.update(scope="rest")
+    NodeRecord.objects.filter(leaf="leaf-0").update(scope="one")
+    runs(fleet, ["h000", "h001"], scope="one")
+    said = ask(fleet, gpu_type="H100", replicas=2)["rehearsal"]
+    assert (said["outlook"], said["places"]["nodes"]) == ("starts", 2)
+    said = ask(fleet, replicas=4)["rehearsal"]
+    assert said["outlook"] == "unknown"
+    assert "fits into no shard alone" in said["summary"]
+
+
+def test_a_rehearsal_costs_few_queries_however_many_nodes_and_jobs(
+    fleet, django_assert_max_num_queries
+):
+    eve = fleet.client("eve")
+    for node in ("h000", "h001", "h002"):
+        runs(fleet, [node])
+    for _ in range(5):
+        waits(fleet, 2)
+    with django_assert_max_num_queries(40):
+        assert eve.post(URL, HELLO | {"replicas": 2}, format="json").status_code == 200
+
+
+def test_where_lenders_reclaim_a_job_that_stays_is_told_that_it_borrows_nothing(fleet):
+    stays = {"replicas": 3, "preemptible": False}
+    assert ask(fleet, **stays)["rehearsal"]["outlook"] == "starts"  # nothing is reclaimed here
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document={"preemption": ["reclaim"]})
+    assert ask(fleet, replicas=3)["rehearsal"]["outlook"] == "starts"
+    said = ask(fleet, **stays)["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("never", "ExceedsMaxQuota")
+    assert "is not preemptible" in said["summary"]
+    assert said["remedies"][0] == "submit it as preemptible"
+    assert (said["quota"][0]["most"], said["quota"][0]["left"]) == (16, 16)
+    held = runs(fleet, ["h000"], tenant="vision", preemptible=False)
+    said = ask(fleet, replicas=2, preemptible=False)["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("waits", "WaitingForQuota")
+    assert (said["evidence"]["non_preemptible"], said["evidence"]["guaranteed"]) == (8, 16)
+    # Who leaves is nobody's victim, but holds what it held as what it was.
+    Job.objects.filter(pk=held.pk).update(preemptible=True, state="PENDING")
+    assert ask(fleet, replicas=2, preemptible=False)["rehearsal"]["outlook"] == "starts"
+    Cluster.objects.update(connected=False)
+    said = ask(fleet, **stays)["rehearsal"]
+    assert said["outlook"] == "never"
+    assert said["summary"] == (
+        "It asks for 24 H100 GPUs; tenant vision can never hold more than 16 H100 GPUs, by jobs "
+        "that are not preemptible."
+    )
+    assert ask(fleet, replicas=2, preemptible=False)["rehearsal"]["outlook"] == "unknown"
+
+
+def test_what_stays_in_other_clusters_counts_against_the_guarantee(fleet):
+    runs(fleet, ["h000"], tenant="vision", preemptible=False)
+    runs(fleet, ["h001"], tenant="vision")
+    other = Cluster.objects.create(name="other", access={"kubeconfig": "/nowhere"})
+    elsewhere = load.used_elsewhere(other.pk, None)
+    assert elsewhere == (("vision", "H100", 16_000, 8_000),)
+    assert load.used_elsewhere(fleet.cluster.pk, None) == ()
+
+
+def test_a_quota_tells_what_cannot_be_preempted(fleet):
+    runs(fleet, ["h000", "h001", "h002"], tenant="vision", preemptible=False)
+    runs(fleet, ["h003"], gpus=4)
+    told = fleet.client("eve").get("/api/v1/quotas/vision/H100").json()
+    assert (told["used"], told["non_preemptible"], told["borrowed"]) == (24, 24, 8)
+    use = use_of("vision", "H100")
+    assert use is not None
+    assert (use.fixed, use.stuck) == (24_000, 8_000)
+    law = use_of("law", "H100")
+    assert law is not None
+    assert (law.used, law.fixed, law.stuck) == (4000, 0, 0)
