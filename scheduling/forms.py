@@ -11,7 +11,10 @@ from scheduling.models import Job
 from scheduling.services.faults import LEVELS, LIMITS
 from scheduling.services.job_spec import MAX_POD_SETS
 from tenants.errors import DomainError
-from tenants.models import slug_validator
+from tenants.forms import Fields
+from tenants.models import Tenant, slug_validator
+from tenants.services.tenants import LIMITS as TENANT_LIMITS
+from tenants.services.tenants import MAX_JOBS
 
 # A field of the document -> the form field that stands for it, where the names differ.
 SHOWN_AS = {
@@ -27,36 +30,7 @@ KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
 PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in LEVELS)] + [
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
-AMOUNT = "Write a whole number, e.g. 8."
 SHORTEST_MIN = Decimal("0.02")
-
-
-class Fields(forms.Form):
-    """A form in the look of the pages: Bootstrap classes, errors tied to their fields."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.use_required_attribute = False
-        for field in self.fields.values():
-            field.error_messages["required"] = "Fill this in."
-            widget = field.widget
-            if isinstance(widget, forms.CheckboxInput):
-                widget.attrs["class"] = "form-check-input"
-            else:
-                select = isinstance(widget, forms.Select)
-                widget.attrs["class"] = "form-select" if select else "form-control"
-
-    def mark_errors(self) -> None:
-        """Tie each wrong field to its message, for screen readers and for its red border."""
-        for name in self.errors:
-            if name in self.fields:
-                self.fields[name].widget.attrs.update(
-                    {"aria-invalid": "true", "aria-describedby": f"{self[name].auto_id}-error"}
-                )
-
-    def focus(self, name: str) -> None:
-        """Let the page open at this field."""
-        self.fields[name].widget.attrs["autofocus"] = True
 
 
 class JobForm(Fields):
@@ -73,7 +47,6 @@ class JobForm(Fields):
         label="Priority",
         initial=0,
         help_text="Higher goes first",
-        error_messages={"invalid": AMOUNT},
         min_value=LIMITS["priority"][0],
         max_value=LIMITS["priority"][1],
     )
@@ -83,13 +56,15 @@ class JobForm(Fields):
         min_value=1,
         max_value=LIMITS["declared_s"][1] // 60,
         help_text="Expected; helps it start sooner",
-        error_messages={"invalid": AMOUNT},
     )
     gang = forms.BooleanField(
         label="All pods start together, or none (gang)", required=False, initial=True
     )
     preemptible = forms.BooleanField(
-        label="May be preempted and queued again", required=False, initial=True
+        label="May be preempted and queued again",
+        required=False,
+        initial=True,
+        help_text="Where lenders may take quota back, a job that may not be preempted borrows none",
     )
 
     def __init__(self, *args: Any, tenants: list[str], clusters: list[str], **kwargs: Any) -> None:
@@ -133,7 +108,6 @@ def minutes(name: str, label: str, help_text: str) -> forms.DecimalField:
         max_value=LIMITS[name][1] // 60,
         decimal_places=2,
         help_text=help_text,
-        error_messages={"invalid": "Write a number, e.g. 90."},
     )
 
 
@@ -146,14 +120,13 @@ class ChangeForm(Fields):
         label="Priority",
         show_hidden_initial=True,
         help_text="Higher goes first",
-        error_messages={"invalid": AMOUNT},
         min_value=LIMITS["priority"][0],
         max_value=LIMITS["priority"][1],
     )
     declared_min = minutes(
         "declared_s",
         "Run time, minutes",
-        "Expected; helps it start sooner. Empty: not declared",
+        "Expected, from its start. Empty: not declared",
     )
     limit_min = minutes(
         "run_limit_s",
@@ -183,21 +156,73 @@ class ChangeForm(Fields):
             for name, value in found.items()
         }
 
-    def show(self, error: DomainError) -> None:
-        """Put each fault beside its field, what is of none above the form."""
-        for fault in error.errors:
-            name = SHOWN_AS.get(fault.field, fault.field)
-            self.add_error(name if name in self.fields else None, fault.detail)
-        if not error.errors:
-            self.add_error(None, error.detail)
+
+def show(form: Fields, error: DomainError) -> None:
+    """Put each fault beside its field, what is of none above the form."""
+    for fault in error.errors:
+        name = SHOWN_AS.get(fault.field, fault.field)
+        form.add_error(name if name in form.fields else None, fault.detail)
+    if not error.errors:
+        form.add_error(None, error.detail)
+
+
+def limit(label: str, help_text: str, least: int, most: int) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        help_text=help_text,
+        required=False,
+        show_hidden_initial=True,
+        min_value=least,
+        max_value=most,
+    )
+
+
+class LimitsForm(Fields):
+    """The limits on the jobs of a tenant and of all below it, and for operators the namespace of
+    their pods; sends what was touched only, as ChangeForm does."""
+
+    max_running = limit("Run at once", "Empty: no limit", 0, MAX_JOBS)
+    max_waiting = limit("Wait at once", "Empty: no limit", 0, MAX_JOBS)
+    max_priority = limit(
+        "Highest priority",
+        "Jobs that ask for more are refused. Empty: no limit",
+        *LIMITS["priority"],
+    )
+    namespace = forms.CharField(
+        label="Namespace of their pods",
+        required=False,
+        empty_value=None,
+        show_hidden_initial=True,
+        max_length=63,
+    )
+    reason = forms.CharField(
+        label="Reason", required=False, max_length=2000, help_text="Kept with the change"
+    )
+
+    def __init__(self, tenant: Tenant, data: Any = None, *, operator: bool) -> None:
+        initial = {name: getattr(tenant, name) for name in (*TENANT_LIMITS, "namespace")}
+        super().__init__(data, initial=initial)
+        if operator:
+            above = f"that of {tenant.parent.name}" if tenant.parent else "that of the cluster"
+            self.fields["namespace"].help_text = f"In Kubernetes. Empty: {above}"
+        else:
+            del self.fields["namespace"]
+
+    def changes(self) -> dict[str, Any]:
+        """The changes in the names of `tenants.services.tenants.FIELDS`."""
+        return {name: self.cleaned_data[name] for name in self.changed_data if name != "reason"}
 
 
 class PodSetForm(Fields):
     name = forms.CharField(
         label="Name", initial="worker", max_length=63, validators=[slug_validator]
     )
-    count = forms.IntegerField(
-        label="Pods", initial=1, error_messages={"invalid": AMOUNT}, min_value=1
+    count = forms.IntegerField(label="Pods", initial=1, min_value=1)
+    min_count = forms.IntegerField(
+        label="At least, pods",
+        required=False,
+        min_value=LIMITS["min_count"][0],
+        help_text="It starts with so many and grows (elastic gang). Empty: all",
     )
     gpus = forms.DecimalField(
         label="GPUs per pod",
@@ -205,7 +230,6 @@ class PodSetForm(Fields):
         min_value=0,
         decimal_places=3,
         max_digits=8,
-        error_messages={"invalid": "Write a number, e.g. 8, or 0.5 for half a GPU."},
         help_text="0.5 is half a GPU",
     )
     gpu_type = forms.ChoiceField(label="GPU type", required=False)
@@ -244,6 +268,8 @@ class PodSetForm(Fields):
             "gpus": int(gpus) if gpus % 1 == 0 else 1,
             "image": data["image"],
         }
+        if data["min_count"] is not None:
+            document["min_count"] = data["min_count"]
         if gpus % 1:
             document["gpu_milli"] = int(gpus * MILLI)
         if data["gpu_type"]:
@@ -260,8 +286,17 @@ class PodSetForm(Fields):
         return document
 
 
+class BasePodSets(forms.BaseFormSet):
+    default_error_messages = {
+        "missing_management_form": "The form is damaged. Load the page again.",
+        "too_few_forms": "Give at least one pod set.",
+        "too_many_forms": f"Give at most {MAX_POD_SETS} pod sets.",
+    }
+
+
 PodSets = forms.formset_factory(
     PodSetForm,
+    formset=BasePodSets,
     extra=0,
     min_num=1,
     max_num=MAX_POD_SETS,

@@ -13,8 +13,8 @@ from scheduling import selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.evidence import names_in
 from scheduling.evidence import shown as shown_evidence
-from scheduling.explain import position_of, start_of
-from scheduling.forms import ChangeForm
+from scheduling.explain import ahead_of, growth_of, position_of, standstill_of, start_of
+from scheduling.forms import ChangeForm, show
 from scheduling.job_story import story_of
 from scheduling.models import Job, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
@@ -86,6 +86,7 @@ def job_page(
         request.user,
         [found.message, *map(str, evidence.values()), *(h.event.message for h in story.happenings)],
     )
+    place, ahead = position_of(found), ahead_of(actor_of(request), found)
     may_act = access_of(request.user).may_cancel(found.tenant_id, found.user_id)
     context = {
         "nav": "jobs",
@@ -93,10 +94,12 @@ def job_page(
         "state_label": STATE_WORDS[found.state].partition(",")[0],
         "pod_sets": sets,
         "pod_count": sum(s.count for s in sets),
+        "least_count": sum(s.count if s.min_count is None else s.min_count for s in sets),
         "placements": shown,
         "placed_count": len(placed),
         "missing_count": missing_pods(found, sets, placed),
         "more_placements": max(0, len(placements) - PODS_SHOWN),
+        "namespace": placements[0].namespace if placements else "",
         "node_count": len(used),
         "live_count": len(live),
         "live_milli": sum(p.held_milli for p in live),
@@ -106,8 +109,12 @@ def job_page(
         "names": names,
         "remedies": remedies,
         "story": story,
-        "place": position_of(found),
+        "place": place,
+        "ahead": ahead,
+        "more_ahead": place - 1 - len(ahead) if place else 0,
         "start": start_of(found) if found.state in WAITING else None,
+        "growth": growth_of(found),
+        "standstill": standstill_of(found),
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
         "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
         "over": found.state in TERMINAL,
@@ -182,7 +189,7 @@ def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
         try:
             change_job(actor_of(request), found, form.changes())
         except DomainError as error:
-            form.show(error)
+            show(form, error)
         else:
             messages.success(request, f"{found.name} is changed.", extra_tags="good")
             return redirect("job", job_id)

@@ -12,9 +12,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.models import NodeRecord
-from scheduling.quota_use import QuotaUse, quota_uses, use_of
+from scheduling.quota_use import quota_uses, use_of
 from scheduling.tenant_views import in_tree_order
 from tenants.errors import DomainError, Stale
+from tenants.facts import QuotaUse
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
 from tenants.permissions import access_of
 from tenants.selectors import parents_by_id, visible_quotas, visible_tenants
@@ -95,7 +96,8 @@ def matrix(request: HttpRequest) -> list[Row]:
     access = access_of(request.user)
     types = list(GpuType.objects.all())
     stored = {(q.tenant_id, q.gpu_type_id): q for q in visible_quotas(request.user)}
-    uses = {(u.tenant, u.gpu_model): u for u in quota_uses()}
+    names = {t.name for t in visible_tenants(request.user)}
+    uses = {(u.tenant, u.gpu_model): u.seen_by(names) for u in quota_uses()}
     rows = []
     for tenant, depth in in_tree_order(list(visible_tenants(request.user))):
         editable = access.may_administer_from_above(tenant.pk)
@@ -291,6 +293,7 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
     if owner is None or kind is None:
         raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
     stored = Quota.objects.filter(tenant=owner, gpu_type=kind).first()
+    use = use_of(owner.name, kind.name)
     typed = {
         "guaranteed": _text(stored.guaranteed_milli) if stored else "0",
         "mode": stored.mode if stored else QuotaMode.SHARED.value,
@@ -309,7 +312,7 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
         "tenant": owner,
         "gpu_type": kind,
         "quota": stored,
-        "use": use_of(owner.name, kind.name),
+        "use": use.seen_by({t.name for t in visible_tenants(request.user)}) if use else None,
         "modes": QuotaMode.choices,
         "typed": typed,
         "errors": errors,

@@ -76,7 +76,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
             reason=REHEARSAL,
             source=PAGE,
             dry_run=True,
-        )
+        ).warnings
     except DomainError as error:
         context["refused"] = [e.detail for e in error.errors] or [error.detail]
     return context
@@ -116,7 +116,7 @@ def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[s
             expected_version=version,
             reason=request.POST.get("reason", ""),
             source=PAGE,
-        )
+        ).warnings
     except Stale:
         errors[""] = [
             "Somebody changed this quota meanwhile. What taking the change back would do now "

@@ -1,19 +1,28 @@
-"""Pages of tenants: the tree with its use, one tenant with its members and open jobs."""
+"""Pages of tenants: the tree with its use, one tenant with its members, limits and open jobs."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
 
+from django.contrib import messages
 from django.db.models import Count
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
-from django.views.decorators.http import require_GET
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods
 
+from scheduling import selectors
 from scheduling.engine.states import TERMINAL
+from scheduling.forms import LimitsForm, show
 from scheduling.models import Job
-from scheduling.quota_use import QuotaUse, quota_uses
+from scheduling.quota_use import quota_uses
+from tenants.errors import DomainError
+from tenants.facts import QuotaUse
 from tenants.models import Membership, Tenant
-from tenants.permissions import Access, access_of
-from tenants.selectors import members_of, visible_tenants
-from tenants.web import live_or_whole, page_login_required
+from tenants.permissions import Access, access_of, lineage
+from tenants.selectors import members_of, namespaces, parents_by_id, visible_tenants
+from tenants.services.audit import PAGE
+from tenants.services.tenants import LIMITS, change_tenant
+from tenants.web import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 20
 
@@ -46,13 +55,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
         .values_list("tenant_id")
         .annotate(Count("id"))
     )
-    counts = dict(
-        Job.objects.filter(tenant__in=visible)
-        .exclude(state__in=list(TERMINAL))
-        .order_by()
-        .values_list("tenant_id")
-        .annotate(Count("id"))
-    )
+    counts = open_jobs(visible)
     uses: dict[str, list[QuotaUse]] = {}
     for use in quota_uses():
         uses.setdefault(use.tenant, []).append(use)
@@ -62,7 +65,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
             "tenant": t,
             "depth": depth,
             "members": members.get(t.pk, 0),
-            "jobs": counts.get(t.pk, 0),
+            "jobs": counts[t.pk],
             "uses": [u for u in uses.get(t.name, []) if u.guaranteed or u.used],
             "role": role_title(access, t.pk),
         }
@@ -71,6 +74,15 @@ def tenants(request: HttpRequest) -> HttpResponse:
     return render(
         request, live_or_whole(request, "scheduling/tenants.html"), {"nav": "tenants", "rows": rows}
     )
+
+
+def open_jobs(visible: Sequence[Tenant]) -> Counter[int]:
+    """{tenant by primary key: jobs of it and of those below it that are not over}."""
+    rows = Job.objects.filter(tenant__in=visible).exclude(state__in=list(TERMINAL)).order_by()
+    parents, counts = parents_by_id(), Counter[int]()
+    for tenant_id, count in rows.values_list("tenant_id").annotate(Count("id")):
+        counts.update(dict.fromkeys(lineage(parents, tenant_id), count))
+    return counts
 
 
 def role_title(access: Access, tenant_id: int) -> str:
@@ -86,17 +98,74 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
     if found is None:
         raise Http404("There is no such tenant, or you have no role in it.")
     access = access_of(request.user)
-    jobs = Job.objects.filter(tenant=found).exclude(state__in=list(TERMINAL))
+    jobs = selectors.in_tenant(Job.objects.all(), found.name).exclude(state__in=list(TERMINAL))
+    children = visible_tenants(request.user).filter(parent=found)
+    names = {t.name for t in visible_tenants(request.user)}
+    given = namespaces()[found.name]
     context = {
         "nav": "tenants",
         "tenant": found,
         "role": role_title(access, found.pk),
-        "uses": [u for u in quota_uses() if u.tenant == found.name],
+        "uses": [u.seen_by(names) for u in quota_uses() if u.tenant == found.name],
         "members": members_of(found),
-        "children": visible_tenants(request.user).filter(parent=found),
+        "children": children,
+        "hide_tenant": not children,
         "parent": visible_tenants(request.user).filter(children=found).first(),
         "jobs": jobs.select_related("tenant").prefetch_related("pod_sets")[:JOBS_SHOWN],
         "job_count": jobs.count(),
         "may_administer": access.may_administer(found.pk),
+        "may_limit": access.may_administer_from_above(found.pk),
+        "limited": limited(found, names),
+        "given": given,
+        "giver": given and (given.by if given.by in names else "a tenant above it"),
     }
     return render(request, live_or_whole(request, "scheduling/tenant.html"), context)
+
+
+def limited(tenant: Tenant, names: Collection[str]) -> list[dict[str, Any]]:
+    """The tenant and those above it that have limits, nearest first; `names` are those that the
+    reader may see."""
+    above = list(lineage(parents_by_id(), tenant.pk))
+    rows = sorted(Tenant.objects.filter(id__in=above), key=lambda t: above.index(t.pk))
+    return [
+        {"tenant": t, "name": t.name if t.name in names else "a tenant above it"}
+        for t in rows
+        if any(getattr(t, field) is not None for field in LIMITS)
+    ]
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def limits(request: HttpRequest, name: str) -> HttpResponse:
+    """The form of a tenant's limits, for those who administer a tenant above it, and of its
+    namespace, for operators."""
+    found = visible_tenants(request.user).filter(name=name).first()
+    if found is None or not access_of(request.user).may_administer_from_above(found.pk):
+        raise Http404("There is no such tenant, or its limits are not yours to set.")
+    form = LimitsForm(found, request.POST or None, operator=access_of(request.user).operator)
+    status = 200
+    if request.method == "POST":
+        if form.is_valid() and limits_changed(request, found, form):
+            return redirect("tenant", name)
+        form.mark_errors()
+        status = 422
+    context = {"nav": "tenants", "tenant": found, "form": form}
+    return render(request, "scheduling/tenant_limits.html", context, status=status)
+
+
+def limits_changed(request: HttpRequest, found: Tenant, form: LimitsForm) -> bool:
+    """Set what was touched; False with the form's errors otherwise."""
+    changes = form.changes()
+    if not changes:
+        form.add_error(None, "Nothing was changed.")
+        return False
+    try:
+        change_tenant(
+            actor_of(request), found, changes, reason=form.cleaned_data["reason"], source=PAGE
+        )
+    except DomainError as error:
+        show(form, error)
+        return False
+    what = "limits and the namespace" if "namespace" in changes else "limits"
+    messages.success(request, f"The {what} of {found.name} are set.", extra_tags="good")
+    return True

@@ -17,10 +17,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from scheduling import selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
-from scheduling.engine.types import MILLI
+from scheduling.evidence import names_in
+from scheduling.evidence import shown as shown_evidence
 from scheduling.forms import JobForm, PodSets, show_errors
 from scheduling.models import Cluster, Job
-from scheduling.quota_use import never_allowed
+from scheduling.rehearsal import rehearse_job
 from scheduling.selectors import JobArray, visible_jobs
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import submit_job
@@ -30,7 +31,7 @@ from tenants.keyset import rows_after
 from tenants.models import GpuType
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants
-from tenants.web import UnknownFilter, actor_of, page_login_required
+from tenants.web import UnknownFilter, actor_of, page_login_required, unknown_names
 
 JOBS_PER_PAGE, PAGE_ORDER = 50, ("-submitted_at", "-id")
 STATE_GROUPS = {
@@ -59,7 +60,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in JOB_FILTERS}
     array = array_or_404(request, filters["array"]) if filters["array"] else None
     tenants, gpu_types = visible_tenants(request.user), GpuType.objects.all()
-    unknown = unknown_filters(
+    unknown = unknown_names(request, JOB_FILTERS, "after") | unknown_filters(
         filters, {t.name for t in tenants}, {gpu_type.name for gpu_type in gpu_types}
     )
     rows = visible_jobs(request.user)
@@ -141,7 +142,7 @@ def unknown_filters(
 def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:
     """Apply the filters of the page, none of which is unknown."""
     if filters["q"]:
-        rows = rows.filter(name__icontains=filters["q"])
+        rows = selectors.matching(rows, filters["q"])
     if filters["state"]:
         group = STATE_GROUPS.get(filters["state"], {filters["state"]})
         rows = rows.filter(state__in=list(group))
@@ -150,7 +151,7 @@ def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) ->
     if filters["array"]:
         rows = rows.filter(array_id=filters["array"])
     if filters["tenant"]:
-        rows = rows.filter(tenant__name=filters["tenant"])
+        rows = selectors.in_tenant(rows, filters["tenant"])
     if filters["reason"]:
         rows = rows.filter(reason=filters["reason"])
     if filters["user"]:
@@ -274,18 +275,30 @@ def any_tenant_to_submit_to(request: HttpRequest) -> bool:
 @require_POST
 @page_login_required
 def job_preview(request: HttpRequest) -> HttpResponse:
-    """What the form says so far: would it be accepted, and the same as a REST call."""
+    """What the form says so far: would it be accepted, would it start, and the same as a REST
+    call."""
     job_form, sets = submit_forms(request, request.POST)
     document = document_of(job_form, sets)
     context: dict[str, Any] = {"complete": document is not None}
     if document is not None:
         context["curl"] = curl_of(request, document)
         try:
-            context["rehearsed"] = submit_job(actor_of(request), document, dry_run=True)
+            job = submit_job(actor_of(request), document, dry_run=True)
         except DomainError as error:
             show_errors(error, job_form, sets)
         else:
-            context["never"] = never_allowed(document["tenant"], least_of(document))
+            said = rehearse_job(actor_of(request), job)
+            names = names_in(request.user, [said.summary, *map(str, said.evidence.values())])
+            context |= {
+                "job": job,
+                "least_milli": sum(
+                    (s.count if s.min_count is None else s.min_count) * s.gpus * s.gpu_milli
+                    for s in job.pod_sets.all()
+                ),
+                "said": said,
+                "names": names,
+                "evidence": shown_evidence(said.evidence, names),
+            }
     context["problems"] = [
         f"{where}{form.fields[name].label}: {text}" if name in form.fields else text
         for where, form in named_forms(job_form, sets)
@@ -293,21 +306,6 @@ def job_preview(request: HttpRequest) -> HttpResponse:
         for text in texts
     ]
     return render(request, "scheduling/_job_preview.html", context)
-
-
-def least_of(document: dict[str, Any]) -> list[tuple[list[str], int]]:
-    """The least that must start together: acceptable GPU types and milli-GPU of its pod sets."""
-    known = list(GpuType.objects.values_list("name", flat=True))
-    with_gpus = [s for s in document["pod_sets"] if s["gpus"]]
-    if not document["gang"]:
-        with_gpus = [{**s, "count": 1} for s in with_gpus[:1]]
-    return [
-        (
-            [s["gpu_type"]] if "gpu_type" in s else known,
-            s["count"] * s["gpus"] * s.get("gpu_milli", MILLI),
-        )
-        for s in with_gpus
-    ]
 
 
 def named_forms(job_form: JobForm, sets: Any) -> list[tuple[str, Any]]:

@@ -11,11 +11,15 @@ from scheduling.engine.states import WAITING, JobState
 from scheduling.engine.verdict import NEVER
 from scheduling.evidence import Names
 from scheduling.explain import gates_of
-from scheduling.models import Job, JobEvent
-from scheduling.wording import STATE_WORDS, reason_words
+from scheduling.kube.manifests import host_name, subdomain
+from scheduling.models import Job, JobEvent, PodSet
+from scheduling.standstill import standstill
+from scheduling.wording import STATE_WORDS, reason_words, value_words
 from tenants.templatetags.ui import HOUR, MINUTE, icon
 
 register = template.Library()
+register.filter(value_words)
+register.filter(standstill)
 
 # state -> (tone, icon)
 LOOKS: dict[str, tuple[str, str]] = {
@@ -132,6 +136,38 @@ def gpu_models(job: Job) -> str:
     """The acceptable GPU types of all pod sets, in their order of preference."""
     names = [name for pod_set in job.pod_sets.all() for name in pod_set.gpu_models]
     return ", ".join(dict.fromkeys(names)) or "any"
+
+
+SOURCES = {"persistent_volume_claim": "claim", "config_map": "config map", "secret": "secret"}
+
+
+@register.filter
+def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
+    """What the pods use of their namespace, as (title, texts); of secrets only the names."""
+    volumes = []
+    for volume in pod_set.volumes:
+        source = next(
+            f"{words} {volume[kind]}" for kind, words in SOURCES.items() if kind in volume
+        )
+        volumes.append(f"{volume['mount_path']}: {source}{', read-only' * volume['read_only']}")
+    secrets = pod_set.env_from_secrets.items()
+    shown = [
+        ("Service account", [pod_set.service_account] if pod_set.service_account else []),
+        ("Image pull secrets", pod_set.image_pull_secrets),
+        ("Size of /dev/shm", [f"{pod_set.shm_mib} MiB"] if pod_set.shm_mib else []),
+        ("Volumes", volumes),
+        ("From secrets", [f"{n}: secret {s['secret']}, key {s['key']}" for n, s in secrets]),
+    ]
+    return [(title, texts) for title, texts in shown if texts]
+
+
+@register.filter
+def head_address(job: Job) -> str:
+    """Where its pods reach that of rank 0; "" where there is one pod only."""
+    sets = job.pod_sets.all()
+    if sum(s.count for s in sets) < 2:
+        return ""
+    return f"{host_name(0, sets[0].name, 0)}.{subdomain(str(job.pk))}"
 
 
 @register.filter

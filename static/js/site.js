@@ -85,9 +85,6 @@
     if (filler) fill(filler);
   });
 
-  // A form in a dialog came back with errors.
-  for (const dialog of document.querySelectorAll("dialog[data-open]")) dialog.showModal();
-
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     for (const menu of document.querySelectorAll("details.menu[open]")) {
@@ -130,6 +127,9 @@
       const now = document.getElementById(form.dataset.fieldsOf);
       for (const field of form.elements) {
         const value = now.getAttribute(`data-${field.name.replace(/^initial-/, "")}`);
+        // What can no longer be changed is not asked for.
+        const row = field.closest(".fields > *");
+        if (row) row.hidden = field.disabled = value === null;
         if (value === null) continue;
         field.value = value;
         field.removeAttribute("aria-invalid");
@@ -150,6 +150,12 @@
   document.addEventListener("htmx:after:swap", () => {
     document.querySelectorAll("dialog[open]").forEach(tellEffect);
   });
+
+  // A form in a dialog came back with errors: it is shown as it was typed.
+  for (const dialog of document.querySelectorAll("dialog[data-open]")) {
+    tellEffect(dialog);
+    dialog.showModal();
+  }
 
   const copy = async (button) => {
     const text = document.getElementById(button.dataset.copy).textContent;

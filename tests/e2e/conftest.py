@@ -60,6 +60,7 @@ class Tab:
     site: str
     faults: list[str] = field(default_factory=list)
     allowed: set[int] = field(default_factory=set)  # HTTP errors that the test provokes
+    also: set[str] = field(default_factory=set)  # other sites that it leads to
 
     def __post_init__(self) -> None:
         self.page.on("pageerror", lambda error: self.faults.append(f"page error: {error}"))
@@ -75,7 +76,8 @@ class Tab:
             self.faults.append(f"policy: {text}")
 
     def _watch(self, request: Any) -> None:
-        if not request.url.startswith((f"{self.site}/", "data:", "blob:")):
+        own = (f"{self.site}/", "data:", "blob:", *self.also)
+        if not request.url.startswith(own):
             self.faults.append(f"request outside: {request.url}")
 
     def sign_in(self, username: str, password: str = scene.PASSWORD) -> None:
@@ -109,6 +111,15 @@ class Tab:
         """Pixels by which the page is wider than its window."""
         return self.page.evaluate(
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        )
+
+    def sideways(self) -> list[str]:
+        """The tables of which a part is seen only after scrolling sideways; the data of charts,
+        which stand below their charts as well, may."""
+        return self.page.evaluate(
+            "[...document.querySelectorAll('.scroll')]"
+            ".filter(e => !e.closest('.chart-data') && e.scrollWidth > e.clientWidth)"
+            ".map(e => e.getAttribute('aria-label'))"
         )
 
 

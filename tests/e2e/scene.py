@@ -93,7 +93,12 @@ def play(now: datetime | None = None) -> None:
             Quota.objects.create(
                 tenant=tenants[name], gpu_type=gpu_type, guaranteed_milli=1000 * gpus
             )
-    cluster = Cluster.objects.create(name="demo", title="Demo cluster", connected=True)
+    cluster = Cluster.objects.create(
+        name="demo",
+        title="Demo cluster",
+        connected=True,
+        last_cycle_at=now + timedelta(days=1),  # no scheduler plays in it
+    )
     nodes = _nodes(cluster)
     rows = Rows()
     _running(rng, now, rows, cluster, tenants, people, nodes)
@@ -218,6 +223,7 @@ def _running(
                     attempt=1,
                     pod_set=0,
                     ordinal=ordinal,
+                    namespace="kant-jobs",
                     pod_name=f"{job.name}-{str(job.id)[:8]}-1-worker-{ordinal}",
                     node=node.name,
                     gpu_model=model,

@@ -12,6 +12,12 @@ from tenants.models import Tenant, User
 ARRAY = uuid.UUID("5a5a5a5a-0000-4000-8000-000000000001")
 
 LONG_MESSAGE = "The kubelet says: " + "cannot mount /data/a/very/long/path, " * 12
+LONG_VOLUME = {
+    "name": "data",
+    "persistent_volume_claim": "data-sets-of-the-vision-group-as-of-last-november",
+    "mount_path": "/data/of/the/vision/group",
+    "read_only": True,
+}
 DEEPEST = 7  # the level of the deepest tenant; that of the roots is 0
 
 
@@ -61,6 +67,13 @@ def tell(now: datetime | None = None) -> None:
         reserved_nodes=[f"node-{i:03d}" for i in range(8)],
         reason="InsufficientGpus",
         message="Needs 8 H200 GPUs; 4 are free.",
+    )
+    head.pod_sets.update(
+        service_account="trainer",
+        image_pull_secrets=["registry.example.internal"],
+        shm_mib=65536,
+        volumes=[LONG_VOLUME],
+        env_from_secrets={"WEIGHTS_AND_BIASES_API_KEY": {"secret": "wandb", "key": "api-key"}},
     )
     for kind, by, cost, more in (
         ("PREEMPTED", before, 5400.0, PRICES),

@@ -65,7 +65,7 @@ def test_a_job_runs_and_a_quota_changes_before_the_eyes_of_its_people(kant, new_
     page.locator("#id_name").fill("first-job")
     page.locator("#id_sets-0-count").fill("2")
     page.locator("#id_sets-0-gpus").fill("8")
-    page.get_by_text("Would be accepted").wait_for()
+    page.get_by_text("It would start now: 2 pods on 2 nodes").wait_for()
     page.get_by_role("button", name="Submit job", exact=True).click()
     state = page.locator("#job-live .kpi").first
     # Nobody reloads: the page follows its job by itself.

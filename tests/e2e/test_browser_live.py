@@ -127,12 +127,12 @@ def test_the_dialog_shows_what_is_so_now_not_what_was_typed(new_tab, write):
     # A refusal that was left alone is not shown again either.
     dialog.get_by_label("Priority").fill("9999999")
     dialog.get_by_role("button", name="Change job").click()
-    expect(dialog).to_contain_text("less than or equal to 1000000")
+    expect(dialog).to_contain_text("Must be from -1000000 to 1000000.")
     dialog.get_by_role("button", name="Leave it").click()
     write("update scheduling_job set priority = 3 where name = 'held'")
     expect(tab.page.locator("#change-now")).to_have_attribute("data-change-priority", "3")
     change.click()
-    expect(dialog).not_to_contain_text("less than or equal to")
+    expect(dialog).not_to_contain_text("Must be from")
     expect(dialog.get_by_text("Higher goes first")).to_be_visible()
     expect(dialog.get_by_label("Priority")).to_have_value("3")
     # What is sent is compared with what was shown: only what was touched is changed.
@@ -140,6 +140,33 @@ def test_the_dialog_shows_what_is_so_now_not_what_was_typed(new_tab, write):
     dialog.get_by_role("button", name="Change job").click()
     tab.page.get_by_text("held is changed.").wait_for()
     expect(tab.page.locator("#change-now")).to_have_attribute("data-change-priority", "3")
+
+
+def test_the_dialog_asks_only_for_what_can_still_be_changed(new_tab, write):
+    tab = new_tab(NARROW)
+    tab.sign_in("erin")
+    state = "update scheduling_job set state = '{}' where name = 'held'"
+    tab.open(job_path(tab, "held"))
+    change = tab.page.get_by_role("button", name="Change", exact=True)
+    dialog = tab.page.get_by_role("dialog")
+    change.click()
+    expect(dialog).to_contain_text("helps it start sooner")
+    expect(dialog.get_by_label("Priority")).to_be_visible()
+    write(state.format("RUNNING"))
+    # An open dialog says so; one that is opened anew does not ask for more.
+    expect(dialog).to_contain_text("only its times can be changed. Its run time tells")
+    expect(dialog).not_to_contain_text("start sooner")
+    dialog.get_by_role("button", name="Leave it").click()
+    change.click()
+    expect(dialog.get_by_label("Run time, minutes")).to_be_visible()
+    expect(dialog.get_by_label("Priority")).to_be_hidden()
+    assert tab.axe() == []
+    dialog.get_by_label("Run-time limit, minutes").fill("5000")
+    dialog.get_by_role("button", name="Change job").click()
+    tab.page.get_by_text("held is changed.").wait_for()
+    write(state.format("PENDING"))
+    expect(tab.page.locator("#change-effect")).to_contain_text("start sooner")
+    write("update scheduling_job set run_limit_s = null where name = 'held'")
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])

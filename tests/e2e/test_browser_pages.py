@@ -21,7 +21,12 @@ PAGES = {
     "/quotas/changes/": "vera",
     "/tenants/": "operator",
     "/tenants/vision/": "operator",
+    "/tenants/vision/limits/": "operator",
+    "/usage/": "operator",
+    "/usage/?since=30d&tenant=research": "vera",
+    "/usage/?since=soon": "erin",
     "/settings/tokens/": "erin",
+    "/tenants/vision/?q=x": "operator",
     "/ops/": "operator",
     "/ops/?gpu=H200&window=1h": "operator",
     "/ops/nodes/": "operator",
@@ -30,6 +35,7 @@ PAGES = {
     "JOB wait-004": "vera",
     "JOB train-000": "operator",
     "JOB head": "erin",
+    "LOGS train-000": "operator",
     f"/jobs/?array={story.ARRAY}": "erin",
 }
 
@@ -40,13 +46,14 @@ def address(site, tmp_path_factory):
     database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
 
     def path(page: str) -> str:
-        if not page.startswith("JOB "):
+        kind, _, name = page.partition(" ")
+        if not name:
             return page
         with sqlite3.connect(database) as connection:
             row = connection.execute(
-                "select id from scheduling_job where name = ?", [page.removeprefix("JOB ")]
+                "select id from scheduling_job where name = ?", [name]
             ).fetchone()
-        return f"/jobs/{uuid.UUID(row[0])}/"
+        return f"/jobs/{uuid.UUID(row[0])}/{'logs/' if kind == 'LOGS' else ''}"
 
     return path
 
@@ -63,6 +70,7 @@ def test_page_is_quiet_and_accessible(page, new_tab, address):
         tab.page.locator(f"html[data-bs-theme={theme}]").wait_for()
         assert tab.axe() == [], theme
         assert tab.overflow() == 0, f"wider than a window of {width}"
+    assert tab.sideways() == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -197,7 +205,8 @@ def test_a_deep_tree_of_tenants_keeps_its_order_and_its_names(path, width, new_t
     tab.sign_in("operator")
     tab.open(path)
     chain = ["research", "speech", *(f"speech-at-level-{i}" for i in range(2, story.DEEPEST + 1))]
-    boxes = [tab.page.get_by_role("link", name=n, exact=True).bounding_box() for n in chain]
+    names = tab.page.locator("th")
+    boxes = [names.get_by_role("link", name=n, exact=True).bounding_box() for n in chain]
     left = [box["x"] for box in boxes]
     assert left == sorted(left)
     assert len(set(left)) >= 6
@@ -294,7 +303,7 @@ def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
     curl = tab.page.locator("#curl")
     expect(curl).to_contain_text('"count": 2')
     expect(curl).to_contain_text('"name": "two-sets"')
-    tab.page.get_by_text("Would be accepted").wait_for()
+    tab.page.get_by_text("Would start now", exact=True).wait_for()
     tab.page.get_by_role("button", name="Submit job", exact=True).click()
     tab.page.get_by_text("two-sets is submitted.").wait_for()
     assert "Why it is waiting" in tab.page.locator("#job-live").text_content()
@@ -347,7 +356,7 @@ def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, addr
     tab.page.get_by_role("button", name="Change", exact=True).click()
     dialog.get_by_label("Priority").fill("9999999")
     dialog.get_by_role("button", name="Change job").click()
-    expect(dialog).to_contain_text("less than or equal to 1000000")
+    expect(dialog).to_contain_text("Must be from -1000000 to 1000000.")
     assert tab.axe() == []
     dialog.get_by_label("Priority").fill("5")
     dialog.get_by_role("button", name="Change job").click()

@@ -23,6 +23,7 @@ def looks_right(tab) -> None:
         tab.page.locator(f"html[data-bs-theme={theme}]").wait_for()
         assert tab.axe() == [], theme
         assert tab.overflow() == 0, f"wider than a window of {width}"
+    assert tab.sideways() == []
 
 
 def test_a_change_is_looked_at_and_reverted(new_tab):

@@ -87,12 +87,12 @@ def test_what_was_not_touched_keeps_what_somebody_else_changed(as_user):
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("priority", "high", "Write a whole number"),
+        ("priority", "high", "Must be a whole number."),
         ("priority", "", "Fill this in."),
-        ("priority", "9999999", "less than or equal to 1000000"),
-        ("declared_min", "NaN", "Write a number"),
-        ("declared_min", "0", "greater than or equal to 0.02"),
-        ("declared_min", "1e99", "less than or equal to"),
+        ("priority", "9999999", "Must be from -1000000 to 1000000."),
+        ("declared_min", "NaN", "Must be a number."),
+        ("declared_min", "0", "Must be from 0.02 to 5270400."),
+        ("declared_min", "1e99", "Must be from 0.02 to 5270400."),
     ],
 )
 def test_a_wrong_change_opens_the_dialog_again(as_user, field, value, message):
@@ -131,6 +131,9 @@ def test_of_a_job_that_runs_the_times_are_changed(as_user):
     page = client.get(url).content.decode()
     assert 'name="change-limit_min" value="90"' in page
     assert "only its times can be changed" in plain(client.get(url))
+    assert "tells those who wait when its GPUs become free" in plain(client.get(url))
+    assert "start sooner" not in plain(client.get(url))
+    assert "helps it start sooner" in plain(client.get(job_url("held")))
     Job.objects.filter(name="prepare").update(admitted_at=timezone.now() - timedelta(hours=1))
     late = client.post(f"{url}change/", {"initial-change-limit_min": "90", "change-limit_min": "1"})
     assert late.status_code == 422
@@ -298,6 +301,29 @@ def test_the_page_tells_the_place_in_the_queue_and_what_is_known_of_the_start(as
     assert "It is expected to start on one node" in plain(client.get(job_url("wait-000")))
     Job.objects.filter(name="wait-000").update(state="RUNNING")
     assert "Place in the queue" not in plain(client.get(job_url("wait-000")))
+
+
+def test_the_page_names_who_is_ahead_as_far_as_the_reader_may_see_them(as_user):
+    waiting = Job.objects.filter(state__in=["PENDING", "QUOTA_RESERVED"])
+    last = waiting.get(name="wait-000")
+    waiting.exclude(pk=last.pk).update(priority=7, reason="InsufficientGpus", held=False)
+    waiting.filter(pk=last.pk).update(priority=6, reason="BehindInQueue")
+    count = waiting.count() - 1
+    for reader in ("operator", "erin"):
+        client = as_user(reader)
+        told = client.get(f"/api/v1/jobs/{last.pk}/explain").json()["ahead"]
+        page = client.get(job_url("wait-000")).content.decode()
+        listed = page.partition('id="ahead">')[2].partition("</ol>")[0]
+        assert listed.count("<li>") == len(told) == 5
+        for other in told:
+            named = f'href="/jobs/{other["job"]}/">{other["name"]}</a>'
+            assert (named in listed) == (other["job"] is not None)
+        assert f"and {count - 5} more" in page
+        hidden = sum(other["job"] is None for other in told)
+        assert listed.count("a job of another tenant") == hidden
+        assert bool(hidden) == (reader == "erin")
+    Job.objects.filter(pk=last.pk).update(held=True)
+    assert 'id="ahead"' not in as_user("erin").get(job_url("wait-000")).content.decode()
 
 
 def test_a_job_that_waits_for_an_array_names_it(as_user):

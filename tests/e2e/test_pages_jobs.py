@@ -1,4 +1,4 @@
-"""Job pages without a browser: who sees what, filters, paging, the submit form, cancelling."""
+"""Job pages without a browser: who sees what, filters, paging, cancelling."""
 
 import re
 
@@ -8,28 +8,11 @@ from django.urls import reverse
 from scheduling import views
 from scheduling.engine.verdict import NEVER, Reason
 from scheduling.explain import gates_of
-from scheduling.models import Job, JobEvent, NodeRecord, Placement
+from scheduling.models import Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
 from scheduling.templatetags.jobs import gates
-from tenants.models import Quota
 
 OPEN = ["PENDING", "QUOTA_RESERVED", "ADMITTED", "RUNNING"]
-FORM = {
-    "name": "bert",
-    "tenant": "vision",
-    "kind": "training",
-    "priority": "0",
-    "declared_min": "",
-    "gang": "on",
-    "sets-TOTAL_FORMS": "1",
-    "sets-INITIAL_FORMS": "0",
-    "sets-0-name": "worker",
-    "sets-0-count": "2",
-    "sets-0-gpus": "8",
-    "sets-0-gpu_type": "H200",
-    "sets-0-required_level": "r:leaf",
-    "sets-0-image": "busybox:stable",
-}
 
 
 def names(response) -> set[str]:
@@ -87,7 +70,7 @@ def test_a_fragment_is_not_a_whole_page(as_user):
 @pytest.mark.parametrize(
     ("query", "lookup"),
     [
-        ("state=open&q=-00", {"state__in": OPEN, "name__contains": "-00"}),
+        ("state=open&q=n-00", {"state__in": OPEN, "name__contains": "n-00"}),
         ("state=waiting", {"state__in": ["PENDING", "QUOTA_RESERVED"]}),
         ("state=RUNNING", {"state": "RUNNING"}),
         ("reason=ExceedsMaxQuota", {"reason": "ExceedsMaxQuota"}),
@@ -101,6 +84,16 @@ def test_filters_are_applied_by_the_server(as_user, query, lookup):
     expected = set(Job.objects.filter(**lookup).values_list("name", flat=True))
     assert names(answer) == expected
     assert bool(expected) != ("No job matches these filters" in answer.content.decode())
+
+
+def test_page_and_rest_mean_the_same_by_a_filter(as_user):
+    client = as_user("operator")
+    one = Job.objects.get(name="wait-003")
+    above = Job.objects.filter(tenant__parent__name="research", state__in=OPEN)
+    assert above.exists()
+    for query in ("tenant=research", f"q={str(one.pk)[:8]}", f"q={one.pk}", "q=wait-00"):
+        rest = client.get(f"/api/v1/jobs?{query}&limit=50").json()["items"]
+        assert names(client.get(f"/jobs/?{query}")) == {job["name"] for job in rest} != set()
 
 
 @pytest.mark.parametrize(
@@ -123,6 +116,43 @@ def test_a_filter_that_names_nothing_is_told_and_can_be_left_out(as_user, query,
     assert f'<option value="{value}" selected>{value} (unknown)</option>' in told
     fragment = as_user("vera").get(f"/jobs/?{query}", headers={"HX-Request": "true"})
     assert f"<h2>{text}</h2>" in fragment.content.decode()
+
+
+@pytest.mark.parametrize(
+    ("page", "filters", "rest"),
+    [
+        ("/jobs/?staus=running&q=wait", "q, state, tenant, gpu, user, reason, array", "?q=wait"),
+        ("/quotas/changes/?gpu=H200&tenant=vision", "tenant", "?tenant=vision"),
+        ("/ops/nodes/?staus=running&page=2", "q, gpu, cluster, show", "?"),
+    ],
+)
+def test_a_filter_that_there_is_not_is_told_and_can_be_left_out(as_user, page, filters, rest):
+    text = as_user("operator").get(page).content.decode()
+    name = "gpu" if "gpu=" in page else "staus"
+    assert f"<h2>There is no filter “{name}” here; there are {filters}</h2>" in text
+    assert f'<a class="btn btn-plain" href="{rest}">Leave this filter out</a>' in text
+    assert "<tbody>" not in text
+    assert "This page has no filter" not in text
+
+
+def test_the_dashboard_refuses_a_filter_that_it_has_not(as_user):
+    for page in ("/ops/?staus=running", "/ops/charts/waits.json?staus=running"):
+        answer = as_user("operator").get(page)
+        assert answer.status_code == 404
+    assert "no filter “staus” here; there are cluster, gpu, window." in (
+        as_user("operator").get("/ops/?staus=running").content.decode()
+    )
+
+
+@pytest.mark.parametrize(
+    "page", ["/tenants/", "/tenants/vision/", "/quotas/", "/jobs/new/", "/settings/tokens/", "JOB"]
+)
+def test_a_page_without_filters_says_so(as_user, page):
+    page = job_url("wait-000") if page == "JOB" else page
+    text = as_user("operator").get(f"{page}?staus=running&q=x").content.decode()
+    assert "This page has no filter “staus”, “q”: it shows what it always shows." in text
+    assert f'<a href="{page}">Leave them out</a>' in text
+    assert "This page has no filter" not in as_user("operator").get(page).content.decode()
 
 
 @pytest.mark.parametrize("query", ["after=x", "after=YWJj", "after=%00"])
@@ -170,6 +200,35 @@ def test_job_page_shows_pods_with_node_gpus_and_nics(as_user):
     assert "0, 1, 2, 3, 4, 5, 6, 7" in text
 
 
+def test_job_page_shows_what_pods_use_of_their_namespace(as_user):
+    job = Job.objects.get(name="wait-000")
+    path = reverse("job", args=[job.pk])
+    pods = job.pod_sets.get()
+    before = as_user("erin").get(path).content.decode()
+    assert "Its pods use" not in before
+    pods.count, pods.service_account, pods.shm_mib = 2, "trainer", 1024
+    pods.volumes = [{"name": "d", "secret": "keys", "mount_path": "/keys", "read_only": True}]
+    pods.env_from_secrets = {"WANDB_API_KEY": {"secret": "wandb", "key": "api"}}
+    pods.save()
+    text = as_user("erin").get(path).content.decode()
+    for part in (
+        f"worker-0.job-{job.pk}<",
+        ">trainer<",
+        ">1024 MiB<",
+        ">/keys: secret keys, read-only<",
+        ">WANDB_API_KEY: secret wandb, key api<",
+    ):
+        assert part in text
+
+
+def test_job_page_says_how_often_it_was_restarted(as_user):
+    erin = as_user("erin")
+    assert "Restarts" not in erin.get(job_url("wait-000")).content.decode()
+    Job.objects.filter(name="wait-000").update(max_restarts=5, restarts=2)
+    text = erin.get(job_url("wait-000")).content.decode()
+    assert "<dt>Restarts</dt><dd>2 of 5</dd>" in text
+
+
 def test_a_job_of_very_many_pods_shows_some_and_counts_all(as_user, monkeypatch):
     monkeypatch.setattr("scheduling.job_views.PODS_SHOWN", 1)
     job = Job.objects.filter(state="RUNNING", gpu_milli__gte=16000).first()
@@ -206,129 +265,6 @@ def test_cancel_belongs_to_the_submitter_and_to_admins(as_user):
     assert Job.objects.get(name="wait-000").state == "CANCELLED"
     again = as_user("erin").post(f"{url}cancel/", follow=True)
     assert "The job is already cancelled" in again.content.decode()
-
-
-def test_submit_stores_the_job_as_typed(as_user):
-    answer = as_user("erin").post("/jobs/new/", FORM)
-    job = Job.objects.get(name="bert")
-    assert answer["Location"] == reverse("job", args=[job.pk])
-    assert (job.gpu_milli, job.gang, job.preemptible) == (16_000, True, False)
-    [pod_set] = job.pod_sets.all()
-    assert (pod_set.count, pod_set.gpus, pod_set.gpu_models) == (2, 8, ["H200"])
-    assert pod_set.required_level == "leaf"
-    assert JobEvent.objects.get(job=job).actor == "erin"
-
-
-def test_half_a_gpu_is_a_share_of_one(as_user):
-    as_user("erin").post("/jobs/new/", {**FORM, "sets-0-gpus": "0.5"})
-    [pod_set] = Job.objects.get(name="bert").pod_sets.all()
-    assert (pod_set.gpus, pod_set.gpu_milli) == (1, 500)
-
-
-@pytest.mark.parametrize(
-    ("change", "field", "message"),
-    [
-        ({"name": ""}, "id_name", "Fill this in."),
-        ({"name": "Big Job"}, "id_name", "Use lower-case letters"),
-        ({"priority": "high"}, "id_priority", "Write a whole number"),
-        ({"priority": "1" + 30 * "0"}, "id_priority", "less than or equal to"),
-        ({"sets-0-gpus": "9"}, "id_sets-0-gpus", "has 8. Ask for at most 8"),
-        ({"sets-0-gpus": "1.5"}, "id_sets-0-gpus", "A share is of one GPU"),
-        ({"sets-0-gpus": "0"}, "id_sets-0-gpus", "The job asks for no GPU"),
-        ({"sets-0-gpus": "NaN"}, "id_sets-0-gpus", "Write a number"),
-        ({"sets-0-count": "-1"}, "id_sets-0-count", "greater than or equal to 1"),
-        ({"sets-0-count": "500"}, "id_sets-0-gpus", "Ask for fewer, or set gang to false"),
-        ({"sets-0-gpu_type": "B200"}, "id_sets-0-gpu_type", "not one of the available choices"),
-        ({"sets-0-image": "two words"}, "id_sets-0-image", "Not the name of an image"),
-        ({"tenant": "search"}, "id_tenant", "not one of the available choices"),
-    ],
-)
-def test_a_wrong_field_says_so_beside_itself(as_user, change, field, message):
-    answer = as_user("erin").post("/jobs/new/", {**FORM, **change})
-    assert answer.status_code == 422
-    text = answer.content.decode()
-    error = re.search(rf'id="{field}-error">.*?</svg>([^<]*)', text, re.DOTALL)
-    assert error, "no message beside the field"
-    assert message in error[1]
-    assert f'aria-describedby="{field}-error"' in text
-    assert re.findall(r"<[^>]* autofocus[^>]*>", text)[0].count(f'id="{field}"') == 1
-    assert not Job.objects.filter(name="bert").exists()
-
-
-def test_the_rule_of_names_is_told_with_the_other_faults(as_user):
-    wrong = {"name": "Big Job", "priority": "high", "sets-0-name": "A B"}
-    text = as_user("erin").post("/jobs/new/", {**FORM, **wrong}).content.decode()
-    for field in ("id_name", "id_priority", "id_sets-0-name"):
-        assert f'id="{field}-error"' in text
-    assert text.count(" autofocus") == 1
-
-
-def test_pod_sets_are_added_and_removed_without_losing_what_was_typed(as_user):
-    client = as_user("erin")
-    added = client.post("/jobs/new/", {**FORM, "name": "Not Yet Right", "add": "1"})
-    text = added.content.decode()
-    assert 'value="Not Yet Right"' in text
-    assert 'name="sets-1-count"' in text
-    assert 'id="id_preemptible" checked' not in text
-    assert re.findall(r' autofocus[^>]* id="(\S+)"', text) == ["id_sets-1-count"]
-    removed = client.post("/jobs/new/", {**FORM, "sets-TOTAL_FORMS": "2", "remove": "1"})
-    assert 'name="sets-1-count"' not in removed.content.decode()
-    assert not Job.objects.filter(name="bert").exists()
-
-
-@pytest.mark.parametrize("total", ["", "x", "-1", "99999999999999999999", "0"])
-def test_a_damaged_form_is_refused_in_words(as_user, total):
-    client = as_user("erin")
-    for more in ({}, {"add": "1"}):
-        answer = client.post("/jobs/new/", {**FORM, "sets-TOTAL_FORMS": total, **more})
-        assert answer.status_code in (200, 422)
-    assert not Job.objects.filter(name="bert").exists()
-
-
-def test_preview_rehearses_and_writes_nothing(as_user):
-    client = as_user("erin")
-    good = client.post("/jobs/new/preview/", FORM).content.decode()
-    assert "Would be accepted" in good
-    assert "-d &#x27;{" in good
-    bad = client.post("/jobs/new/preview/", {**FORM, "sets-0-gpus": "9"}).content.decode()
-    assert "Would be refused" in bad
-    assert "GPUs per pod: A pod asks for 9 GPUs" in bad
-    assert not Job.objects.filter(name="bert").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        # vision may borrow all that research and products leave idle.
-        ({"sets-0-gpu_type": "H100", "sets-0-count": "28"}, ""),
-        (
-            {"sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23"},
-            "It asks for 92 L40S GPUs; tenant vision can never hold more than 88 L40S GPUs",
-        ),
-        (
-            {"sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23", "gang": ""},
-            "",
-        ),
-        ({"sets-0-gpu_type": "", "sets-0-count": "61"}, "It asks for 488 GPUs of one type;"),
-    ],
-)
-def test_preview_warns_of_what_quotas_never_let_start(as_user, change, message):
-    text = as_user("erin").post("/jobs/new/preview/", {**FORM, **change}).content.decode()
-    assert message in text
-    assert ("Would never start" in text) == bool(message)
-    assert ("Would be accepted" in text) != bool(message)
-
-
-def test_preview_warns_where_there_is_no_quota_at_all(as_user):
-    Quota.objects.filter(gpu_type__name="H200").delete()
-    text = as_user("erin").post("/jobs/new/preview/", FORM).content.decode()
-    assert "Tenant vision has no quota for H200." in text
-
-
-def test_a_viewer_is_told_why_there_is_no_form(as_user):
-    assert "You may not submit" in as_user("vik").get("/jobs/new/").content.decode()
-    assert as_user("vik").post("/jobs/new/", FORM).status_code == 200
-    assert not Job.objects.filter(name="bert").exists()
 
 
 @pytest.mark.parametrize("reason", list(Reason))

@@ -1,5 +1,6 @@
 """Operators' pages, the overview and accounts without a browser."""
 
+import html
 import json
 import re
 from datetime import timedelta
@@ -9,13 +10,14 @@ from django.utils import timezone
 
 from metrics.views import FIGURES
 from scheduling.engine.shards import WIDE
-from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement
 from scheduling.quota_use import quota_uses
+from scheduling.session.pace import Pace
 from scheduling.views import STATE_CHOICES, STATE_GROUPS
 from tenants.models import User
 from tests.e2e import scene
 
-OPERATORS_ONLY = ["/ops/", "/ops/nodes/", "/ops/nodes/demo/node-005/", "/ops/charts/waits.json"]
+OPERATORS_ONLY = ["/ops/", "/ops/charts/waits.json", "/api/v1/metrics", "/api/v1/metrics/samples"]
 
 
 @pytest.mark.parametrize("path", OPERATORS_ONLY)
@@ -23,7 +25,50 @@ def test_only_operators_see_all_tenants_together(as_user, path):
     assert as_user("operator").get(path).status_code == 200
     answer = as_user("vera").get(path)
     assert answer.status_code == 403
-    assert "only operators see it" in answer.content.decode()
+    assert "all tenants together; only operators" in answer.content.decode()
+
+
+def test_nodes_are_for_everybody_but_name_only_the_jobs_the_reader_may_see(as_user):
+    mine = Placement.objects.filter(job__tenant__name="vision", state="RUNNING").first()
+    other = Placement.objects.filter(job__tenant__name="ads", state="RUNNING").first()
+    Placement.objects.filter(pk=other.pk).update(node=mine.node)
+    for reader, hidden in (("operator", False), ("erin", True)):
+        client = as_user(reader)
+        found = client.get(f"/ops/nodes/?q={mine.node}").content.decode()
+        assert f"/ops/nodes/demo/{mine.node}/" in found
+        job_page = client.get(f"/jobs/{mine.job_id}/").content.decode()
+        assert f"/ops/nodes/demo/{mine.node}/" in job_page
+        page = client.get(f"/ops/nodes/demo/{mine.node}/").content.decode()
+        assert f"/jobs/{mine.job_id}/" in page
+        assert ("a job of another tenant" in page) == hidden
+        for told in (f"/jobs/{other.job_id}/", other.job.name, other.pod_name):
+            assert (told in page) != hidden
+        assert client.get("/api/v1/clusters/demo/nodes").status_code == 200
+
+
+def test_a_cluster_that_is_not_connected_is_told_with_the_reason(as_user):
+    client = as_user("operator")
+    assert "Nothing is decided on" not in client.get("/ops/").content.decode()
+    why = 'services is forbidden: User "kant" cannot list resource "services"'
+    Cluster.objects.update(connected=False, status_message=why)
+    told = html.unescape(client.get("/ops/").content.decode())
+    assert "Nothing is decided on Demo cluster." in told
+    assert f"The scheduler cannot work on cluster demo: {why}" in told
+
+
+def test_a_scheduler_that_is_silent_is_told_where_it_was_waited_for(as_user):
+    Cluster.objects.update(last_cycle_at="2026-01-01T00:00:00Z")
+    silent = "The scheduler of cluster demo was last heard of at 2026-01-01 00:00:00 UTC."
+    client = as_user("operator")
+    assert silent in client.get("/ops/").content.decode()
+    for state, told in (
+        ("PENDING", "It keeps its place in the queue."),
+        ("RUNNING", "Its pods run on;"),
+        ("SUCCEEDED", ""),
+    ):
+        job = Job.objects.filter(state=state).first()
+        page = client.get(f"/jobs/{job.pk}/").content.decode()
+        assert (silent in page, told in page) == (bool(told), True)
 
 
 def test_overview_leads_each_role_to_its_own(as_user):
@@ -79,6 +124,41 @@ def test_an_empty_kant_says_what_comes_first(client, db):
         assert client.get(f"/ops/charts/{name}.json").status_code == 200
 
 
+def test_the_policy_in_force_is_shown(as_user):
+    def policy() -> str:
+        page = as_user("operator").get("/ops/").content.decode().partition('id="policy-demo"')[2]
+        return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+
+    assert "the defaults; none was set" in policy()
+    assert "Queueing best-effort-fifo" in policy()
+    document = {"queueing": "backfill", "preemption": ["reclaim"], "fair_share": True}
+    row = ClusterPolicy.objects.create(cluster=Cluster.objects.get(), document=document, version=4)
+    told = policy()
+    fields = ("Queueing backfill", "Preemption reclaim", "Fair share yes", "Shards none")
+    for part in ("version 4, set", "Backfill after 10 min", "Strategies training binpack", *fields):
+        assert part in told
+    row.document = {"queueing": "of-a-newer-version"}
+    row.save()
+    assert "this one cannot read it" in policy()
+
+
+def test_how_the_scheduler_fares(as_user):
+    client = as_user("operator")
+    lease = Cluster.objects.get(name="demo").leases.create()
+    lease.expires_at = timezone.now() + timedelta(minutes=1)
+    pace = Pace()
+    for seconds, told in (
+        (0.02, "changed something 1 time since it leads, 95 % of them within 0.025 s,"),
+        (60, "changed something 2 times since it leads, more than 5 % of them in over 10 s,"),
+    ):
+        pace.took(seconds)
+        lease.pace = pace.document()
+        lease.save()
+        page = client.get("/ops/").content.decode()
+        assert told in page
+        assert "No request of it to the Kubernetes API failed." in page
+
+
 def test_who_leads_the_shards_of_a_divided_cluster(as_user):
     cluster = Cluster.objects.get(name="demo")
     client = as_user("operator")
@@ -89,8 +169,12 @@ def test_who_leads_the_shards_of_a_divided_cluster(as_user):
     NodeRecord.objects.filter(name="node-005").update(scope=WIDE)
     NodeRecord.objects.filter(name="node-006").update(scope="north")
     text = " ".join(client.get("/ops/").content.decode().split())
-    assert re.search(r"north</th><td class=\"num\">1</td> <td><span[^>]*>host-a:1:x", text)
-    assert re.search(r"wide .*?</th><td class=\"num\">1</td> <td><span class=\"chip bad\"", text)
+    assert re.search(
+        r"north</th><td class=\"num\"[^>]*>1</td> <td[^>]*><span[^>]*>host-a:1:x", text
+    )
+    assert re.search(
+        r"wide .*?</th><td class=\"num\"[^>]*>1</td> <td[^>]*><span class=\"chip bad\"", text
+    )
     page = client.get("/ops/nodes/demo/node-005/").content.decode()
     assert "lent to jobs that fit into no shard" in page
     assert "shard north" in client.get("/ops/nodes/demo/node-006/").content.decode()
@@ -178,12 +262,34 @@ def test_a_node_tells_its_facts_with_sources_and_who_is_on_it(as_user):
         assert part in text
 
 
+def test_a_node_lists_facts_of_several_values(as_user):
+    client, record = as_user("operator"), NodeRecord.objects.get(name="node-011")
+    values = {"unhealthy_nics": [2, 5], "other_extended": {"rdma/hca_a": 2, "rdma/hca_b": 1}}
+    facts = {name: {"value": value, "source": "its pods"} for name, value in values.items()}
+    NodeRecord.objects.filter(pk=record.pk).update(facts=facts)
+    text = client.get("/ops/nodes/demo/node-011/").content.decode()
+    for part in (">2, 5<", ">rdma/hca_a 2, rdma/hca_b 1<"):
+        assert part in text
+
+
 def test_a_node_says_what_is_held_by_others_than_the_jobs_shown(as_user):
     client, record = as_user("operator"), NodeRecord.objects.get(name="node-011")
     url = "/ops/nodes/demo/node-011/"
     assert "held besides" not in client.get(url).content.decode()
     NodeRecord.objects.filter(pk=record.pk).update(allocated_milli=8000)
     assert "8 GPUs are held besides by pods that are ending" in client.get(url).content.decode()
+
+
+def test_a_node_in_count_mode_says_that_its_gpus_are_guesses(as_user):
+    client, record = as_user("operator"), NodeRecord.objects.get(name="node-011")
+    url = "/ops/nodes/demo/node-011/"
+    guess = "Which ones is a guess here, unless one pod has them all."
+    for choice, shown in (("exact", False), ("count", True)):
+        fact = {"value": choice, "source": "status.capacity[nvidia.com/gpu]"}
+        NodeRecord.objects.filter(pk=record.pk).update(facts={"device_choice": fact})
+        assert (guess in client.get(url).content.decode()) == shown
+    told = client.get("/api/v1/clusters/demo/nodes/node-011").json()["facts"]["device_choice"]
+    assert told == {"value": "count", "source": "status.capacity[nvidia.com/gpu]"}
 
 
 def test_demo_accounts_are_shown_only_when_embedded(client, db, settings):

@@ -235,12 +235,53 @@ def test_a_record_that_changed_nothing_says_so(as_user):
     assert "none: it was saved as it was" in text
 
 
+def test_pages_tell_who_borrows_from_whom(as_user):
+    # Whoever may see both ends is told both; others are told of tenants they do not see.
+    def text(reader, path):
+        page = re.sub(r"<[^>]+>", " ", as_user(reader).get(path).content.decode())
+        return re.sub(r"\s+", " ", page)
+
+    client = as_user("operator")
+    Quota.objects.filter(tenant__name="vision", gpu_type__name="H200").update(guaranteed_milli=8000)
+    quota = client.get("/api/v1/quotas/vision/H200").json()
+    assert quota["borrowed"] > 0
+    for path in ("/tenants/vision/", "/quotas/", "/quotas/vision/H200/"):
+        assert "from research " in text("operator", path)
+        assert "from other tenants " in text("erin", path)
+    # Nor is it hidden what jobs hold of it that nobody can preempt.
+    assert "Not preemptible" not in text("erin", "/quotas/vision/H200/")
+    Job.objects.filter(tenant__name="vision").update(preemptible=False)
+    assert "of it borrowed: until these jobs end nobody" in text("erin", "/quotas/vision/H200/")
+    assert client.get("/api/v1/quotas/vision/H200").json()["non_preemptible"] > 8
+
+
 def test_tenants_show_members_and_use(as_user):
     text = as_user("vera").get("/tenants/vision/").content.decode()
     for part in ("erin", "Engineer", "H200", "wait-000"):
         assert part in text
     assert as_user("vik").get("/tenants/vision/").status_code == 404
     assert "/tenants/search/" in as_user("vik").get("/tenants/").content.decode()
+
+
+def test_a_tenant_admin_is_told_how_to_add_members(as_user):
+    told = "<code>PUT /api/v1/tenants/vision/members/USER</code>"
+    assert told not in as_user("erin").get("/tenants/vision/").content.decode()
+    admin = as_user("vera")
+    assert told in admin.get("/tenants/vision/").content.decode()
+    path = "/api/v1/tenants/vision/members/vik"
+    answer = admin.put(path, {"role": "viewer"}, content_type="application/json")
+    assert answer.status_code in (200, 201), answer.content
+
+
+def test_a_tenant_counts_the_open_jobs_of_those_below_it_as_its_list_does(as_user):
+    client = as_user("vera")
+    count = Job.objects.filter(tenant__parent__name="research", ended_at=None).count()
+    assert count > 2
+    link = f'href="/jobs/?state=open&amp;tenant=research">{count}</a>'
+    assert link in client.get("/tenants/").content.decode()
+    page = client.get("/tenants/research/").content.decode()
+    assert '<th scope="col">Tenant</th>' in page
+    assert '<th scope="col">Tenant</th>' not in client.get("/tenants/vision/").content.decode()
 
 
 def test_a_tenant_with_many_open_jobs_leads_to_all_of_them(as_user, monkeypatch):
