@@ -19,12 +19,12 @@ from scheduling import selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.evidence import names_in
 from scheduling.evidence import shown as shown_evidence
-from scheduling.forms import JobForm, PodSets, show_errors
 from scheduling.models import Cluster, Job
 from scheduling.rehearsal import rehearse_job
 from scheduling.selectors import JobArray, visible_jobs
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import submit_job
+from scheduling.submit_forms import JobForm, PodSets, show_errors
 from scheduling.wording import STATE_WORDS
 from tenants.errors import DomainError, NotFound
 from tenants.keyset import rows_after

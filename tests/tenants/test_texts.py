@@ -16,7 +16,7 @@ from django.urls import get_resolver
 from django.utils.http import urlencode
 from rest_framework import serializers
 
-from scheduling.forms import JobForm, PodSets
+from scheduling.submit_forms import JobForm, PodSets
 from tenants.api.base import View
 from tenants.api.fields import Told
 from tenants.api.problems import said
