@@ -240,6 +240,7 @@ LANGUAGE_CODE = "en"
 TIME_ZONE = "UTC"
 USE_I18N = False
 USE_TZ = True
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 5000  # a job of 32 pod sets with 32 volumes each has 4800
 STATIC_URL = "static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STATIC_ROOT = None if EMBEDDED else BASE_DIR / "staticfiles"  # embedded serves from the finders

@@ -6,6 +6,7 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.states import WAITING
+from scheduling.kube.manifests import VOLUME_SOURCES
 from scheduling.models import Job
 from scheduling.services.faults import LIMITS
 from tenants.errors import DomainError
@@ -20,9 +21,11 @@ SHOWN_AS = {
     "gpu_types": "gpu_type",
     "cpu_milli": "cpus",
     "memory_mib": "memory_gib",
+    "shm_mib": "shm_gib",
     "declared_s": "declared_min",
     "run_limit_s": "limit_min",
     "preferred_level": "required_level",
+    **dict.fromkeys(VOLUME_SOURCES, "resource"),
 }
 SHORTEST_MIN = Decimal("0.02")
 

@@ -1,14 +1,25 @@
 """The submit form: fields of people, turned into the job document of the REST API."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
+from scheduling.form_fields import Names, Pairs, SecretKeys, gib
 from scheduling.forms import SHOWN_AS
+from scheduling.kube.manifests import VOLUME_SOURCES
 from scheduling.services.faults import LEVELS, LIMITS
 from scheduling.services.job_spec import MAX_POD_SETS
+from scheduling.services.pod_set_spec import MAX_ENV, MAX_NODE_LABELS
+from scheduling.services.pod_settings_spec import (
+    MAX_ENV_FROM_SECRETS,
+    MAX_PULL_SECRETS,
+    MAX_VOLUMES,
+    NAME_LENGTH,
+    PATH_LENGTH,
+)
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import slug_validator
@@ -17,9 +28,21 @@ KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
 PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in LEVELS)] + [
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
+SOURCES = [(kind, kind.replace("_", " ").capitalize()) for kind in VOLUME_SOURCES]
+DAMAGED = "The form is damaged. Load the page again."
+
+
+def is_used(form: Fields, names: Sequence[str]) -> bool:
+    """Whether one of these fields has a value or a fault, or is where the page opens."""
+    return any(
+        form[name].value() or name in form.errors or "autofocus" in form.fields[name].widget.attrs
+        for name in names
+    )
 
 
 class JobForm(Fields):
+    FOLDED = ("max_restarts", "limit_min", "checkpoint_notice_s", "not_before")
+
     name = forms.CharField(
         label="Name",
         max_length=63,
@@ -52,6 +75,34 @@ class JobForm(Fields):
         initial=True,
         help_text="Where lenders may take quota back, a job that may not be preempted borrows none",
     )
+    max_restarts = forms.IntegerField(
+        label="Restarts",
+        required=False,
+        min_value=LIMITS["max_restarts"][0],
+        max_value=LIMITS["max_restarts"][1],
+        help_text="After its program failed. Empty: none, 1000 where kind is Inference and it is "
+        "no gang",
+    )
+    limit_min = forms.IntegerField(
+        label="Run-time limit, minutes",
+        required=False,
+        min_value=1,
+        max_value=LIMITS["run_limit_s"][1] // 60,
+        help_text="It is ended so long after its start. Empty: no limit",
+    )
+    checkpoint_notice_s = forms.IntegerField(
+        label="Checkpoint notice, seconds",
+        required=False,
+        min_value=LIMITS["checkpoint_notice_s"][0],
+        max_value=LIMITS["checkpoint_notice_s"][1],
+        help_text="Its pods are told so long before they are deleted. Empty: not told",
+    )
+    not_before = forms.DateTimeField(
+        label="Not before, UTC",
+        required=False,
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        help_text="It does not start earlier. Empty: as soon as it can",
+    )
 
     def __init__(self, *args: Any, tenants: list[str], clusters: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -59,6 +110,10 @@ class JobForm(Fields):
         self.fields["cluster"].choices = [(name, name) for name in clusters]  # type: ignore[attr-defined]
         if len(clusters) < 2:
             del self.fields["cluster"]
+
+    @property
+    def is_unfolded(self) -> bool:
+        return is_used(self, self.FOLDED)
 
     def document(self) -> dict[str, Any]:
         data = self.cleaned_data
@@ -74,10 +129,71 @@ class JobForm(Fields):
             document["cluster"] = data["cluster"]
         if data["declared_min"] is not None:
             document["declared_s"] = 60 * data["declared_min"]
+        if data["limit_min"] is not None:
+            document["run_limit_s"] = 60 * data["limit_min"]
+        for name in ("max_restarts", "checkpoint_notice_s", "not_before"):
+            if data[name] is not None:
+                document[name] = data[name]
         return document
 
 
+class VolumeForm(Fields):
+    name = ""  # in the document, by its row
+
+    source = forms.ChoiceField(label="Volume", choices=SOURCES)
+    resource = forms.CharField(label="Its name", max_length=NAME_LENGTH)
+    mount_path = forms.CharField(label="Mounted at", max_length=PATH_LENGTH)
+    read_only = forms.BooleanField(label="Read-only", required=False)
+
+    def has_changed(self) -> bool:
+        """Whether the row says anything; one that does not is left out, wherever it stands."""
+        return any(self[name].value() for name in ("resource", "mount_path"))
+
+    def document(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        document = {
+            "name": self.name,
+            data["source"]: data["resource"],
+            "mount_path": data["mount_path"],
+        }
+        if data["read_only"]:
+            document["read_only"] = True
+        return document
+
+
+class BaseVolumes(forms.BaseFormSet):
+    default_error_messages = {
+        "missing_management_form": DAMAGED,
+        "too_many_forms": f"Give at most {MAX_VOLUMES} volumes.",
+    }
+
+    def initial_form_count(self) -> int:
+        # A row that was there before may be emptied too.
+        return 0 if self.is_bound else super().initial_form_count()
+
+    def add_fields(self, form: VolumeForm, index: int | None) -> None:
+        super().add_fields(form, index)
+        if index is not None:
+            form.name = f"volume-{index + 1}"
+            form.fields["source"].label = f"Volume {index + 1}"
+
+
+Volumes = forms.formset_factory(
+    VolumeForm,
+    formset=BaseVolumes,
+    extra=1,
+    max_num=MAX_VOLUMES,
+    absolute_max=MAX_VOLUMES + 1,
+    validate_max=True,
+)
+
+
 class PodSetForm(Fields):
+    FOLDED = (
+        *("env", "env_from_secrets", "shm_gib", "nics"),
+        *("service_account", "image_pull_secrets", "node_selector"),
+    )
+
     name = forms.CharField(
         label="Name", initial="worker", max_length=63, validators=[slug_validator]
     )
@@ -99,21 +215,81 @@ class PodSetForm(Fields):
     gpu_type = forms.ChoiceField(label="GPU type", required=False)
     required_level = forms.ChoiceField(label="Network", choices=PLACES, required=False)
     cpus = forms.DecimalField(
-        label="CPU cores per pod", required=False, min_value=0, decimal_places=3, max_digits=9
+        label="CPU cores per pod",
+        required=False,
+        min_value=0,
+        max_value=LIMITS["cpu_milli"][1] // MILLI,
+        decimal_places=3,
     )
-    memory_gib = forms.DecimalField(
-        label="Memory per pod, GiB", required=False, min_value=0, decimal_places=2, max_digits=9
-    )
+    memory_gib = gib("memory_mib", "Memory per pod, GiB")
     image = forms.CharField(label="Image", initial="busybox:stable", max_length=500)
     command = forms.CharField(
         label="Command",
         required=False,
         help_text="Runs in a shell; empty: what the image starts",
     )
+    env = Pairs(
+        label="Environment",
+        most=MAX_ENV,
+        help_text="A variable a line: NAME=VALUE",
+    )
+    env_from_secrets = SecretKeys(
+        label="Environment from secrets",
+        most=MAX_ENV_FROM_SECRETS,
+        help_text="A variable a line: NAME=SECRET/KEY. Kant never reads the value",
+    )
+    shm_gib = gib("shm_mib", "Size of /dev/shm, GiB", "In memory. Empty: as the node gives it")
+    nics = forms.IntegerField(
+        label="NICs per pod",
+        required=False,
+        min_value=LIMITS["nics"][0],
+        max_value=LIMITS["nics"][1],
+        help_text="Which it holds alone",
+    )
+    service_account = forms.CharField(
+        label="Service account",
+        required=False,
+        max_length=NAME_LENGTH,
+        help_text="Whose rights the pods have. Empty: none",
+    )
+    image_pull_secrets = Names(
+        label="Image pull secrets",
+        most=MAX_PULL_SECRETS,
+        help_text="Names, with spaces between",
+    )
+    node_selector = Pairs(
+        label="Node selector",
+        most=MAX_NODE_LABELS,
+        help_text="Only nodes with these labels, one a line: LABEL=VALUE",
+    )
 
     def __init__(self, *args: Any, gpu_types: list[str], **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        # One that equals the defaults is a pod set too.
+        super().__init__(*args, **{**kwargs, "empty_permitted": False})
         self.fields["gpu_type"].choices = [("", "Any"), *((n, n) for n in gpu_types)]  # type: ignore[attr-defined]
+        self.volumes = Volumes(
+            self.data if self.is_bound else None,
+            prefix=f"{self.prefix}-volumes",
+            initial=self.initial.get("volumes"),
+        )
+
+    def is_valid(self) -> bool:
+        return super().is_valid() & self.volumes.is_valid()
+
+    @property
+    def is_unfolded(self) -> bool:
+        return (
+            is_used(self, self.FOLDED)
+            or bool(self.volumes.non_form_errors())
+            or any(
+                v.has_changed() or "autofocus" in v.fields["source"].widget.attrs
+                for v in self.volumes
+            )
+        )
+
+    @property
+    def used_volumes(self) -> list[VolumeForm]:
+        return [volume for volume in self.volumes if volume.has_changed()]
 
     def clean_gpus(self) -> Decimal:
         value: Decimal = self.cleaned_data["gpus"]
@@ -147,12 +323,19 @@ class PodSetForm(Fields):
             document["memory_mib"] = int(data["memory_gib"] * 1024)
         if data["command"]:
             document["command"] = ["/bin/sh", "-c", data["command"]]
+        if data["shm_gib"]:
+            document["shm_mib"] = int(data["shm_gib"] * 1024)
+        for name in self.FOLDED:
+            if name != "shm_gib" and data[name]:
+                document[name] = data[name]
+        if volumes := self.used_volumes:
+            document["volumes"] = [volume.document() for volume in volumes]
         return document
 
 
 class BasePodSets(forms.BaseFormSet):
     default_error_messages = {
-        "missing_management_form": "The form is damaged. Load the page again.",
+        "missing_management_form": DAMAGED,
         "too_few_forms": "Give at least one pod set.",
         "too_many_forms": f"Give at most {MAX_POD_SETS} pod sets.",
     }
@@ -171,20 +354,42 @@ PodSets = forms.formset_factory(
 )
 
 
-def show_errors(error: DomainError, job: JobForm, sets: Any) -> None:
-    """Put each fault of the use case beside the field it speaks of; the rest above the form."""
+def all_forms(job: JobForm, sets: Any) -> Iterator[tuple[str, Fields]]:
+    """The forms as they stand on the page, each with what to say before a field of it."""
+    yield "", job
+    for number, one in enumerate(sets.forms, 1):
+        where = f"Pod set {number}, " if len(sets.forms) > 1 else ""
+        yield where, one
+        for place, volume in enumerate(one.volumes, 1):
+            yield f"{where}volume {place}, " if where else f"Volume {place}, ", volume
+
+
+def show_errors(error: DomainError, document: Mapping[str, Any], job: JobForm, sets: Any) -> None:
+    """Put each fault of the use case beside the field that it speaks of; the rest above the
+    form."""
+    # Not later: a field that has a fault is no longer read.
+    volumes = [form.used_volumes for form in sets.forms]
     for fault in error.errors:
-        path = list(fault.path)
+        path, detail = list(fault.path), fault.detail
         form: Fields = job
         if path and path[0] == "pod_sets":
             path.pop(0)
             index = path.pop(0) if path and isinstance(path[0], int) else 0
-            form = sets.forms[min(index, len(sets.forms) - 1)]
+            index = min(index, len(sets.forms) - 1)
+            form = sets.forms[index]
             if not path and len(sets.forms) == 1:
                 path = ["gpus"]  # the sum of all pod sets is that of the only one
+            elif len(path) > 1:
+                field, entry, *rest = path
+                if field == "volumes":
+                    form, path = volumes[index][entry], rest
+                else:
+                    if isinstance(entry, int):
+                        entry = document["pod_sets"][index][field][entry]
+                    detail = f"{entry}: {detail}"
         name = SHOWN_AS.get(str(path[0]), str(path[0])) if path else ""
         if name not in form.fields and form is job and name in PodSetForm.base_fields:
             form = sets.forms[0]
-        form.add_error(name if name in form.fields else None, fault.detail)
+        form.add_error(name if name in form.fields else None, detail)
     if not error.errors:
         job.add_error(None, error.detail)

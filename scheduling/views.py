@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 import shlex
 import uuid
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from scheduling.rehearsal import rehearse_job
 from scheduling.selectors import JobArray, visible_jobs
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import submit_job
-from scheduling.submit_forms import JobForm, PodSets, show_errors
+from scheduling.services.pod_settings_spec import MAX_VOLUMES
+from scheduling.submit_forms import JobForm, PodSets, all_forms, show_errors
 from scheduling.wording import STATE_WORDS
 from tenants.errors import DomainError, NotFound
 from tenants.keyset import rows_after
@@ -193,18 +195,30 @@ def submit_forms(request: HttpRequest, data: Any = None, sets: Any = None) -> tu
     return job_form, PodSets(data, prefix="sets", form_kwargs={"gpu_types": gpu_types})
 
 
-def typed_sets(data: Any) -> list[dict[str, str]]:
-    """The pod sets as typed, valid or not."""
-    total = data.get("sets-TOTAL_FORMS", "1")
-    count = min(int(total), MAX_POD_SETS) if total.isascii() and total.isdigit() else 1
+def typed_sets(data: Any) -> list[dict[str, Any]]:
+    """The pod sets as typed, valid or not, with their volumes."""
+    rows = typed_rows(data, "sets", MAX_POD_SETS) or [{}]
+    for i, row in enumerate(rows):
+        volumes = typed_rows(data, f"sets-{i}-volumes", MAX_VOLUMES)
+        row["volumes"] = [v for v in volumes if v.get("resource") or v.get("mount_path")]
+    return rows
+
+
+def typed_rows(data: Any, prefix: str, most: int) -> list[dict[str, Any]]:
+    """The forms of a formset as typed."""
     return [
         {
-            key.removeprefix(f"sets-{i}-"): value
+            key.removeprefix(f"{prefix}-{i}-"): value
             for key, value in data.items()
-            if key.startswith(f"sets-{i}-")
+            if key.startswith(f"{prefix}-{i}-")
         }
-        for i in range(count)
+        for i in range(min(number(data.get(f"{prefix}-TOTAL_FORMS", "")), most))
     ]
+
+
+def number(text: str) -> int:
+    """A small number that a page of ours wrote; 0 where somebody else wrote there."""
+    return int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
 
 
 def document_of(job_form: JobForm, sets: Any) -> dict[str, Any] | None:
@@ -215,7 +229,7 @@ def document_of(job_form: JobForm, sets: Any) -> dict[str, Any] | None:
 
 
 def curl_of(request: HttpRequest, document: dict[str, Any]) -> str:
-    body = json.dumps(document, indent=2, ensure_ascii=False)
+    body = json.dumps(document, indent=2, ensure_ascii=False, default=datetime.isoformat)
     return (
         f"curl -X POST {request.build_absolute_uri('/api/v1/jobs')} \\\n"
         '  -H "Authorization: Bearer $KANT_TOKEN" \\\n'
@@ -226,7 +240,7 @@ def curl_of(request: HttpRequest, document: dict[str, Any]) -> str:
 
 def with_marks(job_form: JobForm, sets: Any) -> dict[str, Any]:
     wrong = []
-    for form in (job_form, *sets.forms):
+    for _, form in all_forms(job_form, sets):
         if form.is_bound:
             form.mark_errors()
             wrong += [(form, name) for name in form.fields if name in form.errors]
@@ -243,28 +257,39 @@ def job_new(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         job_form, sets = submit_forms(request)
         return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
-    if "add" in request.POST or "remove" in request.POST:
-        typed = typed_sets(request.POST)
-        at = len(typed)
-        if "add" in request.POST:
-            typed.append({"name": f"set-{at}", "count": "1", "gpus": "1"})
-        elif at > 1 and (index := request.POST["remove"]).isdigit():
-            at = int(index)
-            typed = [one for i, one in enumerate(typed) if i != at]
-        job_form, sets = submit_forms(request, request.POST, typed)
-        sets.forms[min(at, len(sets.forms) - 1)].focus("count")
-        return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
+    if not {"add", "remove", "add_volume"}.isdisjoint(request.POST):
+        return reshaped(request)
     job_form, sets = submit_forms(request, request.POST)
     document = document_of(job_form, sets)
     if document is not None:
         try:
             created = submit_job(actor_of(request), document)
         except DomainError as error:
-            show_errors(error, job_form, sets)
+            show_errors(error, document, job_form, sets)
         else:
             messages.success(request, f"{created.name} is submitted.", extra_tags="good")
             return redirect("job", created.pk)
     return render(request, "scheduling/job_new.html", with_marks(job_form, sets), status=422)
+
+
+def reshaped(request: HttpRequest) -> HttpResponse:
+    """The form as typed, with a pod set or a row for a volume more, or a pod set less."""
+    typed = typed_sets(request.POST)
+    at = len(typed)
+    if "add_volume" in request.POST:
+        at = number(request.POST["add_volume"])
+    elif "add" in request.POST:
+        typed.append({"name": f"set-{at}", "count": "1", "gpus": "1"})
+    elif at > 1:
+        at = number(request.POST["remove"])
+        typed = [one for i, one in enumerate(typed) if i != at]
+    job_form, sets = submit_forms(request, request.POST, typed)
+    form = sets.forms[min(at, len(sets.forms) - 1)]
+    if "add_volume" in request.POST:
+        form.volumes.forms[-1].focus("source")
+    else:
+        form.focus("count")
+    return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
 
 
 def any_tenant_to_submit_to(request: HttpRequest) -> bool:
@@ -285,7 +310,7 @@ def job_preview(request: HttpRequest) -> HttpResponse:
         try:
             job = submit_job(actor_of(request), document, dry_run=True)
         except DomainError as error:
-            show_errors(error, job_form, sets)
+            show_errors(error, document, job_form, sets)
         else:
             said = rehearse_job(actor_of(request), job)
             names = names_in(request.user, [said.summary, *map(str, said.evidence.values())])
@@ -301,17 +326,8 @@ def job_preview(request: HttpRequest) -> HttpResponse:
             }
     context["problems"] = [
         f"{where}{form.fields[name].label}: {text}" if name in form.fields else text
-        for where, form in named_forms(job_form, sets)
+        for where, form in all_forms(job_form, sets)
         for name, texts in form.errors.items()
         for text in texts
     ]
     return render(request, "scheduling/_job_preview.html", context)
-
-
-def named_forms(job_form: JobForm, sets: Any) -> list[tuple[str, Any]]:
-    """The forms with what to say before a field of theirs."""
-    several = len(sets.forms) > 1
-    return [
-        ("", job_form),
-        *((f"Pod set {i + 1}, " if several else "", form) for i, form in enumerate(sets.forms)),
-    ]

@@ -12,6 +12,7 @@ ILLEGIBLE: dict[type[forms.Field], str] = {
     forms.IntegerField: texts.WHOLE_NUMBER,
     forms.DecimalField: texts.NUMBER,
     forms.UUIDField: texts.UUID,
+    forms.DateTimeField: texts.TIME,
 }
 
 

@@ -8,7 +8,7 @@ from drf_spectacular.utils import (
 from scheduling.engine.types import JobKind
 from scheduling.services.faults import LIMITS
 from scheduling.services.job_spec import MAX_ARRAY, MAX_DEPENDENCIES, MAX_POD_SETS
-from scheduling.services.pod_set_spec import MAX_EXTENDED
+from scheduling.services.pod_set_spec import MAX_ENV, MAX_EXTENDED, MAX_NODE_LABELS
 from scheduling.services.pod_settings_spec import (
     MAX_PULL_SECRETS,
     MAX_VOLUMES,
@@ -104,7 +104,9 @@ class PodNeedsInput(Serializer):
     cpu_milli = amount("cpu_milli")
     memory_mib = amount("memory_mib")
     nics = amount("nics")
-    node_selector = StringMap(max_length=63, required=False, allow_null=True)
+    node_selector = StringMap(
+        max_entries=MAX_NODE_LABELS, max_length=63, required=False, allow_null=True
+    )
     tolerations = List(child=TolerationInput(), max_length=32, required=False, allow_null=True)
     required_level = level("All pods within one group of this network level.")
     preferred_level = level("The same, where it is possible.")
@@ -125,7 +127,7 @@ class PodNeedsInput(Serializer):
         required=False,
         allow_null=True,
     )
-    env = StringMap(max_entries=256, max_length=65536, required=False, allow_null=True)
+    env = StringMap(max_entries=MAX_ENV, max_length=65536, required=False, allow_null=True)
     annotations = StringMap(max_length=65536, required=False, allow_null=True)
     service_account = Text(
         max_length=NAME_LENGTH, required=False, allow_blank=True, allow_null=True

@@ -21,6 +21,8 @@ from scheduling.services.pod_settings_spec import check_pod_settings, pod_settin
 from tenants.errors import Path
 
 MAX_EXTENDED = 10**9
+MAX_ENV = 256
+MAX_NODE_LABELS = 64
 IMAGE = "busybox:stable"
 JOB_AMOUNTS = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "max_restarts")
 POD_SET_AMOUNTS = tuple(name for name in LIMITS if name not in JOB_AMOUNTS)

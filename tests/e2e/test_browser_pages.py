@@ -318,6 +318,47 @@ def test_job_is_submitted_with_two_pod_sets_and_cancelled_after_asking(new_tab):
     assert "Cancelled" in tab.page.locator("#job-live").text_content()
 
 
+def test_folded_settings_open_with_what_they_hold(new_tab):
+    tab = new_tab()
+    tab.allowed = {422}
+    tab.sign_in("erin")
+    tab.open("/jobs/new/")
+    tab.page.get_by_label("Name", exact=True).first.fill("with-volumes")
+    environment = tab.page.get_by_label("Environment", exact=True)
+    expect(environment).to_be_hidden()
+    tab.page.get_by_text("More settings").last.focus()
+    tab.page.keyboard.press("Enter")
+    environment.fill("A=1\nB=2")
+    first = tab.page.get_by_role("group", name="Volume 1")
+    first.get_by_label("Its name").fill("datasets")
+    first.get_by_label("Mounted at").fill("/data")
+    first.get_by_label("Read-only").check()
+    tab.page.get_by_role("button", name="Add volume").click()
+    second = tab.page.get_by_role("group", name="Volume 2")
+    expect(second.get_by_label("Volume 2")).to_be_focused()
+    expect(first.get_by_label("Read-only")).to_be_checked()
+    second.get_by_label("Its name").fill("runs")
+    second.get_by_label("Mounted at").fill("/data")
+    expect(tab.page.locator("#preview")).to_contain_text("Volume 2, Mounted at: Volume 'volume-1'")
+    tab.page.get_by_role("button", name="Submit job", exact=True).click()
+    wrong = second.get_by_label("Mounted at")
+    expect(wrong).to_have_attribute("aria-invalid", "true")
+    expect(wrong).to_be_focused()
+    for theme, width in (("light", WIDE), ("dark", WIDE), ("dark", NARROW)):
+        tab.page.emulate_media(color_scheme=theme)
+        tab.page.set_viewport_size({"width": width, "height": 900})
+        tab.page.locator(f"html[data-bs-theme={theme}]").wait_for()
+        assert tab.axe() == [], theme
+        assert tab.overflow() == 0, f"wider than a window of {width}"
+    wrong.fill("/runs")
+    tab.page.get_by_role("button", name="Submit job", exact=True).click()
+    tab.page.get_by_text("with-volumes is submitted.").wait_for()
+    expect(tab.page.locator("#job-live")).to_contain_text("/data: claim datasets, read-only")
+    tab.page.get_by_role("button", name="Cancel job").click()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Cancel job").click()
+    tab.page.get_by_text("with-volumes is cancelled.").wait_for()
+
+
 def test_filters_say_what_is_shown_after_going_back(new_tab):
     tab = new_tab()
     tab.sign_in("operator")

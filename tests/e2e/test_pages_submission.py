@@ -1,12 +1,20 @@
 """The pages that submit a job, without a browser: form, faults, preview."""
 
+import json
 import re
+from datetime import UTC, datetime
+from html import unescape
+from typing import Any
 
 import pytest
+from django.forms import model_to_dict
 from django.urls import reverse
 from django.utils import timezone
 
+from scheduling.api.job_serializers import JobInput
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord
+from scheduling.services.job_spec import MAX_POD_SETS
+from scheduling.services.pod_settings_spec import MAX_VOLUMES
 from tenants.models import Quota
 
 FORM = {
@@ -24,6 +32,49 @@ FORM = {
     "sets-0-gpu_type": "H200",
     "sets-0-required_level": "r:leaf",
     "sets-0-image": "busybox:stable",
+    "sets-0-volumes-TOTAL_FORMS": "1",
+    "sets-0-volumes-INITIAL_FORMS": "0",
+}
+
+# All that the form can say, in the folded parts too.
+FULL = {
+    **FORM,
+    "declared_min": "60",
+    "max_restarts": "5",
+    "limit_min": "120",
+    "checkpoint_notice_s": "90",
+    "not_before": "2030-01-31T20:00",
+    "sets-0-min_count": "1",
+    "sets-0-cpus": "12",
+    "sets-0-memory_gib": "64",
+    "sets-0-command": "python train.py",
+    "sets-0-env": "NCCL_DEBUG=WARN\r\n\r\nOPTS=a=b c\r\nEMPTY=",
+    "sets-0-env_from_secrets": "WANDB_API_KEY=wandb/api-key",
+    "sets-0-shm_gib": "1.5",
+    "sets-0-nics": "8",
+    "sets-0-service_account": "trainer",
+    "sets-0-image_pull_secrets": "one, two three",
+    "sets-0-node_selector": "kant.example/storage=fast",
+    "sets-0-volumes-TOTAL_FORMS": "4",
+    "sets-0-volumes-0-source": "persistent_volume_claim",
+    "sets-0-volumes-0-resource": "runs",
+    "sets-0-volumes-0-mount_path": "/runs",
+    "sets-0-volumes-1-source": "persistent_volume_claim",
+    "sets-0-volumes-1-resource": "",
+    "sets-0-volumes-1-mount_path": "",
+    "sets-0-volumes-2-source": "persistent_volume_claim",
+    "sets-0-volumes-2-resource": "datasets",
+    "sets-0-volumes-2-mount_path": "/data",
+    "sets-0-volumes-2-read_only": "on",
+    "sets-0-volumes-3-source": "config_map",
+    "sets-0-volumes-3-resource": "settings",
+    "sets-0-volumes-3-mount_path": "/etc/settings",
+}
+# What a job document may hold besides: only REST and the command line, as docs/jobs.md says.
+LEFT_OUT = {
+    *("preempts", "uses_spares", "held", "after", "after_ok", "array", "strategy", "labels"),
+    *("gpu_types", "gpu_memory_mib", "tolerations", "slice_size", "balance_level"),
+    *("max_per_node", "max_per_leaf", "extended", "annotations"),
 }
 
 
@@ -36,6 +87,50 @@ def test_submit_stores_the_job_as_typed(as_user):
     assert (pod_set.count, pod_set.gpus, pod_set.gpu_models) == (2, 8, ["H200"])
     assert pod_set.required_level == "leaf"
     assert JobEvent.objects.get(job=job).actor == "erin"
+
+
+def documents(client, form: dict[str, str]) -> dict[str, Any]:
+    """The job document that the preview shows for a form, as JSON."""
+    page = unescape(client.post("/jobs/new/preview/", form).content.decode())
+    return json.loads(page.partition("-d '")[2].partition("'</pre>")[0])
+
+
+def asked(job: Job) -> list[dict[str, Any]]:
+    """What a job and its pod sets ask for, without what tells one job from another."""
+    own = {"id", "job", "name", "submitted_at", "reason_at"}
+    return [model_to_dict(row, exclude=own) for row in (job, *job.pod_sets.all())]
+
+
+def test_the_form_asks_for_what_its_document_asks_for_over_rest(as_user):
+    client = as_user("erin")
+    document = documents(client, FULL)
+    client.post("/jobs/new/", FULL)
+    body = {**document, "name": "over-rest"}
+    answer = client.post("/api/v1/jobs", body, content_type="application/json")
+    assert answer.status_code == 201, answer.content
+    job, other = Job.objects.get(name="bert"), Job.objects.get(name="over-rest")
+    assert asked(job) == asked(other)
+    assert (job.max_restarts, job.run_limit_s, job.checkpoint_notice_s) == (5, 7200, 90)
+    assert job.start_not_before == datetime(2030, 1, 31, 20, tzinfo=UTC)
+    [pods] = job.pod_sets.all()
+    assert pods.env == {"NCCL_DEBUG": "WARN", "OPTS": "a=b c", "EMPTY": ""}
+    assert pods.env_from_secrets == {"WANDB_API_KEY": {"secret": "wandb", "key": "api-key"}}
+    assert (pods.shm_mib, pods.nics, pods.service_account) == (1536, 8, "trainer")
+    assert pods.image_pull_secrets == ["one", "two", "three"]
+    assert pods.node_selector == {"kant.example/storage": "fast"}
+    claim, data, settings = pods.volumes
+    assert (claim["persistent_volume_claim"], claim["read_only"]) == ("runs", False)
+    assert (data["mount_path"], data["read_only"]) == ("/data", True)
+    assert (settings["config_map"], settings["read_only"]) == ("settings", True)
+
+
+def test_what_the_form_cannot_say_is_known(as_user):
+    document = documents(as_user("erin"), FULL)
+    said = document.keys() | document["pod_sets"][0].keys()
+    # These come by other choices on the form.
+    said |= {"cluster", "gpu_milli", "preferred_level", "replicas"}
+    assert said.isdisjoint(LEFT_OUT)
+    assert said | LEFT_OUT == set(JobInput().fields)
 
 
 def test_half_a_gpu_is_a_share_of_one(as_user):
@@ -67,6 +162,58 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
         ),
         ({"sets-0-image": "two words"}, "id_sets-0-image", "Not the name of an image"),
         ({"tenant": "search"}, "id_tenant", "Choose one of vision."),
+        ({"max_restarts": "1001"}, "id_max_restarts", "Must be from 0 to 1000."),
+        ({"limit_min": "0"}, "id_limit_min", "Must be from 1 to"),
+        ({"checkpoint_notice_s": "3601"}, "id_checkpoint_notice_s", "Must be from 1 to 3600."),
+        ({"not_before": "soon"}, "id_not_before", "Must be a time"),
+        ({"sets-0-env": "A=1\n\nB"}, "id_sets-0-env", "Line 3: write NAME=VALUE."),
+        ({"sets-0-env": "=1"}, "id_sets-0-env", "Line 1: write NAME=VALUE."),
+        ({"sets-0-env": "A=1\nA=2"}, "id_sets-0-env", "Line 2: A is there already."),
+        ({"sets-0-env": "A B=1"}, "id_sets-0-env", "A B: Not the name of a variable."),
+        (
+            {"sets-0-env": "\n".join(f"A{i}=" for i in range(257))},
+            "id_sets-0-env",
+            "Must have at most 256 lines.",
+        ),
+        (
+            {"sets-0-env_from_secrets": "KEY=wandb"},
+            "id_sets-0-env_from_secrets",
+            "Line 1: write NAME=SECRET/KEY.",
+        ),
+        (
+            {"sets-0-env_from_secrets": "KEY=Wandb/key"},
+            "id_sets-0-env_from_secrets",
+            "KEY: Not a name of Kubernetes",
+        ),
+        (
+            {"sets-0-env": "KEY=1", "sets-0-env_from_secrets": "KEY=wandb/key"},
+            "id_sets-0-env_from_secrets",
+            "KEY: `env` sets KEY too.",
+        ),
+        ({"sets-0-shm_gib": "-1"}, "id_sets-0-shm_gib", "Must be from 0 to 976562."),
+        ({"sets-0-memory_gib": "976563"}, "id_sets-0-memory_gib", "Must be from 0 to 976562."),
+        ({"sets-0-nics": "1025"}, "id_sets-0-nics", "Must be from 0 to 1024."),
+        ({"sets-0-service_account": "A"}, "id_sets-0-service_account", "Not a name of Kubernetes"),
+        (
+            {"sets-0-image_pull_secrets": "good Bad"},
+            "id_sets-0-image_pull_secrets",
+            "Bad: Not a name of Kubernetes",
+        ),
+        (
+            {"sets-0-image_pull_secrets": "a " * 17},
+            "id_sets-0-image_pull_secrets",
+            "Must have at most 16 names.",
+        ),
+        (
+            {"sets-0-node_selector": "a b=c"},
+            "id_sets-0-node_selector",
+            "a b: Not the name of a Kubernetes label.",
+        ),
+        (
+            {"sets-0-volumes-0-source": "secret", "sets-0-volumes-0-resource": "data"},
+            "id_sets-0-volumes-0-mount_path",
+            "Fill this in.",
+        ),
     ],
 )
 def test_a_wrong_field_says_so_beside_itself(as_user, change, field, message):
@@ -78,6 +225,87 @@ def test_a_wrong_field_says_so_beside_itself(as_user, change, field, message):
     assert message in error[1]
     assert f'aria-describedby="{field}-error"' in text
     assert re.findall(r"<[^>]* autofocus[^>]*>", text)[0].count(f'id="{field}"') == 1
+    assert not Job.objects.filter(name="bert").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"resource": "Runs"}, "resource", "Not a name of Kubernetes"),
+        ({"resource": "Runs", "source": "secret"}, "resource", "Not a name of Kubernetes"),
+        ({"mount_path": "data"}, "mount_path", "Must be an absolute path below /"),
+        ({"mount_path": "/runs"}, "mount_path", "Volume &#x27;volume-1&#x27; is mounted there."),
+        ({"mount_path": "/dev/shm"}, "mount_path", "Kant&#x27;s volume &#x27;shm&#x27; is"),
+        ({"mount_path": "/" + 1024 * "x"}, "mount_path", "Must have at most 1024 characters."),
+    ],
+)
+def test_a_wrong_volume_says_so_in_its_row(as_user, change, field, message):
+    """The row before it is empty and is not in the document."""
+    row = {f"sets-0-volumes-2-{name}": value for name, value in change.items()}
+    answer = as_user("erin").post("/jobs/new/", {**FULL, **row})
+    assert answer.status_code == 422
+    text = answer.content.decode()
+    assert re.findall(r'id="(\S+)-error"', text) == [f"id_sets-0-volumes-2-{field}"]
+    assert message in text
+    assert not Job.objects.filter(name="bert").exists()
+
+
+def test_a_volume_may_have_any_place_below_shm_that_is_of_the_node(as_user):
+    own = {"sets-0-shm_gib": "", "sets-0-volumes-2-mount_path": "/dev/shm"}
+    as_user("erin").post("/jobs/new/", {**FULL, **own})
+    assert Job.objects.filter(name="bert").exists()
+
+
+def test_what_was_typed_stays_after_an_error(as_user):
+    text = as_user("erin").post("/jobs/new/", {**FULL, "priority": "high"}).content.decode()
+    for value in (
+        "5",
+        "120",
+        "90",
+        "2030-01-31T20:00",
+        "1.5",
+        "trainer",
+        "one, two three",
+        "/data",
+    ):
+        assert f'value="{value}"' in text
+    assert "OPTS=a=b c" in text
+    assert '<option value="config_map" selected>' in text
+    assert re.search(r'id="id_sets-0-volumes-2-read_only"[^>]* checked', text)
+    assert not re.search(r'id="id_sets-0-volumes-0-read_only"[^>]* checked', text)
+
+
+@pytest.mark.parametrize(
+    ("change", "unfolded"),
+    [
+        ({}, [False, False]),
+        ({"max_restarts": "0"}, [True, False]),
+        ({"not_before": "2030-01-31T20:00"}, [True, False]),
+        ({"sets-0-env": "A=1"}, [False, True]),
+        ({"sets-0-volumes-0-mount_path": "/data"}, [False, True]),
+        ({"add_volume": "0"}, [False, True]),
+        ({"sets-0-volumes-TOTAL_FORMS": "x"}, [False, True]),
+    ],
+)
+def test_settings_are_folded_while_nobody_uses_them(as_user, change, unfolded):
+    client = as_user("erin")
+    text = client.post("/jobs/new/", {**FORM, "name": "", **change}).content.decode()
+    assert [
+        bool(found) for found in re.findall(r'<details class="more"( open)?>', text)
+    ] == unfolded
+    text = client.get("/jobs/new/").content.decode()
+    assert text.count('<details class="more">') == 2
+
+
+def test_rows_for_volumes_are_added_without_losing_what_was_typed(as_user):
+    client = as_user("erin")
+    text = client.post("/jobs/new/", {**FULL, "add_volume": "0"}).content.decode()
+    # The empty row between the others is gone, and there is one for another volume.
+    for i, name in enumerate(("runs", "datasets", "settings")):
+        assert re.search(rf'value="{name}"[^>]* id="id_sets-0-volumes-{i}-resource"', text)
+    assert 'name="sets-0-volumes-TOTAL_FORMS" value="4"' in text
+    assert re.findall(r' autofocus[^>]* id="(\S+)"', text) == ["id_sets-0-volumes-3-source"]
+    assert "OPTS=a=b c" in text
     assert not Job.objects.filter(name="bert").exists()
 
 
@@ -102,13 +330,48 @@ def test_pod_sets_are_added_and_removed_without_losing_what_was_typed(as_user):
     assert not Job.objects.filter(name="bert").exists()
 
 
-@pytest.mark.parametrize("total", ["", "x", "-1", "99999999999999999999", "0"])
-def test_a_damaged_form_is_refused_in_words(as_user, total):
+@pytest.mark.parametrize(
+    ("formset", "total"),
+    [
+        *(("sets", total) for total in ("", "x", "-1", "²", "9" * 20, "9" * 5000, "0")),
+        *(("sets-0-volumes", total) for total in ("", "x", "²", "9" * 20, "9" * 5000)),
+    ],
+)
+def test_a_damaged_form_is_refused_in_words(as_user, formset, total):
     client = as_user("erin")
-    for more in ({}, {"add": "1"}):
-        answer = client.post("/jobs/new/", {**FORM, "sets-TOTAL_FORMS": total, **more})
+    for more in ({}, {"add": "1"}, {"remove": total}, {"add_volume": total}):
+        answer = client.post("/jobs/new/", {**FORM, f"{formset}-TOTAL_FORMS": total, **more})
         assert answer.status_code in (200, 422)
     assert not Job.objects.filter(name="bert").exists()
+
+
+def test_a_pod_set_that_equals_the_defaults_is_one_too(as_user):
+    plain = {"name": "worker", "count": "1", "gpus": "1", "image": "busybox:stable"}
+    second = {f"sets-1-{name}": value for name, value in plain.items()}
+    second["sets-1-volumes-TOTAL_FORMS"] = second["sets-1-volumes-INITIAL_FORMS"] = "0"
+    answer = as_user("erin").post("/jobs/new/", {**FORM, **second, "sets-TOTAL_FORMS": "2"})
+    assert "Another pod set of this job is called" in answer.content.decode()
+
+
+def test_the_largest_form_is_read(as_user):
+    """As many pod sets and volumes as there may be."""
+    rows = {
+        f"sets-{s}-volumes-{v}-{name}": value
+        for s in range(MAX_POD_SETS)
+        for v in range(MAX_VOLUMES)
+        for name, value in {"source": "secret", "resource": "a", "mount_path": f"/{v}"}.items()
+    }
+    sets = {
+        name.replace("sets-0-", f"sets-{s}-"): value
+        for s in range(MAX_POD_SETS)
+        for name, value in FULL.items()
+        if name.startswith("sets-0-")
+    }
+    sets |= {f"sets-{s}-name": f"set-{s}" for s in range(MAX_POD_SETS)}
+    sets |= {f"sets-{s}-volumes-TOTAL_FORMS": str(MAX_VOLUMES) for s in range(MAX_POD_SETS)}
+    form = {**FULL, **sets, **rows, "sets-TOTAL_FORMS": str(MAX_POD_SETS)}
+    as_user("erin").post("/jobs/new/", {**form, "sets-0-gpus": "1"})
+    assert Job.objects.get(name="bert").pod_sets.count() == MAX_POD_SETS
 
 
 @pytest.fixture

@@ -16,11 +16,11 @@ from django.urls import get_resolver
 from django.utils.http import urlencode
 from rest_framework import serializers
 
-from scheduling.submit_forms import JobForm, PodSets
+from scheduling.submit_forms import JobForm, PodSets, all_forms
 from tenants.api.base import View
 from tenants.api.fields import Told
 from tenants.api.problems import said
-from tests.e2e.test_pages_submission import FORM
+from tests.e2e.test_pages_submission import FORM, FULL
 from tests.tenants.test_api_problems import check
 
 WRONG = (None, True, -1, 1.5, 10**30, "", "x" * 70_000, "no such", [], ["x"], [[]], {}, {"x": 1})
@@ -132,8 +132,9 @@ def test_no_parameter_is_refused_in_the_words_of_django(kind):
 @pytest.mark.parametrize(
     "typed",
     [
-        *({**FORM, name: w} for name in FORM for w in ("", "x" * 700, "-1", "1e99", "1.23456789")),
+        *({**FULL, name: w} for name in FULL for w in ("", "x" * 700, "-1", "1e99", "1.23456789")),
         {**FORM, "sets-TOTAL_FORMS": "33"},
+        {**FORM, "sets-0-volumes-TOTAL_FORMS": "33"},
         {**FORM, "sets-TOTAL_FORMS": "0"},
         {**FORM, "sets-0-cpus": "x", "sets-0-memory_gib": "9" * 20},
     ],
@@ -143,11 +144,12 @@ def test_no_form_is_refused_in_the_words_of_django(typed):
     kinds = {"gpu_types": ["H200"]}
     job = JobForm(typed, tenants=["vision"], clusters=[])
     sets = PodSets(typed, prefix="sets", form_kwargs=kinds)
-    for form in (job, *sets.forms):
+    for _, form in all_forms(job, sets):
         for text in texts(form.errors):
             assert_own(text, typed)
-    for text in sets.non_form_errors():
-        assert_own(text, typed)
+    for formset in (sets, *(form.volumes for form in sets.forms)):
+        for text in formset.non_form_errors():
+            assert_own(text, typed)
 
 
 def test_a_sign_in_is_refused_in_the_words_of_kant(client, org):
