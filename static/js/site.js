@@ -133,7 +133,9 @@
         if (value === null) continue;
         field.value = value;
         field.removeAttribute("aria-invalid");
-        field.removeAttribute("aria-describedby");
+        const hint = document.getElementById(`${field.id}_helptext`);
+        if (hint) field.setAttribute("aria-describedby", hint.id);
+        else field.removeAttribute("aria-describedby");
       }
       form.querySelectorAll(".error, .notice.bad").forEach((error) => error.remove());
       form.querySelectorAll(".hint").forEach((hint) => { hint.hidden = false; });

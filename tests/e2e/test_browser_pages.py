@@ -395,6 +395,7 @@ def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, addr
     tab.open(address("JOB sweep-3"))
     dialog = tab.page.get_by_role("dialog")
     tab.page.get_by_role("button", name="Change", exact=True).click()
+    expect(dialog.get_by_label("Priority")).to_have_accessible_description("Higher goes first")
     dialog.get_by_label("Priority").fill("9999999")
     dialog.get_by_role("button", name="Change job").click()
     expect(dialog).to_contain_text("Must be from -1000000 to 1000000.")
