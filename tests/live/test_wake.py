@@ -5,42 +5,60 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from scheduling.engine.shards import WHOLE
 from scheduling.services import doorbell
+from scheduling.services.cycle import Bell
 from scheduling.session import session
+from tests.live.conftest import wait
 
 pytestmark = pytest.mark.live
 
 
-def test_the_doorbell_rings_when_a_job_may_start(world, monkeypatch):
-    rings = []
-    due = datetime.now(UTC) + timedelta(seconds=3)
-    job = world.submit("later", start_not_before=due)
-    world.drive(lambda: world.state(job) == "PENDING" and world.scheduler.led)
-    monkeypatch.setattr(doorbell, "ring", lambda _: rings.append(time.time()))
-    while not [at for at in rings if at >= due.timestamp()] and time.time() < due.timestamp() + 2:
-        time.sleep(0.01)
+@pytest.fixture
+def later(world):
+    """A job that may start in an hour, of which the scheduler knows."""
+    job = world.submit("later", start_not_before=datetime.now(UTC) + timedelta(hours=1))
+
+    def awaited():
+        led = world.scheduler.led.get((world.cluster.pk, WHOLE))
+        return led is not None and led.session.next_at == job.start_not_before.timestamp()
+
+    world.drive(awaited)
     assert world.state(job) == "PENDING"
-    # Nodes and pods ring for what they report; nothing of it would come just now.
-    assert any(0 <= at - due.timestamp() < 0.5 for at in rings)
-    world.drive_to(job, "RUNNING")
+    return job
 
 
-def test_what_is_due_is_decided_as_of_then(world, monkeypatch):
-    monkeypatch.setattr(session, "LATE_S", 30.0)  # however busy the machine is
-    due = datetime.now(UTC) + timedelta(seconds=3)
-    job = world.submit("later", start_not_before=due)
-    world.drive(lambda: world.state(job) == "PENDING" and world.scheduler.led)
-    time.sleep(max(0.0, due.timestamp() - time.time()) + 0.3)  # its process was held up
-    world.drive_to(job, "RUNNING")
-    (placed,) = world.placements(job)
+def test_the_bell_is_told_when_a_job_may_start(world, monkeypatch):
+    told = []
+    monkeypatch.setattr(Bell, "ring_at", lambda bell, due: told.append(due))
+    job = world.submit("later", start_not_before=datetime.now(UTC) + timedelta(hours=1))
+    world.drive(lambda: job.start_not_before.timestamp() in told)
+    assert world.state(job) == "PENDING"
+
+
+def test_the_bell_rings_when_something_is_due_and_nothing_is_reported(monkeypatch):
+    rings = []
+    monkeypatch.setattr(doorbell, "ring", lambda cluster: rings.append((cluster, time.time())))
+    bell, due = Bell(7), time.time() + 0.5
+    bell.ring_at(due)
+    wait(lambda: rings)
+    bell.stop()
+    [(cluster, at)] = rings
+    assert cluster == 7
+    assert at >= due
+
+
+def test_what_is_due_is_decided_as_of_then(world, later, clock):
+    due = later.start_not_before
+    clock.at = due.timestamp() + 0.9 * session.LATE_S  # its process was held up
+    world.drive_to(later, "RUNNING")
+    (placed,) = world.placements(later)
     assert placed.intended_at == due
 
 
-def test_what_was_due_long_ago_is_decided_as_of_now(world):
-    due = datetime.now(UTC) + timedelta(seconds=1)
-    job = world.submit("later", start_not_before=due)
-    world.drive(lambda: world.state(job) == "PENDING" and world.scheduler.led)
-    time.sleep(3)  # its process was held up
-    world.drive_to(job, "RUNNING")
-    (placed,) = world.placements(job)
-    assert placed.intended_at - due > timedelta(seconds=1.5)
+def test_what_was_due_long_ago_is_decided_as_of_now(world, later, clock):
+    now = later.start_not_before + timedelta(seconds=2 * session.LATE_S)
+    clock.at = now.timestamp()  # its process was held up
+    world.drive_to(later, "RUNNING")
+    (placed,) = world.placements(later)
+    assert placed.intended_at == now
