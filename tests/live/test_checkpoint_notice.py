@@ -1,5 +1,6 @@
 """Jobs that ask for it are told before their pods go, and get the time to save their work."""
 
+import time
 from datetime import datetime
 
 import pytest
@@ -107,7 +108,7 @@ def test_a_gang_on_a_degraded_gpu_is_told_and_one_on_a_dead_node_is_not(world):
 
 def test_a_gang_is_told_when_somebody_drains_one_of_its_nodes(world):
     world.set_policy(backoff_base_s=0.1)
-    gang = world.submit("gang", pods=2, checkpoint_notice_s=600, saves_s=0.5, stop_s=2.0)
+    gang = world.submit("gang", pods=2, checkpoint_notice_s=600, saves_s=0.5, stop_s=600.0)
     world.drive_to(gang, S.RUNNING)
     drained, other = world.placements(gang)
     # What a drain does: cordon the node, then evict with the pod's own grace period.
@@ -120,6 +121,10 @@ def test_a_gang_is_told_when_somebody_drains_one_of_its_nodes(world):
     world.drive(lambda: "PodEvicted" in reasons(world, gang))
     assert event(gang, "CheckpointNotice").evidence["pods"] == 2
     assert Job.objects.get(pk=gang.pk).front
+    world.drive(lambda: "Checkpointed" in reasons(world, gang))
+    world.drive(lambda: "deletionTimestamp" in world.pods()[other.pod_name]["metadata"])
+    for pod in (drained, other):
+        world.kill(pod.pod_name)
     world.drive(lambda: world.state(gang) == S.RUNNING and len(world.placements(gang)) == 4)
     saved = event(gang, "Checkpointed")
     assert min(ended(world, gang)) >= saved.at
@@ -143,12 +148,17 @@ def test_a_service_loses_the_pod_that_was_told_and_only_that(world):
 
 def test_a_new_scheduler_waits_for_the_answer_as_the_last_one_did(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0)
-    low = world.submit("low", pods=4, checkpoint_notice_s=600, saves_s=3.0)
+    low = world.submit("low", pods=4, checkpoint_notice_s=600)
     world.drive_to(low, S.RUNNING)
     high = world.submit("high", pods=4, priority=10)
     world.drive(lambda: "CheckpointNotice" in reasons(world, low))
     world.drive(lambda: all(BY in p["metadata"]["annotations"] for p in world.pods().values()))
     world.restart_scheduler()
+    world.scheduler.run(world.cluster.pk)
+    assert all("deletionTimestamp" not in p["metadata"] for p in world.pods().values())
+    note = {"metadata": {"annotations": {AT: str(time.time())}}}
+    path = f"/api/v1/namespaces/kant-jobs/pods/{world.placements(low)[0].pod_name}"
+    world.call("PATCH", path, note, kind="merge-patch+json")
     world.drive_to(high, S.RUNNING)
     assert reasons(world, low).count("CheckpointNotice") == 1
     assert min(ended(world, low)) >= event(low, "Checkpointed").at

@@ -72,7 +72,7 @@ def test_of_a_service_as_many_pods_are_preempted_as_its_budget_allows(world):
     assert running(world, service) == 3
     pods = [e.evidence["pods"] for e in JobEvent.objects.filter(job=service, reason="Preempted")]
     assert pods == [1]
-    assert allowed(world, "web") == 0
+    world.drive(lambda: allowed(world, "web") == 0)
 
 
 # --- without a cluster --------------------------------------------------------------------------
