@@ -8,6 +8,7 @@ from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.models.jobs import PlacementState as P
+from tests.live.conftest import wait
 
 pytestmark = pytest.mark.live
 NODES = 4
@@ -30,6 +31,18 @@ def bind_by_hand(world, name, node, gpus):
     world.call("POST", "/api/v1/namespaces/default/pods", pod)
 
 
+def take_a_node(world, job, pods):
+    """The places of all these pods are decided and written, and before they are bound somebody
+    takes the node of one of them; returns the placement."""
+    world.fault("too-many-requests", verb="bind", count=0, retry_after_s=1)
+    world.drive(lambda: len(world.placements(job)) == pods)
+    taken = world.placements(job)[0]
+    bind_by_hand(world, "foreign", taken.node, gpus=8)
+    wait(lambda: world.pods()["foreign"]["status"]["phase"] == "Running")
+    world.call("DELETE", "/sim/faults")
+    return taken
+
+
 def holdings_now(world, job):
     """Pods of the job that hold something: {(node, device): pods that hold it now}."""
     held = Counter()
@@ -40,13 +53,8 @@ def holdings_now(world, job):
 
 
 def test_a_node_whose_kubelet_rejects_a_pod_is_blamed_and_the_gang_runs_elsewhere(world):
-    # The places are decided and written; before the pods are bound somebody takes one of them.
-    world.fault("slow-replies", verb="create", resource="pods", count=2, delay_ms=3000)
     job = world.submit(pods=2)
-    world.drive(lambda: len(world.placements(job)) == 2)
-    world.drive(lambda: world.call("GET", "/sim/faults")["faults"] == [])
-    taken = world.placements(job)[0].node
-    bind_by_hand(world, "foreign", taken, gpus=8)
+    taken = take_a_node(world, job, 2).node
     world.drive(lambda: K.REQUEUED in world.kinds(job))
     # It is free again, and still not asked a second time at once.
     world.call("DELETE", "/api/v1/namespaces/default/pods/foreign", {"gracePeriodSeconds": 0})
@@ -113,12 +121,8 @@ def test_beside_pods_of_others_that_name_no_devices_the_rest_of_the_node_is_used
 
 def test_a_rejected_pod_of_a_service_is_placed_elsewhere_while_the_others_go_on(world):
     """Its node is full by a pod past every scheduler, of which nobody hears before the bind."""
-    world.fault("slow-replies", verb="create", resource="pods", count=3, delay_ms=3000)
     service = world.submit(pods=3, gang=False)
-    world.drive(lambda: len(world.placements(service)) == 3)
-    world.drive(lambda: world.call("GET", "/sim/faults")["faults"] == [])
-    rejected = world.placements(service)[0]
-    bind_by_hand(world, "foreign", rejected.node, gpus=8)
+    rejected = take_a_node(world, service, 3)
     world.drive(lambda: len(running(world, service)) == 3)
 
     assert world.state(service) == S.RUNNING
@@ -137,7 +141,7 @@ def test_a_rejected_pod_of_a_service_is_placed_elsewhere_while_the_others_go_on(
 
 
 def test_a_service_that_lost_a_node_keeps_its_other_pods_over_a_restart(world):
-    world.set_policy(backoff_base_s=2.0)
+    world.set_policy(backoff_base_s=600, backoff_cap_s=600)
     service = world.submit(pods=3, gang=False)
     world.drive(lambda: len(running(world, service)) == 3)
     lost = running(world, service)[1]
@@ -165,5 +169,6 @@ def test_a_service_of_which_one_pod_is_rejected_everywhere_fails_with_its_histor
     # The first pod ran all the while; the other had a new attempt each time.
     assert [r.attempt for r in world.placements(service, pod_set=0)] == [1]
     attempts = [r.attempt for r in world.placements(service, pod_set=1)]
-    assert attempts in ([1, 2, 3], [1, 2, 3, 4])  # its first may fail before the other one runs
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len(attempts) >= 3  # those that failed before the other one ran do not count
     world.drive(lambda: world.free_gpus() == ALL)

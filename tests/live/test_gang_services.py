@@ -4,6 +4,7 @@ import pytest
 
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, PodSet
+from scheduling.session import changes
 
 pytestmark = pytest.mark.live
 
@@ -22,9 +23,7 @@ def name_of(job):
 
 def fail_a_pod(world, job):
     pod = world.placements(job, attempt=Job.objects.get(pk=job.pk).attempt)[0].pod_name
-    path = f"/api/v1/namespaces/kant-jobs/pods/{pod}/status"
-    failed = {"status": {"phase": "Failed", "reason": "OutOfmemory", "message": "no room"}}
-    world.call("PATCH", path, failed, kind="merge-patch+json")
+    world.report(pod, "Failed", reason="OutOfmemory", message="no room")
 
 
 def told(pod):
@@ -52,7 +51,7 @@ def test_pods_know_their_ranks_and_reach_the_first_of_them(world):
     assert all(pod["metadata"]["labels"].items() >= selects for pod in pods.values())
 
 
-def test_a_service_stays_while_its_job_waits_again_and_goes_with_it(world):
+def test_a_service_stays_while_its_job_waits_again_and_goes_with_it(world, monkeypatch):
     job, alone = world.submit("gang", pods=2), world.submit("alone")
     world.drive_to(job, S.RUNNING)
     world.drive_to(alone, S.RUNNING)
@@ -65,17 +64,19 @@ def test_a_service_stays_while_its_job_waits_again_and_goes_with_it(world):
     world.drive_to(job, S.RUNNING)
     assert services(world) == before
     assert {pod["spec"].get("hostname") for pod in world.pods().values()} == hosts
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # at once, not when all are looked at
     world.cancel(job)
-    world.drive(lambda: not services(world), within=8)  # at once, not when all are looked at
+    world.drive(lambda: not services(world))
 
 
-def test_a_service_that_somebody_deletes_is_made_again(world):
+def test_a_service_that_somebody_deletes_is_made_again(world, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)
     job = world.submit("gang", pods=2)
     world.drive_to(job, S.RUNNING)
     world.drive(lambda: services(world))
     before = services(world)
     world.call("DELETE", f"{PATH}/{name_of(job)}")
-    world.drive(lambda: services(world) and services(world) != before, within=8)
+    world.drive(lambda: services(world) and services(world) != before)
     assert services(world).keys() == {name_of(job)}
 
 

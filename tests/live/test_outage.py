@@ -63,14 +63,12 @@ def test_a_job_that_waits_meanwhile_has_not_failed_for_it(world, line):
 
 
 def test_a_gang_that_was_being_bound_is_not_late_for_it(world, line):
-    world.set_policy(gang_timeout_s=2.0)
     # Only the server knows of these pods when the line is cut.
     world.fault("slow-replies", verb="bind", count=NODES, delay_ms=60_000)
     job = world.submit(pods=NODES)
-    world.drive(
-        lambda: all(p["spec"].get("nodeName") for p in world.pods().values()) and world.pods()
-    )
+    world.drive(lambda: [p["status"]["phase"] for p in world.pods().values()] == ["Running"] * NODES)
     cut(world, line)
+    world.set_policy(gang_timeout_s=2.0)
     drive_on(world, 3)
     line.refusing = False
     world.drive_to(job, S.RUNNING)
