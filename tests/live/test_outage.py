@@ -66,7 +66,8 @@ def test_a_gang_that_was_being_bound_is_not_late_for_it(world, line):
     # Only the server knows of these pods when the line is cut.
     world.fault("slow-replies", verb="bind", count=NODES, delay_ms=60_000)
     job = world.submit(pods=NODES)
-    world.drive(lambda: [p["status"]["phase"] for p in world.pods().values()] == ["Running"] * NODES)
+    phases = ["Running"] * NODES
+    world.drive(lambda: [p["status"]["phase"] for p in world.pods().values()] == phases)
     cut(world, line)
     world.set_policy(gang_timeout_s=2.0)
     drive_on(world, 3)

@@ -27,8 +27,7 @@ pytestmark = pytest.mark.live
 
 
 def test_a_plain_pod_is_bound_as_a_job_and_ends_as_it_does(world):
-    notes = {"sim.kant.io/run-seconds": "0.5", "kant.io/kind": "development"}
-    uid = make(world, gpus=4, notes=notes)
+    uid = make(world, gpus=4, notes={"kant.io/kind": "development"})
     world.drive(lambda: state_of(uid) is S.RUNNING)
     job = job_of(uid)
     assert (job.name, job.tenant.name, job.user) == ("plain", "team", None)
@@ -41,6 +40,7 @@ def test_a_plain_pod_is_bound_as_a_job_and_ends_as_it_does(world):
     notes = pod_of(world)["metadata"]["annotations"]
     assert notes["kant.io/devices"] == str(place.devices)
     assert condition(world)[0] == "True"
+    world.report("plain", "Succeeded", NAMESPACE)
     world.drive(lambda: state_of(uid) is S.SUCCEEDED)
     assert world.kinds(job)[:1] == [K.SUBMITTED]
     assert world.free_gpus() == 32_000

@@ -10,6 +10,7 @@ from scheduling.kube.seam import Bind, Outcome, Result
 from scheduling.models import Job
 from scheduling.services.job_changes import change_job
 from scheduling.session import plain_pods
+from tests.live.conftest import wait
 from tests.live.plain_pods import (
     NAMESPACE,
     condition,
@@ -37,7 +38,7 @@ def test_a_job_that_is_cancelled_while_it_runs_deletes_its_pod(world):
     world.cancel(job_of(uid))
     world.drive(lambda: pod_of(world) is None)
     world.drive(lambda: world.free_gpus() == 32_000)
-    assert told(world) == [("Normal", "Cancelled", "Its job was cancelled")]
+    world.drive(lambda: told(world) == [("Normal", "Cancelled", "Its job was cancelled")])
 
 
 def test_a_running_pod_that_somebody_deletes_cancels_its_job(world):
@@ -60,7 +61,7 @@ def test_a_pod_that_fails_fails_its_job(world):
 
 def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0)
-    slow = {"sim.kant.io/stop-seconds": "1"}
+    slow = {"sim.kant.io/stop-seconds": "600"}
     uids = [running(world, f"low-{i}", notes=slow) for i in range(4)]
     high = world.submit("high", priority=10)
     world.drive(lambda: S.FAILED in map(state_of, uids))
@@ -71,10 +72,12 @@ def test_a_preempted_pod_is_evicted_and_its_job_ends(world):
     conditions = pod_of(world, job.pod_name)["status"]["conditions"]
     [mark] = [each for each in conditions if each["type"] == "DisruptionTarget"]
     assert (mark["status"], mark["reason"]) == ("True", "PreemptionByScheduler")
+    world.call("DELETE", path(job.pod_name), {"gracePeriodSeconds": 0})
     world.drive_to(high, S.RUNNING)
     assert job.reason == "Preempted"
     assert world.kinds(job)[-2:] == [K.RUNNING, K.FAILED]
     world.drive(lambda: pod_of(world, job.pod_name) is None)
+    world.drive(lambda: told(world, job.pod_name))
     assert told(world, job.pod_name)[0][:2] == ("Normal", "Preempted")
     client = Client()
     client.force_login(world.user)
@@ -130,10 +133,10 @@ def test_a_share_of_a_gpu_is_bound_with_its_devices(world):
 
 # --- a scheduler that dies ------------------------------------------------------------------------
 def test_an_intent_is_finished_by_the_next_scheduler(world, monkeypatch):
-    uid = make(world, gpus=2)
-    world.drive(lambda: job_of(uid))
+    world.drive(lambda: world.scheduler.led)
     session = world.scheduler.led[world.cluster.pk, WHOLE].session
     monkeypatch.setattr(session.gateway, "submit", lambda effects: None)
+    uid = make(world, gpus=2)
     world.drive(lambda: world.placements(job_of(uid)))
     assert node_of(world) is None
     world.restart_scheduler()
@@ -200,14 +203,24 @@ def test_a_pod_that_could_not_be_bound_waits_again(world, monkeypatch):
 def test_a_pod_that_can_never_be_bound_goes_with_its_job(world, monkeypatch):
     world.set_policy(max_attempts=2)
     between = Between(world, monkeypatch)
-    between.meet = lambda bind: Outcome(Result.REFUSED, code=403, message="denied")
+    said = []
+
+    def refuse(bind):
+        if said:  # the pod is deleted when it was refused twice
+            wait(lambda: condition(world))
+        said.append(condition(world))
+        return Outcome(Result.REFUSED, code=403, message="denied")
+
+    between.meet = refuse
     uid = make(world)
-    world.drive(lambda: condition(world))
-    assert condition(world)[:2] == ("False", "Unschedulable")
-    assert condition(world)[2].startswith("BindingFailed: Pod plain could not be bound to")
     world.drive(lambda: state_of(uid) is S.FAILED)
+    none, (status, reason, text) = said
+    assert none is None
+    assert (status, reason) == ("False", "Unschedulable")
+    assert text.startswith("BindingFailed: Pod plain could not be bound to")
     world.drive(lambda: pod_of(world) is None)
     world.drive(lambda: world.free_gpus() == 32_000)
+    world.drive(lambda: told(world))
     assert told(world)[0][:2] == ("Warning", "BindingFailed")
 
 

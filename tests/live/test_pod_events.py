@@ -49,10 +49,7 @@ def test_pods_that_go_because_another_failed_are_told_which(world):
     job = world.submit("gang", pods=2, run_s=600)
     world.drive_to(job, S.RUNNING)
     first, second = world.placements(job)
-    pod = world.pods()[first.pod_name]["metadata"]
-    path = f"/api/v1/namespaces/{pod['namespace']}/pods/{first.pod_name}/status"
-    failed = {"status": {"phase": "Failed", "reason": "OutOfmemory", "message": "no room"}}
-    world.call("PATCH", path, failed, kind="merge-patch+json")
+    world.report(first.pod_name, "Failed", reason="OutOfmemory", message="no room")
     world.drive(lambda: second.pod_name in told(world, job))
     reason, kind, note = told(world, job)[second.pod_name]
     assert (reason, kind) == ("OutOfmemory", "Warning")
