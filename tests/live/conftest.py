@@ -49,10 +49,56 @@ def drive(scheduler, cluster, until, within=WITHIN_S, describe=lambda: "not reac
             led.session.wait_for_news(0.05)
 
 
-class World:
+class ClusterApi:
+    """The API of an embedded cluster, as others than Kant use it."""
+
+    def __init__(self, kubeconfig):
+        config = yaml.safe_load(kubeconfig.read_text())
+        self._server = config["clusters"][0]["cluster"]["server"]
+        self._token = config["users"][0]["user"].get("token", "")
+
+    def call(self, method, path, body=None, kind="json"):
+        request = urllib.request.Request(
+            self._server + path,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": f"application/{kind}",
+            },
+            method=method,
+        )
+        with urllib.request.urlopen(request, timeout=60) as reply:
+            return json.loads(reply.read() or b"null")
+
+    def fault(self, name, **fields):
+        return self.call("POST", "/sim/faults", {"fault": name, **fields})
+
+    def pods(self):
+        """{name: pod} of all pods there are."""
+        items = self.call("GET", "/api/v1/pods")["items"]
+        return {pod["metadata"]["name"]: pod for pod in items}
+
+    def report(self, pod, phase, namespace="kant-jobs", **status):
+        """What a kubelet reports of a pod, by its name."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
+        self.call("PATCH", path, {"status": {"phase": phase, **status}}, kind="merge-patch+json")
+
+    def kill(self, pod):
+        """A pod of Kant's that is being deleted ends now, as by SIGKILL."""
+        ended = {"name": "main", "state": {"terminated": {"exitCode": 143, "reason": "Error"}}}
+        self.report(pod, "Failed", containerStatuses=[ended])
+        path = f"/api/v1/namespaces/kant-jobs/pods/{pod}"
+        self.call("DELETE", path, {"gracePeriodSeconds": 0})
+
+    def audit(self):
+        return self.call("GET", "/sim/audit")
+
+
+class World(ClusterApi):
     """A small cluster, a tenant with quota for all of it, and a scheduler driven by hand."""
 
     def __init__(self, process):
+        super().__init__(process.kubeconfig)
         self.process = process
         self.cluster = Cluster.objects.create(
             name="live", access={"kubeconfig": str(process.kubeconfig)}
@@ -65,9 +111,6 @@ class World:
         gpu_type = GpuType.objects.create(name=stage.MODEL)
         Quota.objects.create(tenant=self.tenant, gpu_type=gpu_type, guaranteed_milli=1_000_000)
         self.scheduler = Scheduler()
-        config = yaml.safe_load(process.kubeconfig.read_text())
-        self._server = config["clusters"][0]["cluster"]["server"]
-        self._token = config["users"][0]["user"].get("token", "")
 
     # --- jobs -----------------------------------------------------------------------------------
     @transaction.atomic
@@ -155,47 +198,11 @@ class World:
         self.scheduler = Scheduler()
 
     # --- the cluster ----------------------------------------------------------------------------
-    def call(self, method, path, body=None, kind="json"):
-        request = urllib.request.Request(
-            self._server + path,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={
-                "Authorization": f"Bearer {self._token}",
-                "Content-Type": f"application/{kind}",
-            },
-            method=method,
-        )
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            return json.loads(reply.read() or b"null")
-
-    def fault(self, name, **fields):
-        return self.call("POST", "/sim/faults", {"fault": name, **fields})
-
-    def report(self, pod, phase, namespace="kant-jobs", **status):
-        """What a kubelet reports of a pod, by its name."""
-        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/status"
-        self.call("PATCH", path, {"status": {"phase": phase, **status}}, kind="merge-patch+json")
-
     def finish(self, job):
         """The pods of a job that run have done their work. By a run time of their own they could
         have done it before anybody sees them run."""
         for placement in self.placements(job, state="RUNNING"):
             self.report(placement.pod_name, "Succeeded", placement.namespace)
-
-    def kill(self, pod):
-        """A pod of Kant's that is being deleted ends now, as by SIGKILL."""
-        ended = {"name": "main", "state": {"terminated": {"exitCode": 143, "reason": "Error"}}}
-        self.report(pod, "Failed", containerStatuses=[ended])
-        path = f"/api/v1/namespaces/kant-jobs/pods/{pod}"
-        self.call("DELETE", path, {"gracePeriodSeconds": 0})
-
-    def pods(self):
-        """{name: pod} of all pods there are."""
-        items = self.call("GET", "/api/v1/pods")["items"]
-        return {pod["metadata"]["name"]: pod for pod in items}
-
-    def audit(self):
-        return self.call("GET", "/sim/audit")
 
     def free_gpus(self):
         session = self.scheduler.led[self.cluster.pk, WHOLE].session

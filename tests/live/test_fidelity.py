@@ -1,6 +1,7 @@
 """A live run, recorded in the database: the simulator decides the same, and the live recorder
 says the same of it as the functions that both runs are compared by."""
 
+from datetime import timedelta
 from statistics import fmean
 
 import pytest
@@ -12,10 +13,55 @@ from scheduling import history
 from scheduling.engine.states import TERMINAL
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session import session
 from tests.live.conftest import NODES
-from tests.live.plain_pods import condition, make, path, state_of
+from tests.live.plain_pods import NAMESPACE, condition, make, path, state_of
 
 pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True)
+def _decides_as_of_then(monkeypatch):
+    monkeypatch.setattr(session, "LATE_S", 3600.0)  # however busy the machine is
+
+
+def all_over(world):
+    over = Job.objects.filter(state__in=list(TERMINAL))
+    world.drive(lambda: over.count() == Job.objects.count())
+
+
+def finish_all(world):
+    """Every job ends when it has run, for longer than each time that it was preempted: a simulation
+    knows how long it ran the last time."""
+    runs, seen = Job.objects.filter(state=S.RUNNING), set()
+
+    def has_run(job):
+        before = world.placements(job, state=P.RELEASED)
+        now, running = timezone.now(), world.placements(job, state=P.RUNNING)
+        longest = max((p.ended_at - p.intended_at for p in before), default=timedelta())
+        whole = len(running) == job.pod_sets.get().count
+        return whole and all(now - p.intended_at > longest for p in running)
+
+    def finish():
+        for job in runs.exclude(pk__in=seen):
+            if has_run(job):
+                world.finish(job)
+                seen.add(job.pk)
+        return not Job.objects.exclude(state__in=list(TERMINAL)).exists()
+
+    world.drive(finish)
+
+
+def spread(record, delay):
+    """By how much pods are bound earlier or later than on the mean: by no more can waits and SOR of
+    a simulation differ."""
+    return max(abs(h.bound - h.decided - delay) for h in record.holds)
+
+
+def sor_within(record, spread):
+    """How far apart two SORs can be by that."""
+    return spread * sum(h.held_milli for h in record.holds) / (NODES * 8000 * record.seconds)
 
 
 @pytest.fixture
@@ -25,20 +71,20 @@ def window(world):
     world.set_policy(queueing="backfill", strategies={"training": "e-binpack"})
     world.drive(lambda: world.cluster.nodes.count() == NODES)
     record_sample(world.cluster, since := timezone.now())
-    first = world.submit("wide", pods=3, run_s=1.5)
-    world.submit("small", gpus=1, run_s=1.0)
-    world.submit("half", gpus=1, gpu_milli=500, run_s=2.0)
-    doomed = world.submit("doomed", gpus=4, run_s=60.0)
+    # What runs for a shorter time than binding takes on the mean is held longer in a simulation.
+    first = world.submit("wide", pods=3, run_s=3.5)
+    world.submit("small", gpus=1, run_s=3.0)
+    world.submit("half", gpus=1, gpu_milli=500, run_s=4.0)
+    doomed = world.submit("doomed", gpus=4)
     world.drive_to(doomed, "RUNNING")
     for i in range(4):
-        world.submit(f"one-{i}", gpus=(8, 2, 4, 8)[i], run_s=0.5 + 0.3 * i, declared_s=5)
-    world.submit("service", pods=3, gpus=2, gang=False, run_s=1.0, kind="inference")
-    world.submit("urgent", pods=4, run_s=0.5, priority=10)
-    world.submit("next", gpus=2, run_s=0.3, after=[str(first.pk)])
+        world.submit(f"one-{i}", gpus=(8, 2, 4, 8)[i], run_s=2.5 + 0.3 * i, declared_s=5)
+    world.submit("service", pods=3, gpus=2, gang=False, run_s=3.0, kind="inference")
+    world.submit("urgent", pods=4, run_s=2.5, priority=10)
+    world.submit("next", gpus=2, run_s=2.3, after=[str(first.pk)])
     world.drive_to(first, "SUCCEEDED")
     world.cancel(doomed)
-    over = Job.objects.filter(state__in=list(TERMINAL))
-    world.drive(lambda: over.count() == Job.objects.count())
+    all_over(world)
     record_sample(world.cluster, until := timezone.now())
     return history.Window(world.cluster, since, until)
 
@@ -54,14 +100,13 @@ def test_the_simulator_decides_what_was_decided_and_measures_what_was_measured(w
     ours, theirs = fidelity.figures(live, nodes), fidelity.figures(simulated, nodes)
     for exact in ("gar_mean", "gar_median", "gfr_mean", "jtted_nodes", "jtted_groups", "jobs"):
         assert theirs[exact] == pytest.approx(ours[exact], rel=1e-6), exact
-    assert 0 < ours["gfr_mean"] < ours["gar_mean"] < 1
+    assert 0 < ours["gfr_mean"] < 1
+    assert 0 < ours["gar_mean"] < 1
     assert theirs["wait_mean_s"]["all"] == pytest.approx(ours["wait_mean_s"]["all"], rel=1e-6)
-    # Pods are bound earlier or later than on the mean: by no more can waits and SOR differ.
-    spread = max(abs(h.bound - h.decided - delay) for h in live.holds)
+    apart = spread(live, delay)
     for size, wait in ours["wait_mean_s"].items():
-        assert abs(theirs["wait_mean_s"][size] - wait) <= spread + 1e-6
-    held = sum(h.held_milli for h in live.holds) / (NODES * 8000 * window.seconds)
-    assert abs(theirs["sor_mean"] - ours["sor_mean"]) <= spread * held
+        assert abs(theirs["wait_mean_s"][size] - wait) <= apart + 1e-6
+    assert abs(theirs["sor_mean"] - ours["sor_mean"]) <= sor_within(live, apart)
 
 
 def test_the_live_recorder_says_the_same_of_the_run(window):
@@ -89,29 +134,31 @@ def test_it_preempts_whom_the_live_scheduler_preempted(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0, strategies={"training": "e-binpack"})
     world.drive(lambda: world.cluster.nodes.count() == NODES)
     since = timezone.now()
-    gang = world.submit("gang", pods=2, run_s=2.0, stop_s=0.4)
-    service = world.submit("service", pods=4, gpus=4, gang=False, run_s=2.5, stop_s=0.2)
-    for job in (gang, service):
-        world.drive_to(job, "RUNNING")
-    first = world.submit("first", run_s=0.5, priority=10)
+    gang = world.submit("gang", pods=2, stop_s=0.4)
+    service = world.submit("service", pods=4, gpus=4, gang=False, stop_s=0.2)
+    world.drive_to(gang, "RUNNING")
+    world.drive(lambda: len(world.placements(service, state=P.RUNNING)) == 4)
+    first = world.submit("first", priority=10)
     world.drive_to(first, "RUNNING")
-    second = world.submit("second", pods=3, run_s=0.7, priority=20)
+    second = world.submit("second", pods=3, priority=20)
     world.drive_to(second, "RUNNING")
-    world.submit("third", gpus=2, run_s=0.3)
-    over = Job.objects.filter(state__in=list(TERMINAL))
-    world.drive(lambda: over.count() == Job.objects.count())
+    world.submit("third", gpus=2)
+    finish_all(world)
     window = history.Window(world.cluster, since, timezone.now())
 
     live = fidelity.recorded(window)
-    simulated = fidelity.replayed(window, fidelity.bind_delay(live))
+    delay = fidelity.bind_delay(live)
+    simulated = fidelity.replayed(window, delay)
     assert live.preempted >= {str(gang.pk), str(service.pk)}
     assert simulated.preempted == live.preempted
     assert simulated.order() == live.order()
     nodes = tuple(history.nodes_of(window.cluster))
     ours, theirs = fidelity.figures(live, nodes), fidelity.figures(simulated, nodes)
-    for name in ("gar_mean", "gfr_mean", "sor_mean"):
-        assert theirs[name] == pytest.approx(ours[name], rel=0.01), name
-    assert theirs["wait_mean_s"]["all"] == pytest.approx(ours["wait_mean_s"]["all"], rel=0.01)
+    for name in ("gar_mean", "gfr_mean"):
+        assert theirs[name] == pytest.approx(ours[name], rel=1e-3), name
+    apart = spread(live, delay)
+    assert abs(theirs["sor_mean"] - ours["sor_mean"]) <= sor_within(live, apart) + 1e-6
+    assert abs(theirs["wait_mean_s"]["all"] - ours["wait_mean_s"]["all"]) <= apart + 1e-6
 
 
 def test_jobs_of_plain_pods_are_replayed_as_they_went(world):
@@ -121,32 +168,35 @@ def test_jobs_of_plain_pods_are_replayed_as_they_went(world):
     world.drive(lambda: world.cluster.nodes.count() == NODES)
     since = timezone.now()
     # Whichever gets its place last would be the cheapest victim.
-    notes = {"sim.kant.io/run-seconds": "1.5", "kant.io/preemptible": "false"}
-    done = make(world, "done", notes=notes)
+    done = make(world, "done", notes={"kant.io/preemptible": "false"})
     others = [make(world, f"other-{i}") for i in range(3)]
     world.drive(lambda: {state_of(uid) for uid in (done, *others)} == {S.RUNNING})
     waits = make(world, "waits")
     world.drive(lambda: condition(world, "waits"))
-    high = world.submit("high", run_s=1.0, priority=10)
+    high = world.submit("high", priority=10)
     world.drive_to(high, "RUNNING")
     world.call("DELETE", path("waits"))
     world.drive(lambda: state_of(waits) is S.CANCELLED)
+    world.finish(high)
+    world.report("done", "Succeeded", NAMESPACE)
     world.drive(lambda: state_of(done) is S.SUCCEEDED)
     for i in range(3):
         if state_of(others[i]) is S.RUNNING:
             world.call("DELETE", path(f"other-{i}"))
-    over = Job.objects.filter(state__in=list(TERMINAL))
-    world.drive(lambda: over.count() == Job.objects.count())
+    all_over(world)
     world.drive(lambda: world.free_gpus() == NODES * 8000)
     window = history.Window(world.cluster, since, timezone.now())
 
     live = fidelity.recorded(window)
-    simulated = fidelity.replayed(window, fidelity.bind_delay(live))
+    delay = fidelity.bind_delay(live)
+    simulated = fidelity.replayed(window, delay)
     assert len(live.holds) == 5
     assert len(live.preempted) == 1
     assert simulated.preempted == live.preempted
     assert simulated.order() == live.order()
     nodes = tuple(history.nodes_of(window.cluster))
     ours, theirs = fidelity.figures(live, nodes), fidelity.figures(simulated, nodes)
-    for name in ("gar_mean", "gfr_mean", "sor_mean"):
-        assert theirs[name] == pytest.approx(ours[name], rel=0.01), name
+    for name in ("gar_mean", "gfr_mean"):
+        assert theirs[name] == pytest.approx(ours[name], rel=1e-3), name
+    apart = spread(live, delay)
+    assert abs(theirs["sor_mean"] - ours["sor_mean"]) <= sor_within(live, apart) + 1e-6

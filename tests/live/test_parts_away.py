@@ -5,23 +5,21 @@ import os
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from contextlib import contextmanager
 
 import pytest
 
-from tests.live.test_production_shape import ROOT, free_port, started, wait_for_port
+from tests.live.test_production_shape import ROOT, WITHIN_S, free_port, started, wait_for_port
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 SETUP = """
 import django; django.setup()
 from tenants.services.tokens import create_token
 from tests import organisation
 print(create_token(organisation.build().users["eve"], "test").secret)
 """
-SLOW_S = 8  # on a busy machine; without bounds it is forever
 
 
 @contextmanager
@@ -48,16 +46,15 @@ def web(folder, **variables):
 
 
 def ask(url, body=None, token="kant_x"):
+    """Without bounds in Kant the answer would never come."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data=data, headers=headers)
-    began = time.monotonic()
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=WITHIN_S) as answer:
             status, kept, text = answer.status, answer.headers, answer.read().decode()
     except urllib.error.HTTPError as error:
         status, kept, text = error.code, error.headers, error.read().decode()
-    assert time.monotonic() - began < SLOW_S
     return status, kept, text
 
 
@@ -79,7 +76,7 @@ def test_without_a_database_rest_and_pages_say_so(tmp_path, host):
                 f"{site}/jobs/", headers={"Cookie": "sessionid=" + 32 * "x"}
             )
             with pytest.raises(urllib.error.HTTPError) as refused:
-                urllib.request.urlopen(request, timeout=60)
+                urllib.request.urlopen(request, timeout=WITHIN_S)
             assert refused.value.code == 503
             assert int(refused.value.headers["Retry-After"]) > 0
             page = refused.value.read().decode()

@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from tests.live.test_serve import ROOT, Serving
+from tests.live.test_serve import ROOT, WITHIN_S, Serving
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 FOLDER = ROOT / "docs" / "proof"
 POLICY = "/clusters/demo/policy"
 
 
 def proof(*options):
     command = [sys.executable, str(FOLDER / "queueing.py"), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def kant(tmp_path):
     serving = Serving(tmp_path)
     yield serving.url
     serving.process.terminate()
-    serving.process.wait(30)
+    serving.process.wait(WITHIN_S)
     serving.process.stdout.close()
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from tests.live.test_serve import ROOT, Serving
+from tests.live.test_serve import ROOT, WITHIN_S, Serving
 from tests.requirements import missing
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def kant(tmp_path):
     serving.folder = tmp_path
     yield serving
     serving.process.terminate()
-    serving.process.wait(30)
+    serving.process.wait(WITHIN_S)
     serving.process.stdout.close()
 
 
@@ -39,7 +39,7 @@ def replay(kant, *arguments):
         env={**os.environ, "KANT_VAR_DIR": str(kant.folder)},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
     )
 
 

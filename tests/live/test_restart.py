@@ -45,10 +45,12 @@ def test_what_happened_while_nobody_watched_is_found_at_the_start(world):
     world.call("DELETE", f"/api/v1/namespaces/kant-jobs/pods/{pod}", {"gracePeriodSeconds": 0})
     world.cancel(cancelled)
     wait(
-        lambda: not any(
-            p["status"]["phase"] == "Running"
-            for p in world.pods().values()
-            if p["metadata"]["name"].startswith(("ends", "fails"))
+        lambda: (
+            not any(
+                p["status"]["phase"] == "Running"
+                for p in world.pods().values()
+                if p["metadata"]["name"].startswith(("ends", "fails"))
+            )
         )
     )
     world.drive_to(ends, S.SUCCEEDED)

@@ -9,9 +9,9 @@ import time
 
 import pytest
 
-from tests.live.test_production_shape import ROOT, free_port, redis, started
+from tests.live.test_production_shape import ROOT, WITHIN_S, free_port, redis, started
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 STUDY = ["experiment", "fairness", "--hours", "2", "--seeds", "1-2", "--json"]
 
 
@@ -33,7 +33,7 @@ def manage(shape, *command, **options):
     return subprocess.run(
         [sys.executable, "manage.py", *command],
         capture_output=True,
-        timeout=120,
+        timeout=WITHIN_S,
         **shape,
         **options,
     )
@@ -53,7 +53,7 @@ def decided(text):
 
 
 def wait_for_worker(shape):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WITHIN_S
     ping = [sys.executable, "-m", "celery", "-A", "kant", "inspect", "ping", "-d", "work@test"]
     while subprocess.run(ping, capture_output=True, check=False, **shape).returncode:
         assert time.monotonic() < deadline, "the worker did not start"
@@ -82,7 +82,7 @@ def test_workers_give_the_result_of_local_processes(shape):
         )  # fmt: skip
         wait_until_busy(shape)
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=WITHIN_S)
         assert json.loads(out)["partial"], err
         wait_until_idle(shape)
 
@@ -94,7 +94,7 @@ def active(shape):
 
 
 def wait_until_busy(shape, busy=True):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + WITHIN_S
     while (running := active(shape)) is None or (running > 0) != busy:
         assert time.monotonic() < deadline, f"{running} runs"
 
