@@ -6,6 +6,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -73,33 +74,33 @@ def wait_for_port(port, process):
 
 
 @contextmanager
-def postgres(folder):
-    """A PostgreSQL server of its own; it refuses root, so root runs it as the user postgres."""
+def postgres():
+    """A PostgreSQL server of its own; it refuses root, so root runs it as the user postgres, in a
+    folder outside of pytest's: that is private to root, and made so by every pytest that starts."""
     binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     initdb = str(binaries[-1]) if binaries else shutil.which("initdb")
     if initdb is None:
         missing("PostgreSQL", "apt-get install postgresql")
     as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
-    folder.mkdir()
-    if as_user:
-        shutil.chown(folder, "postgres")
-        for parent in folder.parents:  # pytest's folders are private to their owner
-            if (
-                parent.stat().st_uid == 0
-                and parent.is_relative_to("/tmp")
-                and parent != Path("/tmp")
-            ):
-                parent.chmod(parent.stat().st_mode | 0o011)
+    with tempfile.TemporaryDirectory(prefix="kant-postgres-", ignore_cleanup_errors=True) as folder:
+        if as_user:
+            shutil.chown(folder, "postgres")
+        with _serving(as_user, Path(initdb), Path(folder)) as url:
+            yield url
+
+
+@contextmanager
+def _serving(as_user, initdb, folder):
     data, port = folder / "data", free_port()
     made = subprocess.run(
-        [*as_user, initdb, "-D", str(data), "-U", "kant", "--auth=trust", "-N"],
+        [*as_user, str(initdb), "-D", str(data), "-U", "kant", "--auth=trust", "-N"],
         capture_output=True,
         text=True,
         cwd="/",
         check=False,
     )
     assert made.returncode == 0, made.stderr
-    server = [str(Path(initdb).with_name("postgres")), "-D", str(data), "-p", str(port)]
+    server = [str(initdb.with_name("postgres")), "-D", str(data), "-p", str(port)]
     options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}"]
     with started([*as_user, *server, *options], cwd="/", stderr=subprocess.DEVNULL) as process:
         wait_for_port(port, process)
@@ -148,7 +149,7 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
     cluster_process, tmp_path
 ):
     with ExitStack() as stack:
-        database = stack.enter_context(postgres(tmp_path / "pg"))
+        database = stack.enter_context(postgres())
         broker = stack.enter_context(ExitStack())
         address = broker.enter_context(redis(tmp_path))
         env = {
