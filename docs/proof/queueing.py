@@ -107,7 +107,7 @@ def checkpoint_notice(pool: Pool) -> None:
     saver = pool.submit("saver", pool.per_node, checkpoint_notice_s=60, annotations=saves)
     pool.runs(saver)
     urgent = pool.submit("urgent", pool.per_node, priority=100)
-    pool.waits_with(urgent, "WaitingForPreemption")
+    pool.until("urgent waits for it", lambda: pool.event(urgent, "REASON", "WaitingForPreemption"))
     told = pool.until("it is told", lambda: pool.event(saver, "REASON", "CheckpointNotice"))
     say(told["message"])
     saved = pool.until("it answers", lambda: pool.event(saver, "REASON", "Checkpointed"))
@@ -168,9 +168,10 @@ def change_priority(pool: Pool) -> None:
 
 def dependencies(pool: Pool) -> None:
     """A job waits for the success of another one, and is told when there is none."""
-    one = pool.submit("one", 1, run_s=1.5)
+    one = pool.submit("one", 1, run_s=1.5, held=True)
     two = pool.submit("two", 1, run_s=0.5, after_ok=[one])
     pool.waits_with(two, "OnHold")
+    pool.client.post(f"/jobs/{one}/release")
     ended = pool.is_over(one)["ended_at"]
     check(pool.is_over(two)["admitted_at"] >= ended, "two started after the end of one")
     lost = pool.submit("lost", 1)

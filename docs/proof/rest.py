@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-WITHIN_S = 30.0
+WITHIN_S = 90.0
 OVER = ("SUCCEEDED", "FAILED", "CANCELLED")
 WAITS = ("PENDING", "QUOTA_RESERVED")
 FILL, OWNER, BORROWER = "proof-fill", "proof-owner", "proof-borrower"
@@ -73,7 +73,7 @@ class Client:
             method=method,
         )
         try:
-            with urllib.request.urlopen(request, timeout=20) as reply:
+            with urllib.request.urlopen(request, timeout=60) as reply:
                 return json.loads(reply.read() or b"null"), dict(reply.headers)
         except urllib.error.HTTPError as error:
             text = error.read().decode(errors="replace")

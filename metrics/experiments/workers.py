@@ -14,6 +14,7 @@ from metrics.experiments.study import Progress, Runner, Study, StudyError
 from metrics.tasks import run_of_study
 
 ANSWER_S = 3.0  # how long workers may take to say which queues they serve
+ASKED = 5  # times; a busy machine may hold a worker up for longer
 POLL_S = 0.1
 
 
@@ -55,17 +56,23 @@ def _result(result: "AsyncResult[Any]", number: int) -> Any:
         raise StudyError(f"--celery: run {number} failed on its worker: {error!r}") from None
 
 
+def _serves(queue: str) -> bool:
+    """Whether a worker answers that it serves the queue."""
+    told = current_app.control.inspect(timeout=ANSWER_S).active_queues() or {}
+    return any(known["name"] == queue for queues in told.values() for known in queues)
+
+
 def _check_deployment() -> None:
     if not settings.CELERY_RESULT_BACKEND or settings.CELERY_BROKER_URL.startswith("memory:"):
         raise StudyError("--celery: there is no broker; set REDIS_URL to that of the deployment")
     queue = settings.CELERY_TASK_DEFAULT_QUEUE
     try:
-        served = current_app.control.inspect(timeout=ANSWER_S).active_queues() or {}
+        served = any(_serves(queue) for _ in range(ASKED))
     except (OperationalError, RedisError) as error:
         raise StudyError(
             f"--celery: the broker {current_app.connection().as_uri()} does not answer ({error})"
         ) from None
-    if not any(known["name"] == queue for queues in served.values() for known in queues):
+    if not served:
         raise StudyError(
             f"--celery: no worker serves the queue {queue}; start `celery -A kant worker "
             f"--queues {queue}`"

@@ -4,11 +4,18 @@ import pytest
 from django.test import Client
 
 from metrics.benches import stage
+from scheduling import standstill
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, Job, NodeRecord
 from tests.live.plain_pods import make, path
 
 pytestmark = pytest.mark.live
+
+
+@pytest.fixture(autouse=True)
+def _heard(monkeypatch):
+    monkeypatch.setattr(standstill, "SILENT_S", 3600.0)  # however busy the machine is
+
 
 JOB = {"name": "new", "tenant": "team", "gpu_type": stage.MODEL, "gpus": 8}
 
