@@ -4,15 +4,32 @@ import os
 
 import pytest
 from django.db import connections
+from django.utils import timezone
+from hypothesis import HealthCheck
+from hypothesis import settings as hypothesis
 
 # pytest-playwright keeps an event loop in the main thread; Django would refuse ORM calls there.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+
+# The same examples in every run, however slow the machine: what passed once passes again.
+hypothesis.register_profile(
+    "kant", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+hypothesis.load_profile("kant")
 
 
 @pytest.fixture(autouse=True)
 def _quick_and_private(settings, tmp_path):
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.VAR_DIR = tmp_path / "var"
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """The time, at which Kant's clock stands still: no day ends within the test."""
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now)
+    return now
 
 
 @pytest.fixture(scope="session")

@@ -35,7 +35,7 @@ def served() -> Iterator[tuple[str, int]]:
     thread.start()
     yield "127.0.0.1", door.getsockname()[1]
     server.should_exit = server.force_exit = True
-    thread.join(10)
+    thread.join(60)
     door.close()
 
 
@@ -89,7 +89,7 @@ class Printing:
     def open(
         self, job: Job, query: str = "", who: str = "eve"
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
-        connection = http.client.HTTPConnection(*self.at, timeout=20)
+        connection = http.client.HTTPConnection(*self.at, timeout=60)
         headers = {"Authorization": f"Bearer {self.token(who)}"}
         connection.request("GET", f"/api/v1/jobs/{job.pk}/logs{query}", headers=headers)
         return connection, connection.getresponse()

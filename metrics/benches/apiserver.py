@@ -5,11 +5,13 @@ tree (`~/.cache/kant/apiserver/<versions>`), or taken from the folder KUBEBUILDE
 The flags follow Kubernetes' own envtest: no kubelet, no controllers, static tokens, RBAC on.
 """
 
+import contextlib
 import ctypes
 import fcntl
 import json
 import os
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -28,7 +30,9 @@ PROGRAMS = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 180.0
+# Below those that Linux (from 32768) and macOS (from 49152) give to whoever asks for any.
+_OWN_PORTS = range(10_000, 32_768)
 
 # token, user, uid, groups: an administrator, Kant's service account, and one without any right.
 TOKENS = {
@@ -122,7 +126,7 @@ class ApiServer:
         self.folder = folder
         self._programs = programs()
         self._flags = flags
-        self._etcd_port, self._peer_port, self.port = _free_ports(3)
+        self._etcd_port, self._peer_port, self.port = free_ports(3)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._tls: ssl.SSLContext | None = None
         self.url = f"https://127.0.0.1:{self.port}"
@@ -273,15 +277,23 @@ class ApiServer:
         return (self.folder / f"{name}.log").read_text(errors="replace")[-2000:]
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+def free_ports(count: int) -> list[int]:
+    """Ports on loopback that nobody uses now, nor gets by chance before their servers, which
+    start for seconds, have them. Raises ServerUnavailable."""
+    found: list[int] = []
+    # Not `random`, which a program may seed: two at once would choose the same.
+    for port in secrets.SystemRandom().sample(_OWN_PORTS, len(_OWN_PORTS)):
+        if len(found) == count:
+            break
+        with socket.socket() as door, contextlib.suppress(OSError):
+            door.bind(("127.0.0.1", port))
+            found.append(port)
+    if len(found) < count:
+        raise ServerUnavailable(
+            f"{count} free ports are needed from {_OWN_PORTS[0]} to {_OWN_PORTS[-1]}; end what "
+            "uses them"
+        )
+    return found
 
 
 def _die_with_parent() -> Callable[[], None] | None:

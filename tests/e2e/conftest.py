@@ -20,6 +20,7 @@ AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 WCAG = ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa"]
 WIDE, NARROW = 1440, 390
 SESSIONS: dict[tuple[str, str], Any] = {}
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +50,7 @@ def site(tmp_path_factory) -> Iterator[str]:
         pytest.fail(f"the site did not start: {line!r}")
     yield line.split()[1]
     process.stdin.close()
-    process.wait(timeout=20)
+    process.wait(timeout=60)
 
 
 @dataclass

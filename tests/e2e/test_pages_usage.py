@@ -142,9 +142,9 @@ def test_the_csv_file_has_each_tenant_for_itself(as_user):
     assert float(row["gpu_hours"]) == pytest.approx(32.0, abs=1e-5)
 
 
-def test_what_is_deleted_is_told_to_operators_alone(as_user):
+def test_what_is_deleted_is_told_to_operators_alone(now, as_user):
     client = as_user("operator")
-    today = timezone.now().date()
+    today = now.date()
     UsageLedger.objects.create(until=today)
     Placement.objects.all().delete()
     UsageDay.objects.create(
@@ -159,9 +159,9 @@ def test_what_is_deleted_is_told_to_operators_alone(as_user):
     assert "robotics" not in as_user("vera").get("/usage/?since=2d").content.decode()
 
 
-def test_since_when_it_is_known_is_told_where_it_matters(as_user):
+def test_since_when_it_is_known_is_told_where_it_matters(now, as_user):
     client = as_user("operator")
-    today = timezone.now().date()
+    today = now.date()
     UsageLedger.objects.create(until=today, complete_from=today - timedelta(days=3))
     said = f"GPU-hours are known from {today - timedelta(days=3)} on"
     assert said in client.get("/usage/?since=7d").content.decode()

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,8 +33,22 @@ def world(org, sim):
 
 @pytest.fixture
 def kant(world, monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(logs, "POLL_S", 0.1)
     return Shell(world.org, world.url, monkeypatch, capsys, tmp_path).sign_in("eve")
+
+
+@pytest.fixture
+def in_pauses(monkeypatch):
+    """What happens in the pauses between two looks at a log, each in one of them."""
+    steps = []
+
+    def pause(_):
+        if steps:
+            steps.pop(0)()
+        else:
+            time.sleep(0.05)
+
+    monkeypatch.setattr(logs, "time", SimpleNamespace(sleep=pause))
+    return steps
 
 
 def ended(world, job, *args, **fields):
@@ -79,44 +94,59 @@ def over(job, state="SUCCEEDED"):
     Job.objects.filter(pk=job.pk).update(state=state)
 
 
-def test_following_ends_with_the_job_and_shows_each_line_once(kant, world):
+def test_following_ends_with_the_job_and_shows_each_line_once(kant, world, in_pauses):
     job = world.submit()
-    world.start(job, run=1.0)
-    timer = threading.Timer(2.5, over, (job,))
-    timer.start()
+    path = world.path(world.start(job).pod_name)
+    eventually(lambda: kant("logs", "one")[0] == 0)
+    in_pauses += [lambda: None, lambda: over(job)]
+
+    def end_when_followed():
+        eventually(lambda: open_logs() == 1)
+        world.sim.end_pod(path)
+
+    ending = threading.Thread(target=end_when_followed)
+    ending.start()
     code, out, _ = kant("logs", "one", "--follow")
-    timer.join()
-    assert code == 0
-    assert out.splitlines()[1:] == ["no GPUs", "ended with exit code 0"]
+    ending.join()
+    lines = out.splitlines()
+    assert (code, lines[1], lines[-1]) == (0, "no GPUs", "ended with exit code 0")
+    assert len(set(lines)) == len(lines)
 
 
-def test_following_waits_for_a_pod_and_goes_on_with_the_next_one(kant, world):
+def test_following_waits_for_a_pod_and_goes_on_with_the_next_one(kant, world, in_pauses):
     job = world.submit()
 
-    def happen():
-        ended(world, job, attempt=1, exit_code=1)
+    def next_attempt():
         time.sleep(1.1)  # simulated containers tell the time in whole seconds
         ended(world, job, attempt=2)
-        over(job)
 
-    timer = threading.Timer(1.0, happen)
-    timer.start()
+    in_pauses += [
+        lambda: ended(world, job, attempt=1, exit_code=1),
+        next_attempt,
+        lambda: over(job),
+    ]
     code, out, told = kant("logs", "one", "-f")
-    timer.join()
-    assert (code, out.splitlines()[-1]) == (0, "ended with exit code 0")
+    ends = [line for line in out.splitlines() if line.startswith("ended")]
+    assert (code, ends) == (0, ["ended with exit code 1", "ended with exit code 0"])
     assert "has no place yet" in told
 
 
-def test_following_goes_on_after_silence(kant, world, monkeypatch):
+def test_following_goes_on_after_silence(kant, world, in_pauses, monkeypatch):
     monkeypatch.setattr(logs, "SILENCE_S", 0.5)
     job = world.submit()
-    world.start(job, run=2.0)
-    timer = threading.Timer(3.5, over, (job,))
-    timer.start()
+    path = world.path(world.start(job).pod_name)
+    eventually(lambda: kant("logs", "one")[0] == 0)
+
+    def end_after_silence():
+        monkeypatch.setattr(logs, "SILENCE_S", 60.0)
+        world.sim.end_pod(path)
+
+    in_pauses += [end_after_silence, lambda: over(job)]
     code, out, _ = kant("logs", "one", "--all", "-f", "--timestamps")
-    timer.join()
-    assert (code, len(out.splitlines())) == (0, 3)
-    assert out.splitlines()[-1].endswith("Z ended with exit code 0")
+    lines = out.splitlines()
+    assert (code, len(set(lines))) == (0, len(lines))
+    assert " started main of " in lines[0]
+    assert lines[-1].endswith("Z ended with exit code 0")
 
 
 def test_no_more_pods_are_followed_than_the_server_allows(kant, world):
@@ -137,6 +167,6 @@ def test_ctrl_c_ends_it_without_a_word(kant, world):
     process = subprocess.Popen(command, env=env, preexec_fn=heard, **pipes)
     assert process.stdout.readline().startswith(b"started")
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=10)
+    _, told = process.communicate(timeout=60)
     assert (process.returncode, told) == (130, b"")
     eventually(lambda: open_logs() == 0)

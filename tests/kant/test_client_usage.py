@@ -6,7 +6,6 @@ import json
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from metrics.models import UsageLedger
 from tests.metrics.test_api_usage import ran
@@ -21,9 +20,9 @@ def root(kant):
     return kant.sign_in("root")
 
 
-def test_hours_of_what_one_may_see_with_their_sum(root):
+def test_hours_of_what_one_may_see_with_their_sum(now, root):
     code, out, told = root("usage", "--since", "30d")
-    today = timezone.now().date()
+    today = now.date()
     assert (code, [line.split() for line in out.splitlines()]) == (
         0,
         [
@@ -64,11 +63,11 @@ def test_what_is_wrong_is_told(root):
         assert text in told
 
 
-def test_nothing_and_what_is_not_known_is_said(root):
+def test_nothing_and_what_is_not_known_is_said(now, root):
     code, out, told = root("usage", "--since", "2024-01-01", "--until", "2024-01-31")
     assert (code, out) == (0, "")
     assert told == "No GPU was allocated from 2024-01-01 to 2024-01-31 (days in UTC).\n"
-    today = timezone.now().date()
+    today = now.date()
     UsageLedger.objects.create(until=today, complete_from=today - timedelta(days=5))
     told = root("usage", "--since", "30d")[2]
     assert f"Of days before {today - timedelta(days=5)} nothing is known." in told

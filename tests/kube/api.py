@@ -43,7 +43,7 @@ class Api:
         self._tls = ssl.create_default_context(cafile=ca_file) if ca_file else None
 
     def call(self, method: str, path: str, body: Any = None, content_type: str = JSON) -> Answer:
-        connection = self._connect(timeout=15)
+        connection = self._connect(timeout=60)
         try:
             self._send(connection, method, path, body, content_type)
             response = connection.getresponse()
@@ -89,7 +89,7 @@ class Api:
         connection.request(method, path, body=data, headers=headers)
 
 
-def eventually(look: Callable[[], T], timeout: float = 10.0) -> T:
+def eventually(look: Callable[[], T], timeout: float = 60.0) -> T:
     """The first truthy result of `look`; fails when there is none in time."""
     deadline = time.monotonic() + timeout
     while True:

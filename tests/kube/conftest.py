@@ -14,7 +14,7 @@ from tests.kube.api import eventually
 from tests.kube.servers import EmbeddedServer, KubeApiServer, Server
 from tests.requirements import missing
 
-QUICK = WatchTimes(watch=(2, 3), grace=0.5, first=0.02, last=0.2)
+QUICK = WatchTimes(watch=(2, 3), first=0.02, last=0.2)
 
 
 @pytest.fixture(scope="session")
@@ -152,7 +152,7 @@ class Door:
         self._namespace = namespace
         self.seen: list[Observation] = []
 
-    def until(self, wanted: Callable[[Observation], Any], timeout: float = 15.0) -> Observation:
+    def until(self, wanted: Callable[[Observation], Any], timeout: float = 60.0) -> Observation:
         """The first observation (also of the past) for which `wanted` holds."""
         tried = 0
 
@@ -164,7 +164,7 @@ class Door:
 
         return eventually(look, timeout)
 
-    def until_seen(self, kind: type, name: str, timeout: float = 15.0, **fields: Any) -> Any:
+    def until_seen(self, kind: type, name: str, timeout: float = 60.0, **fields: Any) -> Any:
         """The first PodSeen, PodGone, NodeSeen or NodeGone of that name (in this test's
         namespace) whose pod or node has those fields."""
 
@@ -185,12 +185,12 @@ class Door:
 
         return self.until(wanted, timeout)
 
-    def carry_out(self, *effects: Any, timeout: float = 40.0) -> list[Any]:
+    def carry_out(self, *effects: Any, timeout: float = 60.0) -> list[Any]:
         """Submit, and the outcomes in the order of the effects."""
         self.gateway.submit(effects)
         return [self.outcome(each, timeout) for each in effects]
 
-    def outcome(self, effect: Any, timeout: float = 40.0) -> Any:
+    def outcome(self, effect: Any, timeout: float = 60.0) -> Any:
         done = self.until(
             lambda each: isinstance(each, EffectDone) and each.effect.key == effect.key, timeout
         )
@@ -220,7 +220,7 @@ def open_door(place) -> Iterator[Callable[..., Door]]:
         gateways.append(gateway)
         gateway.start()
         if sync:
-            gateway.wait_synced(15)
+            gateway.wait_synced(60)
         return Door(gateway, place.namespace)
 
     yield opened

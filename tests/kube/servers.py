@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from metrics.benches.apiserver import ApiServer
+from metrics.benches.apiserver import ApiServer, free_ports
 from tests.kube.api import Api
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,7 +84,7 @@ class EmbeddedServer:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "fleet.yaml").write_text(yaml.safe_dump(FLEET))
         (folder / "token").write_text(TOKEN)
-        self.port = 0
+        [self.port] = free_ports(1)  # it is restarted there
         self._process: subprocess.Popen[str] | None = None
         self.start()
         self.api = Api(f"http://127.0.0.1:{self.port}", TOKEN)
@@ -108,10 +108,9 @@ class EmbeddedServer:
             text=True,
         )
         assert self._process.stdout is not None
-        ready, _, _ = select.select([self._process.stdout], [], [], 30)
+        ready, _, _ = select.select([self._process.stdout], [], [], 120)
         line = self._process.stdout.readline() if ready else ""
         assert line.startswith("READY "), f"the embedded cluster said {line!r}"
-        self.port = int(line.rsplit(":", 1)[1])
 
     def stop(self) -> None:
         if self._process is not None:

@@ -144,7 +144,7 @@ def requests():
 def test_a_log_that_nobody_reads_any_more_ends_its_request(place, how):
     run(place)
     log = opened(place, "p", follow=True)
-    assert len(requests()) == 1
+    eventually(lambda: len(requests()) == 1)
 
     async def one():
         return await anext(log.pieces())
@@ -260,4 +260,4 @@ class TestBehindKubeApiserver:
         eventually(pieces.full)
         assert pieces.qsize() == 2
         log.close()
-        assert kubelet.left.wait(10)
+        assert kubelet.left.wait(60)

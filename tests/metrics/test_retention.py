@@ -11,7 +11,6 @@ from django.apps import apps
 from django.core.management import call_command
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
 from kant.celery import app
 from metrics import exporter, services, totals
@@ -279,20 +278,20 @@ def test_beat_prunes_and_drops_what_came_too_late(cluster):
 
 # --- who asks about earlier times is told ---------------------------------------------------------
 @pytest.fixture
-def pruned_yesterday(cluster, settings):
+def pruned_yesterday(cluster, settings, now):
     """Kant keeps one day; a job from before is gone, one from since is there."""
     settings.KANT_KEEP_DAYS = 1
-    seconds = (timezone.now() - rows.T0).total_seconds()
+    seconds = (now - rows.T0).total_seconds()
     gone = job(cluster, "gone", ended=seconds - 2 * DAY)
     job(cluster, "kept", ended=seconds - 600)
-    services.prune(timezone.now())
+    services.prune(now)
     assert left() == ["kept"]
     return gone
 
 
-def test_pages_say_from_when_on_there_are_jobs(client, pruned_yesterday):
+def test_pages_say_from_when_on_there_are_jobs(client, pruned_yesterday, now):
     client.force_login(User.objects.create_user("ops", is_operator=True))
-    since = f"{timezone.now() - timedelta(days=1):%Y-%m-%d}"
+    since = f"{now - timedelta(days=1):%Y-%m-%d}"
     said = f"Jobs that ended before {since}"
     assert said in client.get("/jobs/").content.decode()
     assert said in client.get("/ops/?window=7d").content.decode()

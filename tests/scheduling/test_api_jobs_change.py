@@ -4,7 +4,6 @@ import uuid
 from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.services.job_changes import change_job
@@ -171,9 +170,9 @@ def test_only_waiting_jobs_can_be_changed(eve, state):
     assert (row.version, row.priority, row.held) == (1, 0, False)
 
 
-def test_of_a_job_that_has_started_its_times_can_be_changed(eve):
+def test_of_a_job_that_has_started_its_times_can_be_changed(now, eve):
     job_id = submit(eve, run_limit_s=600)
-    began = timezone.now() - timedelta(seconds=300)
+    began = now - timedelta(seconds=300)
     Job.objects.update(state="RUNNING", admitted_at=began)
     answer = patch(eve, job_id, run_limit_s=7200, declared_s=3600)
     assert answer.status_code == 200, answer.json()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,17 +73,17 @@ class Sim:
     def stop(self) -> str:
         """End it with SIGTERM; returns what it wrote to stderr."""
         self.process.terminate()
-        return self.process.communicate(timeout=30)[1]
+        return self.process.communicate(timeout=60)[1]
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=60)
 
     # --- requests -----------------------------------------------------------------------------
     def raw(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             given = {k.replace("_", "-"): v for k, v in headers.items()}
             connection.request(method, path, body, given)
@@ -111,7 +112,7 @@ class Sim:
     def patch(self, path: str, body: Any, kind: str = "merge-patch+json") -> tuple[int, Any]:
         return self.call("PATCH", path, body, f"application/{kind}")
 
-    def watch(self, path: str, timeout: float = 10) -> "WatchStream":
+    def watch(self, path: str, timeout: float = 60) -> "WatchStream":
         return WatchStream(self.port, path, timeout)
 
     # --- pods ---------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class Sim:
         chosen = {k: v for k, v in (("devices", devices), ("milli", milli)) if v}
         self.bind(name, node, **chosen)
 
-    def wait(self, name: str, done: Callable[[dict[str, Any]], bool], seconds: float = 10) -> Any:
+    def wait(self, name: str, done: Callable[[dict[str, Any]], bool], seconds: float = 60) -> Any:
         """The pod as soon as `done` says so."""
         deadline = time.monotonic() + seconds
         while True:
@@ -146,8 +147,26 @@ class Sim:
     def wait_phase(self, name: str, phase: str) -> Any:
         return self.wait(name, lambda p: p["status"]["phase"] == phase)
 
+    def end_pod(self, path: str, exit_code: int = 0) -> None:
+        """Have the containers of a running pod end now, whenever that is."""
+        statuses = self.get(path)["status"]["containerStatuses"]
+        for each in statuses:
+            started = each["state"]["running"]["startedAt"]
+            each["state"] = {
+                "terminated": {
+                    "exitCode": exit_code,
+                    "reason": "Error" if exit_code else "Completed",
+                    "startedAt": started,
+                    "finishedAt": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                }
+            }
+        phase = "Failed" if exit_code else "Succeeded"
+        status = {"phase": phase, "containerStatuses": statuses}
+        code, reply = self.patch(f"{path}/status", {"status": status})
+        assert code == 200, reply
+
     def wait_gone(self, name: str) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while self.call("GET", f"{PODS}/{name}")[0] != 404:
             assert time.monotonic() < deadline, f"{name} is still there"
             time.sleep(0.02)

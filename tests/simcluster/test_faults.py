@@ -38,7 +38,7 @@ def test_a_wrong_fault_is_refused_and_named(sim, body, code, part):
 
 
 def test_a_node_goes_down_and_comes_back(sim):
-    sim.run_pod("victim", "gpu-0000", run=0.2)
+    sim.run_pod("victim", "gpu-0000")
     sim.wait_phase("victim", "Running")
     made = sim.post(FAULTS, {"fault": "node-down", "node": "gpu-0000"})
     node = sim.get(f"{NODES}/gpu-0000")
@@ -46,7 +46,6 @@ def test_a_node_goes_down_and_comes_back(sim):
     assert {t["effect"] for t in node["spec"]["taints"]} == {"NoSchedule", "NoExecute"}
     sim.post(PODS, pod("bound"))
     sim.bind("bound", "gpu-0000")
-    time.sleep(0.3)
     assert sim.get(f"{PODS}/victim")["status"]["phase"] == "Running"
     assert sim.get(f"{PODS}/bound")["status"]["phase"] == "Pending"
     assert [f["id"] for f in sim.get(FAULTS)["faults"]] == [made["id"]]
@@ -133,7 +132,7 @@ def test_a_restart_in_place_keeps_what_was_committed(sim):
         assert code == 202
         with pytest.raises((ConnectionError, StopIteration, OSError)):
             stream.next()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         try:
             again = sim.get(f"{PODS}/through")

@@ -165,7 +165,7 @@ def test_a_reader_that_does_not_read_is_dropped(sim):
     slow = socket.create_connection(("127.0.0.1", sim.port))
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     slow.sendall(f"GET {PODS}?watch=1 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-    quick = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=30)
+    quick = http.client.HTTPConnection("127.0.0.1", sim.port, timeout=60)
     for i in range(640):
         noise = {"noise": "x" * 200_000 if i < 40 else None, "i": str(i)}
         body = json.dumps({"metadata": {"annotations": noise}})
@@ -173,8 +173,10 @@ def test_a_reader_that_does_not_read_is_dropped(sim):
         quick.request("PATCH", f"{PODS}/busy", body, headers)
         assert quick.getresponse().read()
     quick.close()
-    time.sleep(5)  # a reader has three seconds for a chunk
-    slow.settimeout(20)
+    for _ in range(50):  # a reader has three seconds for a chunk, in which the server is awake
+        assert sim.raw("GET", "/readyz")[0] == 200
+        time.sleep(0.1)
+    slow.settimeout(60)
     received = 0
     with contextlib.suppress(ConnectionError):
         while chunk := slow.recv(1 << 20):

@@ -119,8 +119,8 @@ def test_it_ends_with_its_parent(tmp_path):
     )
     pid = int(shell.stdout)
     # `kill -0` succeeds while the process lives; a zombie is reaped by init.
-    wait = f"for i in $(seq 100); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.1; done; exit 1"
-    assert subprocess.run(["sh", "-c", wait], timeout=60).returncode == 0
+    wait = f"for i in $(seq 600); do kill -0 {pid} 2>/dev/null || exit 0; sleep 0.1; done; exit 1"
+    assert subprocess.run(["sh", "-c", wait], timeout=120).returncode == 0
 
 
 # --- the journal ------------------------------------------------------------------------------

@@ -73,6 +73,45 @@ def test_a_short_grace_period_is_not_exceeded(cluster):
     assert phase(cluster, "p") == "gone"
 
 
+def test_a_node_that_comes_back_takes_up_its_pods(cluster):
+    def come():
+        status = {"capacity": {"cpu": "4", "pods": "3"}}
+        cluster.registry.create(NODES, "", {"metadata": {"name": "away"}, "status": status})
+
+    come()
+    for name, time in (("stops", None), ("ends", 5), ("stays", None)):
+        run(cluster, name, "away", run=time, limits={"cpu": "1"})
+    cluster.advance(1)
+    cluster.registry.delete(NODES, "", "away", DeleteOptions())
+    cluster.registry.delete(PODS, "default", "stops", DeleteOptions(grace_s=1))
+    cluster.advance(20)
+    assert {phase(cluster, name) for name in ("stops", "ends", "stays")} == {"Running"}
+    come()
+    cluster.advance(2)
+    assert [phase(cluster, n) for n in ("stops", "ends", "stays")] == [
+        "gone",
+        "Succeeded",
+        "Running",
+    ]
+    # What they held, and nothing more, is counted: the node holds two pods of one CPU beside it.
+    for name, expected in (("second", "Running"), ("third", "Running"), ("fourth", "Failed")):
+        run(cluster, name, "away", limits={"cpu": "1"})
+        cluster.advance(1)
+        assert phase(cluster, name) == expected
+
+
+def test_on_a_node_that_is_down_nothing_starts_or_ends(cluster):
+    run(cluster, "ends", run=5)
+    cluster.advance(1)
+    cluster.faults.apply(cluster_fault("node-down"))
+    run(cluster, "bound")
+    cluster.advance(20)
+    assert (phase(cluster, "ends"), phase(cluster, "bound")) == ("Running", "Pending")
+    cluster.faults.apply(cluster_fault("node-up"))
+    cluster.advance(1)
+    assert (phase(cluster, "ends"), phase(cluster, "bound")) == ("Failed", "Running")
+
+
 def test_pods_of_a_deleted_node_are_collected(cluster):
     run(cluster, "p")
     run(cluster, "nowhere", "absent")
