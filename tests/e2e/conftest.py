@@ -99,19 +99,31 @@ class Tab:
         expect(self.page.locator("[data-chart]:not(.js-plotly-plot)")).to_have_count(0)
 
     def axe(self) -> list[str]:
-        """Accessibility violations of the page as it is."""
+        """Accessibility violations of the page as it is; it rests meanwhile, as hidden pages do."""
         self.page.evaluate(AXE.read_text())
         found = self.page.evaluate(
-            f"axe.run(document, {{runOnly: {json.dumps(WCAG)}}}).then(r => r.violations)"
+            f"""async () => {{
+              Object.defineProperty(document, "hidden", {{get: () => true, configurable: true}});
+              const found = await axe.run(document, {{runOnly: {json.dumps(WCAG)}}});
+              delete document.hidden;
+              return found.violations;
+            }}"""
         )
         return [
             f"{v['id']}: {n['target']} {n['failureSummary']}" for v in found for n in v["nodes"]
         ]
 
     def overflow(self) -> int:
-        """Pixels by which the page is wider than its window."""
+        """Pixels by which the page is wider than its window once its charts have followed it."""
         return self.page.evaluate(
-            "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            """async () => {
+              const root = document.documentElement;
+              const wider = () => root.scrollWidth - root.clientWidth;
+              for (let looks = 0; wider() > 0 && looks < 100; looks++) {
+                await new Promise((again) => setTimeout(again, 100));
+              }
+              return wider();
+            }"""
         )
 
     def sideways(self) -> list[str]:

@@ -48,7 +48,7 @@ def kant(tmp_path) -> Iterator[str]:
             yield found[1]
         finally:
             process.send_signal(signal.SIGINT)
-            process.communicate(timeout=30)
+            process.communicate(timeout=90)
             assert process.returncode == 0
 
 

@@ -16,7 +16,7 @@ def write(site, tmp_path_factory):
     database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
 
     def run(statement: str, *values: object) -> None:
-        with sqlite3.connect(database, timeout=10) as connection:
+        with sqlite3.connect(database, timeout=30) as connection:
             connection.execute(statement, values)
 
     return run
@@ -49,9 +49,7 @@ def test_the_page_of_a_tenant_follows_its_jobs(new_tab, write):
     tab.open("/tenants/vision/")
     expect(tab.page.get_by_role("link", name="wait-001", exact=True)).to_be_visible()
     write("update scheduling_job set name = 'renamed-001' where name = 'wait-001'")
-    expect(tab.page.get_by_role("link", name="renamed-001", exact=True)).to_be_visible(
-        timeout=15_000
-    )
+    expect(tab.page.get_by_role("link", name="renamed-001", exact=True)).to_be_visible()
     write("update scheduling_job set name = 'wait-001' where name = 'renamed-001'")
 
 
@@ -72,7 +70,7 @@ def test_token_is_made_once_shown_once_and_revoked(new_tab):
     assert secret not in tab.page.content()
     assert tab.axe() == []
     rows = tab.page.get_by_role("row").filter(has_text="laptop")
-    assert rows.count() == 1
+    expect(rows).to_have_count(1)
     tab.page.go_back()
     assert secret not in tab.page.content()
     tab.open("/settings/tokens/")
@@ -94,7 +92,7 @@ def test_what_is_typed_stays_while_the_tokens_follow(new_tab):
     here.page.keyboard.type("half a na")
     there.page.get_by_label("What is it for?").fill("pipeline")
     there.page.get_by_role("button", name="Create token").click()
-    expect(here.page.get_by_role("row").filter(has_text="pipeline")).to_be_visible(timeout=10_000)
+    expect(here.page.get_by_role("row").filter(has_text="pipeline")).to_be_visible()
     expect(field).to_have_value("half a na")
     expect(field).to_be_focused()
     # The row that came by itself is revoked by the one dialog of the page.
