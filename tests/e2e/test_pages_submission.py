@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from django.forms import model_to_dict
 from django.urls import reverse
-from django.utils import timezone
 
 from scheduling.api.job_serializers import JobInput
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord
@@ -438,8 +437,8 @@ def test_what_never_starts_is_judged_by_the_least_pods_of_an_elastic_gang(as_use
     assert "Would be accepted" in client.post("/jobs/new/preview/", elastic).content.decode()
 
 
-def test_preview_says_whether_the_job_would_start_and_what_would(as_user):
-    Cluster.objects.update(last_cycle_at=timezone.now())
+def test_preview_says_whether_the_job_would_start_and_what_would(now, as_user):
+    Cluster.objects.update(last_cycle_at=now)
     client = as_user("erin")
 
     def preview(**change):

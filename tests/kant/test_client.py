@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
 import pytest
-from django.utils import timezone
 
 from kant.client import account, jobs
 from kant.client.api import Api
@@ -167,7 +166,7 @@ def test_the_pod_that_a_job_was_made_of_is_shown_by_its_name(kant):
     assert "\npod           default/first\n" in kant("show", job)[1]
 
 
-def test_a_waiting_job_is_explained(kant):
+def test_a_waiting_job_is_explained(now, kant):
     name = submit(kant, "next")
     code, out, _ = kant("explain", name)
     assert (code, out.splitlines()[0]) == (0, "PENDING: PendingEvaluation")
@@ -177,7 +176,7 @@ def test_a_waiting_job_is_explained(kant):
     silent = "Nothing is decided about it now. The scheduler of cluster demo has not been heard of"
     assert silent in out
     assert silent in kant("wait", name, "--timeout", "0")[2]
-    Cluster.objects.update(connected=True, last_cycle_at=timezone.now())
+    Cluster.objects.update(connected=True, last_cycle_at=now)
     assert silent not in kant("explain", name)[1]
     assert silent not in kant("wait", name, "--timeout", "0")[2]
     assert "SUBMITTED" in kant("events", name)[1]

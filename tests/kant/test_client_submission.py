@@ -2,8 +2,6 @@
 
 import json
 
-from django.utils import timezone
-
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import Quota
 
@@ -88,7 +86,7 @@ def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
     assert (code, "cannot be read" in told) == (2, True)
 
 
-def test_a_dry_run_submits_nothing(kant):
+def test_a_dry_run_submits_nothing(now, kant):
     flags = ("submit", "-n", "x", "-g", "8", "-G", "H100", "--dry-run")
     would = "Would submit x to demo: 8 GPUs of vision.\n"
     code, out, told = kant(*flags)
@@ -108,7 +106,7 @@ def test_a_dry_run_submits_nothing(kant):
     )
     unknown = "Whether it would start now cannot be told. "
     assert kant(*flags)[1].startswith(f"{would}{unknown}The scheduler of cluster demo has not")
-    Cluster.objects.update(connected=True, last_cycle_at=timezone.now())
+    Cluster.objects.update(connected=True, last_cycle_at=now)
     code, out, told = kant(*flags)
     assert (code, told) == (0, "")
     assert out.startswith(

@@ -47,7 +47,7 @@ def test_gauges_and_histogram():
     assert found["kant_gpus", (*key, ("state", "available"))] == 16
 
 
-def test_whether_and_how_a_scheduler_works():
+def test_whether_and_how_a_scheduler_works(now):
     c = cluster(1)
     up = ("kant_scheduler_up", (("cluster", "c1"),))
     assert values(exporter.exposition().decode())[up] == 0
@@ -57,10 +57,8 @@ def test_whether_and_how_a_scheduler_works():
     bind = CreateAndBind("key", "default", "pod", {}, "node", {})
     for result in (Result.BOUND, Result.BOUND, Result.REFUSED):
         pace.ended(bind, Outcome(result))
-    c.leases.create(
-        holder="a", expires_at=timezone.now() + timedelta(minutes=1), pace=pace.document()
-    )
-    Cluster.objects.update(connected=True, last_cycle_at=timezone.now())
+    c.leases.create(holder="a", expires_at=now + timedelta(minutes=1), pace=pace.document())
+    Cluster.objects.update(connected=True, last_cycle_at=now)
     found = values(exporter.exposition().decode())
     scope = (("cluster", "c1"), ("scope", ""))
     assert found[up] == 1

@@ -172,7 +172,7 @@ def test_a_standard_output_that_takes_nothing_ends_the_command_in_a_line(trace, 
     run = f"{sys.executable} manage.py simulate --trace {trace} --fleet 2x8 --json {command}"
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {run}"], cwd=ROOT, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=240, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (1, message)
 

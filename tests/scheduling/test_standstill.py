@@ -9,6 +9,7 @@ from scheduling.models import Cluster, Job
 from scheduling.standstill import SILENT_S
 from tests.organisation import build
 
+pytestmark = pytest.mark.usefixtures("now")
 REMEDY = "An operator has to see that the processes of scheduler and ticks run."
 
 

@@ -64,7 +64,7 @@ def test_a_watch_from_before_the_restart_is_too_old(own):
 
 def run(*arguments):
     command = [sys.executable, "-m", "scheduling.simcluster", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
 
 
 def test_a_state_directory_belongs_to_its_fleet(own):
