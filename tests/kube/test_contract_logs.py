@@ -4,7 +4,6 @@ import asyncio
 import http.server
 import ssl
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,8 @@ def test_another_pod_of_the_same_name_is_not_read(place):
     assert "another pod is called p now" in str(refused(PodGone, place, "p", "the-old-uid"))
 
 
-def test_a_pod_without_a_node_is_not_ready(place):
+def test_a_pod_without_a_node_is_not_ready(place, monkeypatch):
+    monkeypatch.setattr("scheduling.kube.logs.SILENT_AFTER_S", 60.0)  # a slow answer is one
     place.make_pod("p")
     for options in ({}, {"follow": True}):
         assert str(refused(NotReady, place, "p", **options)) == "it has no node yet"
@@ -159,15 +159,19 @@ def test_a_log_that_nobody_reads_any_more_ends_its_request(place, how):
 
 
 # --- kube-apiserver, and a kubelet that is not one ------------------------------------------------
+AT_ONCE = threading.Event()
+AT_ONCE.set()
+
+
 class Kubelet(http.server.BaseHTTPRequestHandler):
-    """Answers as its server's `replies` say by path: (status, pieces, seconds before the first)."""
+    """Answers as its server's `replies` say by path: (status, pieces, what it waits for)."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self):
         self.server.asked.append(self.path)
-        code, pieces, pause = self.server.replies[self.path.partition("?")[0].rpartition("/")[0]]
-        time.sleep(pause)
+        code, pieces, word = self.server.replies[self.path.partition("?")[0].rpartition("/")[0]]
+        assert word.wait(60)
         self.send_response(code)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
@@ -227,7 +231,7 @@ class TestBehindKubeApiserver:
 
     def test_what_a_kubelet_gives_with_what_was_asked_for(self, place, kubelet):
         path = placed(place, "p", kubelet.server_port)
-        kubelet.replies[path] = (200, [b"one\n", b"two\n"], 0)
+        kubelet.replies[path] = (200, [b"one\n", b"two\n"], AT_ONCE)
         assert opened(place, "p").read() == b"one\ntwo\n"
         options = {"tail": 5, "since_s": 60, "limit_bytes": 100, "timestamps": True}
         assert opened(place, "p", **options, follow=True).read() == b"one\ntwo\n"
@@ -238,23 +242,28 @@ class TestBehindKubeApiserver:
     def test_what_a_kubelet_refuses_is_told_in_its_words(self, place, kubelet):
         path = placed(place, "p", kubelet.server_port)
         said = b'container "main" in pod "p" is waiting to start: ImagePullBackOff'
-        kubelet.replies[path] = (400, [said], 0)
+        kubelet.replies[path] = (400, [said], AT_ONCE)
         assert str(refused(NotReady, place, "p")) == said.decode()
-        kubelet.replies[path] = (500, [b"rotated"], 0)
+        kubelet.replies[path] = (500, [b"rotated"], AT_ONCE)
         assert "rotated" in str(refused(NodeFailed, place, "p"))
 
     def test_a_container_that_prints_nothing_for_long_can_be_followed(self, place, kubelet):
         path = placed(place, "p", kubelet.server_port)
-        kubelet.replies[path] = (200, [b"late\n"], 3.0)
-        assert opened(place, "p", follow=True).read() == b"late\n"
-        kubelet.replies[path] = (400, [b"never"], 3.0)
+        word = threading.Event()
+        kubelet.replies[path] = (200, [b"late\n"], word)
         log = opened(place, "p", follow=True)
+        word.set()
+        assert log.read() == b"late\n"
+        word.clear()
+        kubelet.replies[path] = (400, [b"never"], word)
+        log = opened(place, "p", follow=True)
+        word.set()
         with pytest.raises(KubeError, match="never"):
             log.read()
 
     def test_memory_is_bounded_and_leaving_reaches_the_kubelet(self, place, kubelet):
         path = placed(place, "p", kubelet.server_port)
-        kubelet.replies[path] = (200, [b"x" * (1 << 20)] * 400, 0)
+        kubelet.replies[path] = (200, [b"x" * (1 << 20)] * 400, AT_ONCE)
         log = opened(place, "p", follow=True)
         pieces = log._pieces
         eventually(pieces.full)
