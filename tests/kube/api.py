@@ -59,7 +59,7 @@ class Api:
         assert answer.code in (200, 201, 202), (method, path, answer)
         return answer.body
 
-    def watch(self, path: str, timeout: float = 10) -> Iterator[dict[str, Any]]:
+    def watch(self, path: str, timeout: float = 60) -> Iterator[dict[str, Any]]:
         """The events of a watch, until the server ends it or `timeout` passes in silence."""
         connection = self._connect(timeout)
         try:

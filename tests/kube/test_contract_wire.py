@@ -3,6 +3,8 @@
 Every test runs against the embedded cluster and a real kube-apiserver; the real one is right.
 """
 
+from itertools import islice, takewhile
+
 import pytest
 
 from tests.kube.api import JSON_PATCH, MERGE, STRATEGIC, eventually
@@ -100,13 +102,18 @@ def test_a_selector_that_cannot_be_used(place, query):
 
 
 # --- watches ------------------------------------------------------------------------------------
+def before_the_end(watch):
+    """Its events up to the first of the pod `end`."""
+    return list(takewhile(lambda each: each["object"]["metadata"]["name"] != "end", watch))
+
+
 def test_a_watch_tells_what_happened_since(place):
     version = place.api.ok("GET", place.pods)["metadata"]["resourceVersion"]
     pod = place.make_pod("worker")
     place.bind("worker", f"{place.node}-absent")
     place.api.ok("DELETE", f"{place.pods}/worker", {"gracePeriodSeconds": 0})
-    path = f"{place.pods}?watch=1&resourceVersion={version}&timeoutSeconds=1"
-    events = list(place.api.watch(path))
+    place.make_pod("end")
+    events = before_the_end(place.api.watch(f"{place.pods}?watch=1&resourceVersion={version}"))
     # Bound, marked for deletion, deleted: also a pod that goes at once is marked first.
     assert [each["type"] for each in events] == ["ADDED", "MODIFIED", "MODIFIED", "DELETED"]
     assert [each["object"]["metadata"]["generation"] for each in events] == [1, 1, 2, 2]
@@ -125,7 +132,9 @@ def test_a_watch_with_a_selector_sees_things_come_and_go(place):
     place.api.ok("PATCH", f"{place.pods}/worker/status", done, STRATEGIC)
     selector = "spec.nodeName!=,status.phase!=Succeeded"
     path = f"{place.pods}?watch=1&resourceVersion={version}&fieldSelector={selector}"
-    events = list(place.api.watch(f"{path}&timeoutSeconds=1"))
+    place.make_pod("end")
+    place.bind("end", f"{place.node}-absent")
+    events = before_the_end(place.api.watch(path))
     assert [each["type"] for each in events] == ["ADDED", "DELETED"]
 
 
@@ -133,9 +142,9 @@ def test_a_list_as_a_stream_ends_with_a_bookmark(place):
     for i in range(3):
         place.make_pod(f"worker-{i}")
     query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
-    path = f"{place.pods}?{query}&allowWatchBookmarks=true&timeoutSeconds=2"
-    events = list(place.api.watch(path))
-    assert [each["type"] for each in events[:4]] == ["ADDED", "ADDED", "ADDED", "BOOKMARK"]
+    path = f"{place.pods}?{query}&allowWatchBookmarks=true"
+    events = list(islice(place.api.watch(path), 4))
+    assert [each["type"] for each in events] == ["ADDED", "ADDED", "ADDED", "BOOKMARK"]
     bookmark = events[3]["object"]
     assert bookmark["kind"] == "Pod"
     assert bookmark["metadata"]["annotations"]["k8s.io/initial-events-end"] == "true"
