@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -148,16 +148,18 @@ class Sim:
         return self.wait(name, lambda p: p["status"]["phase"] == phase)
 
     def end_pod(self, path: str, exit_code: int = 0) -> None:
-        """Have the containers of a running pod end now, whenever that is."""
+        """Have the containers of a running pod end now, in another second than they started in."""
         statuses = self.get(path)["status"]["containerStatuses"]
         for each in statuses:
             started = each["state"]["running"]["startedAt"]
+            next_second = datetime.fromisoformat(started) + timedelta(seconds=1)
+            finished = max(datetime.now(UTC), next_second)
             each["state"] = {
                 "terminated": {
                     "exitCode": exit_code,
                     "reason": "Error" if exit_code else "Completed",
                     "startedAt": started,
-                    "finishedAt": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+                    "finishedAt": f"{finished:%Y-%m-%dT%H:%M:%SZ}",
                 }
             }
         phase = "Failed" if exit_code else "Succeeded"
