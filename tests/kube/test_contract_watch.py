@@ -232,7 +232,8 @@ def test_broken_connections_resume_without_a_new_list(place, open_door, proxy, c
         door.until_seen(PodSeen, f"kept-{i}")
     door.until_seen(PodGone, "worker-2")
     assert "listing again" not in caplog.text
-    again = [e for e in door.seen if isinstance(e, PodSeen) and e.pod.name == "before"]
+    pods = [e.pod for e in door.seen if isinstance(e, PodSeen)]
+    again = [pod for pod in pods if (pod.namespace, pod.name) == (place.namespace, "before")]
     assert len(again) == 1
 
 
