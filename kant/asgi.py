@@ -1,7 +1,52 @@
+"""Kant for an ASGI server, uvicorn."""
+
+import asyncio
 import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from types import FrameType
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
-application = get_asgi_application()
+_django = get_asgi_application()
+
+Event = Mapping[str, Any]
+
+
+async def application(
+    scope: dict[str, Any],
+    receive: Callable[[], Awaitable[Event]],
+    send: Callable[[Event], Awaitable[None]],
+) -> None:
+    if scope["type"] != "lifespan":
+        await _django(scope, receive, send)
+        return
+    await receive()
+    _end_streams_by_signal()
+    await send({"type": "lifespan.startup.complete"})
+    await receive()
+    await send({"type": "lifespan.shutdown.complete"})
+
+
+def _end_streams_by_signal() -> None:
+    """A server waits for all answers before it tells of its shutdown, and the log of a container
+    that runs has no end: its reader is told by what tells the server."""
+    from scheduling.pod_logs import stop_following  # its models need Django, which is set up above
+
+    if threading.current_thread() is not threading.main_thread():
+        return  # a server has no signals there either
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        server = signal.getsignal(number)
+        if not callable(server):
+            continue
+
+        def end(number: int, frame: FrameType | None, server: Any = server) -> None:
+            loop.call_soon_threadsafe(stop_following)
+            server(number, frame)
+
+        signal.signal(number, end)

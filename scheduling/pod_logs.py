@@ -86,6 +86,11 @@ def open_log(
     return OpenLog(found, pod)
 
 
+def stop_following() -> None:
+    """End the logs that are followed, as this process is about to end."""
+    _reader.stop_following()
+
+
 def pod_set_of(job: Job, name: str | None, ordinal: int) -> PodSet:
     """The pod set of that name (None = the first); raises Invalid naming `pod_set` or `ordinal`."""
     sets = list(job.pod_sets.all())

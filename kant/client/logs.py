@@ -19,6 +19,7 @@ MOST_FOLLOWED = 16
 # After so long without a line it is looked whether the job still runs.
 SILENCE_S = 60.0
 CONFLICT = "conflict"  # there is no log yet
+KANT = b"Kant: "  # begins the line in which the server says why a log is not whole
 
 
 def add_flags(parser: argparse.ArgumentParser, duration_s: Callable[[str], int]) -> None:
@@ -138,7 +139,9 @@ class _Reading:
                 for line in lines:
                     at, _, text = line.partition(b" ")
                     if at > since:
-                        self._last = at
+                        # Kant's own last line may be later than lines that come.
+                        if not text.startswith(KANT):
+                            self._last = at
                         _show(self.prefix, line if self._stamped else text)
         except (OSError, http.client.HTTPException):
             pass  # silence, or the connection broke: it goes on after the last line

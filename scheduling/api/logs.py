@@ -11,7 +11,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from scheduling import selectors
-from scheduling.kube.logs import Log, LogOptions
+from scheduling.kube.logs import Log, LogOptions, Stopped
 from scheduling.kube.seam import KubeError
 from scheduling.pod_logs import open_log, pod_set_of
 from tenants.api.base import View
@@ -88,7 +88,7 @@ class JobLogsView(View):
 
 async def _told(found: Log, options: LogOptions) -> AsyncIterator[bytes]:
     """The log, and a last line where it is not all of it."""
-    size, why = 0, ""
+    size, piece, why = 0, b"", ""
     try:
         async for piece in found.pieces():
             size += len(piece)
@@ -96,11 +96,14 @@ async def _told(found: Log, options: LogOptions) -> AsyncIterator[bytes]:
     except KubeError as error:
         log.warning("a log broke off: %s", error)
         why = "the log broke off: its cluster does not answer any more"
+    except Stopped:
+        why = "the server stops; ask again for what comes"
     if options.limit_bytes is not None and size >= options.limit_bytes:
         why = f"cut after {size >> 20} MiB; ask for less by tail or since"
     if why:
         at = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}000Z " if options.timestamps else ""
-        yield f"\n{at}Kant: {why}\n".encode()
+        start = "" if not piece or piece.endswith(b"\n") else "\n"
+        yield f"{start}{at}Kant: {why}\n".encode()
 
 
 def _number(asked: Any, name: str) -> int | None:

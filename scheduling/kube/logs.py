@@ -76,10 +76,14 @@ class NodeFailed(NoLog):
         self.node = node
 
 
+class Stopped(Exception):
+    """The process that reads the log is told to end; the container may print on."""
+
+
 class _End(NamedTuple):
     """Behind the last piece; with what broke it off."""
 
-    error: KubeError | None
+    error: KubeError | Stopped | None
 
 
 Piece = bytes | _End
@@ -115,7 +119,8 @@ class Log:
         self._end()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """For the event loop of whoever asks; raises KubeError where the log breaks off."""
+        """For the event loop of whoever asks; raises KubeError where the log breaks off, and
+        Stopped where `stop_following` ended it."""
         try:
             while True:
                 waiting = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop)
@@ -152,6 +157,7 @@ class LogReader:
         self._loop: Loop | None = None
         self._clients: dict[str, Client] = {}
         self._opening = asyncio.Lock()
+        self._stopping = asyncio.Event()
 
     def open(
         self,
@@ -169,6 +175,10 @@ class LogReader:
         loop = self._running()
         opening = asyncio.run_coroutine_threadsafe(self._open(access, of, options), loop)
         return Log(loop, *opening.result(), ended)
+
+    def stop_following(self) -> None:
+        """End the logs that are followed, and those that are opened from now on to be followed."""
+        self._running().call_soon_threadsafe(self._stopping.set)
 
     def _running(self) -> Loop:
         with self._lock:
@@ -191,14 +201,26 @@ class LogReader:
     ) -> tuple[asyncio.Queue[Piece], asyncio.Task[None]]:
         client = await self._client(access)
         try:
-            return await _opened(client, of, options)
+            return await self._opened(client, of, options)
         except KubeError as error:
             if error.code == 0:
                 await client.open()  # its address may have changed since it was read
             if error.code != 401:
                 raise
         # The client has read its credentials anew.
-        return await _opened(client, of, options)
+        return await self._opened(client, of, options)
+
+    async def _opened(
+        self, client: Client, of: ContainerRef, options: LogOptions
+    ) -> tuple[asyncio.Queue[Piece], asyncio.Task[None]]:
+        request = _Request(client, of, options, self._stopping)
+        task = asyncio.create_task(request.run())
+        try:
+            await request.judge()
+        except BaseException:
+            task.cancel()
+            raise
+        return request.pieces, task
 
     async def _close(self) -> None:
         for client in self._clients.values():
@@ -214,60 +236,59 @@ class LogReader:
             return self._clients[key]
 
 
-async def _opened(
-    client: Client, of: ContainerRef, options: LogOptions
-) -> tuple[asyncio.Queue[Piece], asyncio.Task[None]]:
-    request = _Request(client, of, options)
-    task = asyncio.create_task(request.run())
-    try:
-        await request.judge()
-    except BaseException:
-        task.cancel()
-        raise
-    return request.pieces, task
-
-
 class _Request:
     """The request for one log, from its reply to its last piece."""
 
-    def __init__(self, client: Client, of: ContainerRef, options: LogOptions) -> None:
+    def __init__(
+        self, client: Client, of: ContainerRef, options: LogOptions, stopping: asyncio.Event
+    ) -> None:
         self._client = client
         self._of = of
+        self._stopping = stopping
         self._follow = options.follow
         self._path = f"/api/v1/namespaces/{of.namespace}/pods/{of.pod}"
         self._query = urlencode(_parameters(of.container, options))
         self._what = f"read the log of the pod {of.namespace}/{of.pod}"
-        self._reply: asyncio.Future[Reply | KubeError] = asyncio.get_running_loop().create_future()
+        self._reply: asyncio.Future[Reply | KubeError | None]
+        self._reply = asyncio.get_running_loop().create_future()
         self.pieces: asyncio.Queue[Piece] = asyncio.Queue(PIECES_WAITING)
 
     async def run(self) -> None:
         """Fill `pieces`."""
-        error = None
+        reading = asyncio.create_task(self._read())
+        stopping = asyncio.create_task(self._stopping.wait())
+        ends: set[asyncio.Task[Any]] = {reading, stopping} if self._follow else {reading}
+        error: KubeError | Stopped | None = Stopped()
         try:
-            error = await self._read()
-        except NoReply as none:
-            error = KubeError(none.reason, "ask for it again")
-        except KubeError as failed:
-            error = failed
-        if error is not None:
-            self._tell(error)
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                error = reading.result()
+        finally:
+            reading.cancel()
+            stopping.cancel()
+        self._tell(error if isinstance(error, KubeError) else None)
         await self.pieces.put(_End(error))
 
     async def _read(self) -> KubeError | None:
-        """The problem if it is refused; raises NoReply."""
+        """What refused it or broke it off."""
         silence = None if self._follow else READ_WITHIN_S
         path = f"{self._path}/log?{self._query}"
-        async with self._client.stream(path, silence, buffer=PIECE_BYTES) as answer:
-            if answer.status != 200:
-                reply = Reply(answer.status, await answer.read(), retry_after(answer))
-                self._tell(reply)
-                return self._client.problem(reply, self._what)
-            self._tell(Reply(200, b"", 0.0))
-            while piece := await answer.content.read(PIECE_BYTES):
-                await self.pieces.put(piece)
+        try:
+            async with self._client.stream(path, silence, buffer=PIECE_BYTES) as answer:
+                if answer.status != 200:
+                    reply = Reply(answer.status, await answer.read(), retry_after(answer))
+                    self._tell(reply)
+                    return self._client.problem(reply, self._what)
+                self._tell(Reply(200, b"", 0.0))
+                while piece := await answer.content.read(PIECE_BYTES):
+                    await self.pieces.put(piece)
+        except NoReply as none:
+            return KubeError(none.reason, "ask for it again")
+        except KubeError as error:
+            return error
         return None
 
-    def _tell(self, reply: Reply | KubeError) -> None:
+    def _tell(self, reply: Reply | KubeError | None) -> None:
         if not self._reply.done():
             self._reply.set_result(reply)
 
@@ -290,7 +311,8 @@ class _Request:
         raise self._client.problem(reply, self._what)
 
     async def _first_word(self) -> Reply | KubeError | None:
-        """None: nothing yet, as of a container that is followed and has printed nothing."""
+        """None: nothing yet, as of a container that is followed and has printed nothing, or that
+        is not read any more."""
         try:
             within = SILENT_AFTER_S if self._follow else None
             return await asyncio.wait_for(asyncio.shield(self._reply), within)

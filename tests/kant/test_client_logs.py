@@ -5,12 +5,15 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import datetime, timedelta
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
 from kant.client import logs
+from scheduling import pod_logs
+from scheduling.kube.logs import LogReader
 from scheduling.models import Job
 from tests.kant.conftest import Shell
 from tests.kube.api import eventually
@@ -147,6 +150,36 @@ def test_following_goes_on_after_silence(kant, world, in_pauses, monkeypatch):
     assert (code, len(set(lines))) == (0, len(lines))
     assert " started main of " in lines[0]
     assert lines[-1].endswith("Z ended with exit code 0")
+
+
+def test_following_goes_on_after_the_end_of_a_server(kant, world, monkeypatch):
+    """Also where the time of the server's last line is later than that of what comes."""
+    job = world.submit()
+    world.start(job, run=3.0)
+    eventually(lambda: world.get(job)[0] == 200)
+    monkeypatch.setattr("scheduling.api.logs.datetime", Later)
+
+    def restart():
+        pod_logs.stop_following()
+        pod_logs._reader = LogReader()
+        eventually(lambda: "exit code" in world.get(job)[1])
+        Job.objects.filter(pk=job.pk).update(state="SUCCEEDED")
+
+    later = threading.Timer(1.0, restart)
+    later.start()
+    _, out, _ = kant("logs", "one", "--follow")
+    later.join()
+    assert out.splitlines()[1:] == [
+        "no GPUs",
+        "Kant: the server stops; ask again for what comes",
+        "ended with exit code 0",
+    ]
+
+
+class Later(datetime):
+    @classmethod
+    def now(cls, tz):
+        return super().now(tz) + timedelta(minutes=1)
 
 
 def test_no_more_pods_are_followed_than_the_server_allows(kant, world):

@@ -16,6 +16,7 @@ from scheduling.kube.logs import (
     NodeFailed,
     NotReady,
     PodGone,
+    Stopped,
 )
 from scheduling.kube.seam import KubeError
 from tests.kube.api import eventually
@@ -23,10 +24,10 @@ from tests.kube.api import eventually
 READER = LogReader()
 
 
-def opened(place, name, uid=None, access=None, container="", **options):
+def opened(place, name, uid=None, access=None, container="", reader=READER, **options):
     uid = uid or place.get(name)["metadata"]["uid"]
     of = ContainerRef(place.namespace, name, uid, container)
-    return READER.open(access or place.server.access(), of, LogOptions(**options))
+    return reader.open(access or place.server.access(), of, LogOptions(**options))
 
 
 def refused(kind, place, name, *args, **options):
@@ -156,6 +157,20 @@ def test_a_log_that_nobody_reads_any_more_ends_its_request(place, how):
     else:
         del log
     eventually(lambda: not requests())
+
+
+@EMBEDDED
+def test_what_is_followed_ends_when_the_process_is_told_to_end(place):
+    run(place)
+    reader = LogReader()
+    before = opened(place, "p", reader=reader, follow=True)
+    reader.stop_following()
+    after = opened(place, "p", reader=reader, follow=True)
+    for log in (before, after):
+        with pytest.raises(Stopped):
+            log.read()
+        assert not log.is_open
+    assert opened(place, "p", reader=reader, tail=1).read() == b"no GPUs\n"
 
 
 # --- kube-apiserver, and a kubelet that is not one ------------------------------------------------

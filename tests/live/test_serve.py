@@ -2,6 +2,7 @@
 one line what keeps it from starting."""
 
 import base64
+import json
 import os
 import signal
 import socket
@@ -28,9 +29,9 @@ def command(folder, *options):
 
 
 class Serving:
-    def __init__(self, folder):
+    def __init__(self, folder, stderr=None):
         self.process = subprocess.Popen(
-            **command(folder, "--port", "0"), stdout=subprocess.PIPE, text=True
+            **command(folder, "--port", "0"), stdout=subprocess.PIPE, stderr=stderr, text=True
         )
         too_late = threading.Timer(WITHIN_S, self.process.kill)
         too_late.start()
@@ -140,6 +141,48 @@ def test_an_address_that_a_client_claims_does_not_count(tmp_path):
         assert attempt(10) == 429
     finally:
         serving.end(signal.SIGINT)
+
+
+def call(serving, path, body, authorization):
+    headers = {"Authorization": authorization, "Content-Type": "application/json"}
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"{serving.url}api/v1/{path}", data, headers)
+    with urllib.request.urlopen(request, timeout=20) as answer:
+        return json.load(answer)
+
+
+def followed(serving, job, authorization):
+    """The open answer, once the pod of the job has begun to print."""
+    address = f"{serving.url}api/v1/jobs/{job}/logs?follow=true"
+    request = urllib.request.Request(address, headers={"Authorization": authorization})
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return urllib.request.urlopen(request, timeout=60)
+        except urllib.error.HTTPError as error:
+            if error.code != 409 or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_logs_that_are_followed_end_with_it(tmp_path, how):
+    said = tmp_path / "stderr"
+    with said.open("w") as stderr:
+        serving = Serving(tmp_path, stderr)
+    basic = f"Basic {base64.b64encode(b'erin:kant-demo').decode()}"
+    bearer = f"Bearer {call(serving, 'tokens', {'name': 'test'}, basic)['secret']}"
+    document = {"name": "one", "tenant": "vision", "gpu_type": "NVIDIA-H100-80GB-HBM3", "gpus": 1}
+    job = call(serving, "jobs", document, bearer)["id"]
+    logs = [followed(serving, job, bearer) for _ in range(3)]
+    for log in logs:
+        assert log.readline().startswith(b"started main of one-")
+    serving.end(how)
+    for log in logs:  # an answer that is not complete would raise IncompleteRead
+        last = log.read().splitlines()[-1]
+        assert last == b"Kant: the server stops; ask again for what comes"
+    assert "Traceback" not in said.read_text()
+    assert "graceful shutdown exceeded" not in said.read_text()
 
 
 def test_a_folder_that_cannot_be_written(tmp_path):

@@ -86,12 +86,12 @@ class Command(BaseCommand):
     def _serve(self, listener: socket.socket) -> None:
         config = uvicorn.Config(
             "kant.asgi:application",
-            lifespan="off",
+            lifespan="on",
             log_level="warning",
             access_log=False,
             # There is no proxy before loopback; who says so could name any address as theirs.
             proxy_headers=False,
-            # Whoever follows a log would keep it from ending.
+            # Whoever does not take an answer would keep it from ending.
             timeout_graceful_shutdown=STOP_WITHIN_S,
         )
         uvicorn.Server(config).run(sockets=[listener])
