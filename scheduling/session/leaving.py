@@ -18,11 +18,13 @@ from scheduling.session.foreign import ForeignPods
 from scheduling.session.live import (
     OVER,
     Cause,
+    KeptPod,
     LiveJob,
     LivePod,
     Note,
     Notice,
     Outbox,
+    PodKey,
     PodLeaves,
     PodStep,
 )
@@ -165,13 +167,21 @@ class Leaving:
             self._out.effects.append(EmitEvent(*of, *pod.cause, "Deleting", _type(pod.cause)))
             pod.cause = None
 
+    def keep(self, job: LiveJob, key: PodKey, pod: KeptPod) -> None:
+        """This pod stays for its log; the one that stayed until now, of an older attempt, goes."""
+        older, newest = sorted((job.kept.get(key, pod), pod))
+        if older.uid != newest.uid:
+            of = (older.namespace, older.name, older.uid)
+            self._out.effects.append(DeletePod((job.id, older.attempt, *key), *of))
+        job.kept[key] = newest
+
     def blocked(self, pod: LivePod, retry_after: float, now: float) -> None:
         """A disruption budget forbids the eviction; it is asked again when it may not any more."""
         pod.delete_sent_at = now - ASK_AGAIN_S + max(retry_after, EVICT_AGAIN_S)
 
     def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
         """Have a pod deleted that still holds devices; what never came to be is free at once."""
-        if pod.state in OVER or pod.in_flight or self._saves(job, pod, now):
+        if pod.state in OVER or pod.in_flight or job.keeps(pod) or self._saves(job, pod, now):
             return
         waits_again = job.plain is not None and isinstance(job.leaving, JobRequeued)
         if pod.state == P.INTENDED and (not pod.uid or waits_again):

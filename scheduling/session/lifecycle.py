@@ -218,6 +218,7 @@ class Lifecycle(PlainPods):
         found = self._find(facts)
         if found is None:
             self.unplaced_seen(facts, now)
+            self.crashed_before(facts)
             return
         self.keep(facts)
         job, pod = found

@@ -47,6 +47,15 @@ class PodRef(NamedTuple):
     uid: str
 
 
+class KeptPod(NamedTuple):
+    """A pod whose program failed before a restart, which stays for its log."""
+
+    attempt: int
+    namespace: str
+    name: str
+    uid: str
+
+
 @dataclass(frozen=True, slots=True)
 class PodContent:
     """What a pod of a pod set runs; the part of the pod set that the engine does not need."""
@@ -128,7 +137,8 @@ class LiveJob:
     those of its pods beside Kant's own; `protected`: a disruption budget selects some of them.
     `surplus`: failures of pods that a gang can do without, which do not count against the job.
     `restarts`: how often it, or a pod of it, was placed again because its program failed, of
-    `max_restarts`; `crashes`: how often in a row by pod, since this scheduler leads.
+    `max_restarts`; `crashes`: how often in a row by pod, since this scheduler leads; `kept`: the
+    pod that failed last, by pod.
     `saved_at`: when one of its pods last said that the work was saved; `notice_s`: how long before
     its pods are deleted it wants to be told, 0 = not at all. `blocked_since` and `front` are what
     the last scheduler left of them; `front` follows each requeueing. `namespace`: where its pods
@@ -148,6 +158,7 @@ class LiveJob:
     restarts: int = 0
     max_restarts: int = 0
     crashes: dict[PodKey, int] = field(default_factory=dict)
+    kept: dict[PodKey, KeptPod] = field(default_factory=dict)
     scope: str = ""
     not_before: float = 0.0
     held: bool = False
@@ -195,6 +206,11 @@ class LiveJob:
 
     def effect_key(self, pod: LivePod) -> EffectKey:
         return (self.id, pod.attempt, *pod.key)
+
+    def keeps(self, pod: LivePod) -> bool:
+        """Whether the pod stays for its log although its place is given back."""
+        kept = self.kept.get(pod.key)
+        return kept is not None and kept.uid == pod.uid
 
     def is_over(self) -> bool:
         """No pod holds anything any more."""

@@ -29,9 +29,16 @@ def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str, *, later: bool) -
     if job.plain is not None:
         ref = job.plain
         return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid, in_flight=True)
-    pod_set = job.request.pod_sets[place.pod_set].name
-    name = manifests.pod_name(job.name, job.id, job.attempt, place.pod_set, pod_set, place.ordinal)
+    name = name_of(job, job.attempt, place.pod_set, place.ordinal)
     return LivePod(place, job.attempt, name, gpu_model, later=later, in_flight=True)
+
+
+def name_of(job: LiveJob, attempt: int, pod_set: int, ordinal: int) -> str:
+    """Of a pod that Kant makes for the job; "" if it has no such pod set."""
+    if pod_set >= len(job.request.pod_sets):
+        return ""
+    name = job.request.pod_sets[pod_set].name
+    return manifests.pod_name(job.name, job.id, attempt, pod_set, name, ordinal)
 
 
 def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | Bind:
@@ -131,6 +138,11 @@ def was_rejected(pod: PodFacts) -> bool:
     if NOT_ITS_FAULT.fullmatch(pod.reason):
         return True
     return pod.exit_code is None and pod.reason != "DeadlineExceeded"
+
+
+def has_crashed(pod: PodFacts) -> bool:
+    """A Failed pod whose own program is to blame."""
+    return pod.phase == "Failed" and not was_rejected(pod)
 
 
 def failure_text(pod: PodFacts) -> str:

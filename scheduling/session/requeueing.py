@@ -7,10 +7,12 @@ from scheduling.engine.states import HOLDING, TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Policy
 from scheduling.engine.verdict import counted
+from scheduling.kube.seam import PodFacts
 from scheduling.models.jobs import POD_FAILED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
+from scheduling.session import pods as kant_pods
 from scheduling.session.leaving import Leaving
-from scheduling.session.live import OVER, Cause, LiveJob, LivePod, Note, Outbox
+from scheduling.session.live import OVER, Cause, KeptPod, LiveJob, LivePod, Note, Outbox
 from scheduling.session.steps import Evidence, advance, step
 
 # Columns of a job that is no longer placed: its wait goes on (metrics.md, JWTD).
@@ -51,7 +53,8 @@ class Requeueing:
 
     def crashed(self, job: LiveJob, pod: LivePod, message: str, now: float) -> None:
         """The pod's own program failed: it is placed again, alone where the job can do without it,
-        else all of the job; or the job ends, when that was done as often as it may be."""
+        else all of the job; or the job ends, when that was done as often as it may be. The pod
+        itself stays for its log, until its next one fails too."""
         if job.state not in HOLDING:
             advance(self.out, job, pod, P.FAILED, message)
             return
@@ -62,6 +65,7 @@ class Requeueing:
             self._end(job, Kind.FAILED, POD_FAILED, told, now)
             return
         job.restarts += 1
+        self.leave.keep(job, pod.key, KeptPod(pod.attempt, job.namespace, pod.name, pod.uid))
         self.out.writes.restarts[job.id] = job.restarts
         record: Evidence = (("restarts", job.restarts), ("max_restarts", job.max_restarts))
         message = f"{message}. Restart {job.restarts} of {job.max_restarts}"
@@ -79,6 +83,17 @@ class Requeueing:
         leaves = [(p, PodRequeued(job.id, *p.key, at)) for p in pods if p.leaving is None]
         self.leave.pods(job, leaves, cause, now)
         advance(self.out, job, pod, P.FAILED, message)
+
+    def crashed_before(self, facts: PodFacts) -> None:
+        """A pod for which no placement of now stands. If its program failed before a restart, it is
+        known from here on, also to a scheduler that did not see it fail."""
+        who = kant_pods.identity(facts.labels) if facts.owned else None
+        job = self.jobs.get(who[0]) if who else None
+        if not who or not job or facts.deleting or not kant_pods.has_crashed(facts):
+            return
+        _, attempt, key = who
+        if (facts.namespace, facts.name) == (job.namespace, kant_pods.name_of(job, attempt, *key)):
+            self.leave.keep(job, key, KeptPod(attempt, facts.namespace, facts.name, facts.uid))
 
     def _wait_again(
         self,
@@ -105,7 +120,7 @@ class Requeueing:
         )
         job.reason = cause.reason
         for pod in job.pods.values():
-            if pod.state in OVER and pod.uid:
+            if pod.state in OVER and pod.uid and not job.keeps(pod):
                 self.leave.delete(job, pod, now)
         self._leave(job, JobRequeued(job.id, at, blamed, job.front), cause, now)
 

@@ -116,11 +116,51 @@ def test_of_a_service_only_the_pod_that_failed_is_placed_again(world):
     assert "exit code 7" in told.message
     row = Job.objects.get(pk=service.pk)
     assert (row.restarts, row.failures) == (1, 0)
-    world.drive(lambda: set(world.pods()) == {p.pod_name for p in running(world, service)})
+    pods = {p.pod_name for p in running(world, service)}
+    world.drive(lambda: set(world.pods()) == {failed.pod_name, *pods})
     world.restart_scheduler()
     crash(world, running(world, service)[0])
     world.drive(lambda: Job.objects.get(pk=service.pk).restarts == 2)
     world.drive(lambda: len(running(world, service)) == 3)
+
+
+@pytest.mark.parametrize("gang", [True, False])
+def test_the_pod_that_failed_last_stays_for_its_log(world, gang):
+    world.set_policy(backoff_base_s=0.1, backoff_cap_s=0.1)
+    job = world.submit("job", pods=2, gang=gang, max_restarts=5)
+
+    def fail_again(number):
+        world.drive(lambda: len(running(world, job)) == 2)
+        failed = max(running(world, job), key=lambda p: p.ordinal)
+        crash(world, failed)
+        world.drive(lambda: Job.objects.get(pk=job.pk).restarts == number)
+        world.drive(lambda: len(running(world, job)) == 2)
+        stay = {failed.pod_name, *(p.pod_name for p in running(world, job))}
+        world.drive(lambda: set(world.pods()) == stay)
+
+    fail_again(1)
+    fail_again(2)
+    world.restart_scheduler()  # which finds the one that stays
+    fail_again(3)
+
+
+def test_a_copy_of_a_pod_that_failed_is_not_taken_for_it(world):
+    job = world.submit("job", pods=1, max_restarts=5)
+    world.drive(lambda: len(running(world, job)) == 1)
+    first = running(world, job)[0]
+    whole = world.pods()[first.pod_name]
+    labels = {**whole["metadata"]["labels"], "kant.io/attempt": "0"}
+    copy = {**whole, "metadata": {"name": "copy", "labels": labels}, "status": {}}
+    copy["spec"] = {k: v for k, v in whole["spec"].items() if k != "nodeName"}
+    world.call("POST", "/api/v1/namespaces/kant-jobs/pods", copy)
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    status = {"status": {"phase": "Failed", "containerStatuses": [ended]}}
+    path = "/api/v1/namespaces/kant-jobs/pods/copy/status"
+    world.call("PATCH", path, status, kind="merge-patch+json")
+    crash(world, first)
+    world.drive(lambda: Job.objects.get(pk=job.pk).restarts == 1)
+    world.drive(lambda: len(running(world, job)) == 1)
+    assert {"copy", first.pod_name} < set(world.pods())
 
 
 def test_a_pod_that_fails_again_and_again_waits_longer_each_time(world):
