@@ -11,15 +11,14 @@ from scheduling.engine.states import TERMINAL
 from scheduling.job_views import job_or_404
 from scheduling.kube.logs import LogOptions
 from scheduling.kube.seam import KubeError
-from scheduling.models import Job
-from scheduling.pod_logs import open_log, pod_set_of
+from scheduling.models import Job, PodSet
+from scheduling.pod_logs import containers_of, open_log, pod_set_of
 from tenants.errors import DomainError, Invalid
-from tenants.models import User
 from tenants.web import actor_of, live_or_whole, page_login_required, unknown_names
 
 LINES = 200
 MOST_BYTES = 256 << 10
-FILTERS = ("pod_set", "ordinal")
+FILTERS = ("pod_set", "ordinal", "container", "previous")
 
 # ECMA-48: control sequences (colours, cursor), operating system commands (titles, links), others.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
@@ -31,13 +30,20 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 @require_GET
 @page_login_required
 def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    """The last lines of one pod, chosen by `pod_set` and `ordinal`."""
+    """The last lines of a container of one pod, chosen by `pod_set`, `ordinal` and `container`;
+    with `previous=true` of its run before the last restart."""
     job = job_or_404(request, job_id)
     sets = list(job.pod_sets.all())
     name, number = request.GET.get("pod_set") or sets[0].name, request.GET.get("ordinal") or "0"
-    text, why = "", ""
+    container, previous = request.GET.get("container", ""), request.GET.get("previous", "")
+    names, text, why = [], "", ""
     try:
-        text = _end_of(actor_of(request), job, name, number)
+        pod_set, ordinal = _which(job, name, number)
+        options = _options(previous)
+        names = containers_of(job, pod_set, ordinal, previous=options.previous)
+        container = container or names[0]
+        found = open_log(actor_of(request), job, pod_set, ordinal, container, options)
+        text = readable(found.log.read().decode(errors="replace"))
     except DomainError as error:
         why = error.detail
     except KubeError:
@@ -50,6 +56,10 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
         "pod_set": chosen,
         "ordinal": number,
         "most": chosen.count - 1,
+        "container": container,
+        "containers": names,
+        "previous": previous,
+        "restarts": job.restarts or job.pod_name,
         "text": text,
         "why": why,
         "lines": LINES,
@@ -59,14 +69,17 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     return render(request, live_or_whole(request, "scheduling/job_logs.html"), context)
 
 
-def _end_of(reader: User, job: Job, name: str, number: str) -> str:
-    """The last lines as a person reads them; raises DomainError or KubeError."""
+def _which(job: Job, name: str, number: str) -> tuple[PodSet, int]:
+    """Raises Invalid."""
     if not (number.isascii() and number.isdigit() and len(number) < 10):
         raise Invalid.field("ordinal", "The pod must be a whole number.")
-    pod_set = pod_set_of(job, name, int(number))
-    options = LogOptions(tail=LINES, limit_bytes=MOST_BYTES)
-    found = open_log(reader, job, pod_set, int(number), "", options)
-    return readable(found.log.read().decode(errors="replace"))
+    return pod_set_of(job, name, int(number)), int(number)
+
+
+def _options(previous: str) -> LogOptions:
+    if previous not in ("", "true"):
+        raise Invalid.field("previous", "The filter previous must be true, or left out.")
+    return LogOptions(tail=LINES, limit_bytes=MOST_BYTES, previous=bool(previous))
 
 
 def readable(text: str) -> str:

@@ -3,9 +3,13 @@
 import logging
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from django.db import close_old_connections
+from django.db.models import Max
 
 from scheduling import selectors
 from scheduling.engine.states import TERMINAL, WAITING
@@ -14,6 +18,7 @@ from scheduling.kube.logs import (
     Log,
     LogOptions,
     LogReader,
+    NoContainer,
     NodeFailed,
     NotReady,
     PodGone,
@@ -59,31 +64,37 @@ def open_log(
 ) -> OpenLog:
     """Open the log of the newest pod of a pod set and ordinal; `container` "" = its first.
 
-    `job` is one that `reader` may see. Waits for the cluster, some seconds. Raises Conflict where
-    there is no log yet, NotFound where there is none any more, TooManyOpen, and ClusterFailed.
+    With `previous` that of the run before the last restart: where Kant makes the pods, the newest
+    pod whose program failed before a restart. `job` is one that `reader` may see. Waits for the
+    cluster, some seconds. Raises Invalid where there is no such container, Conflict where there is
+    no log yet, NotFound where there is none any more, TooManyOpen, and ClusterFailed.
     """
-    pod = _newest(job, pod_set, ordinal)
-    cluster = job.cluster
-    # Jobs that were over before namespaces were kept with places have none there.
-    namespace = pod.namespace or job.pod_namespace or cluster.namespace
-    of = ContainerRef(namespace, pod.pod_name, pod.pod_uid, container or _default(job))
+    pod = _pod(job, pod_set, ordinal, previous=options.previous)
+    # Kant's pods are not restarted in place: a run is a pod.
+    options = options._replace(previous=options.previous and bool(job.pod_name))
+    of = _ref(job, pod, container or _default(job))
     _places.take(reader.pk)
     # A connection of the pool is not kept from others while a cluster takes its time.
     close_old_connections()
     try:
-        found = _reader.open(cluster.access, of, options, ended=lambda: _places.free(reader.pk))
-    except BaseException as error:
+        with _told(job, pod):
+            free = partial(_places.free, reader.pk)
+            found = _reader.open(job.cluster.access, of, options, ended=free)
+    except BaseException:
         _places.free(reader.pk)
-        if isinstance(error, KubeError):
-            raise _failed(cluster, error) from error
-        if isinstance(error, NodeFailed):
-            raise _node_failed(cluster, pod, error) from None
-        if isinstance(error, PodGone):
-            raise NotFound(_gone(job, pod)) from None
-        if isinstance(error, NotReady):
-            raise Conflict(_not_ready(job, pod, str(error), options)) from None
         raise
     return OpenLog(found, pod)
+
+
+def containers_of(job: Job, pod_set: PodSet, ordinal: int, *, previous: bool) -> list[str]:
+    """The containers of the pod whose log `open_log` would open, by name, the one that it takes for
+    its first at the beginning. Waits for the cluster; raises what `open_log` does."""
+    pod = _pod(job, pod_set, ordinal, previous=previous)
+    close_old_connections()
+    with _told(job, pod):
+        names = _reader.containers(job.cluster.access, _ref(job, pod, ""))
+    # An admission webhook may have put its own before Kant's.
+    return sorted(names, key=lambda name: name != _default(job))
 
 
 def stop_following() -> None:
@@ -109,7 +120,48 @@ def _default(job: Job) -> str:
     return "" if job.pod_name else MAIN
 
 
+def _ref(job: Job, pod: Placement, container: str) -> ContainerRef:
+    # Jobs that were over before namespaces were kept with places have none there.
+    namespace = pod.namespace or job.pod_namespace or job.cluster.namespace
+    return ContainerRef(namespace, pod.pod_name, pod.pod_uid, container)
+
+
 # --- which pod ------------------------------------------------------------------------------------
+def _pod(job: Job, pod_set: PodSet, ordinal: int, *, previous: bool) -> Placement:
+    if previous and not job.pod_name:
+        return _failed_before(job, pod_set, ordinal)
+    return _newest(job, pod_set, ordinal)
+
+
+def _failed_before(job: Job, pod_set: PodSet, ordinal: int) -> Placement:
+    """The newest whose program failed before a restart."""
+    mine = selectors.placements_of(job).filter(pod_set=pod_set.index, ordinal=ordinal)
+    failed = mine.filter(state=PlacementState.FAILED).exclude(pod_uid="").order_by("-attempt")
+    if job.state in TERMINAL:
+        # Its last pod was not restarted.
+        failed = failed.exclude(attempt=mine.aggregate(last=Max("attempt"))["last"])
+    found = failed.first()
+    if found is None:
+        name = f"{pod_set.name}-{ordinal}"
+        raise Conflict(
+            f"Pod {name} was not restarted because its program failed, so there is no previous "
+            f"log. {_who_failed(job)}".strip()
+        )
+    return found
+
+
+def _who_failed(job: Job) -> str:
+    """Of a gang all pods are restarted, and only the one that failed first has left its log."""
+    failed = selectors.placements_of(job).filter(state=PlacementState.FAILED).order_by("-attempt")
+    if job.state in TERMINAL:
+        failed = failed.filter(attempt__lt=job.attempt)
+    found = failed.first() if job.restarts else None
+    if found is None:
+        return ""
+    name = job.pod_sets.get(index=found.pod_set).name
+    return f"The pod that failed in attempt {found.attempt} was {name}-{found.ordinal}."
+
+
 def _newest(job: Job, pod_set: PodSet, ordinal: int) -> Placement:
     rows = selectors.placements_of(job).filter(pod_set=pod_set.index, ordinal=ordinal)
     found = rows.order_by("-attempt").first()
@@ -128,6 +180,24 @@ def _why_waits(job: Job) -> str:
 
 
 # --- why there is none ----------------------------------------------------------------------------
+@contextmanager
+def _told(job: Job, pod: Placement) -> Iterator[None]:
+    """Errors of a cluster as those of the domain."""
+    try:
+        yield
+    except KubeError as error:
+        raise _failed(job.cluster, error) from error
+    except NodeFailed as error:
+        raise _node_failed(job.cluster, pod, error) from None
+    except PodGone:
+        raise NotFound(_gone(job, pod)) from None
+    except NoContainer as error:
+        raise Invalid.field("container", f"Pod {pod.pod_name} has {error}.") from None
+    except NotReady as error:
+        text = f"Pod {pod.pod_name} gives no log: {error}. {pod.message}".strip()
+        raise Conflict(text) from None
+
+
 def _gone(job: Job, pod: Placement) -> str:
     text = (
         f"Pod {pod.pod_name} of attempt {pod.attempt} is gone, and its log with it: Kubernetes "
@@ -135,15 +205,6 @@ def _gone(job: Job, pod: Placement) -> str:
     )
     if job.state in WAITING:
         text += f" The job waits to be placed again. {_why_waits(job)}"
-    return text
-
-
-def _not_ready(job: Job, pod: Placement, said: str, options: LogOptions) -> str:
-    text = f"Pod {pod.pod_name} gives no log: {said}."
-    if options.previous and not job.pod_name:
-        text += " Kant's pods are not restarted in place: what is placed again is a new pod."
-    elif pod.message:
-        text += f" {pod.message}"
     return text
 
 

@@ -46,10 +46,11 @@ class JobLogsView(View):
             texts={
                 "pod_set": "Name of the pod set; the first one if not given.",
                 "ordinal": "Which of its pods, from 0 (the default).",
-                "container": "Needed where a pod that somebody else made has several.",
+                "container": "Needed where a pod that somebody else made has several; also an init "
+                "container.",
                 "tail": "So many lines from the end.",
                 "since": "Lines of so many seconds, or since a time, e.g. 2030-01-31T12:00:00Z.",
-                "previous": "`true`: of the container that ran before a restart in place.",
+                "previous": "`true`: of the run before the last restart.",
                 "timestamps": "`true`: each line after its time.",
                 "follow": "`true`: go on until the container ends.",
             },
@@ -62,10 +63,6 @@ class JobLogsView(View):
         asked = request.query_params
         follow, stamped = self.flag("follow"), self.flag("timestamps")
         ordinal = _number(asked, "ordinal") or 0
-        try:
-            pod_set = pod_set_of(job, asked.get("pod_set"), ordinal)
-        except Invalid as error:
-            raise bad_query(error.errors[0].field, error.detail) from None
         since, since_s = _since(asked.get("since"))
         options = LogOptions(
             tail=_number(asked, "tail"),
@@ -77,7 +74,11 @@ class JobLogsView(View):
             follow=follow,
         )
         container = asked.get("container", "")
-        found = open_log(self.actor, job, pod_set, ordinal, container, options)
+        try:
+            pod_set = pod_set_of(job, asked.get("pod_set"), ordinal)
+            found = open_log(self.actor, job, pod_set, ordinal, container, options)
+        except Invalid as error:
+            raise bad_query(error.errors[0].field, error.detail) from None
         return StreamingHttpResponse(
             _told(found.log, options),
             content_type="text/plain; charset=utf-8",

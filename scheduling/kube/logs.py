@@ -17,7 +17,7 @@ import msgspec
 import uvloop
 
 from scheduling.kube.client import Client, NoReply, Reply, retry_after
-from scheduling.kube.objects import KubePod
+from scheduling.kube.objects import Meta, Struct
 from scheduling.kube.seam import KubeError
 
 # Of one log there are never more in memory than what waits to be fetched, and as much in aiohttp.
@@ -28,7 +28,29 @@ STOP_WITHIN_S = 5.0
 # A kubelet sends not even a header before a container that is followed prints something.
 SILENT_AFTER_S = 2.0
 
-_pod = msgspec.json.Decoder(KubePod)
+
+class _Named(Struct):
+    name: str = ""
+
+
+class _Spec(Struct, rename="camel"):
+    node_name: str = ""
+    containers: list[_Named] = []
+    init_containers: list[_Named] = []
+    ephemeral_containers: list[_Named] = []
+
+    @property
+    def names(self) -> list[str]:
+        every = (*self.containers, *self.init_containers, *self.ephemeral_containers)
+        return [container.name for container in every]
+
+
+class _Pod(Struct):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_pod = msgspec.json.Decoder(_Pod)
 
 
 class ContainerRef(NamedTuple):
@@ -66,6 +88,13 @@ class PodGone(NoLog):
 
 class NotReady(NoLog):
     """The container has not started, or is not the one that was meant."""
+
+
+class NoContainer(NoLog):
+    """The pod has others; the text names them."""
+
+    def __init__(self, name: str, names: list[str]) -> None:
+        super().__init__(f"no container “{name}”; it has {', '.join(names)}")
 
 
 class NodeFailed(NoLog):
@@ -169,12 +198,19 @@ class LogReader:
         """Open a log; `access` as in `Cluster.access`, `ended` is called when an opened log is read
         or given up. Waits for the cluster, some seconds.
 
-        Raises NoLog (PodGone, NotReady, NodeFailed) where there is none, and KubeError where the
-        cluster cannot be asked, with the `code` 403 where the right `get pods/log` is missing.
+        Raises NoLog (PodGone, NotReady, NoContainer, NodeFailed) where there is none, and KubeError
+        where the cluster cannot be asked, with the `code` 403 where the right `get pods/log` is
+        missing.
         """
         loop = self._running()
         opening = asyncio.run_coroutine_threadsafe(self._open(access, of, options), loop)
         return Log(loop, *opening.result(), ended)
+
+    def containers(self, access: Mapping[str, Any], of: ContainerRef) -> list[str]:
+        """The containers of the pod by name, init containers and ephemeral ones behind the others.
+        Raises PodGone, and KubeError as `open` does."""
+        asking = asyncio.run_coroutine_threadsafe(self._containers(access, of), self._running())
+        return asking.result()
 
     def stop_following(self) -> None:
         """End the logs that are followed, and those that are opened from now on to be followed."""
@@ -209,6 +245,9 @@ class LogReader:
                 raise
         # The client has read its credentials anew.
         return await self._opened(client, of, options)
+
+    async def _containers(self, access: Mapping[str, Any], of: ContainerRef) -> list[str]:
+        return (await _pod_of(await self._client(access), of)).spec.names
 
     async def _opened(
         self, client: Client, of: ContainerRef, options: LogOptions
@@ -246,7 +285,6 @@ class _Request:
         self._of = of
         self._stopping = stopping
         self._follow = options.follow
-        self._path = f"/api/v1/namespaces/{of.namespace}/pods/{of.pod}"
         self._query = urlencode(_parameters(of.container, options))
         self._what = f"read the log of the pod {of.namespace}/{of.pod}"
         self._reply: asyncio.Future[Reply | KubeError | None]
@@ -272,7 +310,7 @@ class _Request:
     async def _read(self) -> KubeError | None:
         """What refused it or broke it off."""
         silence = None if self._follow else READ_WITHIN_S
-        path = f"{self._path}/log?{self._query}"
+        path = f"{_path(self._of)}/log?{self._query}"
         try:
             async with self._client.stream(path, silence, buffer=PIECE_BYTES) as answer:
                 if answer.status != 200:
@@ -298,10 +336,12 @@ class _Request:
         if isinstance(reply, KubeError):
             raise reply
         # After the reply: if the pod is there now, it was the one whose log this is.
-        pod = await self._pod()
+        pod = await _pod_of(self._client, self._of)
         if reply is None or reply.code == 200:
             return
-        said = reply.status.message
+        said, names = reply.status.message, pod.spec.names
+        if reply.code == 400 and self._of.container and self._of.container not in names:
+            raise NoContainer(self._of.container, names)
         if not pod.spec.node_name:
             raise NotReady("it has no node yet")
         if reply.code == 400:
@@ -319,20 +359,26 @@ class _Request:
         except TimeoutError:
             return None
 
-    async def _pod(self) -> KubePod:
-        try:
-            reply = await self._client.call("GET", self._path)
-        except NoReply as none:
-            raise KubeError(none.reason, "ask for it again") from None
-        if reply.code == 404:
-            raise PodGone(reply.status.message)
-        if reply.code != 200:
-            name = f"{self._of.namespace}/{self._of.pod}"
-            raise self._client.problem(reply, f"read the pod {name}")
-        pod = _pod.decode(reply.body)
-        if pod.metadata.uid != self._of.uid:
-            raise PodGone(f"another pod is called {self._of.pod} now")
-        return pod
+
+async def _pod_of(client: Client, of: ContainerRef) -> _Pod:
+    """Raises PodGone and KubeError."""
+    name = f"{of.namespace}/{of.pod}"
+    try:
+        reply = await client.call("GET", _path(of))
+    except NoReply as none:
+        raise KubeError(none.reason, "ask for it again") from None
+    if reply.code == 404:
+        raise PodGone(reply.status.message)
+    if reply.code != 200:
+        raise client.problem(reply, f"read the pod {name}")
+    pod = _pod.decode(reply.body)
+    if pod.metadata.uid != of.uid:
+        raise PodGone(f"another pod is called {of.pod} now")
+    return pod
+
+
+def _path(of: ContainerRef) -> str:
+    return f"/api/v1/namespaces/{of.namespace}/pods/{of.pod}"
 
 
 def _parameters(container: str, options: LogOptions) -> dict[str, str]:

@@ -1,7 +1,5 @@
 """The status a kubelet writes at each step of a pod's life."""
 
-from typing import Any
-
 from .meta import rfc3339
 from .store import Obj
 
@@ -32,21 +30,35 @@ def _with_conditions(status: Obj, conditions: list[Obj]) -> None:
     status["conditions"] = list(kept.values())
 
 
-def _container_statuses(pod: Obj, state: Obj, *, running: bool) -> list[Obj]:
-    return [
-        {
-            "name": c["name"],
-            "state": state,
-            "lastState": {},
-            "ready": running,
-            "restartCount": 0,
-            "image": c["image"],
-            "imageID": "",
-            "containerID": f"sim://{pod['metadata']['uid']}/{c['name']}",
-            "started": running,
-        }
-        for c in pod["spec"]["containers"]
-    ]
+def _set_containers(pod: Obj, state: Obj, at: str) -> None:
+    """All containers are in that state; init containers that are no sidecars were done at once."""
+    done = _terminated(0, "Completed", at, at)
+    spec, status = pod["spec"], pod["status"]
+    status["containerStatuses"] = [_container(pod, c, state) for c in spec["containers"]]
+    if inits := spec.get("initContainers"):
+        status["initContainerStatuses"] = [
+            _container(pod, c, state if c.get("restartPolicy") == "Always" else done) for c in inits
+        ]
+
+
+def _container(pod: Obj, container: Obj, state: Obj) -> Obj:
+    running, name = "running" in state, container["name"]
+    return {
+        "name": name,
+        "state": state,
+        "lastState": {},
+        "ready": running,
+        "restartCount": 0,
+        "image": container["image"],
+        "imageID": "",
+        "containerID": f"sim://{pod['metadata']['uid']}/{name}",
+        "started": running,
+    }
+
+
+def _terminated(exit_code: int, reason: str, started: str, finished: str) -> Obj:
+    ended = {"exitCode": exit_code, "reason": reason}
+    return {"terminated": {**ended, "startedAt": started, "finishedAt": finished}}
 
 
 def set_running(pod: Obj, now: float, address: str) -> None:
@@ -66,8 +78,7 @@ def set_running(pod: Obj, now: float, address: str) -> None:
     status["podIP"] = address
     status["podIPs"] = [{"ip": address}]
     status["startTime"] = at
-    state = {"running": {"startedAt": at}}
-    status["containerStatuses"] = _container_statuses(pod, state, running=True)
+    _set_containers(pod, {"running": {"startedAt": at}}, at)
 
 
 def set_finished(pod: Obj, now: float, exit_code: int, reason: str = "") -> None:
@@ -85,15 +96,9 @@ def set_finished(pod: Obj, now: float, exit_code: int, reason: str = "") -> None
             _condition("ContainersReady", False, at, why),
         ],
     )
-    terminated: dict[str, Any] = {
-        "exitCode": exit_code,
-        "reason": reason or ("Completed" if good else "Error"),
-        "startedAt": status.get("startTime", at),
-        "finishedAt": at,
-    }
-    status["containerStatuses"] = _container_statuses(
-        pod, {"terminated": terminated}, running=False
-    )
+    started = status.get("startTime", at)
+    ended = _terminated(exit_code, reason or ("Completed" if good else "Error"), started, at)
+    _set_containers(pod, ended, started)
 
 
 def set_rejected(pod: Obj, now: float, reason: str, message: str) -> None:

@@ -118,12 +118,14 @@ async def serve_log(
 def _container(pod: Obj, name: str) -> str:
     pod_name = pod["metadata"]["name"]
     names = [c["name"] for c in pod["spec"]["containers"]]
+    inits = [c["name"] for c in pod["spec"].get("initContainers") or ()]
     if not name and len(names) > 1:
         choice = " ".join(names)
-        raise bad_request(
-            f"a container name must be specified for pod {pod_name}, choose one of: [{choice}]"
-        )
-    if name and name not in names:
+        text = f"a container name must be specified for pod {pod_name}, choose one of: [{choice}]"
+        if inits:
+            text += f" or one of the init containers: [{' '.join(inits)}]"
+        raise bad_request(text)
+    if name and name not in (*names, *inits):
         raise bad_request(f"container {name} is not valid for pod {pod_name}")
     return name or names[0]
 
@@ -148,7 +150,8 @@ def _readable_state(pod: Obj, container: str, *, previous: bool = False) -> Obj:
     if previous:
         # Simulated containers are never restarted in place.
         raise bad_request(f"previous terminated {named} not found")
-    statuses = {s["name"]: s for s in status.get("containerStatuses") or ()}
+    fields = ("containerStatuses", "initContainerStatuses")
+    statuses = {s["name"]: s for field in fields for s in status.get(field) or ()}
     if container not in statuses and status.get("phase") == "Pending":
         raise bad_request(f"{named} is waiting to start: ContainerCreating")
     if container not in statuses:

@@ -67,7 +67,8 @@ class PodLog(Sequence[Line]):
 
 
 def _beginning(pod: Obj, container: str) -> list[str]:
-    spec = next(c for c in pod["spec"]["containers"] if c["name"] == container)
+    every = (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ()))
+    spec = next(c for c in every if c["name"] == container)
     name, node = pod["metadata"]["name"], pod["spec"]["nodeName"]
     lines = [f"started {container} of {name} on {node}, image {spec['image']}", _devices(pod, spec)]
     env = {each["name"]: each.get("value", "") for each in spec.get("env") or ()}

@@ -78,7 +78,9 @@ def test_what_is_wrong_is_told_with_its_exit_code(kant, world):
     assert (code, "no pod set 'none'" in told) == (2, True)
     ended(world, job)
     code, _, told = kant("logs", "one", "--previous")
-    assert (code, "previous terminated container" in told) == (1, True)
+    assert (code, "there is no previous log" in told) == (1, True)
+    code, _, told = kant("logs", "one", "--container", "side")
+    assert (code, "has no container “side”; it has main" in told) == (2, True)
 
 
 def test_all_pods_are_printed_with_their_names(kant, world):

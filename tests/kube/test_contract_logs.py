@@ -13,6 +13,7 @@ from scheduling.kube.logs import (
     ContainerRef,
     LogOptions,
     LogReader,
+    NoContainer,
     NodeFailed,
     NotReady,
     PodGone,
@@ -54,8 +55,8 @@ def test_a_pod_without_a_node_is_not_ready(place, monkeypatch):
     place.make_pod("p")
     for options in ({}, {"follow": True}):
         assert str(refused(NotReady, place, "p", **options)) == "it has no node yet"
-    said = str(refused(NotReady, place, "p", container="side"))
-    assert said in ("container side is not valid for pod p", "it has no node yet")
+    said = str(refused(NoContainer, place, "p", container="side"))
+    assert said == "no container “side”; it has main"
 
 
 def test_a_node_that_is_not_there_is_named(place):

@@ -105,6 +105,7 @@ def test_a_pod_that_somebody_else_made_is_read_where_it_is(world):
     job = world.submit()
     two = pod("notebook", run=0.05)
     two["spec"]["containers"] += [{"name": "side", "image": "x"}]
+    two["spec"]["initContainers"] = [{"name": "early", "image": "x"}]
     uid = world.sim.post("/api/v1/namespaces/default/pods", two)["metadata"]["uid"]
     world.sim.bind("notebook", NODE)
     world.sim.wait_phase("notebook", "Succeeded")
@@ -116,6 +117,21 @@ def test_a_pod_that_somebody_else_made_is_read_where_it_is(world):
     status, problem = world.get(job)
     assert (status, "choose one of: [main side]" in problem["detail"]) == (409, True)
     assert "started side of notebook" in world.get(job, "?container=side")[1]
+    early = "started early of notebook on gpu-0000, image x\nno GPUs\nended with exit code 0\n"
+    assert world.get(job, "?container=early")[1] == early
+    status, problem = world.get(job, "?container=late")
+    assert (status, problem["errors"]) == (
+        400,
+        [
+            {
+                "parameter": "container",
+                "detail": "Pod notebook has no container “late”; it has main, side, early.",
+            }
+        ],
+    )
+    status, code, detail = told(world, job, "?container=main&previous=true")
+    assert (status, code) == (409, "conflict")
+    assert 'previous terminated container "main"' in detail
     # Somebody else's pod under the same name is not theirs to read.
     world.sim.call("DELETE", "/api/v1/namespaces/default/pods/notebook?gracePeriodSeconds=0")
     world.sim.wait_gone("notebook")
@@ -186,13 +202,41 @@ def test_a_pod_that_is_gone_took_its_log_along(world):
     assert told(world, job)[2] == f"{gone} The job waits to be placed again. Preempted."
 
 
-def test_a_container_that_was_not_restarted_has_no_previous_log(world):
+def failed(world, job, *args, **fields):
+    """A pod whose program failed before the job was restarted."""
+    placed = ended(world, job, *args, exit_code=3, **fields)
+    Placement.objects.filter(pk=placed.pk).update(state="FAILED")
+    Job.objects.filter(pk=job.pk).update(restarts=1)
+    return placed
+
+
+def test_the_previous_log_is_that_of_the_pod_that_failed_last(world):
     job = world.submit()
+    failed(world, job, attempt=1)
+    Job.objects.filter(pk=job.pk).update(state="PENDING")
+    # Nothing runs yet: both are the run that failed.
+    for query in ("", "?previous=true"):
+        assert "ended with exit code 3" in world.get(job, query)[1]
+    ended(world, job, attempt=2)
+    assert "ended with exit code 0" in world.get(job)[1]
+    assert "ended with exit code 3" in world.get(job, "?previous=true")[1]
+    assert "ended with exit code 3" in world.get(job, "?previous=true&follow=true")[1]
+    # The failure that ended a job is its last run, not one before.
+    Placement.objects.filter(job=job, attempt=2).update(state="FAILED")
+    Job.objects.filter(pk=job.pk).update(state="FAILED")
+    assert "ended with exit code 3" in world.get(job, "?previous=true")[1]
+    world.sim.call("DELETE", f"{PODS}?gracePeriodSeconds=0")
+    assert told(world, job, "?previous=true")[:2] == (404, "not-found")
+
+
+def test_a_pod_that_did_not_fail_has_no_previous_log(world):
+    job = world.submit(replicas=2)
     ended(world, job)
-    status, code, detail = told(world, job, "?previous=true")
-    assert (status, code) == (409, "conflict")
-    assert 'previous terminated container "main"' in detail
-    assert detail.endswith("not restarted in place: what is placed again is a new pod.")
+    none = "Pod worker-0 was not restarted because its program failed, so there is no previous log."
+    assert told(world, job, "?previous=true") == (409, "conflict", none)
+    failed(world, job, 1)
+    hint = f"{none} The pod that failed in attempt 1 was worker-1."
+    assert told(world, job, "?previous=true") == (409, "conflict", hint)
 
 
 def test_a_node_that_does_not_answer_is_named(world):

@@ -28,7 +28,7 @@ class Printed:
 
 @pytest.fixture
 def page(client, org, job, monkeypatch):
-    def shown(text=b"", query="", who="eve", **headers):
+    def shown(text=b"", query="", who="eve", names=("main",), **headers):
         asked = []
 
         def opened(*args):
@@ -37,6 +37,7 @@ def page(client, org, job, monkeypatch):
 
         if text != b"":
             monkeypatch.setattr("scheduling.log_views.open_log", opened)
+            monkeypatch.setattr("scheduling.log_views.containers_of", lambda *_, **__: names)
         client.force_login(org.users[who])
         answer = client.get(reverse("job-logs", args=[job.pk]) + query, headers=headers)
         return answer.status_code, answer.content.decode(), asked
@@ -50,6 +51,31 @@ def test_the_end_of_a_log_is_shown_escaped(page):
     assert (asked[2].name, asked[3], asked[5].tail) == ("worker", 2, 200)
     assert "kant logs" in text
     assert "<html" not in page(b"x", **{"HX-Request": "true"})[1]
+
+
+def test_the_containers_of_a_pod_are_offered_where_it_has_several(page, job):
+    assert "Container" not in page(b"x")[1]
+    names = ("main", "side", "early")
+    _, text, [asked] = page(b"x", "?ordinal=1", names=names)
+    assert asked[4] == "main"
+    assert 'href="?container=early&amp;ordinal=1"' in text
+    assert 'href="?container=main&amp;ordinal=1" aria-current="true"' in text
+    assert "--pod 1 --container main</code>" in text
+    _, text, [asked] = page(b"x", "?container=side", names=names)
+    assert (asked[4], asked[5].previous) == ("side", False)
+    assert '<input type="hidden" name="container" value="side">' in text
+
+
+def test_the_run_before_a_restart_is_offered(page, job):
+    assert "Before the last restart" not in page(b"x")[1]
+    Job.objects.filter(pk=job.pk).update(restarts=1)
+    _, text, [asked] = page(b"x", "?ordinal=1")
+    assert 'href="?ordinal=1&amp;previous=true"' in text
+    assert asked[5].previous is False
+    _, text, [asked] = page(b"x", "?previous=true")
+    assert (asked[5].previous, "--previous</code>" in text) == (True, True)
+    assert '<input type="hidden" name="previous" value="true">' in text
+    assert "must be true, or left out" in page(b"x", "?previous=yes")[1]
 
 
 def test_why_there_is_none_is_told(page):

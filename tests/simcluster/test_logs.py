@@ -99,6 +99,22 @@ def test_a_pod_of_several_containers_needs_its_name(sim):
     assert log(sim, "?container=side") == (204, "")
 
 
+def test_init_containers_are_done_at_the_start_and_sidecars_at_the_end(sim):
+    inits = [
+        {"name": "early", "image": "x"},
+        {"name": "proxy", "image": "x", "restartPolicy": "Always"},
+    ]
+    sim.run_pod("p", "gpu-0000", initContainers=inits)
+    sim.wait_phase("p", "Running")
+    assert log(sim, "?container=early")[1].splitlines() == [
+        "started early of p on gpu-0000, image x",
+        "no GPUs",
+        "ended with exit code 0",
+    ]
+    assert log(sim, "?container=proxy")[1].splitlines()[1:] == ["no GPUs"]
+    assert log(sim)[1].startswith("started main of p")
+
+
 def test_what_has_not_started_has_no_log_yet(sim):
     assert log(sim)[0] == 404
     sim.post(PODS, pod("p"))
