@@ -78,6 +78,15 @@ def single_sign_on(**_: Any) -> list[CheckMessage]:
                 id="kant.E008",
             )
         )
+    if not settings.KANT_PASSWORD_SIGN_IN and not oidc.is_configured():
+        found.append(
+            Error(
+                "KANT_PASSWORD_SIGN_IN is off, and there is no OpenID provider: nobody could sign "
+                "in.",
+                hint="Set KANT_OIDC_ISSUER and what belongs to it, or unset KANT_PASSWORD_SIGN_IN.",
+                id="kant.E009",
+            )
+        )
     if not found and settings.KANT_OIDC_GROUPS_FILE:
         found += _unknown_tenants()
     return found

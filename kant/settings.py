@@ -184,6 +184,7 @@ KANT_OIDC_OPERATOR_GROUPS = env.list("KANT_OIDC_OPERATOR_GROUPS", default=[])
 KANT_OIDC_GROUPS_FILE = env.str("KANT_OIDC_GROUPS_FILE", default="")
 # API tokens of who has not signed in there for so long are not taken; 0 = they are.
 KANT_OIDC_TOKEN_DAYS = env.int("KANT_OIDC_TOKEN_DAYS", default=0)
+KANT_PASSWORD_SIGN_IN = env.bool("KANT_PASSWORD_SIGN_IN", default=True)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = not EMBEDDED
 CSRF_COOKIE_SECURE = not EMBEDDED

@@ -7,9 +7,10 @@ from kant.demo import ACCOUNTS, PASSWORD
 from kant.views import client
 from metrics import exporter
 from tenants.api.problems import not_found
-from tenants.views import SignIn
+from tenants.views import SignIn, admin_sign_in
 
 urlpatterns = [
+    path("admin/login/", admin_sign_in),
     path("admin/", admin.site.urls),
     path("api/v1/", include("kant.api_urls")),
     re_path(r"^api(?:/|$)", not_found),

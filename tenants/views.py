@@ -7,10 +7,14 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.contrib import messages
+from django.contrib import admin, messages
+from django.contrib.auth import REDIRECT_FIELD_NAME
 from django.contrib.auth import views as auth_views
+from django.contrib.auth.views import redirect_to_login
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -45,13 +49,29 @@ class SignIn(auth_views.LoginView):
     demo_accounts: Sequence[Any] = ()
     demo_password = ""
 
+    def post(self, request: HttpRequest, *args: str, **kwargs: Any) -> HttpResponse:
+        if settings.KANT_PASSWORD_SIGN_IN:
+            return super().post(request, *args, **kwargs)
+        context = self.get_context_data(form=SignInForm(), refused=True)
+        return self.render_to_response(context, status=403)
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         return super().get_context_data(
+            passwords=settings.KANT_PASSWORD_SIGN_IN,
             demo_accounts=self.demo_accounts if settings.EMBEDDED else (),
             demo_password=self.demo_password,
             sso=settings.KANT_OIDC_NAME if is_configured() else "",
             **kwargs,
         )
+
+
+def admin_sign_in(request: HttpRequest) -> HttpResponse:
+    """In place of the admin's own form, which knows neither the provider nor the settings."""
+    if admin.site.has_permission(request):
+        return redirect("admin:index")
+    if request.user.is_authenticated:
+        raise PermissionDenied("These pages are for accounts with staff status.")
+    return redirect_to_login(request.GET.get(REDIRECT_FIELD_NAME) or reverse("admin:index"))
 
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -64,7 +84,9 @@ NEW_TOKEN, NEW_SECRET = "new_token", "new_secret"
 @require_http_methods(["GET", "HEAD", "POST"])
 def tokens(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"days": TOKEN_DAYS, "chosen": "90", "now": timezone.now()}
-    context["tokens"] = tokens_of(actor_of(request))
+    user = actor_of(request)
+    context["tokens"] = tokens_of(user)
+    context["has_password"] = settings.KANT_PASSWORD_SIGN_IN and user.has_usable_password()
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "tenants/_tokens_live.html", context)
     status = 200

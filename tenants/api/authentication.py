@@ -56,13 +56,19 @@ class ApiTokenAuthentication(BaseAuthentication):
 class PasswordAuthentication(BaseAuthentication):
     """`Authorization: Basic …`, for POST only: where one gets the first token.
 
-    Another scheme → the next method is asked; wrong → 401; wrong too often → 429.
+    Another scheme → the next method is asked; wrong, or switched off by the settings → 401; wrong
+    too often → 429.
     """
 
     def authenticate(self, request: Request) -> tuple[User, None] | None:
         scheme, _, encoded = request.META.get("HTTP_AUTHORIZATION", "").strip().partition(" ")
         if request.method != "POST" or scheme.lower() != "basic":
             return None
+        if not settings.KANT_PASSWORD_SIGN_IN:
+            raise AuthenticationFailed(
+                "Kant takes no passwords here: sign in to the pages, make an API token on the page "
+                f"API tokens, and send it as “{SCHEME} {PREFIX}…”."
+            )
         name, password = _credentials(encoded)
         attempts = _attempts_key(name, request.META.get("REMOTE_ADDR", ""))
         # Counted before the password is looked at: many at once are not let through either.

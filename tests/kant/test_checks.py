@@ -70,6 +70,14 @@ def test_single_sign_on_that_cannot_work_is_refused(sso, name, value, told):
     assert found[0].hint
 
 
+def test_no_sign_in_at_all_is_refused(sso):
+    sso.KANT_PASSWORD_SIGN_IN = False
+    assert ids() == set()
+    for name in ("ISSUER", "CLIENT_ID", "CLIENT_SECRET"):
+        setattr(sso, f"KANT_OIDC_{name}", "")
+    assert ids() == {"kant.E009"}
+
+
 def test_the_secret_may_stand_in_a_file(sso, tmp_path):
     sso.KANT_OIDC_CLIENT_SECRET = ""
     file = tmp_path / "secret"

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from base64 import b64encode
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -366,6 +367,55 @@ def test_the_button_keeps_the_way_back_and_passwords_go_on(client, idp):
     answer = client.post("/login/", {"username": "eve", "password": "x"})
     assert answer.status_code == 302
     assert client.get("/login/oidc/", {"next": "/jobs/"})["Location"] == "/jobs/"
+
+
+@pytest.fixture
+def no_passwords(idp, settings):
+    settings.KANT_PASSWORD_SIGN_IN = False
+
+
+def test_without_passwords_the_page_offers_the_provider_alone(client, idp, org, no_passwords):
+    text = client.get("/login/", {"next": "/jobs/"}).content.decode()
+    assert "Sign in with Example ID" in text
+    assert "password" not in text.lower()
+    org.users["eve"].set_password("x")
+    org.users["eve"].save()
+    answer = client.post("/login/", {"username": "eve", "password": "x"})
+    assert answer.status_code == 403
+    assert "Kant takes no passwords here: sign in with Example ID." in answer.content.decode()
+    assert not signed_in(client)
+    client.force_login(org.users["eve"])
+    assert "asks for your password" not in client.get("/settings/tokens/").content.decode()
+    client.logout()
+    assert sign_in(client, idp).status_code == 302
+    assert signed_in(client)
+
+
+def test_without_passwords_there_is_no_token_for_one(client, org, no_passwords):
+    org.users["eve"].set_password("x")
+    org.users["eve"].save()
+    headers = {"Authorization": f"Basic {b64encode(b'eve:x').decode()}"}
+    json = {"content_type": "application/json", "headers": headers}
+    answer = client.post("/api/v1/tokens", {"name": "laptop"}, **json)
+    assert answer.status_code == 401
+    assert "Kant takes no passwords here" in answer.json()["detail"]
+    assert org.client("eve").get("/api/v1/me").status_code == 200  # tokens go on
+
+
+def test_the_admin_pages_have_no_sign_in_of_their_own(client, idp, org):
+    for user in ("eve", "root"):
+        org.users[user].set_password("x")
+        org.users[user].save()
+    there = client.get("/admin/tenants/", follow=True)
+    assert there.redirect_chain[-1][0] == "/login/?next=/admin/tenants/"
+    answer = client.post("/admin/login/", {"username": "root", "password": "x"})
+    assert (answer.status_code, answer["Location"]) == (302, "/login/?next=/admin/")
+    assert not signed_in(client)
+    client.force_login(org.users["eve"])
+    assert client.get("/admin/", follow=True).status_code == 403
+    client.force_login(User.objects.create_superuser("boss", password="x"))
+    assert client.get("/admin/login/")["Location"] == "/admin/"
+    assert client.get("/admin/").status_code == 200
 
 
 def test_who_has_no_password_is_told_how_to_use_the_command_line(client, idp):
