@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from scheduling.engine.types import MILLI, Toleration
-from scheduling.kube.nodes import TOLERATED
+from scheduling.kube.health import TOLERATED
 from scheduling.kube.quantities import GPU_MILLI, GPU_RESOURCES
 
 SCHEDULER_NAME = "kant"

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from scheduling.engine.placement.devices import link_problem
 from scheduling.engine.placement.links import LINK_MODELS, MAX_DEVICES
-from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node, Taint
+from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node
 from scheduling.kube.devices import devices_of, nics_of, sockets
+from scheduling.kube.health import is_schedulable, taints_of
 from scheduling.kube.labels import SYNONYMS, label_table, read_fact
 from scheduling.kube.objects import KubeNode
 from scheduling.kube.quantities import GPU_MILLI, GPU_RESOURCES, MIB, is_extended, parse
@@ -27,30 +28,8 @@ GPU_IDS = "kant.io/gpu-ids"
 NICS = "kant.io/nics"
 LINK_MODEL = "kant.io/link-model"
 SHARING_REPLICAS = "nvidia.com/gpu.replicas"
-SENTINEL = "dgxc.nvidia.com/nvsentinel-state"
 
 LARGEST = 1 << 53
-
-# Kant's own pods tolerate these (manifests.py), so they keep none of them away.
-TOLERATED = frozenset({"kant.io/managed", *GPU_RESOURCES})
-BLOCKING = frozenset({"NoSchedule", "NoExecute"})
-SENTINEL_FINE = frozenset({"", "remediation-succeeded"})
-# Conditions of the kubelet and of node-problem-detector that forbid new pods while True …
-UNFIT = frozenset(
-    {
-        *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
-        *("KernelDeadlock", "ReadonlyFilesystem", "KubeletUnhealthy", "XfsShutdown"),
-        *("ContainerRuntimeUnhealthy", "DiskBadBlock", "CperHardwareErrorFatal"),
-    }
-)
-# … and those that only warn.
-WORRYING = frozenset(
-    {
-        *("FrequentKubeletRestart", "FrequentContainerdRestart", "NTPProblem"),
-        *("FrequentUnregisterNetDevice", "SysLogsXIDError", "SysLogsSXIDError"),
-        "SysLogsGPUFallenOff",
-    }
-)
 
 
 class NodeTranslator:
@@ -89,7 +68,7 @@ class NodeTranslator:
         gpus = _gpus(raw, labels, facts, self._gpus.get(name, 0), problems)
         devices = gpus.devices
         self._gpus[name] = len(devices)
-        schedulable = _schedulable(raw, labels, facts, problems)
+        schedulable = is_schedulable(raw, labels, facts, problems)
         status = raw.status.allocatable
         node = Node(
             name=name,
@@ -99,7 +78,7 @@ class NodeTranslator:
             topology=topology,
             hyper_node=_text(facts, "hyper_node"),
             labels=labels,
-            taints=_taints(raw),
+            taints=taints_of(raw),
             cpu_milli=_amount(status, "cpu", Fraction(1, MILLI), problems),
             memory_mib=_amount(status, "memory", MIB, problems),
             max_pods=_amount(status, "pods", 1, problems) if "pods" in status else 110,
@@ -311,46 +290,6 @@ def _nics(
 
 def _is_nic_resource(name: str) -> bool:
     return name.startswith("rdma/") or name == "vpc.amazonaws.com/efa"
-
-
-# --- health ---------------------------------------------------------------------------------------
-def _schedulable(
-    raw: KubeNode, labels: Mapping[str, str], facts: dict[str, Sourced], problems: list[str]
-) -> bool:
-    conditions = {each.type: each for each in raw.status.conditions}
-    for each in raw.status.conditions:
-        if each.type in WORRYING and each.status == "True":
-            problems.append(f"condition {each.type}: {each.message or each.reason}")
-    fault = _fault(raw, labels, {name: each.status for name, each in conditions.items()})
-    facts["health"] = fault or Sourced("healthy", "status.conditions[Ready]")
-    return fault is None
-
-
-def _fault(
-    raw: KubeNode, labels: Mapping[str, str], conditions: Mapping[str, str]
-) -> Sourced | None:
-    """Why no pod may come here (taints are judged against each pod by the engine)."""
-    if raw.metadata.deletion_timestamp:
-        return Sourced("being deleted", "metadata.deletionTimestamp")
-    if raw.spec.unschedulable:
-        return Sourced("cordoned", "spec.unschedulable")
-    sentinel = labels.get(SENTINEL, "")
-    if sentinel not in SENTINEL_FINE:
-        return Sourced(sentinel, SENTINEL)
-    if conditions.get("Ready") != "True":
-        return Sourced("not ready", "status.conditions[Ready]")
-    for name in sorted(UNFIT):
-        if conditions.get(name) == "True":
-            return Sourced(name, f"status.conditions[{name}]")
-    return None
-
-
-def _taints(raw: KubeNode) -> tuple[Taint, ...]:
-    return tuple(
-        Taint(taint.key, taint.value, taint.effect)
-        for taint in raw.spec.taints
-        if taint.effect in BLOCKING and taint.key not in TOLERATED
-    )
 
 
 # --- numbers and lists ----------------------------------------------------------------------------

@@ -10,12 +10,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from scheduling.engine.decisions import Moved, Preempted, RunLimit, Started, Waiting
-from scheduling.engine.deltas import (
-    Checkpointed,
-    JobEnded,
-    JobRequeued,
-    PodEnded,
-)
+from scheduling.engine.deltas import Checkpointed, JobEnded, JobRequeued, PodEnded
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node
@@ -33,15 +28,7 @@ from scheduling.kube.seam import (
 from scheduling.models.jobs import CANCELLED, GROWN, MOVED, POD_FAILED, PREEMPTED, ROOM_MADE
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
-from scheduling.session.live import (
-    OVER,
-    Cause,
-    EffectKey,
-    LiveJob,
-    LivePod,
-    Note,
-    ReasonChange,
-)
+from scheduling.session.live import OVER, Cause, EffectKey, LiveJob, LivePod, Note, ReasonChange
 from scheduling.session.plain_pods import PlainPods
 from scheduling.session.requeueing import COMING, NO_ANSWER, UNPLACED
 from scheduling.session.steps import Evidence, advance, record_of, release, step, which

@@ -1,16 +1,22 @@
 """Why a job could not be placed: the dominating reason and its numbers, only when asked for."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.constraints import blocking_taint, lasting, selected, will_admit
-from scheduling.engine.index import PoolIndex
+from scheduling.engine.placement.empty import (
+    empty_nodes,
+    fits_when_empty,
+    is_choosy,
+    level_of,
+    together,
+)
 from scheduling.engine.placement.excess import excess_of
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.place import PlacementFailure
-from scheduling.engine.placement.pods import domains_at, group_key
+from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import View
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
@@ -77,87 +83,11 @@ def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
     nodes: selector, taints, network level, pods per node or leaf. None when it would fit; amounts
     alone are not looked at."""
     for index, pod_set in enumerate(job.pod_sets):
-        if _is_choosy(state, job, pod_set) and not _fits_when_empty(state, job, pod_set):
+        if is_choosy(state, job, pod_set) and not fits_when_empty(state, job, pod_set):
             verdict = explain(state, job, PlacementFailure(index))
             if verdict.reason is Reason.EXCEEDS_CAPACITY:
                 return verdict
     return None
-
-
-@dataclass(slots=True)
-class _Together:
-    """How many pods of a set empty nodes of one pool hold together: in one group where all have to
-    be in one, of slices the whole ones."""
-
-    in_one: bool
-    size: int
-    pods: int = 0
-    held: dict[str, int] = field(default_factory=dict)
-
-    def add(self, where: str | None, holds: int) -> None:
-        if where == "":
-            return  # in no group, and one is asked for
-        group = where or ""
-        before = self.held.get(group, 0)
-        has = self.held[group] = before + holds
-        if self.in_one:
-            self.pods = max(self.pods, has)
-        else:
-            self.pods += (has // self.size - before // self.size) * self.size
-
-
-def _together(job: JobRequest, pod_set: PodSet) -> _Together:
-    size = pod_set.slice_size
-    return _Together(bool(_level_of(job, pod_set)) and not size, max(size, 1))
-
-
-def _fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
-    """Whether empty nodes would hold what the job needs of the set, a gang's in one pool; looks at
-    no more of them than that takes, mostly few."""
-    needed = pod_set.least if job.gang else 1
-    for model in pod_set.gpu_models or state.index.pools:
-        pool, found = state.index.pools.get(model), _together(job, pod_set)
-        for _, _, where, holds in _empty_nodes(state, job, pod_set, pool) if pool else ():
-            found.add(where, holds)
-            if found.pods >= needed:
-                return True
-    return False
-
-
-def _empty_nodes(
-    state: ClusterState, job: JobRequest, pod_set: PodSet, pool: PoolIndex
-) -> Iterator[tuple[int, Node, str | None, int]]:
-    """The nodes of a pool that admit the set: number, node, its group where all pods, or those of a
-    slice, have to be in one ("" = in none; None = no such wish), and how many pods it would hold
-    empty."""
-    level = _level_of(job, pod_set)
-    at = level_number(level, state.levels) if level else None
-    most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[int, int]()
-    for number, slot in enumerate(pool.layout.slots):
-        node = state.facts[slot]
-        if node is None or not will_admit(node, pod_set):
-            continue
-        holds = _pods_when_empty(node, pod_set)
-        if most_in_leaf is not None:
-            leaf = pool.layout.leaf_of[number]
-            holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
-            in_leaf[leaf] = in_leaf.get(leaf, 0) + holds
-        yield number, node, None if at is None else group_key(state, slot, at), holds
-
-
-def _level_of(job: JobRequest, pod_set: PodSet) -> str:
-    """The network level of which the pods of the set have to share a group; "" = none."""
-    return pod_set.required_level or job.required_level
-
-
-def _is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
-    if _level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
-        return True
-    pools = state.index.pools
-    models = (m for m in pod_set.gpu_models or pools if m in pools)
-    return any(
-        state.index.admitted(state, pools[m], pod_set) != pools[m].layout.everything for m in models
-    )
 
 
 def _judge(
@@ -185,7 +115,7 @@ def _judge(
         "admitting_nodes": len(room.admitting),
     }
     if room.empty < pods:
-        return _too_large(state, pod_set, room, _level_of(job, pod_set), asked, evidence)
+        return _too_large(state, pod_set, room, level_of(job, pod_set), asked, evidence)
     missing = pods * pod_set.milli_per_pod - room.free_milli
     if pod_set.gpus and missing > 0:
         evidence["to_end_milli"] = missing
@@ -303,14 +233,14 @@ def _room(
     """The numbers over all pools that the pod set accepts; the group's are of the best pool."""
     pod_set = job.pod_sets[failure.pod_set]
     room = _Room()
-    level = _level_of(job, pod_set)
+    level = level_of(job, pod_set)
     bare = PodSet(pod_set.name, pod_set.count, pod_set.gpus, gpu_milli=pod_set.gpu_milli)
     for model in models:
         pool = state.index.pools[model]
         admitted = state.index.admitted(state, pool, pod_set)
-        empty = _together(job, pod_set)
+        empty = together(job, pod_set)
         avoided = rejected = 0
-        for number, node, where, holds in _empty_nodes(state, job, pod_set, pool):
+        for number, node, where, holds in empty_nodes(state, job, pod_set, pool):
             room.admitting.append(node)
             empty.add(where, holds)
             slot = pool.layout.slots[number]
@@ -345,29 +275,6 @@ def _room(
                 room.widest = int(groups.max())
                 room.widest_name = domains_at(view, number).keys[int(groups.argmax())]
     return room
-
-
-def _pods_when_empty(node: Node, pod_set: PodSet) -> int:
-    """Pods of this set that the node would hold with nothing else on it, repaired and open."""
-    limits = [node.max_pods]
-    if pod_set.gpus:
-        milli = share_milli(node.gpu_memory_mib, pod_set)
-        if not milli:
-            return 0
-        shares = 1 if milli == MILLI else MILLI // milli
-        limits.append(len(node.devices) // pod_set.gpus * shares)
-    if pod_set.cpu_milli:
-        limits.append(node.cpu_milli // pod_set.cpu_milli)
-    if pod_set.memory_mib:
-        limits.append(node.memory_mib // pod_set.memory_mib)
-    if pod_set.nics:
-        limits.append(len(node.nics) // pod_set.nics)
-    for name, amount in pod_set.extended.items():
-        if amount > 0:
-            limits.append(node.extended.get(name, 0) // amount)
-    if pod_set.max_per_node is not None:
-        limits.append(pod_set.max_per_node)
-    return min(limits)
 
 
 def _less_beside(pod_set: PodSet) -> tuple[str, ...]:

@@ -1,0 +1,112 @@
+"""What nodes would hold of a pod set with nothing else on them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.constraints import will_admit
+from scheduling.engine.index import PoolIndex
+from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.placement.pods import group_key
+from scheduling.engine.placement.request import level_number
+from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
+
+
+@dataclass(slots=True)
+class Together:
+    """How many pods of a set empty nodes of one pool hold together: in one group where all have to
+    be in one, of slices the whole ones."""
+
+    in_one: bool
+    size: int
+    pods: int = 0
+    held: dict[str, int] = field(default_factory=dict)
+
+    def add(self, where: str | None, holds: int) -> None:
+        if where == "":
+            return  # in no group, and one is asked for
+        group = where or ""
+        before = self.held.get(group, 0)
+        has = self.held[group] = before + holds
+        if self.in_one:
+            self.pods = max(self.pods, has)
+        else:
+            self.pods += (has // self.size - before // self.size) * self.size
+
+
+def together(job: JobRequest, pod_set: PodSet) -> Together:
+    """Of the set, before the first node was added."""
+    size = pod_set.slice_size
+    return Together(bool(level_of(job, pod_set)) and not size, max(size, 1))
+
+
+def fits_when_empty(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
+    """Whether empty nodes would hold what the job needs of the set, a gang's in one pool; looks at
+    no more of them than that takes, mostly few."""
+    needed = pod_set.least if job.gang else 1
+    for model in pod_set.gpu_models or state.index.pools:
+        pool, found = state.index.pools.get(model), together(job, pod_set)
+        for _, _, where, holds in empty_nodes(state, job, pod_set, pool) if pool else ():
+            found.add(where, holds)
+            if found.pods >= needed:
+                return True
+    return False
+
+
+def empty_nodes(
+    state: ClusterState, job: JobRequest, pod_set: PodSet, pool: PoolIndex
+) -> Iterator[tuple[int, Node, str | None, int]]:
+    """The nodes of a pool that admit the set: number, node, its group where all pods, or those of a
+    slice, have to be in one ("" = in none; None = no such wish), and how many pods it would hold
+    empty."""
+    level = level_of(job, pod_set)
+    at = level_number(level, state.levels) if level else None
+    most_in_leaf, in_leaf = pod_set.max_per_leaf, dict[int, int]()
+    for number, slot in enumerate(pool.layout.slots):
+        node = state.facts[slot]
+        if node is None or not will_admit(node, pod_set):
+            continue
+        holds = _pods_when_empty(node, pod_set)
+        if most_in_leaf is not None:
+            leaf = pool.layout.leaf_of[number]
+            holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
+            in_leaf[leaf] = in_leaf.get(leaf, 0) + holds
+        yield number, node, None if at is None else group_key(state, slot, at), holds
+
+
+def level_of(job: JobRequest, pod_set: PodSet) -> str:
+    """The network level of which the pods of the set have to share a group; "" = none."""
+    return pod_set.required_level or job.required_level
+
+
+def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
+    if level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
+        return True
+    pools = state.index.pools
+    models = (m for m in pod_set.gpu_models or pools if m in pools)
+    return any(
+        state.index.admitted(state, pools[m], pod_set) != pools[m].layout.everything for m in models
+    )
+
+
+def _pods_when_empty(node: Node, pod_set: PodSet) -> int:
+    """Pods of this set that the node would hold with nothing else on it, repaired and open."""
+    limits = [node.max_pods]
+    if pod_set.gpus:
+        milli = share_milli(node.gpu_memory_mib, pod_set)
+        if not milli:
+            return 0
+        shares = 1 if milli == MILLI else MILLI // milli
+        limits.append(len(node.devices) // pod_set.gpus * shares)
+    if pod_set.cpu_milli:
+        limits.append(node.cpu_milli // pod_set.cpu_milli)
+    if pod_set.memory_mib:
+        limits.append(node.memory_mib // pod_set.memory_mib)
+    if pod_set.nics:
+        limits.append(len(node.nics) // pod_set.nics)
+    for name, amount in pod_set.extended.items():
+        if amount > 0:
+            limits.append(node.extended.get(name, 0) // amount)
+    if pod_set.max_per_node is not None:
+        limits.append(pod_set.max_per_node)
+    return min(limits)
