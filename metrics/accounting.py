@@ -1,25 +1,28 @@
 """GPU time by tenant and user, a day at a time: measured from placements, and written for each day
 that is over, so that it outlives its jobs (docs/decisions/0019)."""
 
+import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
 from django.db import transaction
 from django.db.models import Min, Q
 
-from metrics.models import UsageDay, UsageLedger
+from metrics.borrowing import BorrowedKey, Borrowing
+from metrics.days import ONE_DAY, days_of, midnight
+from metrics.models import BorrowedDay, UsageDay, UsageLedger
 from metrics.totals import LAG, MICROSECOND
 from scheduling.models import Cluster, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.selectors import complete_from
 from tenants.models import Tenant, User
 
-ONE_DAY = timedelta(days=1)
 CHUNK = 500  # ids in one IN list, rows of one INSERT
+BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
 
 
 class Key(NamedTuple):
@@ -35,32 +38,40 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class Amount:
-    """`held`, `lost`: milli-GPU x milliseconds. `pods`: how many began to hold GPUs."""
+    """`held`, `lost`, `borrowed`: milli-GPU x milliseconds. `pods`: how many began to hold GPUs.
+
+    `borrowed` is of a tenant with all below it, so those of two tenants are never added; None: it
+    is not of one tenant, or not known.
+    """
 
     held: int = 0
     lost: int = 0
     pods: int = 0
+    borrowed: int | None = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.held or self.lost or self.pods or self.borrowed)
 
     def add(self, other: "Amount") -> None:
         self.held += other.held
         self.lost += other.lost
         self.pods += other.pods
-
-
-def midnight(day: date) -> datetime:
-    """The beginning of a day in UTC."""
-    return datetime.combine(day, time(), UTC)
+        if self.borrowed is not None:
+            self.borrowed = None if other.borrowed is None else self.borrowed + other.borrowed
 
 
 # --- from placements --------------------------------------------------------------------------
-def measured(begin: datetime, end: datetime) -> dict[Key, Amount]:
+def measured(
+    begin: datetime, end: datetime, borrowing: Borrowing | None = None
+) -> dict[Key, Amount]:
     """What was held and lost in [begin, end), a day at a time, rounded to a millisecond at the
-    end. One pass over what held GPUs at any time in it, and one over its preemptions."""
+    end. One pass over what held GPUs at any time in it, and one over its preemptions. `borrowing`:
+    is told of all that was held."""
     sums: defaultdict[Key, Amount] = defaultdict(Amount)
     rows = (
         Placement.objects.filter(Q(ended_at=None) | Q(ended_at__gt=begin))
         .filter(held_from__lt=end, held_milli__gt=0)
-        .order_by()
+        .order_by(*(["held_from"] if borrowing else []))
         .values_list(
             "job__cluster", "job__tenant", "job__user", "gpu_model", "job__kind",
             "held_milli", "held_from", "ended_at",
@@ -70,24 +81,16 @@ def measured(begin: datetime, end: datetime) -> dict[Key, Amount]:
         assert begun is not None  # held_from < end
         if begun >= begin:
             sums[Key(begun.date(), cluster, tenant, user, model, kind)].pods += 1
-        for day, length in _days_of(max(begun, begin), min(ended or end, end)):
+        for day, length in days_of(max(begun, begin), min(ended or end, end)):
             key = Key(day, cluster, tenant, user, model, kind)
             sums[key].held += milli * (length // MICROSECOND)
+        if borrowing is not None:
+            borrowing.hold(tenant, model, milli, begun, ended)
     for amount in sums.values():
         amount.held = (amount.held + 500) // 1000
     for key, lost in _lost(begin, end).items():
         sums[key].lost += lost
     return dict(sums)
-
-
-def _days_of(begin: datetime, end: datetime) -> Iterator[tuple[date, timedelta]]:
-    """The days of a span, and how much of it lies in each; nothing where it ends before it
-    begins."""
-    while begin < end:
-        day = begin.date()
-        until = min(midnight(day + ONE_DAY), end)
-        yield day, until - begin
-        begin = until
 
 
 def _lost(begin: datetime, end: datetime) -> dict[Key, int]:
@@ -140,20 +143,24 @@ def _held_by(
 
 # --- what is written ----------------------------------------------------------------------------
 def account(now: datetime) -> datetime:
-    """Write the days that are over and not written yet, each in a transaction of its own; returns
-    the midnight before which everything is written."""
-    ledger = _ledger(now)
+    """Write the days that are over and not written yet, one after the other, until BUDGET_S have
+    passed; returns the midnight before which everything is written."""
+    deadline = time.monotonic() + BUDGET_S
     # An event is dated before its transaction commits.
-    today = (now - LAG).date()
-    if ledger.until < today:
-        days: dict[date, list[tuple[Key, Amount]]] = defaultdict(list)
-        for key, amount in measured(midnight(ledger.until), midnight(today)).items():
-            days[key.day].append((key, amount))
-        names, day = Names.read(), ledger.until
-        while day < today:
-            _write(day, [_row(key, amount, names) for key, amount in days.pop(day, ())])
-            day += ONE_DAY
-    return midnight(max(ledger.until, today))
+    today, day = (now - LAG).date(), _ledger(now).until
+    names = Names.read()
+    while day < today:
+        borrowing = Borrowing(midnight(day), midnight(day + ONE_DAY))
+        amounts = measured(midnight(day), midnight(day + ONE_DAY), borrowing)
+        _write(
+            day,
+            [_row(key, amount, names) for key, amount in amounts.items()],
+            [_borrowed(key, amount, names) for key, amount in borrowing.sums().items()],
+        )
+        day = _ledger(now).until
+        if time.monotonic() > deadline:
+            break
+    return midnight(day)
 
 
 def written_until() -> UsageLedger | None:
@@ -169,18 +176,19 @@ def _ledger(now: datetime) -> UsageLedger:
     since = complete_from()
     if since is not None:
         whole = (since + ONE_DAY - timedelta.resolution).date()
-        first = {"until": whole, "complete_from": whole}
+        first = {"until": whole, "complete_from": whole, "borrowed_from": whole}
     else:
         begun = Placement.objects.aggregate(first=Min("held_from"))["first"]
         first = {"until": min(begun or now, now).date()}
     return UsageLedger.objects.get_or_create(pk=1, defaults=first)[0]
 
 
-def _write(day: date, rows: list[UsageDay]) -> None:
+def _write(day: date, rows: Iterable[UsageDay], borrowed: Iterable[BorrowedDay]) -> None:
     """Once, whoever comes first."""
     with transaction.atomic():
         if UsageLedger.objects.filter(until=day).update(until=day + ONE_DAY):
             UsageDay.objects.bulk_create(rows, batch_size=CHUNK)
+            BorrowedDay.objects.bulk_create(borrowed, batch_size=CHUNK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +219,7 @@ def _row(key: Key, amount: Amount, names: Names) -> UsageDay:
         lost=amount.lost,
         pods=amount.pods,
     )
+
+
+def _borrowed(key: BorrowedKey, amount: int, names: Names) -> BorrowedDay:
+    return BorrowedDay(**key._asdict(), tenant_name=names.tenants[key.tenant_id], borrowed=amount)

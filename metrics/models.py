@@ -72,9 +72,25 @@ class UsageDay(models.Model):
     pods = models.PositiveIntegerField()  # that began to hold GPUs
 
 
+class BorrowedDay(models.Model):
+    """GPU time of one day in UTC that a tenant with all below it held of a GPU model above its
+    guarantee, in milli-GPU x milliseconds; what is not here is 0 (docs/decisions/0024).
+
+    The tenant stands with the name that it had then, for the row outlives it.
+    """
+
+    day = models.DateField(db_index=True)
+    tenant_id = models.BigIntegerField()
+    tenant_name = models.CharField(max_length=63)
+    gpu_model = models.CharField(max_length=63)
+    borrowed = models.BigIntegerField()
+
+
 class UsageLedger(models.Model):
     """One row: every day before `until` is in UsageDay, except those before `complete_from`, whose
-    jobs were deleted already; null = none was."""
+    jobs were deleted already; null = none was. BorrowedDay knows those from `borrowed_from` on;
+    null = all."""
 
     until = models.DateField()
     complete_from = models.DateField(null=True)
+    borrowed_from = models.DateField(null=True)

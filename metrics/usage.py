@@ -8,16 +8,19 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
 
-from django.db.models import Sum
+from django.db.models import QuerySet, Sum
 
-from metrics.accounting import ONE_DAY, Amount, Key, Names, measured, midnight, written_until
-from metrics.models import UsageDay
+from metrics.accounting import Amount, Key, Names, measured, written_until
+from metrics.borrowing import BorrowedKey, Borrowing
+from metrics.days import ONE_DAY, midnight
+from metrics.models import BorrowedDay, UsageDay
 from scheduling.models import NodeRecord
 from tenants.models import GpuType
 
 MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
 MOST_DAYS = 3660  # of a period
 MEASURES = ("gpu_hours", "lost_gpu_hours", "pods_started")
+BORROWED = "borrowed_gpu_hours"
 _DAYS = re.compile(r"([1-9][0-9]{0,3})d")
 
 # What an answer may be grouped by, and the field of `UsageDay` and `Key` that tells it.
@@ -30,6 +33,8 @@ DIMENSIONS = {
     "day": "day",
     "month": "day",
 }
+# Quota counts over all clusters, users and kinds of jobs: so what is borrowed is not theirs.
+OF_QUOTA = frozenset({"tenant", "gpu_type", "day", "month"})
 
 
 class WrongPeriod(ValueError):
@@ -98,11 +103,11 @@ class Scope:
     gpu_model: str = ""
     cluster: int | None = None
 
-    def has(self, key: Key) -> bool:
+    def has(self, key: Key | BorrowedKey) -> bool:
         return (
             (self.tenants is None or key.tenant_id in self.tenants)
             and self.gpu_model in ("", key.gpu_model)
-            and self.cluster in (None, key.cluster_id)
+            and (isinstance(key, BorrowedKey) or self.cluster in (None, key.cluster_id))
         )
 
 
@@ -112,15 +117,25 @@ Labels = tuple[str | None, ...]
 
 def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount]:
     """GPU time by some of DIMENSIONS, in the order of their texts; every job counts for its own
-    tenant, not for those above it."""
+    tenant, not for those above it. What a tenant borrowed is told of it with all below it, in rows
+    of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known."""
+    told = "tenant" in by and OF_QUOTA.issuperset(by) and scope.cluster is None
     while True:
         until = _written_until()
         sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
-        for key, amount in (*_written(scope, by, until), *_open(scope, by, until, now)):
+        for key, amount in (*_written(scope, by, until), *_open(scope, by, until, now, told)):
             sums[key].add(amount)
+        if told:
+            for key, amount in _written_borrowed(scope, by, until):
+                sums[key].add(amount)
         # Of a day that was written meanwhile, jobs may be deleted already.
         if _written_until() == until:
             break
+    known = borrowed_from() or date.min
+    for key, amount in sums.items():
+        first = max([scope.period.since, *(part for part in key if isinstance(part, date))])
+        if not told or first < known:
+            amount.borrowed = None
     named = _texts(by, sums)
     merged: defaultdict[Labels, Amount] = defaultdict(Amount)
     for key, amount in sums.items():
@@ -129,7 +144,8 @@ def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount
 
 
 def total_of(amounts: Iterable[Amount]) -> Amount:
-    total = Amount()
+    """Their sum, of which nothing is borrowed: what tenants borrow does not add up."""
+    total = Amount(borrowed=None)
     for amount in amounts:
         total.add(amount)
     return total
@@ -140,10 +156,22 @@ def _written_until() -> date:
     return ledger.until if ledger else date.min
 
 
+def last_written() -> date | None:
+    """The last day that is written; None = none is."""
+    ledger = written_until()
+    return ledger.until - ONE_DAY if ledger else None
+
+
 def complete_from() -> date | None:
     """The first day of which all is known; None = nothing was deleted before it was counted."""
     ledger = written_until()
     return ledger.complete_from if ledger else None
+
+
+def borrowed_from() -> date | None:
+    """The first day of which it is known what was borrowed; None = of all it is."""
+    ledger = written_until()
+    return ledger.borrowed_from if ledger else None
 
 
 def is_gpu_type(name: str) -> bool:
@@ -158,13 +186,7 @@ def is_gpu_type(name: str) -> bool:
 def _written(
     scope: Scope, by: Sequence[str], until: date
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
-    rows = UsageDay.objects.filter(
-        day__gte=scope.period.since, day__lte=scope.period.until, day__lt=until
-    )
-    if scope.tenants is not None:
-        rows = rows.filter(tenant_id__in=scope.tenants)
-    if scope.gpu_model:
-        rows = rows.filter(gpu_model=scope.gpu_model)
+    rows = _in_scope(UsageDay.objects.all(), scope, until)
     if scope.cluster is not None:
         rows = rows.filter(cluster_id=scope.cluster)
     columns = dict.fromkeys(DIMENSIONS[name] for name in by)
@@ -174,14 +196,38 @@ def _written(
         yield key, Amount(int(row["held__sum"]), int(row["lost__sum"]), row["pods__sum"])
 
 
-def _open(
-    scope: Scope, by: Sequence[str], until: date, now: datetime
+def _written_borrowed(
+    scope: Scope, by: Sequence[str], until: date
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    rows = _in_scope(BorrowedDay.objects.all(), scope, until)
+    columns = dict.fromkeys(DIMENSIONS[name] for name in by)
+    sums = rows.order_by().values(*columns).annotate(Sum("borrowed"))
+    for row in sums.iterator(chunk_size=2000):
+        key = tuple(_part(name, row[DIMENSIONS[name]]) for name in by)
+        yield key, Amount(borrowed=int(row["borrowed__sum"]))
+
+
+def _in_scope(rows: QuerySet[Any], scope: Scope, until: date) -> QuerySet[Any]:
+    """Days before `until`, of any cluster."""
+    rows = rows.filter(day__gte=scope.period.since, day__lte=scope.period.until, day__lt=until)
+    if scope.tenants is not None:
+        rows = rows.filter(tenant_id__in=scope.tenants)
+    return rows.filter(gpu_model=scope.gpu_model) if scope.gpu_model else rows
+
+
+def _open(
+    scope: Scope, by: Sequence[str], until: date, now: datetime, told: bool
+) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    """`told`: with what was borrowed."""
     begin = midnight(max(scope.period.since, until))
     end = min(scope.period.end, now)
     if begin >= end:
         return
-    for key, amount in measured(begin, end).items():
+    borrowing = Borrowing(begin, end) if told else None
+    found: list[tuple[Key | BorrowedKey, Amount]] = list(measured(begin, end, borrowing).items())
+    if borrowing is not None:
+        found += [(key, Amount(borrowed=sum_)) for key, sum_ in borrowing.sums().items()]
+    for key, amount in found:
         if scope.has(key):
             yield tuple(_part(name, getattr(key, DIMENSIONS[name])) for name in by), amount
 
@@ -212,9 +258,10 @@ def _names(name: str, ids: Collection[int | None], now: Mapping[int, str]) -> di
     names: dict[int | None, str | None] = {i: now.get(i) for i in ids if i is not None}
     names[None] = None
     if gone := [i for i, known in names.items() if known is None and i is not None]:
-        rows = UsageDay.objects.filter(**{f"{name}_id__in": gone}).order_by("day")
-        for i, known in rows.values_list(f"{name}_id", f"{name}_name"):
-            names[i] = known or None
+        for days in (BorrowedDay, UsageDay) if name == "tenant" else (UsageDay,):
+            rows = days.objects.filter(**{f"{name}_id__in": gone}).order_by("day")
+            for i, known in rows.values_list(f"{name}_id", f"{name}_name"):
+                names[i] = known or None
     return names
 
 
@@ -232,13 +279,17 @@ def measures(amount: Amount) -> dict[str, float | int]:
 def items(by: Sequence[str], rows: Mapping[Labels, Amount]) -> list[dict[str, Any]]:
     """Rows as REST and CSV tell them."""
     return [
-        {**dict(zip(by, labels, strict=True)), **measures(amount)}
+        {
+            **dict(zip(by, labels, strict=True)),
+            **measures(amount),
+            BORROWED: None if amount.borrowed is None else gpu_hours(amount.borrowed),
+        }
         for labels, amount in rows.items()
     ]
 
 
 def write_csv(out: Any, by: Sequence[str], found: Iterable[Mapping[str, Any]]) -> None:
     """`items` as CSV with a header, to a file or response."""
-    writer = csv.DictWriter(out, [*by, *MEASURES], lineterminator="\n")
+    writer = csv.DictWriter(out, [*by, *MEASURES, BORROWED], lineterminator="\n")
     writer.writeheader()
     writer.writerows(found)

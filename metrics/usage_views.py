@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -12,7 +12,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from metrics import charts, definitions, usage
-from metrics.accounting import ONE_DAY, Amount, midnight
+from metrics.accounting import Amount
+from metrics.days import ONE_DAY, midnight
 from metrics.guarantees import guaranteed
 from metrics.usage import Labels, Period, Scope, gpu_hours
 from metrics.views import figure_answer
@@ -31,8 +32,8 @@ MOST_DAYS = 92  # that a chart shows one by one
 class Row:
     """What a tenant or user used; `by_model`: milli-GPU x milliseconds held of each GPU model.
 
-    `guaranteed`: the same of what its quotas guaranteed it. `tenant` is None for a user and for a
-    tenant that was deleted.
+    `guaranteed`: the same of what its quotas guaranteed it; `borrowed`: of what it held above
+    that. `tenant` is None for a user and for a tenant that was deleted.
     """
 
     name: str | None
@@ -41,6 +42,7 @@ class Row:
     amount: Amount = field(default_factory=Amount)
     by_model: Counter[str] = field(default_factory=Counter)
     guaranteed: Counter[str] = field(default_factory=Counter)
+    borrowed: Counter[str] = field(default_factory=Counter)
     models: list[str] = field(default_factory=list)
 
     def add(self, model: str, amount: Amount) -> None:
@@ -48,17 +50,22 @@ class Row:
         self.by_model[model] += amount.held
 
     @property
-    def cells(self) -> list[tuple[str, str, float | None]]:
-        """Of each GPU model of the table: its name, GPU-hours, and their share of those
-        guaranteed."""
+    def cells(self) -> list[tuple[str, str, float | None, str]]:
+        """Of each GPU model of the table: its name, GPU-hours, their share of those guaranteed,
+        and GPU-hours borrowed, "" = none."""
         return [
             (
                 model,
                 hours_text(self.by_model[model]),
                 definitions.ratio(self.by_model[model], self.guaranteed[model]),
+                hours_text(self.borrowed[model]) if self.borrowed[model] else "",
             )
             for model in self.models
         ]
+
+    @property
+    def borrowed_hours(self) -> str:
+        return hours_text(self.borrowed.total())
 
     @property
     def hours(self) -> str:
@@ -123,10 +130,13 @@ def page(request: HttpRequest) -> HttpResponse:
     amounts = {} if found.unknown else usage.usage(found.scope, ("tenant", "user", "gpu_type"), now)
     by_tenant, by_user = _tables(found.tenants, amounts)
     total = usage.total_of(amounts.values())
-    since = usage.complete_from()
+    since, borrowed_from = usage.complete_from(), usage.borrowed_from()
     period = found.scope.period
+    borrowed_known = borrowed_from is None or borrowed_from <= period.since
     if not found.unknown:
         _add_guarantees(by_tenant, period)
+        if borrowed_known:
+            _add_borrowed(by_tenant, found.scope, now)
     models = sorted({m for row in by_tenant.values() for m in row.by_model + row.guaranteed})
     for row in (*by_tenant.values(), *by_user.values()):
         row.models = models
@@ -139,15 +149,17 @@ def page(request: HttpRequest) -> HttpResponse:
         "periods": _periods(period, now.date(), found.tenant.name if found.tenant else ""),
         "unknown": found.unknown,
         "models": models,
-        "tenants": [r for r in by_tenant.values() if r.amount != Amount() or r.guaranteed],
+        "tenants": [r for r in by_tenant.values() if r.amount or r.guaranteed],
         "users": users[:USERS_SHOWN],
         "more_users": max(0, len(users) - USERS_SHOWN),
-        "used": total != Amount(),
+        "used": bool(total),
         "hours": hours_text(total.held),
         "lost": hours_text(total.lost),
         "pods": total.pods,
         "lost_share": definitions.ratio(total.lost, total.held),
         "complete_from": since if since and since > period.since else None,
+        "borrowed_from": None if borrowed_known else borrowed_from,
+        "last_written": usage.last_written(),
     }
     return render(request, "metrics/usage.html", context)
 
@@ -175,6 +187,14 @@ def _add_guarantees(rows: Mapping[str, Row], period: Period) -> None:
     for (tenant, model), amount in guaranteed(midnight(period.since), end).items():
         if tenant in rows and amount:
             rows[tenant].guaranteed[model] += amount
+
+
+def _add_borrowed(rows: dict[str, Row], scope: Scope, now: datetime) -> None:
+    for (tenant, model), amount in usage.usage(scope, ("tenant", "gpu_type"), now).items():
+        assert tenant is not None
+        assert model is not None
+        if amount.borrowed:
+            rows.setdefault(tenant, Row(tenant)).borrowed[model] += amount.borrowed
 
 
 def _periods(period: Period, today: date, tenant: str) -> list[tuple[str, str, bool]]:
@@ -209,10 +229,10 @@ def chart(request: HttpRequest) -> HttpResponse:
 
 @page_login_required
 @require_safe
-def as_csv(request: HttpRequest) -> HttpResponse:
+def as_csv(request: HttpRequest, name: str, by: tuple[str, ...]) -> HttpResponse:
     """The page's numbers, of every tenant for itself, as REST tells them."""
-    scope, by = known(request).scope, ("tenant", "user", "gpu_type")
-    name = f"usage-{scope.period.since}-{scope.period.until}.csv"
+    scope = known(request).scope
+    name = f"{name}-{scope.period.since}-{scope.period.until}.csv"
     answer = HttpResponse(
         content_type="text/csv", headers={"Content-Disposition": f'attachment; filename="{name}"'}
     )

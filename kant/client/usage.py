@@ -10,7 +10,13 @@ from kant.client import output
 from kant.client.api import Api
 
 KEYS = ("tenant", "user", "gpu_type", "kind", "cluster", "day", "month")
-HEADS = {"gpu_hours": "GPU-HOURS", "lost_gpu_hours": "LOST", "pods_started": "PODS"}
+HEADS = {
+    "gpu_hours": "GPU-HOURS",
+    "lost_gpu_hours": "LOST",
+    "pods_started": "PODS",
+    "borrowed_gpu_hours": "BORROWED",
+}
+DECIMALS = {"pods_started": 0}  # else 2
 BY = "KEYS"
 
 
@@ -37,19 +43,25 @@ def usage(api: Api, args: argparse.Namespace) -> None:
         rows.writeheader()
         rows.writerows(found["items"])
         return
+    if all(item["borrowed_gpu_hours"] is None for item in found["items"]):
+        columns.remove("borrowed_gpu_hours")
 
-    def row(item: dict[str, Any]) -> tuple[object, ...]:
-        keys = (item[key] or "(no user)" for key in found["by"])
-        hours = (f"{item[name]:.2f}" for name in ("gpu_hours", "lost_gpu_hours"))
-        return *keys, *hours, item["pods_started"]
+    def cell(item: dict[str, Any], name: str) -> str:
+        if name in HEADS:
+            value = item[name]
+            return "not known" if value is None else f"{value:.{DECIMALS.get(name, 2)}f}"
+        return item[name] or "(no user)"
 
     period = f"from {found['since']} to {found['until']} (days in UTC)"
     heads = [HEADS.get(name, name.replace("gpu_type", "type").upper()) for name in columns]
-    output.table(heads, map(row, found["items"]), f"No GPU was allocated {period}.")
+    table = ([cell(item, name) for name in columns] for item in found["items"])
+    output.table(heads, table, f"No GPU was allocated {period}.")
     if found["items"]:
         output.note(f"{found['total']['gpu_hours']:.2f} GPU-hours {period}.")
     if found["complete_from"] is not None and found["complete_from"] > found["since"]:
         output.note(f"Of days before {found['complete_from']} nothing is known.")
+    if found["borrowed_from"] is not None and found["borrowed_from"] > found["since"]:
+        output.note(f"What was borrowed is known from {found['borrowed_from']} on.")
 
 
 def keys(beginning: str) -> Iterator[tuple[str, str]]:

@@ -58,6 +58,12 @@ class AmountSerializer(serializers.Serializer[Any]):
 class RowSerializer(AmountSerializer):
     """Has those of these that `by` names; `user` null: no user of Kant submitted it."""
 
+    borrowed_gpu_hours = serializers.FloatField(
+        allow_null=True,
+        help_text="GPU-hours that the tenant with all below it held above its guarantee; tenants "
+        "do not add up. null: part of the row lies before `borrowed_from`, `by` names no tenant, "
+        "or what has no quota of its own (user, kind, cluster), or one cluster is asked for.",
+    )
     tenant = serializers.CharField(required=False)
     user = serializers.CharField(required=False, allow_null=True)
     gpu_type = serializers.CharField(required=False)
@@ -75,6 +81,11 @@ class UsageSerializer(serializers.Serializer[Any]):
     complete_from = serializers.DateField(
         allow_null=True,
         help_text="Of days before this nothing is known; null = all of every day is.",
+    )
+    borrowed_from = serializers.DateField(
+        allow_null=True,
+        help_text="Of days before this it is not known what was borrowed; null = of every day it "
+        "is.",
     )
     by = serializers.ListField(child=serializers.ChoiceField(list(DIMENSIONS)))
     items = RowSerializer(many=True)
@@ -154,6 +165,7 @@ class UsageView(View):
                 "since": scope.period.since.isoformat(),
                 "until": scope.period.until.isoformat(),
                 "complete_from": usage.complete_from(),
+                "borrowed_from": usage.borrowed_from(),
                 "by": by,
                 "items": usage.items(by, rows),
                 "total": usage.measures(usage.total_of(rows.values())),

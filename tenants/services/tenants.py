@@ -10,7 +10,7 @@ from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import Access, access_of, lineage
 from tenants.selectors import parents_by_id, tenant_by_name
-from tenants.services import audit
+from tenants.services import audit, quotas
 from tenants.services.namespaces import refuse_unfit_namespace
 from tenants.services.quota_sums import Parents, excess_of
 from tenants.services.transactions import checked, unit_of_work
@@ -137,6 +137,16 @@ def delete_tenant(
     _may_change(access, tenant, {"parent": None})
     with unit_of_work(dry_run):
         _refuse_deletion(tenant)
+        for quota in Quota.objects.filter(tenant=tenant).select_related("gpu_type"):
+            audit.record(
+                actor,
+                "quota.deleted",
+                f"{tenant.name} / {quota.gpu_type.name}",
+                tenant=tenant,
+                before=quotas.as_document(quota),
+                reason=reason.strip(),
+                source=source,
+            )
         audit.record(
             actor,
             "tenant.deleted",
@@ -228,9 +238,9 @@ def _refuse_broken_sums(parents: Parents, tenant: Tenant, new: Tenant | None) ->
     moved = {**parents, tenant.pk: new.pk if new else None}
     for gpu_type in GpuType.objects.all():
         rows = Quota.objects.filter(gpu_type=gpu_type).order_by()
-        quotas = dict(rows.values_list("tenant_id", "guaranteed_milli"))
+        given = dict(rows.values_list("tenant_id", "guaranteed_milli"))
         installed = facts.scheduling().installed_milli(gpu_type.name)
-        excess = excess_of(moved, quotas, quotas, installed, parents_before=parents)
+        excess = excess_of(moved, given, given, installed, parents_before=parents)
         if excess is None:
             continue
         over = "all roots" if excess.over is None else Tenant.objects.get(id=excess.over).name

@@ -17,8 +17,8 @@ def table(answer, who):
     """{name: (GPU-hours by model, shares by model)} of the page's table of tenants or users."""
     return {
         row.name: (
-            {model: hours for model, hours, _ in row.cells},
-            {model: share for model, _, share in row.cells},
+            {model: hours for model, hours, _, _ in row.cells},
+            {model: share for model, _, share, _ in row.cells},
         )
         for row in answer.context[who]
     }
@@ -59,6 +59,38 @@ def test_a_tenant_counts_with_all_below_it_and_shares_are_of_its_guarantee(as_us
     answer = client.get("/usage/?since=2d&tenant=speech")
     assert answer.context["used"] is False
     assert "No GPU was allocated in this period" in answer.content.decode()
+
+
+def test_what_is_held_above_the_guarantee_is_borrowed(as_user):
+    client = as_user("vera")
+    one_pod(User.objects.get(username="erin"), gpus=130.5)
+    rows = client.get("/usage/?since=2d").context["tenants"]
+    assert [(row.name, row.borrowed_hours) for row in rows] == [
+        ("research", "0"), ("nlp", "0"), ("speech", "0"), ("vision", "10.0"),
+    ]  # fmt: skip
+    text = client.get("/usage/?since=2d&tenant=vision").content.decode()
+    assert "10.0 borrowed</span>" in text
+    assert "written up to" not in text  # no day is
+    answer = client.get("/usage/tenants.csv?since=2d")
+    assert answer["Content-Disposition"].startswith('attachment; filename="usage-by-tenant-20')
+    found = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert {(row["tenant"], row["gpu_type"]) for row in found} == {("vision", "H200")}
+    assert sum(float(row["borrowed_gpu_hours"]) for row in found) == pytest.approx(10.0)
+
+
+def test_what_is_not_known_is_no_zero(as_user):
+    client = as_user("operator")
+    one_pod(User.objects.get(username="erin"))
+    today = timezone.now().date()
+    UsageLedger.objects.create(until=today, borrowed_from=today)
+    text = client.get("/usage/?since=2d").content.decode()
+    assert f"What was borrowed is known from {today} on: earlier days were" in text
+    assert f'href="?since={today}&amp;until={today}"' in text
+    assert "Borrowed</th>" not in text
+    assert f"written up to {today - timedelta(days=1)}" in text
+    text = client.get("/usage/?since=1d").content.decode()
+    assert "What was borrowed" not in text
+    assert "Borrowed</th>" in text
 
 
 def test_what_was_guaranteed_before_a_change_counts_until_then(as_user):

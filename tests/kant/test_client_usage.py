@@ -7,13 +7,20 @@ from datetime import timedelta
 
 import pytest
 
-from metrics.models import UsageLedger
+from metrics.models import UsageDay, UsageLedger
+from tenants.models import Quota, Tenant
 from tests.metrics.test_api_usage import ran
 
 
 @pytest.fixture
 def root(kant):
     """Tenant admin of ml, with vision and vision-lab below it."""
+    for tenant, model, gpus in (("ml", "H100", 16), ("vision", "H100", 2), ("ml", "A100", 1)):
+        Quota.objects.create(
+            tenant=kant.org.tenants[tenant],
+            gpu_type=kant.org.gpu_types[model],
+            guaranteed_milli=1000 * gpus,
+        )
     ran(kant.org, "vision", "eve")
     ran(kant.org, "vision-lab", None, gpus=0.5, model="A100")
     ran(kant.org, "law", "lex")
@@ -26,9 +33,9 @@ def test_hours_of_what_one_may_see_with_their_sum(now, root):
     assert (code, [line.split() for line in out.splitlines()]) == (
         0,
         [
-            ["TENANT", "TYPE", "GPU-HOURS", "LOST", "PODS"],
-            ["vision", "H100", "16.00", "0.00", "1"],
-            ["vision-lab", "A100", "1.00", "0.00", "1"],
+            ["TENANT", "TYPE", "GPU-HOURS", "LOST", "PODS", "BORROWED"],
+            ["vision", "H100", "16.00", "0.00", "1", "12.00"],
+            ["vision-lab", "A100", "1.00", "0.00", "1", "0.00"],
         ],
     )
     since = today - timedelta(days=29)
@@ -70,4 +77,27 @@ def test_nothing_and_what_is_not_known_is_said(now, root):
     today = now.date()
     UsageLedger.objects.create(until=today, complete_from=today - timedelta(days=5))
     told = root("usage", "--since", "30d")[2]
+    assert "borrowed" not in told
     assert f"Of days before {today - timedelta(days=5)} nothing is known." in told
+
+
+def test_what_was_borrowed_is_not_known_of_earlier_days(root):
+    today = timezone.now().date()
+    known = today - timedelta(days=5)
+    UsageLedger.objects.create(until=known, borrowed_from=known)
+    code, out, told = root("usage", "--since", "30d")
+    assert (code, "BORROWED" in out) == (0, False)
+    assert f"What was borrowed is known from {known} on." in told
+    # A day that was written without it, and those since.
+    vision = Tenant.objects.get(name="vision").pk
+    UsageDay.objects.create(
+        day=known - timedelta(days=1), cluster_id=1, tenant_id=vision, gpu_model="H100",
+        kind="training", held=36 * 10**8, lost=0, pods=1,
+    )  # fmt: skip
+    lines = root("usage", "--since", "30d", "--by", "day,tenant", "-t", "vision")[1].splitlines()
+    assert lines[1].split() == [
+        str(known - timedelta(days=1)), "vision", "1.00", "0.00", "1", "not", "known",
+    ]  # fmt: skip
+    assert sum(float(line.split()[-1]) for line in lines[2:] if " vision " in line) == 12.0
+    told = root("usage", "--since", str(known))[2]
+    assert "borrowed" not in told

@@ -210,13 +210,35 @@ def test_a_day_is_written_whole_or_not_at_all_and_the_next_run_goes_on(three_day
     assert [day for day, *_ in written()] == [date(2026, 1, d) for d in (1, 2, 3)]
 
 
+def test_a_run_writes_no_longer_than_its_budget_and_the_next_goes_on(three_days, monkeypatch):
+    monkeypatch.setattr(accounting, "BUDGET_S", 0.0)
+    by, now = ["day", "tenant"], at(4 * DAY)
+    before = told(by, now)
+    for day in (1, 2, 3, 3):
+        assert account(now) == at(day * DAY)
+        assert told(by, now) == before
+    assert [day for day, *_ in written()] == [date(2026, 1, d) for d in (1, 2, 3)]
+
+
+def test_a_run_reads_only_the_day_that_it_writes(three_days, monkeypatch):
+    measure, spans = accounting.measured, []
+
+    def noted(begin, end, *more):
+        spans.append((begin, end))
+        return measure(begin, end, *more)
+
+    monkeypatch.setattr(accounting, "measured", noted)
+    account(at(3 * DAY + HOUR))
+    assert spans == [(at(day * DAY), at((day + 1) * DAY)) for day in range(3)]
+
+
 def test_of_two_that_write_the_same_day_one_does(three_days, monkeypatch):
     measure = accounting.measured
 
-    def while_another_does(begin, end):
+    def while_another_does(*told):
         monkeypatch.setattr(accounting, "measured", measure)
         account(at(4 * DAY))
-        return measure(begin, end)
+        return measure(*told)
 
     monkeypatch.setattr(accounting, "measured", while_another_does)
     account(at(4 * DAY))

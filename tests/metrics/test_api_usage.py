@@ -9,10 +9,14 @@ from django.utils import timezone
 
 from metrics.accounting import account
 from metrics.api import usage as api_usage
+from metrics.models import BorrowedDay, UsageDay, UsageLedger
 from scheduling.models import Job, Placement
+from tenants.models import Quota
 from tests import organisation
 
 URL = "/api/v1/usage"
+MEASURES = ["gpu_hours", "lost_gpu_hours", "pods_started", "borrowed_gpu_hours"]
+GUARANTEED = (("ml", "H100", 16), ("ml", "A100", 8), ("vision", "H100", 2), ("law", "H100", 8))
 
 
 def ran(org, tenant, who, *, hours=2.0, gpus=8, model="H100", ended_days_ago=1.0, kind="training"):
@@ -34,6 +38,12 @@ def ran(org, tenant, who, *, hours=2.0, gpus=8, model="H100", ended_days_ago=1.0
 @pytest.fixture
 def org(db):
     found = organisation.build()
+    for tenant, model, gpus in GUARANTEED:
+        Quota.objects.create(
+            tenant=found.tenants[tenant],
+            gpu_type=found.gpu_types[model],
+            guaranteed_milli=1000 * gpus,
+        )
     ran(found, "vision", "eve")
     ran(found, "vision", "joe", gpus=0.5)
     ran(found, "vision-lab", "eve", model="A100", ended_days_ago=40)
@@ -57,7 +67,8 @@ def rows(answer, *names):
 def test_rows_add_up_to_the_total(ops):
     answer = ops.get(f"{URL}?since=60d")
     body = answer.json()
-    assert list(body) == ["since", "until", "complete_from", "by", "items", "total"]
+    known = ["complete_from", "borrowed_from"]
+    assert list(body) == ["since", "until", *known, "by", "items", "total"]
     assert body["by"] == ["tenant", "gpu_type"]
     assert rows(answer, "tenant", "gpu_type") == {
         ("law", "H100"): 17.0,
@@ -67,8 +78,61 @@ def test_rows_add_up_to_the_total(ops):
     assert body["total"] == {"gpu_hours": 50.0, "lost_gpu_hours": 0.0, "pods_started": 5}
     assert body["items"][0] == {
         "tenant": "law", "gpu_type": "H100", "gpu_hours": 17.0, "lost_gpu_hours": 0.0,
-        "pods_started": 2,
+        "pods_started": 2, "borrowed_gpu_hours": pytest.approx(1.0, abs=1e-3),
     }  # fmt: skip
+
+
+def borrowed(answer, *names):
+    """Without the instants by which `ran` is called one after the other."""
+    return {
+        tuple(item[n] for n in names): item["borrowed_gpu_hours"]
+        and round(item["borrowed_gpu_hours"], 2)
+        for item in answer.json()["items"]
+    }
+
+
+def test_what_tenants_held_above_their_guarantee_is_borrowed(ops):
+    answer = ops.get(f"{URL}?since=60d")
+    assert borrowed(answer, "tenant", "gpu_type") == {
+        ("law", "H100"): 1.0,
+        ("vision", "H100"): 13.0,
+        ("vision-lab", "A100"): 0.0,  # within what ml above it is guaranteed
+    }
+    assert borrowed(ops.get(f"{URL}?since=60d&by=tenant&tenant=ml"), "tenant") == {
+        ("vision",): 13.0,
+        ("vision-lab",): 0.0,
+    }
+    # It is neither of users, kinds and clusters, nor of all together.
+    for query in ("by=user", "by=tenant,kind", "by=day", "by=tenant&cluster=demo"):
+        assert {i["borrowed_gpu_hours"] for i in ops.get(f"{URL}?{query}").json()["items"]} <= {
+            None
+        }
+    # What they hold together is more than ml has, which nobody of its own used.
+    Quota.objects.filter(tenant__name="ml", gpu_type__name="H100").update(guaranteed_milli=8000)
+    UsageDay.objects.all().delete()
+    BorrowedDay.objects.all().delete()
+    UsageLedger.objects.all().delete()
+    (row,) = (i for i in ops.get(f"{URL}?since=60d").json()["items"] if i["tenant"] == "ml")
+    assert row == {
+        "tenant": "ml", "gpu_type": "H100", "gpu_hours": 0.0, "lost_gpu_hours": 0.0,
+        "pods_started": 0, "borrowed_gpu_hours": pytest.approx(1.0, abs=1e-3),
+    }  # fmt: skip
+
+
+def test_of_earlier_days_it_is_said_that_it_is_not_known(org):
+    account(timezone.now())
+    today = timezone.now().date()
+    UsageLedger.objects.update(borrowed_from=today - timedelta(days=10))
+    client = org.client("ops")
+    body = client.get(f"{URL}?since=60d").json()
+    assert body["borrowed_from"] == str(today - timedelta(days=10))
+    assert {item["borrowed_gpu_hours"] for item in body["items"]} == {None}
+    found = borrowed(client.get(f"{URL}?since=60d&by=tenant,day"), "tenant", "day")
+    days = {day: hours for (tenant, day), hours in found.items() if tenant == "vision"}
+    assert sum(days.values()) == pytest.approx(13.0)
+    assert {h for (tenant, _), h in found.items() if tenant == "vision-lab"} == {None}
+    text = client.get(f"{URL}?since=60d", headers={"Accept": "text/csv"}).content.decode()
+    assert {row["borrowed_gpu_hours"] for row in csv.DictReader(io.StringIO(text))} == {""}
 
 
 def test_what_is_asked_for_is_what_counts(ops):
@@ -100,7 +164,7 @@ def test_csv_has_the_same_rows(ops):
     answer = ops.get(f"{URL}?since=60d&by=tenant,user", headers={"Accept": "text/csv"})
     assert answer["Content-Type"].startswith("text/csv")
     found = list(csv.DictReader(io.StringIO(answer.content.decode())))
-    assert list(found[0]) == ["tenant", "user", "gpu_hours", "lost_gpu_hours", "pods_started"]
+    assert list(found[0]) == ["tenant", "user", *MEASURES]
     told = [(r["tenant"], r["user"], float(r["gpu_hours"])) for r in found]
     assert told == [
         ("law", "", 1.0),
