@@ -226,7 +226,7 @@ def _open(
     borrowing = Borrowing(begin, end) if told else None
     found: list[tuple[Key | BorrowedKey, Amount]] = list(measured(begin, end, borrowing).items())
     if borrowing is not None:
-        found += [(key, Amount(borrowed=sum_)) for key, sum_ in borrowing.sums().items()]
+        found += [(key, Amount(borrowed=milli_ms)) for key, milli_ms in borrowing.sums().items()]
     for key, amount in found:
         if scope.has(key):
             yield tuple(_part(name, getattr(key, DIMENSIONS[name])) for name in by), amount
