@@ -69,6 +69,7 @@ def job_page(
     shown = [
         {
             **{f: getattr(p, f) for f in ("ordinal", "state", "node", "devices", "nics", "milli")},
+            "pod_name": p.pod_name if found.pod_name else "",
             "message": p.message,
             "set_name": set_names.get(p.pod_set, str(p.pod_set)),
             "tone": TONES[PlacementState(p.state)],

@@ -185,7 +185,8 @@ def show(api: Api, args: argparse.Namespace) -> None:
     if "restarts" in fields:  # an array has none of its own
         fields["restarts"] = f"{fields['restarts']} of {fields.pop('max_restarts')}"
     if pod := job.get("pod"):
-        fields["pod"] = f"{pod['namespace']}/{pod['name']}"
+        of_gang = f", first of gang {pod['gang']}" if pod["gang"] else ""
+        fields["pod"] = f"{pod['namespace']}/{pod['name']}{of_gang}"
     output.pairs((name, output.value(value)) for name, value in fields.items())
     for pods in job.get("pod_sets", ()):
         print()

@@ -64,10 +64,12 @@ class PodSetOutput(serializers.Serializer[Any]):
 
 
 class PlainPodOutput(serializers.Serializer[Any]):
-    """A pod that somebody else made. `hold`: why it cannot be bound now, empty where it can."""
+    """A pod that somebody else made, or the first of a gang of them. `gang`: the name of the gang,
+    empty where it is one pod. `hold`: why it cannot be bound now, empty where it can."""
 
     namespace = serializers.CharField(source="pod_namespace")
     name = serializers.CharField(source="pod_name")
+    gang = serializers.CharField(source="pod_gang")
     hold = serializers.CharField(source="pod_hold")
 
 
@@ -75,7 +77,7 @@ class JobOutput(serializers.Serializer[Job]):
     """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
     decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
     often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
-    taken up from, whose uid is its id; null where Kant makes its pods."""
+    taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()

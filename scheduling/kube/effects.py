@@ -33,14 +33,6 @@ IN_FLIGHT = 32
 # Conditions and events only inform; they must never delay a binding.
 IN_FLIGHT_INFORMING = 4
 BOUND_REMEMBERED = 4096
-# Reason, message, status and type of the condition; the reason is the one that Kubernetes defines
-# for it (k8s.io/api/core/v1, PodReasonPreemptionByScheduler).
-PREEMPTED = (
-    "PreemptionByScheduler",
-    "Kant preempted the pod to make room for another job",
-    *("True", "DisruptionTarget"),
-)
-
 SUPERSEDED = Outcome(Result.NOT_SENT, message="a newer one says something else")
 
 Lane = asyncio.Queue[Effect]
@@ -157,13 +149,13 @@ class Executor:
         return outcome
 
     async def _delete(self, effect: DeletePod) -> Outcome:
-        if effect.preempted:
+        if effect.disrupted is not None:
             of = effect.key, effect.namespace, effect.name, effect.uid
-            mark = PatchCondition(*of, *PREEMPTED)
+            mark = PatchCondition(*of, *effect.disrupted, "True", "DisruptionTarget")
             marked = await self.settler.settled(self._pods.condition(mark))
             if marked.result in (Result.REFUSED, Result.FAILED):
                 # Its place is needed all the same.
-                logger.warning("pod %s is not marked as preempted: %s", effect.name, marked.message)
+                logger.warning("pod %s is not marked as disrupted: %s", effect.name, marked.message)
         return await self.settler.settled(self._pods.delete(effect))
 
     def _is_outdated(self, effect: PatchCondition) -> bool:

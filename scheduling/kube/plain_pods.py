@@ -29,6 +29,8 @@ ANYWHERE = frozenset(
 # Claims name volumes elsewhere; that each can be mounted everywhere has to be said.
 CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 CLAIMS_WISH, ALL_NODES = "kant.io/claims", "on-all-nodes"
+# The label that names the gang of a pod, and the annotation that says of how many pods it is.
+GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 USE_SELECTOR = (
     "Kant does not honour it; name nodes by spec.nodeSelector, GPUs by kant.io/gpu-models."
 )

@@ -169,17 +169,21 @@ class Bind(Struct, frozen=True, gc=False):
     annotations: Mapping[str, str]
 
 
+# The reason is the one that Kubernetes defines for it (k8s.io/api/core/v1).
+PREEMPTION = "PreemptionByScheduler", "Kant preempted the pod to make room for another job"
+
+
 class DeletePod(Struct, frozen=True, gc=False):
-    """Delete that incarnation of the pod; `grace` seconds, None = the pod's own. `preempted`:
-    its condition DisruptionTarget says so first, as the eviction API does by itself: what owns the
-    pod can then tell that it did not fail."""
+    """Delete that incarnation of the pod; `grace` seconds, None = the pod's own. `disrupted`, a
+    reason and a sentence: its condition DisruptionTarget says so first, as the eviction API does by
+    itself: what owns the pod can then tell that it did not fail."""
 
     key: Hashable
     namespace: str
     name: str
     uid: str
     grace: int | None = None
-    preempted: bool = False
+    disrupted: tuple[str, str] | None = None
 
 
 class EvictPod(Struct, frozen=True, gc=False):

@@ -1,7 +1,7 @@
 """Jobs and where they run. Rows are written only by `scheduling.services`."""
 
 from scheduling.models.clusters import Cluster, ClusterPolicy, NodeRecord, SchedulerLease
-from scheduling.models.jobs import Job, JobEvent, Placement, PodSet
+from scheduling.models.jobs import Job, JobEvent, JobPod, Placement, PodSet
 from scheduling.models.retention import Retention
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "ClusterPolicy",
     "Job",
     "JobEvent",
+    "JobPod",
     "NodeRecord",
     "Placement",
     "PodSet",

@@ -50,10 +50,11 @@ class Job(models.Model):
     array_id = models.UUIDField(null=True, blank=True, editable=False)
     array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
     labels = models.JSONField(default=dict, blank=True)
-    # Of a job that stands for a pod which somebody else made (docs/decisions/0015); the pod's uid
-    # is the id of the job. "" = Kant makes its pods.
+    # Of a job that stands for a pod which somebody else made, or for a gang of them, of which this
+    # is the first (docs/decisions/0015, 0026). "" = Kant makes its pods.
     pod_namespace = models.CharField(max_length=63, blank=True, editable=False)
     pod_name = models.CharField(max_length=253, blank=True, editable=False)
+    pod_gang = models.CharField(max_length=63, blank=True, editable=False)  # its name
     # Why that pod cannot be bound as it is now, e.g. its scheduling gates; "" = it can.
     pod_hold = models.TextField(blank=True, editable=False)
     # Which scheduler of a divided cluster decides about it; "" = the only one, or not routed yet.
@@ -146,11 +147,31 @@ class PodSet(models.Model):
         ]
 
 
+class JobPod(models.Model):
+    """A pod that somebody else made, and which pod it is of the job that stands for it."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="pods")
+    pod_set = models.PositiveSmallIntegerField()
+    ordinal = models.PositiveIntegerField()
+    uid = models.UUIDField(db_index=True)  # of several such rows the last one counts
+    name = models.CharField(max_length=253)
+    labels = models.JSONField(default=dict, blank=True)
+
+    class Meta:
+        ordering = ["job", "pod_set", "ordinal"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job", "pod_set", "ordinal"], name="one_plain_pod_per_place"
+            )
+        ]
+
+
 # Reasons of events: of a victim or of pods of it, of the job that they made room for, of a job of
 # which a pod goes to another node, of an elastic gang that got more pods, of the pods of a job that
-# was cancelled, and of a job whose own program failed.
+# was cancelled, of a job whose own program failed, and of one that ran for as long as it may.
 PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
 GROWN, CANCELLED, POD_FAILED = "Grown", "Cancelled", "PodFailed"
+RUN_LIMIT = "RunLimitExceeded"
 
 
 class JobEvent(models.Model):

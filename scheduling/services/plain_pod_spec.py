@@ -1,28 +1,33 @@
-"""The job document that a plain pod stands for. Pure.
+"""What a plain pod asks for, and the job document that it, or a gang of them, stands for. Pure.
 
 GPUs, CPU, memory, node selector and tolerations are those of the pod; what Kubernetes has no field
 for is written in its annotations. The document is then judged as any other (`services.job_spec`).
 """
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from scheduling.engine.types import MILLI
+from scheduling.engine.types import MILLI, JobKind
 from scheduling.kube.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
-from scheduling.kube.plain_pods import ALL_NODES, CLAIMS_WISH
+from scheduling.kube.plain_pods import ALL_NODES, CLAIMS_WISH, GANG, GANG_SIZE
 from scheduling.kube.seam import PlainPod, PodFacts
-from scheduling.services.faults import SLUG, Faults
+from scheduling.services.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
 from scheduling.services.pod_set_spec import IMAGE, OWN_PREFIX, check_pod_set
 from scheduling.session.live import Cause
 from scheduling.session.pods import CHECKPOINT_BY, CHECKPOINTED_AT
-from tenants.errors import DomainError
+from tenants import texts
+from tenants.errors import DomainError, FieldError
 
 # Kant's own annotations of pods, which a copy of one brings along; they wish for nothing.
 TOLD_BY_KANT = frozenset({DEVICES, DEVICE_MILLI, NICS, CHECKPOINT_BY, CHECKPOINTED_AT})
 IMAGE_LENGTH = 500  # of the column, for people to see
 
 REQUESTS = "spec.containers[].resources.requests"
+ASK_FOR_GPUS = (
+    "Request nvidia.com/gpu, or kant.io/gpu-milli for a share of one, or leave it to another "
+    "scheduler (spec.schedulerName)."
+)
 # Where a field of the document stands in the pod.
 PLACES = {
     "tenant": f"label {TENANT}",
@@ -36,6 +41,10 @@ PLACES = {
     "tolerations": "spec.tolerations",
     "image": "spec.containers[0].image",
     "labels": "metadata.labels",
+    "pod_sets": f"{REQUESTS}[nvidia.com/gpu]",
+    "size": f"annotation {GANG_SIZE}",
+    "preempts": "spec.preemptionPolicy",
+    "preemptible": "annotation kant.io/preemptible",
     "kind": "annotation kant.io/kind",
     "declared_s": "annotation kant.io/declared-seconds",
     "priority": "spec.priority or annotation kant.io/priority",
@@ -43,22 +52,41 @@ PLACES = {
 
 
 class Refused(Exception):
-    """A pod of which no job can be made, and what helps."""
+    """Pods of which no job can be made, and what helps. `own`: what is to be told to single ones of
+    them instead, by uid."""
 
-    def __init__(self, reason: str, text: str) -> None:
+    def __init__(self, reason: str, text: str, own: Mapping[str, Cause] | None = None) -> None:
         super().__init__(text)
         self.cause = Cause(reason, text)
+        self.own = own or {}
 
 
-def refusal_of(error: DomainError) -> Refused:
-    """What a service says of the document, in the terms of the pod."""
+class Asked(NamedTuple):
+    """What a pod asks for, in fields of a job document: those of the whole job, those of its pod
+    set, and how many pods its gang has (`size`)."""
+
+    pod: PodFacts
+    of_job: Mapping[str, Any]
+    of_set: Mapping[str, Any]
+
+
+PodSets = Sequence[Sequence[Asked]]  # pods that ask for the same, together
+
+
+def refusal_of(error: DomainError, sets: PodSets = ()) -> Refused:
+    """What a service says of the document, in the terms of the pods."""
     reason = error.code if error.code[0].isupper() else "InvalidPod"
     if not error.errors:
         return Refused(reason, error.detail)
-    return Refused(
-        reason,
-        " ".join(f"{PLACES.get(str(e.path[0]), e.field)}: {e.detail}" for e in error.errors),
-    )
+    return Refused(reason, " ".join(f"{_place(e, sets)}: {e.detail}" for e in error.errors))
+
+
+def _place(error: FieldError, sets: PodSets) -> str:
+    """Where what is wrong stands in the pods."""
+    if error.path[0] != "pod_sets" or len(error.path) < 3:
+        return PLACES.get(str(error.path[0]), error.field)
+    place = PLACES.get(str(error.path[2]), error.field)
+    return place if len(sets) < 2 else f"{place} of {sets[int(error.path[1])][0].pod.name}"
 
 
 def tenant_of(pod: PodFacts) -> str:
@@ -91,23 +119,40 @@ def where_to(plain: PlainPod) -> dict[str, Any]:
     return found
 
 
-def document_of(pod: PodFacts, plain: PlainPod, cluster: str) -> dict[str, Any]:
-    """The document of a job of one pod; raises Refused."""
-    return {
-        "name": _job_name(pod.name),
-        "tenant": tenant_of(pod),
-        "cluster": cluster,
-        "labels": {k: v for k, v in pod.labels.items() if not k.startswith(OWN_PREFIX)},
-        "priority": pod.priority,
+def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
+    """What one pod asks for; raises Refused."""
+    tenant, wishes = tenant_of(pod), {**_wishes(pod), **_gpus(pod)}
+    of_job = {
+        "tenant": tenant,
+        "size": _size(pod, wishes.pop("size", None)),
+        "priority": wishes.pop("priority", pod.priority),
         "preempts": plain.preempts,
-        **_wishes(pod),
-        **_gpus(pod),
+        "kind": wishes.pop("kind", JobKind.TRAINING.value),
+        "preemptible": wishes.pop("preemptible", True),
+        "declared_s": wishes.pop("declared_s", None),
+    }
+    of_set = {
+        **wishes,
         "cpu_milli": pod.cpu_milli,
         "memory_mib": pod.memory_mib,
         "extended": dict(pod.extended),
         **where_to(plain),
         "image": plain.image[:IMAGE_LENGTH] or IMAGE,
         "command": list(plain.command),
+    }
+    return Asked(pod, of_job, of_set)
+
+
+def document_of(sets: PodSets, cluster: str) -> dict[str, Any]:
+    """The document of the job of these pods, which agree on what is of all of it."""
+    first = sets[0][0]
+    labels = set.intersection(*(set(one.pod.labels.items()) for part in sets for one in part))
+    return {
+        "name": _job_name(first.pod.labels.get(GANG, first.pod.name)),
+        "cluster": cluster,
+        "labels": {k: v for k, v in sorted(labels) if not k.startswith(OWN_PREFIX)},
+        **{name: value for name, value in first.of_job.items() if name != "size"},
+        "pod_sets": [{**part[0].of_set, "count": len(part)} for part in sets],
     }
 
 
@@ -117,6 +162,23 @@ def hold_of(plain: PlainPod) -> str:
         return ""
     gates = "gate" if len(plain.gates) == 1 else "gates"
     return f"Its pod has the scheduling {gates} {', '.join(plain.gates)}."
+
+
+def _size(pod: PodFacts, size: int | None) -> int:
+    """How many pods belong to the gang of the pod; 1 of a pod without one."""
+    name = pod.labels.get(GANG)
+    if name is None and size is None:
+        return 1
+    if name is None:
+        text = f"Name the gang, or leave the annotation {GANG_SIZE} out."
+        raise Refused("InvalidPod", f"label {GANG}: {text}")
+    if not SLUG.fullmatch(name):
+        raise Refused("InvalidPod", f"label {GANG}: {SLUG_RULE}")
+    if size is None:
+        raise Refused("InvalidPod", f"annotation {GANG_SIZE}: Say how many pods the gang has.")
+    if not 1 <= size <= MAX_PODS:
+        raise Refused("InvalidPod", f"annotation {GANG_SIZE}: {texts.between(1, MAX_PODS)}")
+    return size
 
 
 def _job_name(pod: str) -> str:
@@ -131,11 +193,9 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
             "of one, not both.",
         )
     if not (pod.gpus or pod.gpu_milli):
-        raise Refused(
-            "InvalidPod",
-            f"{REQUESTS}: The pod asks for no GPU. Request nvidia.com/gpu, or kant.io/gpu-milli "
-            "for a share of one, or leave it to another scheduler (spec.schedulerName).",
-        )
+        if GANG in pod.labels:
+            return {"gpus": 0}
+        raise Refused("InvalidPod", f"{REQUESTS}: The pod asks for no GPU. {ASK_FOR_GPUS}")
     return {"gpus": pod.gpus or 1, "gpu_milli": pod.gpu_milli or MILLI}
 
 
@@ -162,6 +222,7 @@ WISHES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "kant.io/preemptible": ("preemptible", _yes_or_no),
     "kant.io/declared-seconds": ("declared_s", _whole),
     "kant.io/priority": ("priority", _whole),
+    GANG_SIZE: ("size", _whole),
 }
 
 
@@ -178,6 +239,8 @@ def _wishes(pod: PodFacts) -> dict[str, Any]:
         elif name == CLAIMS_WISH:
             if text != ALL_NODES:
                 faults.append(f"annotation {name}: Write {ALL_NODES}, or leave it out.")
+        elif name == GANG:
+            faults.append(f"annotation {name}: Write it as a label of that name.")
         elif name.startswith(OWN_PREFIX) and name not in TOLD_BY_KANT:
             known = ", ".join((*WISHES, CLAIMS_WISH))
             faults.append(f"annotation {name}: There is no such wish; there are {known}.")

@@ -1,7 +1,7 @@
-"""Jobs for pods that somebody else made (docs/decisions/0015-plain-pods.md).
+"""Jobs for pods that somebody else made (docs/decisions/0015-plain-pods.md, 0026).
 
-Called inside the transaction of a pass, under its lease. The id of the job is the uid of the pod:
-one pod never becomes two jobs, whoever offers it again.
+Called inside the transaction of a pass, under its lease. The id of the job is the uid of the pod,
+or comes of the uids of its gang: pods never become two jobs, whoever offers them again.
 """
 
 import uuid
@@ -11,9 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from scheduling.engine.states import TERMINAL, WAITING, JobEventKind, JobState
-from scheduling.engine.verdict import Reason
-from scheduling.kube.seam import PlainPod, PodFacts
-from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.engine.verdict import Reason, counted
+from scheduling.kube.manifests import TENANT
+from scheduling.kube.plain_pods import GANG
+from scheduling.kube.seam import PodFacts
+from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
 from scheduling.models.jobs import CANCELLED
 from scheduling.services.capacity import Pool, pools, refuse_what_never_fits
 from scheduling.services.doorbell import ring_after_commit
@@ -26,52 +28,96 @@ from scheduling.services.orders import (
     rows_of,
     submitted,
 )
+from scheduling.services.plain_gangs import groups_of, pod_sets_of
 from scheduling.services.plain_pod_spec import (
     PLACES,
+    PodSets,
     Refused,
     document_of,
     hold_of,
     refusal_of,
-    tenant_of,
     where_to,
 )
 from scheduling.services.priority_limits import refuse_too_high
 from scheduling.services.waiting_limits import refuse_too_many_waiting
 from scheduling.session.live import Cause, Offer
+from scheduling.session.plain_pods import LOST_ONE
 from scheduling.wording import in_state
 from tenants.errors import DomainError
 from tenants.models import Tenant
 
+CHUNK = 500  # ids in one IN list, and rows in one statement: within the limits of every database
+
 
 def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEvent]:
-    """Make a job of each pod that has none, or have its job follow it; the answers are written
-    into the offers. Returns the events of the jobs, to be written."""
+    """Make a job of each pod, or gang of pods, that has none, or have the job follow its pod; the
+    answers are written into the offers. Returns the events of the jobs, to be written."""
     if not offers:
         return []
-    ids = [uuid.UUID(offer.pod.uid) for offer in offers]
-    known = {job.pk: job for job in Job.objects.select_for_update().filter(id__in=ids)}
+    known = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
     cluster = Cluster.objects.get(id=lease.cluster_id)
     place = _Place(cluster, pools(cluster))
     events: list[JobEvent] = []
-    for number, (job_id, offer) in enumerate(zip(ids, offers, strict=True)):
-        pod, job = offer.pod, known.get(job_id)
-        assert pod.plain is not None
-        try:
-            if job is None:
-                # A microsecond apart, so that they stand in the queue in their order.
-                at = now + timedelta(microseconds=number)
-                events.append(_new_job(place, job_id, pod, pod.plain, at))
+    for offer in offers:
+        free: list[PodFacts] = []
+        for pod in offer.pods:
+            job = known.get(pod.uid)
+            if job is None or _lets_go(job):
+                free.append(pod)
             elif job.cluster_id != cluster.pk:
                 continue  # the same cluster under another name; that one has it
             elif job.state in TERMINAL:
-                offer.over = _end_of(job)
-            elif job.state in WAITING:
-                events += _follow(job, offer, pod.plain, now)
-        except Refused as refused:
-            offer.refusal = refused.cause
+                offer.over[pod.uid] = _end_of(job)
+            elif job.state in WAITING and not job.pod_gang:
+                events += _follow(job, offer, pod, now)
+        for pods in groups_of(free):
+            # A microsecond apart, so that they stand in the queue in their order.
+            at = now + timedelta(microseconds=len(events))
+            try:
+                events.append(_new_job(place, pods, _beside(offer, pods, known), at))
+            except Refused as refused:
+                causes = {pod.uid: refused.own.get(pod.uid, refused.cause) for pod in pods}
+                offer.refused.update(causes)
     if events:
         ring_after_commit(cluster.pk)
     return events
+
+
+def _jobs_of(uids: Sequence[str]) -> dict[str, Job]:
+    """The last job of each of these pods that has, or had, one."""
+    last: dict[str, uuid.UUID] = {}
+    for begin in range(0, len(uids), CHUNK):
+        rows = JobPod.objects.filter(uid__in=uids[begin : begin + CHUNK]).order_by("pk")
+        last.update((str(uid), job_id) for uid, job_id in rows.values_list("uid", "job_id"))
+    ids = sorted(set(last.values()))
+    jobs: dict[uuid.UUID, Job] = {}
+    for begin in range(0, len(ids), CHUNK):
+        rows_of_jobs = Job.objects.select_for_update().filter(id__in=ids[begin : begin + CHUNK])
+        jobs.update((job.pk, job) for job in rows_of_jobs)
+    return {uid: jobs[job_id] for uid, job_id in last.items()}
+
+
+def _lets_go(job: Job) -> bool:
+    """Whether its pods may be taken up again: a gang that lost one before it had places."""
+    ended = bool(job.pod_gang) and job.state in TERMINAL and job.admitted_at is None
+    return ended and job.reason in LOST_ONE
+
+
+def _beside(offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job]) -> str:
+    """What is to be told of other pods that wait and name the gang of these."""
+    mine = {pod.uid for pod in pods}
+    others = [pod for pod in offer.pods if pod.uid not in mine]
+    has_job = [pod for pod in others if pod.uid in known and not _lets_go(known[pod.uid])]
+    parts = []
+    if has_job:
+        count = counted(len(has_job), "pod", "pods")
+        parts.append(f"Job {known[has_job[0].uid].pk} has {count} of that name already.")
+    if len(others) > len(has_job):
+        count = counted(len(others) - len(has_job), "pod", "pods")
+        tenants = {pod.labels.get(TENANT, "") for pod in others if pod not in has_job}
+        names = ", ".join(sorted(tenants - {""})) or "none"
+        parts.append(f"Another gang has that name: {count} of another tenant ({names}).")
+    return " ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +128,24 @@ class _Place:
     installed: Mapping[str, Pool]
 
 
-def _new_job(
-    place: _Place, job_id: uuid.UUID, pod: PodFacts, plain: PlainPod, at: datetime
-) -> JobEvent:
-    tenant, spec = _accepted(place, pod, plain)
+def _new_job(place: _Place, pods: Sequence[PodFacts], beside: str, at: datetime) -> JobEvent:
+    sets = pod_sets_of(pods, beside)
+    tenant, spec = _accepted(place, sets)
     order = Order(spec, tenant, place.cluster)
-    of_pod = {"id": job_id, "pod_namespace": pod.namespace, "pod_name": pod.name}
-    job, sets = rows_of(None, order, at, **of_pod, pod_hold=hold_of(plain))
+    first = sets[0][0].pod
+    gang = first.labels.get(GANG, "")
+    assert first.plain is not None
+    job_id = _id_of(gang, pods)
+    of_pods = {
+        "pod_namespace": first.namespace,
+        "pod_name": first.name,
+        "pod_gang": gang,
+        "pod_hold": hold_of(first.plain),
+    }
+    if gang and Job.objects.filter(id=job_id).exists():
+        text = "The job of these pods is over. Delete them; whoever owns them makes new ones."
+        raise Refused("JobOver", text)
+    job, rows = rows_of(None, order, at, id=job_id, **of_pods)
     for name, value in _why_held(job.pod_hold, at).items():
         setattr(job, name, value)
     try:
@@ -96,14 +153,38 @@ def _new_job(
     except DomainError as error:
         raise Refused("TooManyWaiting", error.detail) from None
     job.save(force_insert=True)
-    PodSet.objects.bulk_create(sets)
+    PodSet.objects.bulk_create(rows)
+    JobPod.objects.bulk_create(
+        [
+            JobPod(
+                job=job,
+                pod_set=index,
+                ordinal=ordinal,
+                uid=one.pod.uid,
+                name=one.pod.name,
+                labels=dict(one.pod.labels),
+            )
+            for index, part in enumerate(sets)
+            for ordinal, one in enumerate(part)
+        ],
+        batch_size=CHUNK,
+    )
     event = submitted(None, job)
-    event.message = f"Taken up from pod {pod.namespace}/{pod.name}."
+    event.message = f"Taken up from pod {first.namespace}/{first.name}."
+    if gang:
+        count = counted(len(pods), "pod", "pods")
+        event.message = f"Taken up from {count} of gang {first.namespace}/{gang}."
     return event
 
 
-def _accepted(place: _Place, pod: PodFacts, plain: PlainPod) -> tuple[Tenant, JobSpec]:
-    name = tenant_of(pod)
+def _id_of(gang: str, pods: Sequence[PodFacts]) -> uuid.UUID:
+    if not gang:
+        return uuid.UUID(pods[0].uid)
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{GANG}/{','.join(sorted(pod.uid for pod in pods))}")
+
+
+def _accepted(place: _Place, sets: PodSets) -> tuple[Tenant, JobSpec]:
+    name = sets[0][0].of_job["tenant"]
     tenant = Tenant.objects.filter(name=name).first()
     if tenant is None:
         text = f"There is no tenant “{name}”. Set the label kant.io/tenant to one that there is."
@@ -112,31 +193,32 @@ def _accepted(place: _Place, pod: PodFacts, plain: PlainPod) -> tuple[Tenant, Jo
         refuse_inactive(tenant)
     except DomainError as error:
         raise Refused("TenantInactive", error.detail) from None
-    return tenant, _spec(place, tenant, pod, plain)
+    return tenant, _spec(place, tenant, sets)
 
 
-def _spec(place: _Place, tenant: Tenant, pod: PodFacts, plain: PlainPod) -> JobSpec:
+def _spec(place: _Place, tenant: Tenant, sets: PodSets) -> JobSpec:
     try:
-        spec = job_spec(document_of(pod, plain, place.cluster.name))
+        spec = job_spec(document_of(sets, place.cluster.name))
         refuse_unknown_gpu_types(spec)
         refuse_what_never_fits(place.cluster, spec, place.installed)
         refuse_too_high(tenant.pk, spec.priority)
     except DomainError as error:
-        raise refusal_of(error) from None
+        raise refusal_of(error, sets) from None
     return spec
 
 
-def _follow(job: Job, offer: Offer, plain: PlainPod, now: datetime) -> list[JobEvent]:
+def _follow(job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEvent]:
     """Take over what of a pod may change while it waits: its scheduling gates, and what those who
     set them change meanwhile. A pod that must not be bound any more is refused, its job held."""
-    hold = hold_of(plain)
+    assert pod.plain is not None
+    hold = hold_of(pod.plain)
     changes: dict[str, Any] = {}
     try:
-        where = where_to(plain)
+        where = where_to(pod.plain)
         [row] = job.pod_sets.all()
         changes = {name: value for name, value in where.items() if getattr(row, name) != value}
     except Refused as refused:
-        offer.refusal = refused.cause
+        offer.refused[pod.uid] = refused.cause
         hold = hold or refused.cause.text
     events = []
     if changes:

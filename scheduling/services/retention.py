@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import Model, Q
 
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
-from scheduling.models import Cluster, Job, JobEvent, Placement, Retention
+from scheduling.models import Cluster, Job, JobEvent, JobPod, Placement, Retention
 from scheduling.models.jobs import LIVE_PLACEMENTS
 
 BATCH = 50  # jobs looked at, and deleted, together
@@ -98,6 +98,7 @@ def _delete(unit: Sequence[uuid.UUID], before: datetime) -> int:
         began = time.monotonic()
         _delete_rows(JobEvent, chunk)
         _delete_rows(Placement, chunk)
+        _delete_rows(JobPod, chunk)
         # With their pod sets; without `only` the ORM would read each job first.
         Job.objects.filter(pk__in=chunk).only("pk").delete()
         time.sleep(PAUSE * (time.monotonic() - began))

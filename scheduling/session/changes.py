@@ -115,7 +115,7 @@ class Changes:
             )
 
     def enqueue(self, job: LiveJob) -> None:
-        self.life.jobs[job.id] = job
+        self.life.know(job)
         for failed in load.failed_among(job.request.after_ok):
             self.life.out.deltas.append(JobEnded(failed, succeeded=False))
         self._submit(job)

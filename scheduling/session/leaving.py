@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.verdict import counted
-from scheduling.kube.seam import Annotate, DeletePod, EmitEvent, EvictPod
-from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED
+from scheduling.kube.seam import PREEMPTION, Annotate, DeletePod, EmitEvent, EvictPod
+from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED, RUN_LIMIT
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.foreign import ForeignPods
 from scheduling.session.live import (
@@ -56,6 +56,8 @@ class Leaving:
         began to leave before this scheduler."""
         for pod in job.pods.values():
             pod.cause = pod.cause or cause
+        if cause is not None:
+            job.reason = cause.reason
         job.leaving = last_word
         self.jobs[job.id] = job
         if isinstance(last_word, JobEnded) and not _is_evicted(job):
@@ -161,8 +163,8 @@ class Leaving:
             self._out.effects.append(EvictPod(*of))
         else:
             # Only what Kant did not make has an owner that asks why it went.
-            is_told = preempted and job.plain is not None
-            self._out.effects.append(DeletePod(*of, preempted=is_told))
+            disrupted = _disruption(job, preempted=preempted) if job.plain else None
+            self._out.effects.append(DeletePod(*of, disrupted=disrupted))
         if pod.cause is not None and pod.state not in OVER:
             self._out.effects.append(EmitEvent(*of, *pod.cause, "Deleting", _type(pod.cause)))
             pod.cause = None
@@ -183,7 +185,7 @@ class Leaving:
         """Have a pod deleted that still holds devices; what never came to be is free at once."""
         if pod.state in OVER or pod.in_flight or job.keeps(pod) or self._saves(job, pod, now):
             return
-        waits_again = job.plain is not None and isinstance(job.leaving, JobRequeued)
+        waits_again = bool(job.plain) and isinstance(job.leaving, JobRequeued)
         if pod.state == P.INTENDED and (not pod.uid or waits_again):
             release(self._out, job, pod)
         elif pod.delete_sent_at is None:
@@ -222,8 +224,17 @@ def _type(cause: Cause) -> str:
 
 
 def _is_evicted(job: LiveJob) -> bool:
-    """Whether its pod goes before its work is done: a plain pod's job cannot wait again."""
-    return job.plain is not None and job.state == JobState.FAILED
+    """Whether its pods go before their work is done: a job of plain pods cannot wait again."""
+    return bool(job.plain) and job.state == JobState.FAILED
+
+
+def _disruption(job: LiveJob, *, preempted: bool) -> tuple[str, str] | None:
+    """Why a plain pod goes that did nothing wrong; None where its job came to its own end."""
+    if preempted:
+        return PREEMPTION
+    if not job.pod_gang or job.reason in ("", CANCELLED, RUN_LIMIT):
+        return None
+    return "GangEnded", f"Kant ended all of gang {job.pod_gang} ({job.reason})"
 
 
 def _is_preempted(job: LiveJob, pod: LivePod) -> bool:

@@ -25,7 +25,15 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
-from scheduling.models.jobs import CANCELLED, GROWN, MOVED, POD_FAILED, PREEMPTED, ROOM_MADE
+from scheduling.models.jobs import (
+    CANCELLED,
+    GROWN,
+    MOVED,
+    POD_FAILED,
+    PREEMPTED,
+    ROOM_MADE,
+    RUN_LIMIT,
+)
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import OVER, Cause, EffectKey, LiveJob, LivePod, Note, ReasonChange
@@ -57,7 +65,7 @@ class Lifecycle(PlainPods):
             job.attempt += 1
             job.admitted_at = now
             job.bound = False
-            if job.plain is None:
+            if not job.plain:
                 job.namespace = self.namespaces[job.request.tenant]
             step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
             self.starting[job.id] = job
@@ -131,13 +139,12 @@ class Lifecycle(PlainPods):
             return
         text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
         why = record_of(decision)
-        if job.plain is not None:
+        if job.plain:
             self.makes_room(job, text, why, now)
             return
         if decision.whole:
             job.front = False
             step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
-            job.reason = PREEMPTED
             self.leave.tell(job, job.pods.values(), now)
             self._leave(job, JobRequeued(job.id, 0.0), Cause(PREEMPTED, text), now)
             return
@@ -195,7 +202,7 @@ class Lifecycle(PlainPods):
         ends = datetime.fromtimestamp(decision.ends_at, UTC)
         if decision.exceeded:
             text = f"Its run-time limit ended at {ends:%Y-%m-%d %H:%M:%S} UTC"
-            self._end(job, Kind.FAILED, "RunLimitExceeded", text, now)
+            self._end(job, Kind.FAILED, RUN_LIMIT, text, now)
         else:
             text = f"Its run-time limit ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
             self.out.writes.notes.append(Note(job.id, job.state, "RunLimitNear", text))
@@ -224,7 +231,7 @@ class Lifecycle(PlainPods):
             job.saved_at = saved_at
             pod.saved_at = saved_at
             self.out.deltas.append(Checkpointed(job.id, saved_at))
-        if facts.node and facts.node != pod.place.node and job.plain is not None:
+        if facts.node and facts.node != pod.place.node and job.plain:
             self.taken(job, pod, facts.node, now)
             self.foreign.seen(facts, self.out)
         elif facts.node and facts.node != pod.place.node:
@@ -248,7 +255,7 @@ class Lifecycle(PlainPods):
         self.follow(job, now)
 
     def pod_gone(self, facts: PodFacts, now: float) -> None:
-        self.forget(facts.uid)
+        self.forget(facts)
         found = self._find(facts)
         if found is None:
             self.unplaced_gone(facts, now)

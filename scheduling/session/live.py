@@ -40,11 +40,11 @@ class Cause(NamedTuple):
 
 
 class PodRef(NamedTuple):
-    """A pod that somebody else made."""
+    """A pod that somebody else made, in the namespace of its job, with its labels."""
 
-    namespace: str
     name: str
     uid: str
+    labels: Mapping[str, str]
 
 
 class KeptPod(NamedTuple):
@@ -143,8 +143,9 @@ class LiveJob:
     its pods are deleted it wants to be told, 0 = not at all. `blocked_since` and `front` are what
     the last scheduler left of them; `front` follows each requeueing. `namespace`: where its pods
     are, all of them, from one placement of the whole job to the next; "" = they are nowhere.
-    `plain`: the pod that the job stands for, which is bound and never made; `pod_hold`: why it
-    cannot be bound now, "" = it can.
+    `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
+    pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
+    bound now, "" = it can.
     """
 
     request: JobRequest
@@ -177,7 +178,8 @@ class LiveJob:
     bound: bool = False
     complete: bool = True
     namespace: str = ""
-    plain: PodRef | None = None
+    plain: Mapping[PodKey, PodRef] = field(default_factory=dict)
+    pod_gang: str = ""
     pod_hold: str = ""
 
     def restored(self) -> JobRestored:
@@ -268,14 +270,15 @@ class Note:
 
 @dataclass(slots=True)
 class Offer:
-    """A plain pod that a job is to stand for, or whose job is to follow it.
+    """A plain pod, or all pods that wait and name one gang, that a job is to stand for, or whose
+    job is to follow it; the oldest first.
 
-    The write answers: `refusal` why there is no job, `over` how the job of the pod ended.
+    The write answers, by uid: `refused` why there is no job, `over` how the job of the pod ended.
     """
 
-    pod: PodFacts
-    refusal: Cause | None = None
-    over: Cause | None = None
+    pods: tuple[PodFacts, ...]
+    refused: dict[str, Cause] = field(default_factory=dict)
+    over: dict[str, Cause] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

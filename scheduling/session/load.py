@@ -21,11 +21,11 @@ from scheduling.engine.types import (
     Toleration,
 )
 from scheduling.kube.manifests import PodSettings
-from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, JobPod, Placement
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policies import to_policy
-from scheduling.session.live import Failures, LiveJob, LivePod, PodContent, PodRef
+from scheduling.session.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
 from tenants import selectors
 from tenants.models import Quota as QuotaRow
 from tenants.models import Tenant as TenantRow
@@ -57,9 +57,11 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
         for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
             sets[row.job_id].append(row)
         attempts = _last_attempts([job for job in rows if job.attempt])
+        plain = _plain_pods([job for job in rows if job.pod_name])
         for job in rows:
             try:
                 live = live_job(job, tenants[job.tenant_id], sets[job.id])
+                live.plain = plain[job.id]
                 live.attempt = attempts.get(job.id, live.attempt)
                 good.append(live)
             except (KeyError, TypeError, ValueError) as error:
@@ -76,6 +78,16 @@ def _last_attempts(placed: list[Job]) -> dict[Any, int]:
         return {}
     rows = Placement.objects.filter(job__in=placed).order_by().values_list("job_id")
     return dict(rows.annotate(Max("attempt")))
+
+
+def _plain_pods(taken_up: list[Job]) -> dict[Any, dict[PodKey, PodRef]]:
+    """The pods that each of these jobs stands for."""
+    found: dict[Any, dict[PodKey, PodRef]] = defaultdict(dict)
+    rows = JobPod.objects.filter(job__in=taken_up).order_by() if taken_up else ()
+    for row in rows:
+        ref = PodRef(row.name, str(row.uid), dict(row.labels))
+        found[row.job_id][row.pod_set, row.ordinal] = ref
+    return found
 
 
 def failed_among(ids: tuple[str, ...]) -> list[str]:
@@ -122,7 +134,7 @@ def reserved(cluster_id: int, scope: str) -> list[str]:
 
 
 def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
-    """Raises ValueError for a job whose rows no valid request can be made of."""
+    """The job without pods. Raises ValueError where no valid request can be made of its rows."""
     if not sets:
         raise ValueError("the job has no pod set")
     return LiveJob(
@@ -165,7 +177,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
         front=job.front,
         bound=job.bound_at is not None,
         namespace=job.pod_namespace,
-        plain=PodRef(job.pod_namespace, job.pod_name, str(job.id)) if job.pod_name else None,
+        pod_gang=job.pod_gang,
         pod_hold=job.pod_hold,
     )
 
@@ -218,7 +230,8 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
         row.pod_set, row.ordinal, row.node, tuple(row.devices), row.milli, tuple(row.nics)
     )
     job.namespace = row.namespace
-    earlier = job.pods.get((row.pod_set, row.ordinal))
+    key = row.pod_set, row.ordinal
+    earlier = job.pods.get(key)
     if earlier is not None:
         job.forget(earlier)
     job.add(
@@ -231,7 +244,7 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
             row=row.pk,
             placed_at=row.intended_at.timestamp(),
             later=row.intended_at.timestamp() > job.admitted_at,
-            uid=row.pod_uid or (job.plain.uid if job.plain else ""),
+            uid=job.plain[key].uid if job.plain else row.pod_uid,
             reason=row.reason,
             why=row.message if row.state in LIVE_PLACEMENTS else "",
         )

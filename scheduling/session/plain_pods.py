@@ -1,9 +1,10 @@
-"""Pods that somebody else made and that name Kant as their scheduler: each is a job of one pod.
+"""Pods that somebody else made and that name Kant as their scheduler: each is a job of one pod, or
+with others of its gang one job.
 
 Such a pod is offered to the database, which makes a job of it or says why not
 (services/plain_pods.py). Kant binds the pod and never makes it. So a pod that has been bound, or
 may have been, cannot be placed again: where another job would wait again, its job ends
-(docs/decisions/0015).
+(docs/decisions/0015, 0026).
 """
 
 from itertools import islice
@@ -13,6 +14,7 @@ from scheduling.engine.deltas import JobEnded, JobRequeued
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.verdict import Reason, Verdict
+from scheduling.kube.plain_pods import GANG
 from scheduling.kube.seam import (
     Bind,
     DeletePod,
@@ -25,14 +27,18 @@ from scheduling.kube.seam import (
 from scheduling.models.jobs import CANCELLED, POD_FAILED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
-from scheduling.session.live import Cause, EffectKey, LiveJob, LivePod, Offer
+from scheduling.session.live import Cause, EffectKey, LiveJob, LivePod, Offer, PodKey
 from scheduling.session.requeueing import Requeueing
 from scheduling.session.steps import Evidence, advance, release, step, which
 
 AT_ONCE = 100  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
 BOUND_ELSEWHERE, POD_DELETED = "BoundElsewhere", "PodDeleted"
-KEY = (0, 0)  # of the only pod
+# Why a gang ends that waits and loses a pod: what is left of it waits for others.
+LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED})
+GANG_INCOMPLETE = "GangIncomplete"
+
+Gang = tuple[str, str]  # namespace and name
 
 
 class PlainPods(Requeueing):
@@ -41,11 +47,21 @@ class PlainPods(Requeueing):
     def __init__(self) -> None:
         super().__init__()
         self.unbound: dict[str, PodFacts] = {}
+        self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
         self._new: dict[str, None] = {}
+        self._fewer: set[Gang] = set()  # gangs of which a pod went while it waited
         self._told: dict[str, Cause] = {}
+        self._events: dict[str, Cause] = {}  # what Events told of those
+        self._again = False
         self._deleting: set[str] = set()
         self._missing: set[str] = set()
-        self._unanswered: dict[str, tuple[float, Bind]] = {}  # by job
+        self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
+        self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}  # why, and nodes, by job
+
+    def know(self, job: LiveJob) -> None:
+        """A job that this scheduler looks after from now on."""
+        self.jobs[job.id] = job
+        self._places.update((ref.uid, (job.id, key)) for key, ref in job.plain.items())
 
     # --- pods without a place ---------------------------------------------------------------------
     def keep(self, facts: PodFacts) -> None:
@@ -53,56 +69,80 @@ class PlainPods(Requeueing):
         if facts.plain is not None and not facts.deleting:
             self.unbound[facts.uid] = facts
         else:
-            self.forget(facts.uid)
+            self.forget(facts)
 
-    def forget(self, uid: str) -> None:
+    def forget(self, facts: PodFacts) -> None:
         """The pod waits no longer for a place."""
+        uid = facts.uid
         if self.unbound.pop(uid, None) is not None:
             self._told.pop(uid, None)
+            self._events.pop(uid, None)
             self._deleting.discard(uid)
+            if (gang := _gang_of(facts)) is not None and not facts.node:
+                self._fewer.add(gang)
 
     def unplaced_seen(self, facts: PodFacts, now: float) -> None:
         """A pod for which no placement of now stands."""
         before = self.unbound.get(facts.uid)
         self.keep(facts)
-        job = self._waiting(facts.uid)
         if facts.uid in self.unbound:
-            is_news = facts.uid not in self.jobs or before is None or before.plain != facts.plain
+            known = self._job_of(facts.uid) is not None
+            is_news = not known or before is None or before.plain != facts.plain
             if is_news and facts.uid not in self._deleting:
                 self._new[facts.uid] = None
             return
-        if job is not None and facts.node:
-            self._end(job, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(facts.name, facts.node), now)
-        elif job is not None and facts.finished:
-            self._end(job, Kind.FAILED, POD_FAILED, kant_pods.failure_text(facts), now)
-        elif job is not None:
-            self._end(job, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
+        if facts.node:
+            self._lost(facts, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(facts.name, facts.node), now)
+        elif facts.finished:
+            self._lost(facts, Kind.FAILED, POD_FAILED, kant_pods.failure_text(facts), now)
+        else:
+            self._lost(facts, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
         self.foreign.seen(facts, self.out)
 
     def unplaced_gone(self, facts: PodFacts, now: float) -> None:
         """Such a pod is gone from the API."""
-        job = self._waiting(facts.uid)
-        if job is not None:
-            self._end(job, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
+        self._lost(facts, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
         self.foreign.gone(facts.uid, self.out)
 
     def look_after(self, *, takes_up: bool, again: bool, now: float) -> None:
         """Offer what is new; `again`: from time to time also what was refused, and those whose job
         is over. `takes_up`: whether it is for this scope to do so."""
-        for job_id, (at, bind) in list(self._unanswered.items()):
+        for key, (at, bind) in list(self._unanswered.items()):
             if now >= at:
-                del self._unanswered[job_id]
+                del self._unanswered[key]
                 self._bind_again(bind, now)
+        self._again = again
         if again:
+            self._places = {u: place for u, place in self._places.items() if place[0] in self.jobs}
             self._end_those_without_pod(now)
-            jobless = (uid for uid in self.unbound if uid not in self.jobs)
+            jobless = (uid for uid in self.unbound if self._job_of(uid) is None)
             self._new.update(dict.fromkeys(islice(jobless, AT_ONCE)))
-        waiting = [self.unbound[uid] for uid in self._new if uid in self.unbound and takes_up]
-        waiting.sort(key=_age)
-        for facts in waiting[:AT_ONCE]:
-            self.unbound[facts.uid] = self.unbound.pop(facts.uid)
-            self.out.writes.offers.append(Offer(facts))
-        self._new = dict.fromkeys(facts.uid for facts in waiting[AT_ONCE:])
+        new, self._new = [self.unbound[uid] for uid in self._new if uid in self.unbound], {}
+        fewer, self._fewer = self._fewer, set()
+        if takes_up:
+            self._offer(sorted(new, key=_age), fewer)
+
+    def _offer(self, new: list[PodFacts], fewer: set[Gang]) -> None:
+        """Offer these pods, each with all that wait of its gang, and what is left of others."""
+        gangs: dict[Gang, list[PodFacts]] = {gang: [] for gang in map(_gang_of, new) if gang}
+        gangs |= {gang: [] for gang in fewer}
+        for facts in self.unbound.values() if gangs else ():
+            if (gang := _gang_of(facts)) is not None and gang in gangs:
+                gangs[gang].append(facts)
+        units: dict[str | Gang, list[PodFacts]] = {}
+        for facts in new:
+            gang = _gang_of(facts)
+            units[gang or facts.uid] = gangs[gang] if gang else [facts]
+        units |= {gang: gangs[gang] for gang in fewer}
+        offered = 0
+        for pods in filter(None, units.values()):
+            if offered >= AT_ONCE:
+                self._new.update(dict.fromkeys(facts.uid for facts in pods))
+                continue
+            offered += len(pods)
+            for facts in pods:
+                self.unbound[facts.uid] = self.unbound.pop(facts.uid)
+            self.out.writes.offers.append(Offer(tuple(sorted(pods, key=_age))))
 
     @property
     def has_more(self) -> bool:
@@ -112,23 +152,33 @@ class PlainPods(Requeueing):
     def answered(self, offers: list[Offer]) -> None:
         """What the database made of them; who was refused is told, once."""
         for offer in offers:
-            pod, refusal = offer.pod, offer.refusal
-            if offer.over is not None:
-                self._delete(pod, offer.over)
-            elif refusal is None:
-                self._told.pop(pod.uid, None)
-            elif self._told.get(pod.uid) != refusal and pod.uid in self.unbound:
-                self._told[pod.uid] = refusal
-                event = EmitEvent((), pod.namespace, pod.name, pod.uid, *refusal, type="Warning")
-                self.out.effects.append(event)
-                self._set_condition(pod, *refusal)
+            for pod in offer.pods:
+                if pod.uid in offer.over:
+                    self._delete(pod.uid, pod, offer.over[pod.uid])
+                elif pod.uid not in offer.refused:
+                    self._told.pop(pod.uid, None)
+                    self._events.pop(pod.uid, None)
+                elif pod.uid in self.unbound:
+                    self._tell_refusal(pod, offer.refused[pod.uid])
+
+    def _tell_refusal(self, pod: PodFacts, why: Cause) -> None:
+        """How many of a gang have come changes with each of them: Events tell what it came to."""
+        waits = why.reason == GANG_INCOMPLETE
+        if self._told.get(pod.uid) != why:
+            self._told[pod.uid] = why
+            self._set_condition(pod, *why)
+        if self._events.get(pod.uid) != why and (self._again or not waits):
+            self._events[pod.uid] = why
+            kind = "Normal" if waits else "Warning"
+            of = pod.namespace, pod.name, pod.uid
+            self.out.effects.append(EmitEvent((), *of, *why, type=kind))
 
     # --- jobs that wait ---------------------------------------------------------------------------
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
         """What the engine says of a waiting job; it knows that a job is held, not why."""
         if verdict.reason is Reason.ON_HOLD and job.pod_hold and not job.held:
-            pod = self.unbound.get(job.id)
-            helps = "remove the gates" if pod is not None and pod.gated else "change the pod"
+            gated = any(pod.gated for pod in self._unbound_of(job))
+            helps = "remove the gates" if gated else "change the pod"
             return Verdict(Reason.ON_HOLD, job.pod_hold, {}, (helps,))
         return verdict
 
@@ -143,7 +193,8 @@ class PlainPods(Requeueing):
         again = (t for t in writes.transitions if t.kind is Kind.REQUEUED)
         told += [(t.job_id, f"{t.reason}: {t.message}") for t in again]
         for job_id, text in told:
-            if (pod := self.unbound.get(job_id)) is not None:
+            job = self.jobs.get(job_id)
+            for pod in self._unbound_of(job) if job is not None else ():
                 self._set_condition(pod, "Unschedulable", text)
 
     def _set_condition(self, pod: PodFacts, reason: str, text: str) -> None:
@@ -151,29 +202,37 @@ class PlainPods(Requeueing):
             to = (pod.namespace, pod.name, pod.uid)
             self.out.effects.append(PatchCondition((), *to, reason, text))
 
-    def _waiting(self, uid: str) -> LiveJob | None:
-        """The job of the pod, while it waits."""
-        job = self.jobs.get(uid)
-        if job is None or job.plain is None or job.leaving is not None:
-            return None
-        return job if job.state in WAITING else None
+    def _job_of(self, uid: str) -> LiveJob | None:
+        """The job that stands for a plain pod, where it is one of this scope."""
+        return self.jobs.get(self._places[uid][0]) if uid in self._places else None
+
+    def _unbound_of(self, job: LiveJob) -> list[PodFacts]:
+        """The plain pods of the job that wait for a place."""
+        return [self.unbound[ref.uid] for ref in job.plain.values() if ref.uid in self.unbound]
+
+    def _lost(self, facts: PodFacts, kind: Kind, reason: str, text: str, now: float) -> None:
+        """The pod cannot be bound any more: its job ends, if it waits."""
+        job = self._job_of(facts.uid)
+        if job is not None and _waits(job):
+            self._end(job, kind, reason, _of_gang(job, text), now)
 
     def _end_those_without_pod(self, now: float) -> None:
-        """End waiting jobs whose pods were not there in two looks: a pod that was deleted before
+        """End waiting jobs of which a pod was not there in two looks: one that was deleted before
         this scheduler watched is never reported gone."""
-        found = [
-            job for uid in self.jobs.keys() - self.unbound.keys() if (job := self._waiting(uid))
-        ]
+        waiting = [job for job in self.jobs.values() if _waits(job)]
+        found = [job for job in waiting if len(self._unbound_of(job)) < len(job.plain)]
         for job in found:
-            if job.id in self._missing and job.plain is not None:
-                self._end(job, Kind.CANCELLED, POD_DELETED, _deleted(job.plain.name), now)
+            if job.id in self._missing:
+                gone = (ref.name for ref in job.plain.values() if ref.uid not in self.unbound)
+                text = _of_gang(job, _deleted(next(gone)))
+                self._end(job, Kind.CANCELLED, POD_DELETED, text, now)
         self._missing = {job.id for job in found}
 
     # --- jobs that hold a place -------------------------------------------------------------------
     def placed(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
         """The job and pod that a plain pod stands for, if it has a place."""
-        job = self.jobs.get(facts.uid) if facts.owned else None
-        pod = job.pods.get(KEY) if job is not None and job.plain is not None else None
+        job = self._job_of(facts.uid) if facts.owned else None
+        pod = job.pods.get(self._places[facts.uid][1]) if job is not None else None
         if job is None or pod is None or (pod.lost and pod.state is P.RELEASED):
             return None
         return job, pod
@@ -184,7 +243,7 @@ class PlainPods(Requeueing):
         """How the binding of a plain pod ended; the pod is there or not, whatever that was."""
         if outcome.result in (Result.FAILED, Result.NOT_SENT) and job.leaving is None:
             # Perhaps it is bound: its place is kept until the API server answers.
-            self._unanswered[job.id] = now + BIND_AGAIN_S, bind
+            self._unanswered[job.effect_key(pod)] = now + BIND_AGAIN_S, bind
             return
         pod.in_flight = False
         if outcome.result == Result.BOUND:
@@ -196,14 +255,19 @@ class PlainPods(Requeueing):
             self.requeue(job, POD_DELETED, _deleted(pod.name), (), now)
         elif job.leaving is None:
             text = f"Pod {pod.name} could not be bound to {pod.place.node}: {outcome.message}"
-            self.requeue(job, "BindingFailed", text, (pod.place.node,), now)
+            first, nodes = self._refused.get(job.id, (text, ()))
+            self._refused[job.id] = first, (*nodes, pod.place.node)
+        if job.id in self._refused and not any(each.in_flight for each in job.pods.values()):
+            # Only now is known whether any pod of the gang was bound.
+            text, nodes = self._refused.pop(job.id)
+            self.requeue(job, "BindingFailed", text, tuple(sorted(set(nodes))), now)
         if job.leaving is not None:
             self.leave.give_back(job, now)
 
     def _bind_again(self, bind: Bind, now: float) -> None:
-        job_id, attempt, *_ = cast(EffectKey, bind.key)
+        job_id, attempt, *key = cast(EffectKey, bind.key)
         job = self.jobs.get(job_id)
-        pod = job.pods.get(KEY) if job is not None else None
+        pod = job.pods.get((key[0], key[1])) if job is not None else None
         if job is None or pod is None or pod.attempt != attempt or not pod.in_flight:
             return
         if job.leaving is None:
@@ -220,10 +284,9 @@ class PlainPods(Requeueing):
         self.leave.settle(job)
 
     def makes_room(self, job: LiveJob, text: str, why: Evidence, now: float) -> None:
-        """A preempted plain pod is evicted, and its job ends with it."""
+        """Preempted plain pods are evicted, and their job ends with them."""
         pods = list(job.pods.values())
         self.leave.tell(job, pods, now)
-        job.reason = PREEMPTED
         why += which(pods)
         step(self.out, job, Kind.FAILED, PREEMPTED, text, why, failures=job.failures.number)
         self._leave(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
@@ -231,9 +294,9 @@ class PlainPods(Requeueing):
     def requeue(
         self, job: LiveJob, reason: str, message: str, blamed: tuple[str, ...], now: float
     ) -> None:
-        """A plain pod waits again only if it was certainly not bound."""
+        """A job of plain pods waits again only if certainly none of them was bound."""
         unbound = all(p.state is P.INTENDED and not p.in_flight for p in job.pods.values())
-        if job.plain is None or unbound:
+        if not job.plain or unbound:
             super().requeue(job, reason, message, blamed, now)
         elif job.leaving is None and job.state in HOLDING:
             if reason in ("PodEvicted", "PodLost", POD_DELETED):
@@ -244,19 +307,42 @@ class PlainPods(Requeueing):
     def _leave(
         self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
     ) -> None:
-        waits = self.unbound.get(job.id) if not job.pods else None
+        waiting = [] if job.pods else self._unbound_of(job)
         super()._leave(job, last_word, cause, now)
-        if waits is not None and isinstance(last_word, JobEnded):
-            self._delete(waits, cause or Cause(CANCELLED, "Its job is over"))
+        if not isinstance(last_word, JobEnded):
+            return
+        cause = cause or Cause(CANCELLED, "Its job is over")
+        if job.pod_gang and cause.reason in LOST_ONE:
+            self._new.update(dict.fromkeys(pod.uid for pod in waiting))
+            return
+        for pod in waiting:
+            self._delete(job.id, pod, cause)
 
-    def _delete(self, pod: PodFacts, cause: Cause) -> None:
+    def _delete(self, job_id: str, pod: PodFacts, cause: Cause) -> None:
         """A pod that waits and whose job is over would wait for ever."""
-        of = (pod.uid, 0, *KEY), pod.namespace, pod.name, pod.uid
+        of = (job_id, 0, 0, 0), pod.namespace, pod.name, pod.uid  # of no attempt
         kind = "Normal" if cause.reason == CANCELLED else "Warning"
         self.out.effects.append(DeletePod(*of))
         if pod.uid not in self._deleting:
             self._deleting.add(pod.uid)
             self.out.effects.append(EmitEvent(*of, *cause, "Deleting", kind))
+
+
+def _waits(job: LiveJob) -> bool:
+    """Whether it is a job of plain pods that waits."""
+    return bool(job.plain) and job.leaving is None and job.state in WAITING
+
+
+def _gang_of(facts: PodFacts) -> Gang | None:
+    """The gang that the pod names."""
+    return (facts.namespace, facts.labels[GANG]) if GANG in facts.labels else None
+
+
+def _of_gang(job: LiveJob, text: str) -> str:
+    """Why a waiting job lost a pod, and what that means for the others."""
+    if not job.pod_gang:
+        return text
+    return f"{text}. What is left of gang {job.pod_gang} waits for another pod"
 
 
 def _age(facts: PodFacts) -> tuple[float, str]:

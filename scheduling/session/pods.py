@@ -26,8 +26,8 @@ NOT_ITS_FAULT = re.compile(
 
 def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str, *, later: bool) -> LivePod:
     """A pod of the job's attempt, about to be created or bound; a new one's name is unique."""
-    if job.plain is not None:
-        ref = job.plain
+    if job.plain:
+        ref = job.plain[place.pod_set, place.ordinal]
         return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid, in_flight=True)
     name = name_of(job, job.attempt, place.pod_set, place.ordinal)
     return LivePod(place, job.attempt, name, gpu_model, later=later, in_flight=True)
@@ -47,8 +47,9 @@ def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | B
     for one that its node does not have, and the pod would run without."""
     place = pod.place
     chosen = manifests.binding_annotations(place.devices, place.milli, place.nics)
-    if job.plain is not None:
-        return Bind(job.effect_key(pod), *job.plain, place.node, chosen)
+    if job.plain:
+        of = job.effect_key(pod), job.namespace, pod.name, pod.uid
+        return Bind(*of, place.node, chosen)
     pod_set = job.request.pod_sets[place.pod_set]
     content = job.contents[place.pod_set]
     template = manifests.PodTemplate(
@@ -99,8 +100,8 @@ def _gang(job: LiveJob, pod_set: int) -> manifests.Gang | None:
 
 def labels_of(job: LiveJob, pod: LivePod) -> dict[str, str]:
     """The labels of a pod of the job."""
-    if job.plain is not None:
-        return {**job.labels, manifests.TENANT: job.request.tenant}
+    if job.plain:
+        return dict(job.plain[pod.key].labels)
     own = manifests.own_labels(job.id, job.request.tenant, pod.attempt, *pod.key)
     return {**job.labels, **own}
 

@@ -118,7 +118,6 @@ class Requeueing:
             front=job.front,
             **UNPLACED,
         )
-        job.reason = cause.reason
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid and not job.keeps(pod):
                 self.leave.delete(job, pod, now)

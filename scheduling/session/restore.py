@@ -51,7 +51,7 @@ def finish_what_was_begun(
 
 def _take_up(life: Lifecycle, job: LiveJob) -> None:
     """A job that holds places, or held them when the last scheduler stopped."""
-    life.jobs[job.id] = job
+    life.know(job)
     if job.state in HOLDING:
         # They left alone, and were to be placed again.
         for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
@@ -87,4 +87,4 @@ def _complete(
 
 def _named(job: LiveJob, pod: LivePod) -> tuple[str, str]:
     """How the pod is known: what Kant made by its name, a plain one by its uid."""
-    return ("", pod.uid) if job.plain is not None else (job.namespace, pod.name)
+    return ("", pod.uid) if job.plain else (job.namespace, pod.name)

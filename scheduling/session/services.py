@@ -42,7 +42,7 @@ class Services:
 
     def make(self, job: LiveJob, out: Outbox) -> None:
         """Ask for the Service of a job that holds places, unless it is there."""
-        wanted = job.plain is None and job.state in HOLDING and job.request.pods > 1
+        wanted = not job.plain and job.state in HOLDING and job.request.pods > 1
         key = job.id, job.namespace
         if not wanted or key in self._seen or key in self._asked:
             return

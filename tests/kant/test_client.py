@@ -164,6 +164,8 @@ def test_the_pod_that_a_job_was_made_of_is_shown_by_its_name(kant):
     assert "\npod " not in kant("show", job)[1]
     Job.objects.update(pod_namespace="default", pod_name="first")
     assert "\npod           default/first\n" in kant("show", job)[1]
+    Job.objects.update(pod_gang="train")
+    assert "\npod           default/first, first of gang train\n" in kant("show", job)[1]
 
 
 def test_a_waiting_job_is_explained(now, kant):

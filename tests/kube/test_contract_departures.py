@@ -3,6 +3,7 @@
 import msgspec
 
 from scheduling.kube.seam import (
+    PREEMPTION,
     DeletePod,
     EvictPod,
     PodSeen,
@@ -54,7 +55,7 @@ def test_a_preempted_pod_goes_marked_so_that_its_owner_can_tell(place, door):
     place.bind("worker", place.node)
     run_pod(place, "worker")
     text = "Kant preempted the pod to make room for another job"
-    effect = msgspec.structs.replace(delete(place, pod, grace=None), preempted=True)
+    effect = msgspec.structs.replace(delete(place, pod, grace=None), disrupted=PREEMPTION)
     [outcome] = door.carry_out(effect)
     assert outcome.result is Result.DONE
     assert disruption(place) == ("True", "PreemptionByScheduler", text, True)
@@ -67,8 +68,8 @@ def test_a_preempted_pod_goes_marked_so_that_its_owner_can_tell(place, door):
 
 def test_a_preempted_pod_that_is_gone_or_another_is_left_alone(place, door):
     pod = place.make_pod("worker")
-    marked = msgspec.structs.replace(delete(place, pod, uid="another"), preempted=True)
-    gone = DeletePod("gone", place.namespace, "nothing", "no-uid", 0, preempted=True)
+    marked = msgspec.structs.replace(delete(place, pod, uid="another"), disrupted=PREEMPTION)
+    gone = DeletePod("gone", place.namespace, "nothing", "no-uid", 0, disrupted=PREEMPTION)
     [wrong, late] = door.carry_out(marked, gone)
     assert {wrong.result, late.result} == {Result.NEW_INCARNATION, Result.GONE}
     conditions = place.get("worker")["status"].get("conditions", [])

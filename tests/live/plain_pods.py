@@ -1,6 +1,8 @@
 """Pods that people make themselves, and what is to be seen on them."""
 
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobState as S
+from scheduling.kube.seam import Bind
 from scheduling.models import Job
 
 MERGE = "merge-patch+json"
@@ -73,3 +75,25 @@ def state_of(uid):
 
 def ungate(world, name="plain", **spec):
     world.call("PATCH", path(name), {"spec": {"schedulingGates": None, **spec}}, kind=MERGE)
+
+
+class Between:
+    """Stands between the session and the door: `meet` is asked about each binding, and says how
+    it ended, or None to let it pass."""
+
+    def __init__(self, world, monkeypatch):
+        world.drive(lambda: world.scheduler.led)
+        self.gateway = world.scheduler.led[world.cluster.pk, WHOLE].session.gateway
+        self.submit = self.gateway.submit
+        monkeypatch.setattr(self.gateway, "submit", self)
+        self.meet = lambda bind: None
+
+    def __call__(self, effects):
+        passed = []
+        for effect in effects:
+            outcome = self.meet(effect) if isinstance(effect, Bind) else None
+            if outcome is None:
+                passed.append(effect)
+            else:
+                self.gateway._effect_done(effect, outcome)
+        self.submit(passed)

@@ -49,7 +49,7 @@ def test_a_plain_pod_is_bound_as_a_job_and_ends_as_it_does(world):
     client = Client()
     client.force_login(world.user)
     shown = client.get(f"/api/v1/jobs/{uid}").json()
-    assert shown["pod"] == {"namespace": NAMESPACE, "name": "plain", "hold": ""}
+    assert shown["pod"] == {"namespace": NAMESPACE, "name": "plain", "gang": "", "hold": ""}
     assert shown["user"] is None
     assert f"{NAMESPACE}/plain" in client.get(f"/jobs/{uid}/").content.decode()
 

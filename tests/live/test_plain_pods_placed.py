@@ -6,13 +6,14 @@ from django.test import Client
 from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.kube.seam import Bind, Outcome, Result
+from scheduling.kube.seam import Outcome, Result
 from scheduling.models import Job
 from scheduling.services.job_changes import change_job
 from scheduling.session import plain_pods
 from tests.live.conftest import wait
 from tests.live.plain_pods import (
     NAMESPACE,
+    Between,
     condition,
     job_of,
     make,
@@ -163,28 +164,6 @@ def test_a_lost_answer_to_the_binding_is_looked_up(world):
 
 
 # --- bindings that fail ---------------------------------------------------------------------------
-class Between:
-    """Stands between the session and the door: `meet` is asked about each binding, and says how
-    it ended, or None to let it pass."""
-
-    def __init__(self, world, monkeypatch):
-        world.drive(lambda: world.scheduler.led)
-        self.gateway = world.scheduler.led[world.cluster.pk, WHOLE].session.gateway
-        self.submit = self.gateway.submit
-        monkeypatch.setattr(self.gateway, "submit", self)
-        self.meet = lambda bind: None
-
-    def __call__(self, effects):
-        passed = []
-        for effect in effects:
-            outcome = self.meet(effect) if isinstance(effect, Bind) else None
-            if outcome is None:
-                passed.append(effect)
-            else:
-                self.gateway._effect_done(effect, outcome)
-        self.submit(passed)
-
-
 def test_a_pod_that_could_not_be_bound_waits_again(world, monkeypatch):
     between = Between(world, monkeypatch)
     refusals = [Outcome(Result.REFUSED, code=403, message="denied by a webhook")]

@@ -329,3 +329,82 @@ def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver,
     wait(refused)
     mine = {**pod, "metadata": {"name": "mine", "labels": {"kant.io/tenant": "search"}}}
     assert apiserver.request("POST", path, mine)["metadata"]["uid"]
+
+
+def test_the_gangs_of_the_guide_are_bound_when_all_their_pods_have_come(apiserver, scheduler):
+    """There are no controllers: their pods are made here, as they would be."""
+    grant_rights(apiserver)
+    cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
+    ClusterPolicy.objects.create(cluster=cluster)
+    tenant = Tenant.objects.create(name="vision")
+    gpu_type = GpuType.objects.create(name=stage.MODEL)
+    Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+    guide = (ROOT / "docs" / "operator-guide.md").read_text()
+    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
+    of_kind = {each["kind"]: each for each in examples if "apiVersion" in each}
+    indexed, pytorch = of_kind["Job"], of_kind["PyTorchJob"]
+    apiserver.request("POST", "/apis/batch/v1/namespaces/default/jobs?dryRun=All", indexed)
+    pods = "/api/v1/namespaces/default/pods"
+
+    def make(name, template, **labels):
+        meta = template["metadata"]
+        meta = {**meta, "name": name, "labels": {**meta["labels"], **labels}}
+        pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": meta}
+        return apiserver.request("POST", pods, pod)["metadata"]["uid"]
+
+    def of(name):
+        return apiserver.request("GET", f"{pods}/{name}")
+
+    def scheduled(name):
+        found = {c["type"]: c for c in of(name)["status"].get("conditions", ())}
+        return found.get("PodScheduled", {})
+
+    def run(job):
+        for place in job.placements.all():
+            current = of(place.pod_name)
+            current["status"]["phase"] = "Running"
+            apiserver.request("PUT", f"{pods}/{place.pod_name}/status", current)
+        drive(scheduler, cluster, lambda: Job.objects.get(pk=job.pk).state == S.RUNNING)
+
+    index = "batch.kubernetes.io/job-completion-index"
+    template = indexed["spec"]["template"]
+    uids = {"finetune-0": make("finetune-0", template, **{index: "0"})}
+    text = "1 of 2 pods of gang finetune has come."
+    drive(scheduler, cluster, lambda: scheduled("finetune-0").get("message") == text)
+    assert scheduled("finetune-0")["reason"] == "GangIncomplete"
+    assert not Job.objects.exists()
+    uids["finetune-1"] = make("finetune-1", template, **{index: "1"})
+    for role, spec in pytorch["spec"]["pytorchReplicaSpecs"].items():
+        for number in range(spec["replicas"]):
+            name = f"pretrain-{role.lower()}-{number}"
+            labels = {"training.kubeflow.org/replica-type": role.lower()}
+            uids[name] = make(name, spec["template"], **labels)
+    drive(scheduler, cluster, lambda: Job.objects.filter(bound_at__isnull=False).count() == 2)
+    first, second = (Job.objects.get(pod_gang=name) for name in ("finetune", "pretrain"))
+    assert [first.placements.count(), second.placements.count()] == [2, 4]
+    assert second.declared_s == 86_400
+    held = []
+    for place in (*first.placements.all(), *second.placements.all()):
+        found = of(place.pod_name)
+        assert found["metadata"]["uid"] == place.pod_uid == uids[place.pod_name]
+        assert found["spec"]["nodeName"] == place.node
+        assert scheduled(place.pod_name)["status"] == "True"
+        devices = json.loads(found["metadata"]["annotations"]["kant.io/devices"])
+        held += [(place.node, device) for device in devices]
+    assert len(held) == len(set(held)) == 16
+
+    run(first)
+    current = of("finetune-1")
+    current["status"]["phase"] = "Failed"
+    ended = {"exitCode": 1, "reason": "Error"}
+    of_container = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    current["status"]["containerStatuses"] = [{**of_container, "state": {"terminated": ended}}]
+    apiserver.request("PUT", f"{pods}/finetune-1/status", current)
+    drive(scheduler, cluster, lambda: of("finetune-0")["metadata"].get("deletionTimestamp"))
+    [mark] = [
+        c for c in of("finetune-0")["status"]["conditions"] if c["type"] == "DisruptionTarget"
+    ]
+    assert (mark["status"], mark["reason"]) == ("True", "GangEnded")
+    first.refresh_from_db()
+    assert (first.state, first.reason) == (S.FAILED, "PodFailed")
+    assert not of("finetune-1")["metadata"].get("deletionTimestamp")

@@ -133,6 +133,38 @@ def test_a_plain_pod_is_taken_up_once_and_bound_by_the_shard_it_is_routed_to(wor
     world.drive(lambda: pod_of(world) is None)
 
 
+def test_a_gang_of_plain_pods_is_made_by_the_wide_scope_and_bound_by_a_shard(world, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+    divide(world)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+
+    def member(name):
+        labels = {"kant.io/tenant": "team", "kant.io/gang": "train"}
+        return make(world, name, labels=labels, notes={"kant.io/gang-size": "2"})
+
+    def told(name):
+        return (condition(world, name) or ("", ""))[1]
+
+    full = [world.submit(f"full-{i}", pods=4) for i in range(2)]
+    world.drive(lambda: all(world.state(job) == S.RUNNING for job in full))
+    member("a")
+    member("b")
+    world.drive(lambda: Job.objects.filter(pod_gang="train", scope__in=(NORTH, SOUTH)).exists())
+    [first] = Job.objects.filter(pod_gang="train")
+    world.drive(lambda: told("a") == "Unschedulable")
+    world.call("DELETE", path("b"))
+    world.drive(lambda: world.state(first) == S.CANCELLED)
+    world.drive(lambda: told("a") == "GangIncomplete")
+    member("c")
+    world.cancel(full[0])
+    world.drive(lambda: Job.objects.filter(pod_gang="train", state=S.RUNNING).exists())
+    [second] = Job.objects.filter(pod_gang="train", state=S.RUNNING)
+    assert {node_of(world, name) for name in "ac"} <= nodes_by_scope()[second.scope]
+    assert world.kinds(second).count(JobEventKind.SUBMITTED) == 1
+    world.cancel(second)
+    world.drive(lambda: pod_of(world, "a") is None and pod_of(world, "c") is None)
+
+
 def test_nodes_are_kept_free_for_a_gang_that_waits_too_long(world):
     """Small jobs follow each other without a pause: no node would ever be empty by itself."""
     divide(world, backfill_after_s=0.5)

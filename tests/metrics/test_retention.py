@@ -16,7 +16,7 @@ from kant.celery import app
 from metrics import exporter, services, totals
 from metrics.models import CounterTotals, MetricSample
 from scheduling.engine.states import JobEventKind, JobState
-from scheduling.models import Job, JobEvent, Placement, PodSet
+from scheduling.models import Job, JobEvent, JobPod, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.services import retention
 from scheduling.services.retention import prune_jobs
@@ -68,9 +68,12 @@ def test_what_ended_early_enough_goes_with_all_that_hangs_on_it(cluster):
         job(cluster, f"old-{number}", ended=100 + number)
     job(cluster, "late", ended=500)
     job(cluster, "waiting")
+    for row in Job.objects.all():
+        JobPod.objects.create(job=row, pod_set=0, ordinal=0, uid=row.pk, name=row.name)
     assert pruned(500) == 5
     assert left() == ["late", "waiting"]
     assert PodSet.objects.count() == 2
+    assert set(JobPod.objects.values_list("name", flat=True)) == {"late", "waiting"}
     assert set(Placement.objects.values_list("job__name", flat=True)) == {"late"}
     assert set(JobEvent.objects.values_list("job__name", flat=True)) == {"late", "waiting"}
     assert pruned(500) == 0

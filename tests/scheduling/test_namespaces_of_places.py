@@ -8,9 +8,11 @@ from django.utils import timezone
 from msgspec.structs import replace
 
 from scheduling.engine.shards import WHOLE
-from scheduling.models import Job, Placement
+from scheduling.models import Job, JobPod, Placement, PodSet
+from scheduling.session import load
 from scheduling.session.leftovers import Leftovers
 from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import PodRef
 from tests.scheduling.test_scope_of_session import pod
 
 ABSENT = "3f2b8c1e-0000-4000-8000-000000000001"
@@ -54,6 +56,18 @@ def test_the_upgrade_fills_in_what_schedulers_still_need(org, place):
     migration.fill(apps, None)
     found = dict(Placement.objects.values_list("pod_name", "namespace"))
     assert found == {"own": "kant-jobs", "plain": "default", "leaves": "kant-jobs", "over": ""}
+
+
+def test_the_upgrade_knows_the_pods_of_the_plain_pods_that_are_jobs_already(org, place):
+    place("own", "RUNNING")
+    taken = place("plain", "RUNNING", pod_name="pod-0", pod_namespace="default", labels={"a": "b"})
+    PodSet.objects.create(job=taken.job, index=0, name="worker", count=1, gpus=1)
+    migration = importlib.import_module("scheduling.migrations.0018_gangs_of_plain_pods")
+    migration.fill(apps, None)
+    [job], _ = load.jobs([str(taken.job_id)])
+    labels = {"a": "b", "kant.io/tenant": "vision"}
+    assert job.plain == {(0, 0): PodRef("pod-0", str(taken.job_id), labels)}
+    assert JobPod.objects.count() == 1
 
 
 @pytest.fixture
