@@ -62,10 +62,12 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
         free: list[PodFacts] = []
         for pod in offer.pods:
             job = known.get(pod.uid)
-            if job is None or _lets_go(job):
+            if job is None:
                 free.append(pod)
             elif job.cluster_id != cluster.pk:
                 continue  # the same cluster under another name; that one has it
+            elif _lets_go(job):
+                free.append(pod)
             elif job.state in TERMINAL:
                 offer.over[pod.uid] = _end_of(job)
             elif job.state in WAITING and not job.pod_gang:
@@ -74,7 +76,7 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
             # A microsecond apart, so that they stand in the queue in their order.
             at = now + timedelta(microseconds=len(events))
             try:
-                events.append(_new_job(place, pods, _beside(offer, pods, known), at))
+                events.append(_new_job(place, offer, pods, known, at))
             except Refused as refused:
                 causes = {pod.uid: refused.own.get(pod.uid, refused.cause) for pod in pods}
                 offer.refused.update(causes)
@@ -108,15 +110,15 @@ def _beside(offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job]) ->
     mine = {pod.uid for pod in pods}
     others = [pod for pod in offer.pods if pod.uid not in mine]
     has_job = [pod for pod in others if pod.uid in known and not _lets_go(known[pod.uid])]
+    mine.update(pod.uid for pod in has_job)
+    left = [pod.labels.get(TENANT, "") for pod in others if pod.uid not in mine]
     parts = []
     if has_job:
         count = counted(len(has_job), "pod", "pods")
         parts.append(f"Job {known[has_job[0].uid].pk} has {count} of that name already.")
-    if len(others) > len(has_job):
-        count = counted(len(others) - len(has_job), "pod", "pods")
-        tenants = {pod.labels.get(TENANT, "") for pod in others if pod not in has_job}
-        names = ", ".join(sorted(tenants - {""})) or "none"
-        parts.append(f"Another gang has that name: {count} of another tenant ({names}).")
+    if left:
+        count, names = counted(len(left), "pod", "pods"), ", ".join(sorted({*left} - {""}))
+        parts.append(f"Another gang has that name: {count} of another tenant ({names or 'none'}).")
     return " ".join(parts)
 
 
@@ -128,24 +130,23 @@ class _Place:
     installed: Mapping[str, Pool]
 
 
-def _new_job(place: _Place, pods: Sequence[PodFacts], beside: str, at: datetime) -> JobEvent:
-    sets = pod_sets_of(pods, beside)
+def _new_job(
+    place: _Place, offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job], at: datetime
+) -> JobEvent:
+    sets = pod_sets_of(pods, _beside(offer, pods, known))
     tenant, spec = _accepted(place, sets)
     order = Order(spec, tenant, place.cluster)
     first = sets[0][0].pod
     gang = first.labels.get(GANG, "")
     assert first.plain is not None
-    job_id = _id_of(gang, pods)
     of_pods = {
+        "id": _id_of(gang, pods, known),
         "pod_namespace": first.namespace,
         "pod_name": first.name,
         "pod_gang": gang,
         "pod_hold": hold_of(first.plain),
     }
-    if gang and Job.objects.filter(id=job_id).exists():
-        text = "The job of these pods is over. Delete them; whoever owns them makes new ones."
-        raise Refused("JobOver", text)
-    job, rows = rows_of(None, order, at, id=job_id, **of_pods)
+    job, rows = rows_of(None, order, at, **of_pods)
     for name, value in _why_held(job.pod_hold, at).items():
         setattr(job, name, value)
     try:
@@ -177,10 +178,13 @@ def _new_job(place: _Place, pods: Sequence[PodFacts], beside: str, at: datetime)
     return event
 
 
-def _id_of(gang: str, pods: Sequence[PodFacts]) -> uuid.UUID:
+def _id_of(gang: str, pods: Sequence[PodFacts], known: Mapping[str, Job]) -> uuid.UUID:
+    """The id of their job; of a gang, another one than of the jobs that have let its pods go."""
     if not gang:
         return uuid.UUID(pods[0].uid)
-    return uuid.uuid5(uuid.NAMESPACE_URL, f"{GANG}/{','.join(sorted(pod.uid for pod in pods))}")
+    earlier = {str(known[pod.uid].pk) for pod in pods if pod.uid in known}
+    parts = sorted(earlier.union(pod.uid for pod in pods))
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{GANG}/{','.join(parts)}")
 
 
 def _accepted(place: _Place, sets: PodSets) -> tuple[Tenant, JobSpec]:

@@ -61,7 +61,7 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
         for job in rows:
             try:
                 live = live_job(job, tenants[job.tenant_id], sets[job.id])
-                live.plain = plain[job.id]
+                live.plain = plain.get(job.id, {})
                 live.attempt = attempts.get(job.id, live.attempt)
                 good.append(live)
             except (KeyError, TypeError, ValueError) as error:

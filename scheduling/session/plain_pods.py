@@ -7,6 +7,7 @@ may have been, cannot be placed again: where another job would wait again, its j
 (docs/decisions/0015, 0026).
 """
 
+import re
 from itertools import islice
 from typing import cast
 
@@ -14,7 +15,7 @@ from scheduling.engine.deltas import JobEnded, JobRequeued
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.verdict import Reason, Verdict
-from scheduling.kube.plain_pods import GANG
+from scheduling.kube.plain_pods import GANG, GANG_SIZE
 from scheduling.kube.seam import (
     Bind,
     DeletePod,
@@ -37,6 +38,7 @@ BOUND_ELSEWHERE, POD_DELETED = "BoundElsewhere", "PodDeleted"
 # Why a gang ends that waits and loses a pod: what is left of it waits for others.
 LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED})
 GANG_INCOMPLETE = "GangIncomplete"
+COUNT = re.compile("[0-9]{1,6}")
 
 Gang = tuple[str, str]  # namespace and name
 
@@ -49,10 +51,8 @@ class PlainPods(Requeueing):
         self.unbound: dict[str, PodFacts] = {}
         self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
         self._new: dict[str, None] = {}
-        self._fewer: set[Gang] = set()  # gangs of which a pod went while it waited
+        self._short: set[Gang] = set()  # gangs that miss pods, to be told at the next look
         self._told: dict[str, Cause] = {}
-        self._events: dict[str, Cause] = {}  # what Events told of those
-        self._again = False
         self._deleting: set[str] = set()
         self._missing: set[str] = set()
         self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
@@ -76,10 +76,9 @@ class PlainPods(Requeueing):
         uid = facts.uid
         if self.unbound.pop(uid, None) is not None:
             self._told.pop(uid, None)
-            self._events.pop(uid, None)
             self._deleting.discard(uid)
             if (gang := _gang_of(facts)) is not None and not facts.node:
-                self._fewer.add(gang)
+                self._short.add(gang)
 
     def unplaced_seen(self, facts: PodFacts, now: float) -> None:
         """A pod for which no placement of now stands."""
@@ -111,21 +110,22 @@ class PlainPods(Requeueing):
             if now >= at:
                 del self._unanswered[key]
                 self._bind_again(bind, now)
-        self._again = again
+        short: set[Gang] = set()
         if again:
             self._places = {u: place for u, place in self._places.items() if place[0] in self.jobs}
             self._end_those_without_pod(now)
             jobless = (uid for uid in self.unbound if self._job_of(uid) is None)
             self._new.update(dict.fromkeys(islice(jobless, AT_ONCE)))
+            short, self._short = self._short, short
         new, self._new = [self.unbound[uid] for uid in self._new if uid in self.unbound], {}
-        fewer, self._fewer = self._fewer, set()
         if takes_up:
-            self._offer(sorted(new, key=_age), fewer)
+            self._offer(sorted(new, key=_age), short, again=again)
 
-    def _offer(self, new: list[PodFacts], fewer: set[Gang]) -> None:
-        """Offer these pods, each with all that wait of its gang, and what is left of others."""
+    def _offer(self, new: list[PodFacts], short: set[Gang], *, again: bool) -> None:
+        """Offer these pods, each with all that wait of its gang, and those of the gangs in `short`.
+        Gangs that miss pods wait for the next look, as these mostly come within moments."""
         gangs: dict[Gang, list[PodFacts]] = {gang: [] for gang in map(_gang_of, new) if gang}
-        gangs |= {gang: [] for gang in fewer}
+        gangs |= {gang: [] for gang in short}
         for facts in self.unbound.values() if gangs else ():
             if (gang := _gang_of(facts)) is not None and gang in gangs:
                 gangs[gang].append(facts)
@@ -133,16 +133,19 @@ class PlainPods(Requeueing):
         for facts in new:
             gang = _gang_of(facts)
             units[gang or facts.uid] = gangs[gang] if gang else [facts]
-        units |= {gang: gangs[gang] for gang in fewer}
+        units |= {gang: gangs[gang] for gang in short}
         offered = 0
         for pods in filter(None, units.values()):
-            if offered >= AT_ONCE:
+            gang = _gang_of(pods[0])
+            if gang is not None and not again and _is_short(pods):
+                self._short.add(gang)
+            elif offered >= AT_ONCE:
                 self._new.update(dict.fromkeys(facts.uid for facts in pods))
-                continue
-            offered += len(pods)
-            for facts in pods:
-                self.unbound[facts.uid] = self.unbound.pop(facts.uid)
-            self.out.writes.offers.append(Offer(tuple(sorted(pods, key=_age))))
+            else:
+                offered += len(pods)
+                for facts in pods:
+                    self.unbound[facts.uid] = self.unbound.pop(facts.uid)
+                self.out.writes.offers.append(Offer(tuple(sorted(pods, key=_age))))
 
     @property
     def has_more(self) -> bool:
@@ -155,23 +158,14 @@ class PlainPods(Requeueing):
             for pod in offer.pods:
                 if pod.uid in offer.over:
                     self._delete(pod.uid, pod, offer.over[pod.uid])
-                elif pod.uid not in offer.refused:
+                elif (refusal := offer.refused.get(pod.uid)) is None:
                     self._told.pop(pod.uid, None)
-                    self._events.pop(pod.uid, None)
-                elif pod.uid in self.unbound:
-                    self._tell_refusal(pod, offer.refused[pod.uid])
-
-    def _tell_refusal(self, pod: PodFacts, why: Cause) -> None:
-        """How many of a gang have come changes with each of them: Events tell what it came to."""
-        waits = why.reason == GANG_INCOMPLETE
-        if self._told.get(pod.uid) != why:
-            self._told[pod.uid] = why
-            self._set_condition(pod, *why)
-        if self._events.get(pod.uid) != why and (self._again or not waits):
-            self._events[pod.uid] = why
-            kind = "Normal" if waits else "Warning"
-            of = pod.namespace, pod.name, pod.uid
-            self.out.effects.append(EmitEvent((), *of, *why, type=kind))
+                elif self._told.get(pod.uid) != refusal and pod.uid in self.unbound:
+                    self._told[pod.uid] = refusal
+                    of = pod.namespace, pod.name, pod.uid
+                    kind = "Normal" if refusal.reason == GANG_INCOMPLETE else "Warning"
+                    self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
+                    self._set_condition(pod, *refusal)
 
     # --- jobs that wait ---------------------------------------------------------------------------
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
@@ -336,6 +330,12 @@ def _waits(job: LiveJob) -> bool:
 def _gang_of(facts: PodFacts) -> Gang | None:
     """The gang that the pod names."""
     return (facts.namespace, facts.labels[GANG]) if GANG in facts.labels else None
+
+
+def _is_short(pods: list[PodFacts]) -> bool:
+    """Whether these pods of one gang say alike that there are to be more of them."""
+    sizes = {pod.annotations.get(GANG_SIZE, "") for pod in pods}
+    return len(sizes) == 1 and bool(COUNT.fullmatch(size := sizes.pop())) and len(pods) < int(size)
 
 
 def _of_gang(job: LiveJob, text: str) -> str:

@@ -163,9 +163,10 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
 
 @register.filter
 def head_address(job: Job) -> str:
-    """Where its pods reach that of rank 0; "" where there is one pod only."""
+    """Where its pods reach that of rank 0; "" where there is one pod only, or Kant did not make
+    them."""
     sets = job.pod_sets.all()
-    if sum(s.count for s in sets) < 2:
+    if job.pod_name or sum(s.count for s in sets) < 2:
         return ""
     return f"{host_name(0, sets[0].name, 0)}.{subdomain(str(job.pk))}"
 

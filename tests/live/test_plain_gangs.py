@@ -1,6 +1,7 @@
 """Pods that people make themselves and that name one gang are one job."""
 
 import pytest
+from django.db.models import F
 from django.test import Client
 
 from scheduling.engine.shards import WHOLE
@@ -8,7 +9,7 @@ from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import Bind, Outcome, Result
 from scheduling.models import Job
-from scheduling.session import changes
+from scheduling.session import changes, plain_pods
 from tests.live.plain_pods import (
     NAMESPACE,
     Between,
@@ -23,6 +24,12 @@ from tests.live.plain_pods import (
 
 pytestmark = pytest.mark.live
 LONG = {"sim.kant.io/run-seconds": "600"}
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch):
+    """How often is told what a gang misses."""
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
 
 
 def member(world, name, size=2, gang="train", tenant="team", notes=LONG, **spec):
@@ -96,20 +103,26 @@ def test_pods_of_a_gang_become_one_job_when_the_last_has_come(world):
     page = client.get(f"/jobs/{job.pk}/").content.decode()
     assert f"{NAMESPACE}/train</span>" in page
     assert ">w-1<" in page
+    assert "Address of rank 0" not in page
     [said] = job.events.filter(kind=K.SUBMITTED)
     assert said.message == f"Taken up from 3 pods of gang {NAMESPACE}/train."
 
 
 # --- before it starts -----------------------------------------------------------------------------
-def test_an_event_tells_what_is_missing_where_nobody_comes(world, monkeypatch):
-    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+def test_events_tell_what_is_missing_too(world):
     member(world, "a", 3)
     member(world, "b", 3)
-    told_once = [("Normal", "GangIncomplete", "2 of 3 pods of gang train have come.")]
-    world.drive(lambda: told_once == [t for t in told(world, "a") if t[2].startswith("2 of 3")])
+    both = ("Normal", "GangIncomplete", "2 of 3 pods of gang train have come.")
+    world.drive(lambda: told(world, "a").count(both) == told(world, "b").count(both) == 1)
     world.call("DELETE", path("b"))
     world.drive(lambda: said_of(world, "a") == {"1 of 3 pods of gang train has come."})
     assert not Job.objects.exists()
+
+
+def test_a_gang_that_comes_at_once_is_not_told_what_it_missed(world, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)
+    running(world, *"abcd")
+    assert [told(world, name) for name in "abcd"] == [[]] * 4
 
 
 def test_contradictions_are_told_on_each_pod(world):
@@ -146,6 +159,19 @@ def test_a_gang_is_taken_up_when_its_last_gate_is_removed(world):
     world.drive(lambda: states() == [S.RUNNING])
 
 
+def test_a_gang_that_comes_back_is_another_job(world):
+    """What was deleted for the scheduler is there again, as after an API server was restored."""
+    full(world)
+    member(world, "a")
+    member(world, "b")
+    world.drive(lambda: states() == [S.PENDING])
+    Job.objects.filter(pod_gang="train").update(
+        state=S.CANCELLED, reason="PodDeleted", version=F("version") + 1
+    )
+    world.restart_scheduler()
+    world.drive(lambda: len(jobs()) == 2)
+
+
 def test_a_waiting_gang_that_loses_a_pod_waits_for_another(world):
     other = full(world)
     member(world, "a")
@@ -164,8 +190,7 @@ def test_a_waiting_gang_that_loses_a_pod_waits_for_another(world):
     assert [p.pod_name for p in world.placements(jobs()[1])] == ["a", "c"]
 
 
-def test_so_does_one_that_loses_it_while_no_scheduler_runs(world, monkeypatch):
-    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+def test_so_does_one_that_loses_it_while_no_scheduler_runs(world):
     full(world)
     member(world, "a")
     member(world, "b")
@@ -193,6 +218,10 @@ def test_a_job_that_is_cancelled_while_it_waits_deletes_all_its_pods(world):
     member(world, "a")
     member(world, "b")
     world.drive(lambda: states() == [S.PENDING])
+    client = Client()
+    client.force_login(world.user)
+    page = client.get(f"/jobs/{jobs()[0].pk}/").content.decode()
+    assert "It leaves the queue, and its 2 pods are deleted." in page
     world.cancel(jobs()[0])
     world.drive(lambda: not there(world, "a", "b"))
     world.drive(lambda: told(world, "a") and told(world, "b"))
@@ -274,7 +303,7 @@ def test_a_preempted_gang_goes_as_a_whole(world):
     [job] = jobs()
     assert (job.state, job.reason) == (S.FAILED, "Preempted")
     world.drive(lambda: not there(world, *"abcd"))
-    assert ("Normal", "Preempted") in [t[:2] for t in told(world, "d")]
+    world.drive(lambda: ("Normal", "Preempted") in [t[:2] for t in told(world, "d")])
 
 
 def test_a_disruption_budget_of_some_of_its_pods_protects_the_gang(world):
@@ -327,6 +356,7 @@ def test_while_nobody_knows_about_one_binding_the_gang_keeps_its_places(world, m
     between = Between(world, monkeypatch)
     lost = [Outcome(Result.FAILED, message="no answer")]
     between.meet = lambda bind: lost.pop() if lost and bind.name == "a" else None
+    monkeypatch.setattr(plain_pods, "BIND_AGAIN_S", 0.1)
     running(world, "a", "b")
     assert lost == []
     assert (jobs()[0].attempt, jobs()[0].failures) == (1, 0)

@@ -16,6 +16,7 @@ from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
 from scheduling.services.cycle import Scheduler
 from scheduling.services.jobs import cancel_job
+from scheduling.session import changes
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.services.tokens import create_token
 from tests.live.conftest import drive, wait
@@ -331,8 +332,11 @@ def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver,
     assert apiserver.request("POST", path, mine)["metadata"]["uid"]
 
 
-def test_the_gangs_of_the_guide_are_bound_when_all_their_pods_have_come(apiserver, scheduler):
+def test_the_gangs_of_the_guide_are_bound_when_all_their_pods_have_come(
+    apiserver, scheduler, monkeypatch
+):
     """There are no controllers: their pods are made here, as they would be."""
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
     grant_rights(apiserver)
     cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
     ClusterPolicy.objects.create(cluster=cluster)
