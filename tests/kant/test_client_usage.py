@@ -81,9 +81,8 @@ def test_nothing_and_what_is_not_known_is_said(now, root):
     assert f"Of days before {today - timedelta(days=5)} nothing is known." in told
 
 
-def test_what_was_borrowed_is_not_known_of_earlier_days(root):
-    today = timezone.now().date()
-    known = today - timedelta(days=5)
+def test_what_was_borrowed_is_not_known_of_earlier_days(now, root):
+    known = now.date() - timedelta(days=5)
     UsageLedger.objects.create(until=known, borrowed_from=known)
     code, out, told = root("usage", "--since", "30d")
     assert (code, "BORROWED" in out) == (0, False)
