@@ -54,6 +54,11 @@ def _queues_and_ticks(sender: Celery, **_: object) -> None:
             "schedule": 60.0,
             "options": {"expires": 60.0},
         },
+        "replays": {
+            "task": "metrics.tasks.carry_out_replays",
+            "schedule": 10.0,
+            "options": {"expires": 10.0},
+        },
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
         "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},
     }

@@ -1,6 +1,9 @@
-"""Recorded metric samples, and counters and GPU time of what may be deleted since. Formulas live in
-`metrics.definitions`."""
+"""Recorded metric samples, counters and GPU time of what may be deleted since, and replays of what
+was. Formulas live in `metrics.definitions`."""
 
+import uuid
+
+from django.conf import settings
 from django.db import models
 
 from scheduling.models import Cluster
@@ -94,3 +97,53 @@ class UsageLedger(models.Model):
     until = models.DateField()
     complete_from = models.DateField(null=True)
     borrowed_from = models.DateField(null=True)
+
+
+class ReplayState(models.TextChoices):
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+class Replay(models.Model):
+    """What a cluster's history from `since` to `until` would have been under another policy or with
+    other nodes (docs/decisions/0025).
+
+    `policy_before` and `policy` are whole policies, as the cluster had it when this was asked for
+    and as it is tried. `nodes`: [{"gpu_type", "gpus", "change"}], nodes more or fewer of a shape.
+    `progress` in 0..1. `alive_at`: when its process last said that it is at work. `message`: why it
+    failed. `result`: `metrics.replays.runs.result_of`, null until it is done.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="replays")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    since = models.DateTimeField()
+    until = models.DateTimeField()
+    policy_before = models.JSONField()
+    policy = models.JSONField()
+    nodes = models.JSONField(default=list)
+    state = models.CharField(max_length=16, choices=ReplayState.choices, default=ReplayState.QUEUED)
+    progress = models.FloatField(default=0.0)
+    message = models.TextField(blank=True)
+    created_at = models.DateTimeField()
+    started_at = models.DateTimeField(null=True)
+    alive_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    result = models.JSONField(null=True)
+
+    class Meta:
+        ordering = ["-created_at", "-id"]
+        constraints = [
+            # However many workers there are.
+            models.UniqueConstraint(
+                fields=["state"],
+                condition=models.Q(state="RUNNING"),
+                name="one_replay_runs_at_a_time",
+            )
+        ]
+        indexes = [models.Index(fields=["-created_at", "-id"])]

@@ -11,7 +11,7 @@ from django.db.models import Q, Sum
 
 from metrics import definitions, selectors, totals
 from metrics.accounting import account
-from metrics.models import MetricSample
+from metrics.models import MetricSample, Replay
 from scheduling.models import Cluster, Placement
 from scheduling.services.retention import prune_jobs
 
@@ -134,7 +134,9 @@ def thin_samples(now: datetime) -> int:
 
 def prune(now: datetime) -> int:
     """Delete jobs that ended more than KANT_KEEP_DAYS ago, a part of them at a time; returns how
-    many. The counters of `/metrics` count them first, and the usage of their days is written."""
+    many. The counters of `/metrics` count them first, and the usage of their days is written.
+    Replays that were asked for so long ago go at once."""
     counted_until = min(totals.fold(now), account(now))
     kept_from = now - timedelta(days=settings.KANT_KEEP_DAYS)
+    Replay.objects.filter(created_at__lt=kept_from).delete()
     return prune_jobs(min(kept_from, counted_until), budget_s=PRUNE_BUDGET_S)

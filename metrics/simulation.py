@@ -6,7 +6,7 @@ Pure: the same `metrics.definitions` as the live recorder, over exact integrals.
 import gc
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
@@ -49,11 +49,16 @@ def no_collection() -> Iterator[None]:
 
 
 def summary(
-    outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float = 0.0
+    outcome: Outcome,
+    nodes: Sequence[Node],
+    *,
+    warm_up_until: float = 0.0,
+    left_out: Collection[str] = (),
 ) -> dict[str, Any]:
     """All figures of a run; jobs submitted during the warm-up are left out of `jobs`, states, waits
-    and JTTED. What happened since the warm-up counts whoever it happened to: of `jobs_present`,
-    those that were not over by its end, `preempted_jobs` were preempted.
+    and JTTED; those that could never run, and `left_out`, of waits and JTTED. What happened since
+    the warm-up counts whoever it happened to: of `jobs_present`, those that were not over by its
+    end, `preempted_jobs` were preempted.
 
     Waits in seconds, GPU time in GPU-hours. The wait of a job that has not started is censored
     at the end of the run.
@@ -61,7 +66,8 @@ def summary(
     observer = outcome.observer
     jobs = observer.jobs
     counted = [i for i in range(len(jobs)) if jobs.submitted[i] >= warm_up_until]
-    rows = [i for i in counted if jobs.ids[i] not in outcome.never]
+    silent = outcome.never.keys() | left_out
+    rows = [i for i in counted if jobs.ids[i] not in silent]
     return {
         "partial": outcome.partial,
         "simulated_s": outcome.ended_at - outcome.observer.start,

@@ -1,4 +1,4 @@
-"""Celery's way into the recorder, and the runs of a study."""
+"""Celery's way into the recorder, the replays, and the runs of a study."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from metrics import services
+from metrics.replays import process
 from scheduling.models import Cluster
 
 
@@ -23,6 +24,11 @@ def thin_samples() -> None:
 @shared_task
 def prune() -> None:
     services.prune(timezone.now())
+
+
+@shared_task
+def carry_out_replays() -> None:
+    process.start_if_wanted()
 
 
 # A run takes minutes: it is done again where its worker process was killed.

@@ -38,7 +38,7 @@ def change_policy(
     """
     if not actor.is_operator:
         raise NotAllowed("Only operators change the policy of a cluster.")
-    if wrong := faults(document) or [*_unknown_gpu_types(document)]:
+    if wrong := document_faults(document):
         raise Invalid.fields(wrong)
     with unit_of_work(dry_run):
         before = policy_of(cluster)
@@ -56,6 +56,11 @@ def change_policy(
         )
         ring_after_commit(cluster.pk)
     return after
+
+
+def document_faults(document: Mapping[str, Any]) -> list[FieldError]:
+    """All that is wrong with a policy document, each with the path of its field."""
+    return faults(document) or [*_unknown_gpu_types(document)]
 
 
 def _unknown_gpu_types(document: Mapping[str, Any]) -> Iterator[FieldError]:

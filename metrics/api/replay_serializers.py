@@ -1,0 +1,187 @@
+"""Shapes of replays in REST."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from metrics.api.views import QualitySerializer, WaitSerializer
+from metrics.models import Replay
+from metrics.replays.recorded import CLOSE, FAR, ROUGH, UNKNOWN
+from metrics.replays.scenario import MOST_NODES
+from tenants.api.fields import Integer, List, Moment, Object, Serializer, Text
+
+
+class NodeChangeInput(Serializer):
+    """So many nodes of a shape more, or fewer (negative)."""
+
+    gpu_type = Text(max_length=63)
+    gpus = Integer(min_value=1, max_value=1024, help_text="GPUs of each node.")
+    change = Integer(min_value=-1_000_000, max_value=MOST_NODES)
+
+
+class ReplayInput(Serializer):
+    """The last seven days unless it says otherwise, under the cluster's policy but for the fields
+    that `policy` names; of its `strategies`, those of some kinds of jobs."""
+
+    cluster = Text(max_length=63)
+    since = Moment(required=False)
+    until = Moment(required=False)
+    policy = Object(required=False)
+    nodes = List(child=NodeChangeInput(), max_length=100, required=False)
+
+
+class NodeChangeOutput(serializers.Serializer[Any]):
+    gpu_type = serializers.CharField()
+    gpus = serializers.IntegerField()
+    change = serializers.IntegerField()
+
+
+class ReplayOutput(serializers.Serializer[Replay]):
+    """`progress`: from 0 to 1. `message`: why it failed, or who cancelled it."""
+
+    id = serializers.UUIDField()
+    cluster = serializers.CharField(source="cluster.name")
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    policy_before = serializers.DictField(help_text="The cluster's, when it was asked for.")
+    policy = serializers.DictField(help_text="As it is tried.")
+    nodes = NodeChangeOutput(many=True)
+    state = serializers.CharField()
+    progress = serializers.FloatField()
+    message = serializers.CharField()
+    user = serializers.CharField(source="user.username", default=None, allow_null=True)
+    created_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(allow_null=True)
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+
+# --- the result -----------------------------------------------------------------------------------
+class RatiosSerializer(serializers.Serializer[Any]):
+    """GAR is the median of instants, SOR and GFR are means over the period."""
+
+    gar = serializers.FloatField(allow_null=True)
+    sor = serializers.FloatField(allow_null=True)
+    gfr = serializers.FloatField(allow_null=True)
+
+
+class PoolSerializer(RatiosSerializer):
+    gpu_type = serializers.CharField()
+    gpus = serializers.IntegerField()
+
+
+class TenantWaitSerializer(serializers.Serializer[Any]):
+    tenant = serializers.CharField()
+    jobs = serializers.IntegerField()
+    waiting = serializers.IntegerField()
+    mean_s = serializers.FloatField(allow_null=True)
+    p50_s = serializers.FloatField(allow_null=True)
+    p90_s = serializers.FloatField(allow_null=True)
+    p99_s = serializers.FloatField(allow_null=True)
+
+
+class TenantRunSerializer(TenantWaitSerializer):
+    gpu_hours = serializers.FloatField()
+
+
+class RecordedSerializer(RatiosSerializer):
+    """What was recorded; ratios are null where nothing was sampled."""
+
+    sampled_s = serializers.FloatField(help_text="Seconds of the period that were sampled.")
+    jwtd = WaitSerializer(many=True)
+    tenants = TenantWaitSerializer(many=True)
+    jtted = QualitySerializer(many=True)
+    preempted_jobs = serializers.IntegerField()
+
+
+class RunSerializer(RatiosSerializer):
+    """A simulated run."""
+
+    gpus = serializers.IntegerField()
+    gpu_hours = serializers.FloatField()
+    pools = PoolSerializer(many=True)
+    jwtd = WaitSerializer(many=True)
+    tenants = TenantRunSerializer(many=True)
+    jtted = QualitySerializer(many=True)
+    jobs = serializers.IntegerField()
+    never_runnable = serializers.IntegerField()
+    preempted_jobs = serializers.IntegerField()
+    preemptions = serializers.IntegerField()
+    moves = serializers.IntegerField()
+    lost_gpu_hours = serializers.FloatField()
+
+
+class StartsSerializer(serializers.Serializer[Any]):
+    """Jobs of the period that start earlier or later than in the baseline, at the same time, only
+    with the change, only without it, in neither."""
+
+    earlier = serializers.IntegerField()
+    later = serializers.IntegerField()
+    same = serializers.IntegerField()
+    gained = serializers.IntegerField()
+    lost = serializers.IntegerField()
+    neither = serializers.IntegerField()
+
+
+class HistorySerializer(serializers.Serializer[Any]):
+    """What was replayed. Jobs `carried_over` from before the period count in no wait. How long the
+    jobs `open_ended` and those that `gave_up` would have run is not known."""
+
+    jobs = serializers.IntegerField()
+    carried_over = serializers.IntegerField()
+    open_ended = serializers.IntegerField()
+    gave_up = serializers.IntegerField()
+    held = serializers.IntegerField()
+    unreadable = serializers.IntegerField()
+    unreadable_first = serializers.ListField(child=serializers.CharField())
+    complete_from = serializers.DateTimeField(allow_null=True)
+
+
+class TrustSerializer(serializers.Serializer[Any]):
+    """How close the simulated baseline is to what was recorded, and what the runs do not know."""
+
+    grade = serializers.ChoiceField([CLOSE, ROUGH, FAR, UNKNOWN])
+    sampled = serializers.FloatField(help_text="Share of the period that was sampled.")
+    wait_recorded_s = serializers.FloatField(allow_null=True)
+    wait_simulated_s = serializers.FloatField(allow_null=True)
+    doubts = serializers.ListField(child=serializers.CharField())
+
+
+def _numbers(help_text: str = "") -> serializers.ListField:
+    child = serializers.FloatField(allow_null=True)
+    return serializers.ListField(child=child, help_text=help_text)
+
+
+class SeriesSerializer(serializers.Serializer[Any]):
+    """At each instant: GPUs allocated, as the mean of the interval before it, and GFR."""
+
+    at = serializers.ListField(child=serializers.DateTimeField())
+    recorded_gpus = _numbers()
+    baseline_gpus = _numbers()
+    changed_gpus = _numbers()
+    baseline_gfr = _numbers()
+    changed_gfr = _numbers()
+
+
+class StartedSerializer(serializers.Serializer[Any]):
+    """Seconds within which 1 %, 2 %, … of the jobs start; shorter where not all do."""
+
+    recorded = _numbers()
+    baseline = _numbers()
+    changed = _numbers()
+
+
+class ResultSerializer(serializers.Serializer[Any]):
+    recorded = RecordedSerializer()
+    baseline = RunSerializer()
+    changed = RunSerializer()
+    starts = StartsSerializer()
+    history = HistorySerializer()
+    trust = TrustSerializer()
+    series = SeriesSerializer()
+    started_within_s = StartedSerializer()
+
+
+class ReplayWithResultOutput(ReplayOutput):
+    """A replay; `result` is null until it is done."""
+
+    result = ResultSerializer(allow_null=True)

@@ -1,0 +1,86 @@
+"""REST for replays of a cluster's history under another policy."""
+
+import uuid
+
+import django_filters as filters
+from django.db.models import QuerySet
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from metrics.api.replay_serializers import ReplayInput, ReplayOutput, ReplayWithResultOutput
+from metrics.models import Replay, ReplayState
+from metrics.replays import services
+from scheduling.models import Cluster
+from tenants.api.base import ListView, OperatorsOnly, View, location, rehearsed, shown
+from tenants.api.filters import AnyOf, FilterSet
+from tenants.api.idempotency import idempotent
+from tenants.api.schema import Shape
+from tenants.errors import Invalid
+
+
+class ReplayFilter(FilterSet):
+    cluster = filters.CharFilter("cluster__name", max_length=63, label="Name of a cluster.")
+    state = AnyOf(ReplayState.values)
+
+    class Meta:
+        model = Replay
+        fields: list[str] = []
+
+
+class ReplaysView(ListView):
+    """Replays of what clusters did, under another policy or with other nodes, without their
+    results, the newest first; for operators. They are computed one after the other."""
+
+    permission_classes = [OperatorsOnly]
+    shapes = {
+        "GET": Shape(ReplayOutput, many=True),
+        "POST": Shape(ReplayOutput, ReplayInput, creates=True),
+    }
+
+    page_order = ("-created_at", "-id")
+    filterset_class = ReplayFilter
+    serializer_class = ReplayOutput
+
+    def get_queryset(self) -> QuerySet[Replay]:
+        return services.replays()
+
+    def get(self, _request: Request) -> Response:
+        return self.page(ReplayOutput)
+
+    @idempotent()
+    def post(self, _request: Request) -> Response:
+        given = self.body(ReplayInput)
+        name = given.pop("cluster")
+        cluster = Cluster.objects.filter(name=name).first()
+        if cluster is None:
+            detail = f"There is no cluster “{name}”. GET /api/v1/clusters lists them."
+            raise Invalid.field("cluster", detail)
+        replay = services.create_replay(self.actor, cluster, **given, dry_run=self.dry_run)
+        body = shown(ReplayOutput, replay)
+        if self.dry_run:
+            return rehearsed("create", body)
+        return Response(body, 201, headers=location(self.request, "api-replay", replay.pk))
+
+
+class ReplayView(View):
+    """One replay and, once it is done, its result, for operators."""
+
+    permission_classes = [OperatorsOnly]
+    shapes = {"GET": Shape(ReplayWithResultOutput)}
+
+    def get(self, _request: Request, replay_id: uuid.UUID) -> Response:
+        return Response(shown(ReplayWithResultOutput, services.replay_by_id(replay_id)))
+
+
+class ReplayCancelView(View):
+    """Ends a replay that waits or runs."""
+
+    permission_classes = [OperatorsOnly]
+    shapes = {"POST": Shape(ReplayOutput)}
+
+    @idempotent()
+    def post(self, _request: Request, replay_id: uuid.UUID) -> Response:
+        replay = services.replay_by_id(replay_id)
+        return self.updated(
+            ReplayOutput, services.cancel_replay(self.actor, replay, dry_run=self.dry_run)
+        )

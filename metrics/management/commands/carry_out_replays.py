@@ -1,0 +1,19 @@
+"""`manage.py carry_out_replays`: computes the replays that wait; the worker starts it."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand
+
+from metrics.replays import process
+
+
+class Command(BaseCommand):
+    help = "Compute the replays that wait, one after the other. The background worker starts it."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--parent", type=int, help="process with which this one is to end")
+
+    def handle(self, *_: Any, parent: int | None, **__: Any) -> None:
+        process.limit()
+        process.carry_out_all(parent)

@@ -1,0 +1,123 @@
+"""The process that computes replays, one after the other: a child of the worker, because a run
+takes the whole of a core and much memory for minutes, and has to end at any instant."""
+
+import logging
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from metrics.models import Replay
+from metrics.replays import services
+from metrics.replays.results import result_of
+from metrics.replays.runs import ReplayError, Tell
+from metrics.simulation import no_collection
+
+log = logging.getLogger(__name__)
+
+MOST_S = 1800.0  # of one replay
+MOST_BYTES = 2 << 30
+LOOK_S = 1.0
+NICE = 10  # whoever answers people goes first
+
+_child: subprocess.Popen[bytes] | None = None
+
+
+# --- in the worker --------------------------------------------------------------------------------
+def start_if_wanted() -> None:
+    """Start the process where a replay waits and none runs; it takes up all that wait."""
+    global _child
+    if _child is not None and _child.poll() is None:
+        services.is_wanted(timezone.now())  # another worker's may have died
+        return
+    _child = None
+    if services.is_wanted(timezone.now()):
+        command = [sys.executable, str(settings.BASE_DIR / "manage.py"), "carry_out_replays"]
+        # A session of its own: Ctrl-C reaches Kant alone, with which the child then ends.
+        _child = subprocess.Popen(
+            [*command, "--parent", str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+# --- in the process -------------------------------------------------------------------------------
+def limit() -> None:
+    """Bound what this process takes from others."""
+    os.nice(NICE)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, hard))
+
+
+def carry_out_all(parent: int | None) -> None:
+    """Compute what waits until nothing does; ends with its parent."""
+    while (replay := services.take_next()) is not None:
+        with _Watch(replay, parent) as watch, no_collection():
+            carry_out(replay, watch)
+
+
+def carry_out(replay: Replay, tell: Tell) -> None:
+    """Compute one replay and write what came of it."""
+    try:
+        services.finish(replay, result_of(replay, replay.started_at or timezone.now(), tell))
+    except ReplayError as error:
+        services.fail(replay, str(error))
+    except MemoryError:
+        services.fail(
+            replay, f"It needs more than {MOST_BYTES >> 30} GiB of memory. Choose a shorter period."
+        )
+    except Exception:
+        log.exception("replay %s failed", replay.pk)
+        services.fail(replay, "Kant failed; the log of the worker says why. Tell its developers.")
+
+
+class _Watch:
+    """Says once a second that the replay is at work, and ends the process at once where it was
+    cancelled, takes too long, or whoever started it is gone."""
+
+    def __init__(self, replay: Replay, parent: int | None) -> None:
+        self._replay, self._parent = replay, parent
+        self._progress = 0.0
+        self._over = threading.Event()
+        self._deadline = time.monotonic() + MOST_S
+        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+
+    def __call__(self, progress: float) -> None:
+        self._progress = progress
+
+    def __enter__(self) -> "_Watch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        try:
+            while not self._over.wait(LOOK_S):
+                if self._parent is not None and os.getppid() != self._parent:
+                    self._leave(services.LOST)
+                if time.monotonic() > self._deadline:
+                    self._leave(
+                        f"It took more than {MOST_S / 60:.0f} minutes. Choose a shorter period."
+                    )
+                if not services.is_alive(self._replay, self._progress) and not self._over.is_set():
+                    os._exit(0)
+        except Exception:
+            # The database is away: what is computed could not be written either.
+            log.exception("replay %s is given up", self._replay.pk)
+            os._exit(1)
+        finally:
+            connection.close()
+
+    def _leave(self, message: str) -> None:
+        services.fail(self._replay, message)
+        os._exit(1)

@@ -1,0 +1,209 @@
+"""What was recorded of the period of a replay, in the terms of its runs, and how far the simulated
+baseline is from it: so far a reader may trust the rest."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from django.utils import timezone
+
+from metrics import definitions, selectors, simulation
+from metrics.definitions import WaitCurve
+from metrics.models import MetricSample, Replay
+from metrics.selectors import Scope
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
+from scheduling.models.jobs import PREEMPTED
+from tenants.models import AuditRecord
+
+# Grades of trust, and what SOR (in 0..1) and the mean wait (relative, or seconds where that is
+# more) may be apart for each.
+CLOSE, ROUGH, FAR, UNKNOWN = "close", "rough", "far", "unknown"
+WITHIN = {CLOSE: (0.02, 0.1, 60.0), ROUGH: (0.1, 0.5, 600.0)}
+SAMPLED = 0.8  # of the period; of less SOR says little
+
+Figures = dict[str, Any]
+
+
+def scope_of(replay: Replay) -> Scope:
+    return Scope(replay.cluster, "", replay.since, replay.until)
+
+
+class Recorded:
+    """The period as it was."""
+
+    def __init__(self, scope: Scope, left_out: Collection[str]) -> None:
+        """`left_out`: jobs that count in no wait."""
+        self.scope = scope
+        self._samples = list(
+            MetricSample.objects.filter(
+                cluster=scope.cluster, gpu_model="", at__gte=scope.since, at__lte=scope.until
+            )
+            .order_by("at")
+            .values_list(
+                "at",
+                "allocated_milli",
+                "available_milli",
+                "fragmented_nodes",
+                "nodes",
+                "allocated_milli_s",
+            )
+        )
+        self.curves, self.by_tenant = _waits(scope, left_out)
+
+    def figures(self) -> Figures:
+        """The same names as in `runs.Run.figures`, of what is recorded."""
+        sor, length = selectors.sor(self.scope)
+        gar, gfr = self._of_samples()
+        return {
+            "gar": gar,
+            "sor": sor,
+            "gfr": gfr,
+            "sampled_s": length.total_seconds(),
+            "jwtd": [
+                {"size": size, **simulation.wait_row(curve)} for size, curve in self.curves.items()
+            ],
+            "tenants": [
+                {"tenant": name, **simulation.wait_row(curve)}
+                for name, curve in self.by_tenant.items()
+            ],
+            "jtted": [
+                {
+                    "size": row.size,
+                    "jobs": row.jobs,
+                    "node_deviation": row.node_deviation,
+                    "group_deviation": row.group_deviation,
+                }
+                for row in selectors.jtted(self.scope)
+            ],
+            "preempted_jobs": _preempted(self.scope),
+        }
+
+    def curve(self) -> WaitCurve:
+        return self.curves.get("all") or definitions.wait_curve([], [])
+
+    def _of_samples(self) -> tuple[float | None, float | None]:
+        """Median GAR and mean GFR; a sample counts as long as none follows, since they are kept
+        less and less often."""
+        if len(self._samples) < 2:
+            return None, None
+        at, allocated, available, fragmented, nodes, _ = zip(*self._samples, strict=True)
+        lasts = np.diff([instant.timestamp() for instant in at])
+        offered = np.array(available[:-1], dtype=float)
+        gar = np.divide(allocated[:-1], offered, out=np.zeros_like(offered), where=offered > 0)
+        order = np.argsort(gar)
+        reached = np.cumsum(lasts[order]) / lasts.sum()
+        middle = gar[order][min(int(np.searchsorted(reached, 0.5)), len(order) - 1)]
+        gfr = definitions.ratio(
+            float(np.dot(fragmented[:-1], lasts)), float(np.dot(nodes[:-1], lasts))
+        )
+        return float(middle), gfr
+
+    def gpus(self, begin: datetime, at: Sequence[datetime]) -> list[float | None]:
+        """Mean GPUs allocated in the interval before each instant; None where none was sampled."""
+        if not self._samples or not at:
+            return [None] * len(at)
+        known = [row[0].timestamp() for row in self._samples]
+        held = [row[5] for row in self._samples]
+        ends = np.array([instant.timestamp() for instant in (begin, *at)])
+        integral = np.interp(ends, known, held, left=np.nan, right=np.nan)
+        means = np.diff(integral) / np.diff(ends) / definitions.MILLI
+        return [None if np.isnan(value) else float(value) for value in means]
+
+
+def _waits(
+    scope: Scope, left_out: Collection[str]
+) -> tuple[dict[str, WaitCurve], dict[str, WaitCurve]]:
+    """JWTD by size class and "all", and by tenant. Every job counts once, until all the pods that
+    it needs are bound, as in the simulator; who still waited at the end of the period is
+    censored."""
+    rows = Job.objects.filter(
+        cluster=scope.cluster, submitted_at__gte=scope.since, submitted_at__lt=scope.until
+    ).order_by()
+    by_size: dict[str, list[tuple[float, bool]]] = {}
+    by_tenant: dict[str, list[tuple[float, bool]]] = {}
+    everyone: list[tuple[float, bool]] = []
+    for job_id, tenant, milli, submitted, bound, ended in rows.values_list(
+        "pk", "tenant__name", "gpu_milli", "submitted_at", "bound_at", "ended_at"
+    ).iterator(chunk_size=2000):
+        if str(job_id) in left_out:
+            continue
+        began = bound is not None and bound <= scope.until
+        end = bound if began and bound is not None else min(ended or scope.until, scope.until)
+        wait = (max(0.0, (end - submitted).total_seconds()), began)
+        by_size.setdefault(definitions.size_class(milli), []).append(wait)
+        by_tenant.setdefault(tenant, []).append(wait)
+        everyone.append(wait)
+    sizes = {size: by_size[size] for size in definitions.SIZE_LABELS if size in by_size}
+    if everyone:
+        sizes["all"] = everyone
+    return _curves(sizes), _curves(dict(sorted(by_tenant.items())))
+
+
+def _curves(waits: dict[str, list[tuple[float, bool]]]) -> dict[str, WaitCurve]:
+    return {name: definitions.wait_curve(*zip(*rows, strict=True)) for name, rows in waits.items()}
+
+
+def _preempted(scope: Scope) -> int:
+    """Jobs that made room for others in the period."""
+    events = JobEvent.objects.filter(
+        reason=PREEMPTED, at__gte=scope.since, at__lte=scope.until, job__cluster=scope.cluster
+    )
+    return events.order_by().values("job_id").distinct().count()
+
+
+# --- how far the baseline may be trusted ----------------------------------------------------------
+def trust(replay: Replay, real: Figures, baseline: Figures) -> dict[str, Any]:
+    """The grade, what it is by, and sentences on what the runs do not know."""
+    seconds = (replay.until - replay.since).total_seconds()
+    sampled = real["sampled_s"] / seconds
+    sor = (real["sor"], baseline["sor"]) if sampled >= SAMPLED else (None, None)
+    wait = (_mean_wait(real), _mean_wait(baseline))
+    return {
+        "grade": grade(sor, wait),
+        "sampled": min(1.0, sampled),
+        "wait_recorded_s": wait[0],
+        "wait_simulated_s": wait[1],
+        "doubts": doubts(replay),
+    }
+
+
+def _mean_wait(figures: Figures) -> float | None:
+    return next((row["mean_s"] for row in figures["jwtd"] if row["size"] == "all"), None)
+
+
+def grade(sor: tuple[float | None, float | None], wait: tuple[float | None, float | None]) -> str:
+    """How close simulated values are to those recorded (the first of each pair): the worse of the
+    two that are known."""
+    found = []
+    for index, (real, simulated) in enumerate((sor, wait)):
+        if real is None or simulated is None:
+            continue
+        apart = abs(simulated - real)
+        found.append(FAR)
+        for name, (share, relative, seconds) in reversed(WITHIN.items()):
+            if apart <= (share if index == 0 else max(relative * real, seconds)):
+                found[-1] = name
+    return max(found, key=[CLOSE, ROUGH, FAR].index, default=UNKNOWN)
+
+
+def doubts(replay: Replay) -> list[str]:
+    """What happened since the period began that the runs know nothing of."""
+    found = []
+    policy = ClusterPolicy.objects.filter(cluster=replay.cluster_id).first()
+    if policy and replay.since < policy.updated_at <= timezone.now():
+        found.append(
+            f"The policy was changed on {policy.updated_at:%Y-%m-%d %H:%M} UTC; what was decided "
+            "before, another one decided."
+        )
+    changes = AuditRecord.objects.filter(action__startswith="quota.", at__gt=replay.since).count()
+    if changes:
+        times = "once" if changes == 1 else f"{changes} times"
+        found.append(
+            f"Quotas were changed {times} since the period began; both runs go by those of now."
+        )
+    if replay.policy_before.get("shards"):
+        found.append("The cluster is divided into shards; the runs decide about it as a whole.")
+    if Cluster.objects.exclude(pk=replay.cluster_id).exists():
+        found.append("Quota that is held in other clusters is not counted.")
+    return found

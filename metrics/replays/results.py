@@ -1,0 +1,67 @@
+"""The result of a replay as one document: what was recorded, and both runs, in the same names."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from metrics.definitions import WaitCurve
+from metrics.models import Replay
+from metrics.replays.recorded import Recorded, scope_of, trust
+from metrics.replays.runs import Jobs, Tell, simulated
+from scheduling.selectors import complete_from
+
+NAMED = 5  # rows that are named of many
+STEPS = 100  # of the curve of waits
+
+Document = dict[str, Any]
+
+
+def result_of(replay: Replay, now: datetime, tell: Tell) -> Document:
+    """What a replay finds by what is known at `now`; raises ReplayError where it cannot."""
+    runs = simulated(replay, now, tell)
+    left_out = runs.left_out
+    real = Recorded(scope_of(replay), left_out)
+    at = [replay.since + timedelta(seconds=s) for s in runs.baseline.at()]
+    baseline, changed = runs.baseline.figures(left_out), runs.changed.figures(left_out)
+    before, after = runs.baseline.series(), runs.changed.series()
+    found = real.figures()
+    return {
+        "recorded": found,
+        "baseline": baseline,
+        "changed": changed,
+        "starts": runs.starts(),
+        "history": _history(replay, runs.jobs),
+        "trust": trust(replay, found, baseline),
+        "series": {
+            "at": [instant.isoformat(timespec="seconds") for instant in at],
+            "recorded_gpus": real.gpus(replay.since, at),
+            "baseline_gpus": before["gpus"],
+            "changed_gpus": after["gpus"],
+            "baseline_gfr": before["gfr"],
+            "changed_gfr": after["gfr"],
+        },
+        "started_within_s": {
+            "recorded": quantiles(real.curve()),
+            "baseline": quantiles(runs.baseline.curve(left_out)),
+            "changed": quantiles(runs.changed.curve(left_out)),
+        },
+    }
+
+
+def quantiles(curve: WaitCurve) -> list[float]:
+    """Seconds within which 1 %, 2 %, … of the jobs start, as far as they do."""
+    found = (curve.quantile(step / STEPS) for step in range(1, STEPS + 1))
+    return [value for value in found if value is not None]
+
+
+def _history(replay: Replay, jobs: Jobs) -> Document:
+    kept_from = complete_from()
+    return {
+        "jobs": len(jobs.arrivals) - jobs.carried_over,
+        "carried_over": jobs.carried_over,
+        "open_ended": jobs.open_ended,
+        "gave_up": jobs.gave_up,
+        "held": jobs.held,
+        "unreadable": len(jobs.unreadable),
+        "unreadable_first": jobs.unreadable[:NAMED],
+        "complete_from": kept_from.isoformat() if kept_from and kept_from > replay.since else None,
+    }

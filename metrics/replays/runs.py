@@ -1,0 +1,266 @@
+"""The two simulated runs of a replay: the history as it was decided, and as it would have been."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+from metrics import definitions, simulation
+from metrics.models import Replay
+from metrics.replays.scenario import Shape, changed_nodes
+from scheduling import history
+from scheduling.engine.deltas import PolicyChanged, TenantsChanged
+from scheduling.engine.types import MILLI, Node, Policy
+from scheduling.policies import to_policy
+from scheduling.session.load import tenancy
+from scheduling.simulator.loop import Simulation
+from scheduling.simulator.model import Arrival, Change, Settings
+from scheduling.simulator.observe import NEVER, PoolBook
+from scheduling.simulator.run import TraceError
+
+MOST_JOBS = 200_000
+POINTS = 240  # of a series
+SAME_S = 1.0  # starts no further apart are the same
+
+Figures = dict[str, Any]
+Tell = Callable[[float], None]  # how much is done, in 0..1
+
+
+class ReplayError(Exception):
+    """Why there is no result, in sentences, with the remedy."""
+
+
+# --- what was recorded ----------------------------------------------------------------------------
+@dataclass(slots=True)
+class Jobs:
+    """The jobs of a period, and how many of them are not all known.
+
+    `carried_over`: were submitted before it. `open_ended`: nobody knows how long they would have
+    run. `gave_up`: were cancelled, or failed, before that was known. `held`: on hold to this day.
+    `unreadable`: why rows are left out.
+    """
+
+    arrivals: list[Arrival] = field(default_factory=list)
+    carried_over: int = 0
+    open_ended: int = 0
+    gave_up: int = 0
+    held: int = 0
+    unreadable: list[str] = field(default_factory=list)
+
+    def add(self, arrival: Arrival) -> None:
+        self.arrivals.append(arrival)
+        self.carried_over += arrival.submitted_at < 0
+        if arrival.duration_s == math.inf:
+            self.open_ended += arrival.cancel_after_s is None
+            self.gave_up += arrival.cancel_after_s is not None
+        self.held += arrival.not_before == math.inf
+
+
+def jobs_of(window: history.Window, seconds: float) -> Jobs:
+    """The jobs that were open in the first `seconds` of the window; raises ReplayError for none,
+    and for too many."""
+    found = Jobs()
+    for one in history.arrivals_of(window):
+        if isinstance(one, history.HistoryError):
+            found.unreadable.append(str(one))
+        elif one.submitted_at >= seconds:
+            break
+        elif len(found.arrivals) == MOST_JOBS:
+            raise ReplayError(
+                f"More than {MOST_JOBS:,} jobs waited or ran in this period. Choose a shorter one."
+            )
+        else:
+            found.add(one)
+    if not found.arrivals:
+        raise ReplayError("No job that can be read waited or ran in this period. Choose another.")
+    return found
+
+
+# --- one run --------------------------------------------------------------------------------------
+class Run:
+    """The period once more; carried out when it is made. Raises ReplayError."""
+
+    def __init__(
+        self,
+        jobs: Jobs,
+        nodes: Sequence[Node],
+        policy: Policy,
+        tenants: TenantsChanged,
+        seconds: float,
+        tell: Tell,
+    ) -> None:
+        self._nodes = nodes
+        simulated = Simulation(
+            nodes,
+            jobs.arrivals,
+            policy=policy,
+            tenants=tenants.tenants,
+            quotas=tenants.quotas,
+            settings=Settings(
+                sample_s=max(1.0, seconds / POINTS),
+                warm_up_s=-history.RUNNING_AT,
+                stop_s=seconds,
+            ),
+            # Who waits for ever waits to the end of the period, though nothing else is to come.
+            changes=[Change(seconds + 1.0, PolicyChanged(policy))],
+            start=history.RUNNING_AT,
+        )
+        try:
+            self.outcome = simulated.run(lambda now, _events, _jobs: tell(max(0.0, now / seconds)))
+        except TraceError as error:
+            raise ReplayError(f"The history cannot be simulated: {error}.") from error
+        # To the end of the period also where its last job ended before.
+        self.outcome.observer.sample_until(seconds)
+        for book in self.outcome.pools.values():
+            book.advance(seconds)
+        rows = self.outcome.observer.jobs
+        self.started = {
+            rows.ids[i]: rows.started[i] for i in range(len(rows)) if rows.submitted[i] >= 0
+        }
+
+    @property
+    def never(self) -> Collection[str]:
+        """Jobs that could not have run at all."""
+        return self.outcome.never.keys()
+
+    def figures(self, left_out: Collection[str]) -> Figures:
+        """What the run comes to; `left_out` are jobs that count in no wait and no JTTED."""
+        found = simulation.summary(self.outcome, self._nodes, left_out=left_out)
+        books = self.outcome.pools
+        gar, _ = self._series()
+        return {
+            "gpus": sum(self._gpus(model) for model in books),
+            "gar": median(gar) if gar else None,
+            **_shares(books.values()),
+            "gpu_hours": sum(book.milli_s for book in books.values()) / 3.6e6,
+            "pools": [
+                {
+                    "gpu_type": model,
+                    "gpus": self._gpus(model),
+                    "gar": found["pools"][model]["gar_median"],
+                    **_shares([book]),
+                }
+                for model, book in sorted(books.items())
+            ],
+            "jwtd": [{"size": size, **row} for size, row in found["waits"].items()],
+            "tenants": [{"tenant": name, **row} for name, row in found["tenants"].items()],
+            "jtted": [
+                {
+                    "size": size,
+                    "jobs": row["jobs"],
+                    "node_deviation": row["nodes"],
+                    "group_deviation": row["groups"],
+                }
+                for size, row in found["jtted"].items()
+            ],
+            "jobs": found["jobs"],
+            "never_runnable": len(self.never),
+            **{
+                name: found[name]
+                for name in ("preempted_jobs", "preemptions", "moves", "lost_gpu_hours")
+            },
+        }
+
+    def curve(self, left_out: Collection[str]) -> definitions.WaitCurve:
+        """JWTD of all jobs but these."""
+        rows = self.outcome.observer.jobs
+        counted = [
+            i for i in range(len(rows)) if rows.submitted[i] >= 0 and rows.ids[i] not in left_out
+        ]
+        curves = simulation.wait_curves(self.outcome, counted)
+        return curves.get("all") or definitions.wait_curve([], [])
+
+    def series(self) -> dict[str, list[float | None]]:
+        """Mean GPUs allocated in each interval before an instant of `at`, and GFR then."""
+        _, gpus = self._series()
+        nodes = {model: book.nodes for model, book in self.outcome.pools.items() if book.nodes}
+        series = {model: self.outcome.pools[model].series for model in nodes}
+        gfr = [
+            definitions.ratio(
+                sum(series[m].gfr[i] * count for m, count in nodes.items()), sum(nodes.values())
+            )
+            for i in range(len(gpus))
+        ]
+        return {"gpus": list(gpus), "gfr": gfr}
+
+    def at(self) -> list[float]:
+        """The instants of the series, in seconds of the period."""
+        return next((list(book.series.at) for book in self.outcome.pools.values()), [])
+
+    def _series(self) -> tuple[list[float], list[float]]:
+        """GAR of all pools together at each instant, and GPUs allocated in the interval before."""
+        pools = [
+            (self._gpus(model), book.series)
+            for model, book in self.outcome.pools.items()
+            if self._gpus(model)
+        ]
+        total = sum(gpus for gpus, _ in pools)
+        points = range(len(self.at()) if pools else 0)
+        return (
+            [sum(gpus * series.gar[i] for gpus, series in pools) / total for i in points],
+            [sum(gpus * series.sor[i] for gpus, series in pools) for i in points],
+        )
+
+    def _gpus(self, model: str) -> int:
+        """GPUs that the pool offers, all the time."""
+        return self.outcome.pools[model].available // MILLI
+
+
+def _shares(books: Collection[PoolBook]) -> dict[str, float | None]:
+    return {
+        "sor": definitions.ratio(sum(b.milli_s for b in books), sum(b.offered_s for b in books)),
+        "gfr": definitions.ratio(sum(b.fragmented_s for b in books), sum(b.nodes_s for b in books)),
+    }
+
+
+# --- both -----------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """The history under the policy as it was when the replay was asked for, and as it is tried."""
+
+    jobs: Jobs
+    baseline: Run
+    changed: Run
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Jobs that could not have run in one of them: waits of both are those of all others."""
+        return frozenset(self.baseline.never) | frozenset(self.changed.never)
+
+    def starts(self) -> dict[str, int]:
+        """How many jobs of the period start earlier, later or at the same time, or only in one of
+        the runs."""
+        counts = dict.fromkeys(("earlier", "later", "same", "gained", "lost", "neither"), 0)
+        for job_id, before in self.baseline.started.items():
+            counts[_moved(before, self.changed.started.get(job_id, NEVER))] += 1
+        return counts
+
+
+def _moved(before: float, after: float) -> str:
+    if math.isnan(before):
+        return "neither" if math.isnan(after) else "gained"
+    if math.isnan(after):
+        return "lost"
+    if abs(after - before) <= SAME_S:
+        return "same"
+    return "earlier" if after < before else "later"
+
+
+def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
+    """Both runs of a replay, by what is known at `now`; raises ReplayError."""
+    seconds = history.exact(replay.until - replay.since)
+    jobs = jobs_of(history.Window(replay.cluster, replay.since, now), seconds)
+    nodes = list(history.nodes_of(replay.cluster))
+    other = changed_nodes(
+        nodes, {Shape(c["gpu_type"], c["gpus"]): c["change"] for c in replay.nodes}
+    )
+    for fleet in (nodes, other):
+        if not any(node.devices for node in fleet):
+            raise ReplayError("There is no node with GPUs to run the jobs on.")
+    tenants = tenancy(replay.cluster_id)
+    before, after = to_policy(replay.policy_before), to_policy(replay.policy)
+    baseline = Run(jobs, nodes, before, tenants, seconds, lambda share: tell(share / 2))
+    changed = Run(jobs, other, after, tenants, seconds, lambda share: tell((1 + share) / 2))
+    return Runs(jobs, baseline, changed)

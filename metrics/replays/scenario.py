@@ -1,0 +1,97 @@
+"""What a replay changes: nodes more or fewer of a shape, fields of the policy; in words too."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scheduling.engine.types import Node
+from scheduling.models import Cluster, NodeRecord
+from scheduling.wording import policy_words
+
+MOST_NODES = 10_000  # added of one shape
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Shape:
+    """Nodes that are alike to a capacity plan: so many GPUs of a model each."""
+
+    gpu_type: str
+    gpus: int
+
+    def __str__(self) -> str:
+        return f"{self.gpu_type} × {self.gpus}"
+
+
+def shapes_of(cluster: Cluster) -> dict[Shape, int]:
+    """The shapes of the GPU nodes of a cluster, and how many nodes there are of each."""
+    rows = NodeRecord.objects.filter(cluster=cluster, gpus__gt=0)
+    counts = Counter(Shape(*row) for row in rows.order_by().values_list("gpu_model", "gpus"))
+    return dict(sorted(counts.items()))
+
+
+def changed_nodes(nodes: Sequence[Node], changes: Mapping[Shape, int]) -> list[Node]:
+    """The nodes with so many more of a shape, or fewer (negative).
+
+    Added nodes are copies of those of their shape, the ones in service first, in network groups of
+    their own as large as the copied ones. Taken away are the last by name that are in service, then
+    the others.
+    """
+    by_shape: dict[Shape, list[Node]] = {}
+    for node in nodes:
+        by_shape.setdefault(Shape(node.gpu_model, len(node.devices)), []).append(node)
+    gone: set[str] = set()
+    added: list[Node] = []
+    for shape, change in changes.items():
+        alike = sorted(by_shape.get(shape, ()), key=lambda node: (not _in_service(node), node.name))
+        if change < 0:
+            working = [node for node in alike if _in_service(node)]
+            out = [node for node in alike if not _in_service(node)]
+            gone.update(node.name for node in [*reversed(working), *out][:-change])
+        elif alike:
+            added += (_copy(alike[i % len(alike)], i // len(alike) + 1) for i in range(change))
+    return [*(node for node in nodes if node.name not in gone), *added]
+
+
+def _in_service(node: Node) -> bool:
+    return node.schedulable and node.healthy_gpus == len(node.devices)
+
+
+def _copy(node: Node, number: int) -> Node:
+    """A new node like this one, all of it working, in a new leaf under the same spine."""
+    end = f"+{number}"
+    nearest, *others = node.topology
+    return replace(
+        node,
+        name=node.name + end,
+        devices=tuple(replace(device, healthy=True) for device in node.devices),
+        nics=tuple(replace(nic, healthy=True) for nic in node.nics),
+        topology=(nearest and nearest + end, *others),
+        hyper_node=node.hyper_node and node.hyper_node + end,
+        labels={**node.labels, HOSTNAME: node.name + end},
+        schedulable=True,
+        unnamed_unhealthy=0,
+    )
+
+
+# --- in words -------------------------------------------------------------------------------------
+def differences(
+    before: Mapping[str, Any], after: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, str, str]]:
+    """(what, as it was, as it is tried) of each field of the policy and each shape of nodes."""
+    was = dict(policy_words(_flat(before)))
+    for name, value in policy_words(_flat(after)):
+        if was.get(name) != value:
+            yield name, was.get(name, "–"), value
+    for one in nodes:
+        if one["change"]:
+            shape = Shape(one["gpu_type"], one["gpus"])
+            yield f"Nodes of {shape}", "as now", f"{one['change']:+d}".replace("-", "−")
+
+
+def _flat(policy: Mapping[str, Any]) -> dict[str, Any]:
+    """With a field for the strategy of each kind of job."""
+    found = dict(policy)
+    kinds: Mapping[str, str] = found.pop("strategies", {})
+    return found | {f"{kind} strategy": name for kind, name in kinds.items()}

@@ -1,0 +1,230 @@
+"""Writes of replays: asked for, taken up, told of, ended. Each is guarded by the state before, so
+that whoever is late changes nothing."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from celery import current_app
+from django.db import IntegrityError, transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from metrics.models import Replay, ReplayState
+from metrics.replays.scenario import MOST_NODES, Shape, shapes_of
+from scheduling.models import Cluster, Job
+from scheduling.policies import effective
+from scheduling.selectors import what_is_gone
+from scheduling.services.policies import document_faults, policy_of
+from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
+from tenants.models import User
+from tenants.services.transactions import unit_of_work
+
+MOST = timedelta(days=31)  # of a period
+USUAL = timedelta(days=7)
+MOST_QUEUED = 20
+# After so long without a sign of life its process is taken for dead.
+SILENT = timedelta(seconds=60)
+TASK = "metrics.tasks.carry_out_replays"
+OPEN = (ReplayState.QUEUED, ReplayState.RUNNING)
+LOST = (
+    "It was interrupted: the process that computed it ended, because its worker was restarted or "
+    "the machine ran out of memory. Ask for it again."
+)
+
+
+# --- people ---------------------------------------------------------------------------------------
+def replays() -> QuerySet[Replay]:
+    """All replays without their results, the newest first."""
+    return Replay.objects.select_related("cluster", "user").defer("result")
+
+
+def replay_by_id(replay_id: uuid.UUID) -> Replay:
+    """Raises NotFound."""
+    found = Replay.objects.select_related("cluster", "user").filter(pk=replay_id).first()
+    if found is None:
+        raise NotFound(f"There is no replay {replay_id}.")
+    return found
+
+
+def create_replay(
+    actor: User,
+    cluster: Cluster,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    policy: Mapping[str, Any] | None = None,
+    nodes: Sequence[Mapping[str, Any]] = (),
+    dry_run: bool = False,
+) -> Replay:
+    """Ask for a replay of the last seven days up to `until`, or from `since`.
+
+    `policy`: fields that are to differ from the cluster's policy of now; of `strategies` those of
+    some kinds. `nodes`: [{"gpu_type", "gpus", "change"}], one entry a shape. Raises NotAllowed,
+    Invalid naming each field, Conflict while too many wait.
+    """
+    _operators_only(actor)
+    now = timezone.now()
+    until = until or now
+    since = since or until - USUAL
+    before = _effective(cluster)
+    faults = [*_period_faults(since, until, now), *_node_faults(cluster, nodes)]
+    faults += [FieldError(("policy", *f.path), f.detail) for f in document_faults(policy or {})]
+    if faults:
+        raise Invalid.fields(faults)
+    _check_there_is_history(cluster, since, until)
+    with unit_of_work(dry_run):
+        if Replay.objects.filter(state=ReplayState.QUEUED).count() >= MOST_QUEUED:
+            raise Conflict(f"{MOST_QUEUED} replays wait already. Cancel one, or wait for them.")
+        replay = Replay.objects.create(
+            cluster=cluster,
+            user=actor,
+            since=since,
+            until=until,
+            policy_before=before,
+            policy=_merged(before, policy or {}),
+            nodes=[dict(one) for one in nodes if one["change"]],
+            created_at=now,
+        )
+        transaction.on_commit(ring, robust=True)
+    return replay
+
+
+def cancel_replay(actor: User, replay: Replay, *, dry_run: bool = False) -> Replay:
+    """End a replay that waits or runs; raises NotAllowed, and Conflict when it is over."""
+    _operators_only(actor)
+    with unit_of_work(dry_run):
+        open_ones = Replay.objects.filter(pk=replay.pk, state__in=OPEN)
+        message = f"Cancelled by {actor.get_username()}."
+        if not open_ones.update(**_over(ReplayState.CANCELLED, message)):
+            replay.refresh_from_db()
+            raise Conflict(f"The replay is over already: it is {replay.get_state_display()}.")
+        replay.refresh_from_db()
+    return replay
+
+
+def _operators_only(actor: User) -> None:
+    if not actor.is_operator:
+        raise NotAllowed("A replay shows all tenants together; only operators ask for one.")
+
+
+def _effective(cluster: Cluster) -> dict[str, Any]:
+    try:
+        return effective(policy_of(cluster).document)
+    except (TypeError, ValueError):
+        detail = "A newer version of Kant has set its policy, and this one cannot read it."
+        raise Invalid.field("cluster", detail) from None
+
+
+def _merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    strategies = {**before["strategies"], **changes.get("strategies", {})}
+    return effective({**before, **changes, "strategies": strategies})
+
+
+def _period_faults(since: datetime, until: datetime, now: datetime) -> list[FieldError]:
+    if until > now:
+        detail = f"Lies in the future; it is {now:%Y-%m-%d %H:%M} UTC."
+        return [FieldError(("until",), detail)]
+    if since >= until:
+        return [FieldError(("since",), "Must be before the end of the period.")]
+    if until - since > MOST:
+        detail = f"The period has more than {MOST.days} days; choose a later beginning."
+        return [FieldError(("since",), detail)]
+    return []
+
+
+def _node_faults(cluster: Cluster, nodes: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    there = shapes_of(cluster)
+    left, faults, seen = sum(there.values()), [], set[Shape]()
+    for index, one in enumerate(nodes):
+        shape, change = Shape(one["gpu_type"], one["gpus"]), one["change"]
+        count = there.get(shape)
+        if count is None:
+            known = ", ".join(str(s) for s in there) or "none at all"
+            detail = f"The cluster has no nodes of {shape}; it has {known}."
+            faults.append(FieldError(("nodes", index, "gpu_type"), detail))
+            continue
+        if shape in seen:
+            detail = f"{shape} stands twice; name it once."
+            faults.append(FieldError(("nodes", index, "gpu_type"), detail))
+        if not -count <= change <= MOST_NODES:
+            detail = f"Must be from −{count}, all there are, to {MOST_NODES}."
+            faults.append(FieldError(("nodes", index, "change"), detail))
+        seen.add(shape)
+        left += change
+    if not faults and left < 1:
+        detail = (
+            "No node would be left. Keep one." if there else "The cluster has no nodes with GPUs."
+        )
+        faults.append(FieldError(("nodes",) if there else ("cluster",), detail))
+    return faults
+
+
+def _check_there_is_history(cluster: Cluster, since: datetime, until: datetime) -> None:
+    jobs = Job.objects.filter(cluster=cluster)
+    of_period = jobs.filter(Q(ended_at=None) | Q(ended_at__gt=since), submitted_at__lt=until)
+    if not of_period.exists():
+        last = jobs.order_by("-submitted_at").first()
+        told = f"The last one is of {last.submitted_at:%Y-%m-%d %H:%M} UTC." if last else ""
+        raise Invalid.field(
+            "since",
+            f"No job waited or ran on {cluster.name} from {since:%Y-%m-%d %H:%M} to "
+            f"{until:%Y-%m-%d %H:%M} UTC. Choose another period. {told}".strip()
+            + what_is_gone(),
+        )
+
+
+# --- the process that computes --------------------------------------------------------------------
+def ring() -> None:
+    """Have the worker look now; the next tick would find it too."""
+    current_app.send_task(TASK, expires=SILENT.total_seconds(), retry=False)
+
+
+def is_wanted(now: datetime) -> bool:
+    """Whether a replay waits and none runs; one whose process has died is given up first."""
+    silent = Q(alive_at__lt=now - SILENT) | Q(alive_at=None)
+    running = Replay.objects.filter(state=ReplayState.RUNNING)
+    running.filter(silent).update(**_over(ReplayState.FAILED, LOST))
+    return not running.exists() and Replay.objects.filter(state=ReplayState.QUEUED).exists()
+
+
+def take_next() -> Replay | None:
+    """The replay that has waited longest, now running; None where none waits, or one runs."""
+    while True:
+        waiting = Replay.objects.filter(state=ReplayState.QUEUED)
+        first = waiting.order_by("created_at", "id").first()
+        if first is None:
+            return None
+        now = timezone.now()
+        try:
+            with transaction.atomic():
+                taken = waiting.filter(pk=first.pk).update(
+                    state=ReplayState.RUNNING, started_at=now, alive_at=now
+                )
+        except IntegrityError:
+            return None  # one at a time, on all workers together
+        if taken:
+            return replay_by_id(first.pk)
+
+
+def is_alive(replay: Replay, progress: float) -> bool:
+    """Say that it is at work, and how far; False where it is not to go on."""
+    running = Replay.objects.filter(pk=replay.pk, state=ReplayState.RUNNING)
+    return bool(running.update(alive_at=timezone.now(), progress=progress))
+
+
+def finish(replay: Replay, result: Mapping[str, Any]) -> None:
+    _end(replay, **_over(ReplayState.DONE, ""), progress=1.0, result=result)
+
+
+def fail(replay: Replay, message: str) -> None:
+    _end(replay, **_over(ReplayState.FAILED, message))
+
+
+def _end(replay: Replay, **values: Any) -> None:
+    Replay.objects.filter(pk=replay.pk, state=ReplayState.RUNNING).update(**values)
+
+
+def _over(state: ReplayState, message: str) -> dict[str, Any]:
+    return {"state": state, "message": message, "ended_at": timezone.now()}

@@ -1,0 +1,367 @@
+"""Replays: what they find on a recorded history, who may ask for what, and how they end."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from metrics import services as recorder
+from metrics.models import MetricSample, Replay, ReplayState
+from metrics.replays import process, recorded, services
+from metrics.replays.results import result_of
+from metrics.replays.scenario import Shape, changed_nodes, differences, shapes_of
+from scheduling import history
+from scheduling.engine.states import JobState
+from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
+from scheduling.policies import effective
+from tenants.errors import Conflict, Invalid, NotAllowed
+from tenants.models import AuditRecord, GpuType, Quota, Tenant, User
+from tests.metrics import rows
+
+NODES = tuple(f"n{i:03}" for i in range(4))
+
+
+@pytest.fixture
+def operator(db):
+    return User.objects.create_user("ops", is_operator=True)
+
+
+@pytest.fixture
+def cluster(db):
+    """Four nodes, and a head of the queue that is blocked for nine minutes: under best-effort order
+    a small job passes it by."""
+    found = rows.cluster(4, leaf_size=2)
+    tenant, _ = Tenant.objects.get_or_create(name="vision")
+    Quota.objects.create(
+        tenant=tenant, gpu_type=GpuType.objects.create(name="H100"), guaranteed_milli=64_000
+    )
+    rows.job(found, "long", pods=3, submitted=10, bound=10, ended=610, nodes=NODES[:3])
+    rows.job(found, "head", pods=4, submitted=60, bound=610, ended=910, nodes=NODES)
+    rows.job(found, "small", submitted=100, bound=100, ended=610, nodes=NODES[3:])
+    return found
+
+
+def asked(cluster, operator, *, until=1200, **change):
+    return services.create_replay(
+        operator, cluster, since=rows.at(0), until=rows.at(until), **change
+    )
+
+
+def found(replay):
+    """The result, as it comes back from the database."""
+    process.carry_out(services.take_next(), lambda _: None)
+    replay.refresh_from_db()
+    assert (replay.state, replay.message) == (ReplayState.DONE, "")
+    return replay.result
+
+
+def everyone(figures):
+    return next(row for row in figures["jwtd"] if row["size"] == "all")
+
+
+# --- what is found --------------------------------------------------------------------------------
+def test_where_nothing_is_changed_nothing_differs(cluster, operator):
+    result = found(asked(cluster, operator))
+    assert result["baseline"] == result["changed"]
+    assert result["starts"] == {
+        "earlier": 0, "later": 0, "same": 3, "gained": 0, "lost": 0, "neither": 0,
+    }  # fmt: skip
+    series = result["series"]
+    assert series["baseline_gpus"] == series["changed_gpus"]
+    assert series["baseline_gfr"] == series["changed_gfr"]
+    within = result["started_within_s"]
+    assert within["baseline"] == within["changed"] == within["recorded"]
+
+
+def test_the_baseline_is_what_was_recorded(cluster, operator):
+    result = found(asked(cluster, operator))
+    baseline, real = result["baseline"], result["recorded"]
+    assert everyone(baseline)["mean_s"] == pytest.approx(550 / 3)
+    assert everyone(real)["mean_s"] == pytest.approx(550 / 3)
+    busy = 600 * 24 + 510 * 8 + 300 * 32
+    assert baseline["sor"] == pytest.approx(busy / (1200 * 32)), "also of the time after the jobs"
+    assert baseline["gpu_hours"] == pytest.approx(busy / 3600)
+    assert [row["size"] for row in baseline["jtted"]] == ["8", "16", "32"]
+    assert result["trust"]["grade"] == "close"
+    assert real["sor"] is None, "nothing was sampled"
+    assert set(result["series"]["recorded_gpus"]) == {None}
+
+
+def test_strict_order_keeps_a_small_job_behind_a_blocked_head(cluster, operator):
+    replay = asked(cluster, operator, policy={"queueing": "strict-fifo"})
+    result = found(replay)
+    assert replay.policy_before["queueing"] == "best-effort-fifo"
+    waits = {row["size"]: row["mean_s"] for row in result["changed"]["jwtd"]}
+    assert waits["8"] == pytest.approx(910 - 100), "behind the head"
+    assert {row["size"]: row["mean_s"] for row in result["baseline"]["jwtd"]}["8"] == 0
+    assert result["starts"]["later"] == 1
+    assert result["changed"]["tenants"][0]["tenant"] == "vision"
+
+
+def test_more_nodes_take_the_head_at_once_and_fewer_never(cluster, operator):
+    more = found(asked(cluster, operator, nodes=[change(4)]))
+    assert more["changed"]["gpus"] == 64
+    assert everyone(more["changed"])["mean_s"] == 0
+    assert more["starts"]["earlier"] == 1
+    fewer = found(asked(cluster, operator, nodes=[change(-1)]))
+    assert fewer["changed"]["gpus"] == 24
+    assert fewer["changed"]["never_runnable"] == 1
+    assert fewer["baseline"]["never_runnable"] == 0
+    # Like is compared with like: the job that cannot run counts in the waits of neither.
+    assert everyone(fewer["baseline"])["jobs"] == everyone(fewer["changed"])["jobs"] == 2
+    assert fewer["starts"]["lost"] == 1
+
+
+def change(number, gpu_type="H100", gpus=8):
+    return {"gpu_type": gpu_type, "gpus": gpus, "change": number}
+
+
+def test_preemption_that_is_switched_on_costs_work(cluster, operator):
+    Job.objects.filter(name="head").update(priority=100)
+    policy = {"preemption": ["priority"], "min_runtime_s": 0}
+    result = found(asked(cluster, operator, policy=policy))
+    assert result["baseline"]["preempted_jobs"] == 0
+    assert result["changed"]["preempted_jobs"] == 1
+    assert result["changed"]["lost_gpu_hours"] == pytest.approx(50 * 24 / 3600)
+
+
+def test_what_is_not_known_of_jobs_is_told(cluster, operator):
+    rows.job(cluster, "runs-on", submitted=1000, bound=1000, nodes=NODES[:1])
+    waits = rows.job(cluster, "gave-up", submitted=1010)
+    Job.objects.filter(pk=waits.pk).update(state=JobState.CANCELLED, ended_at=rows.at(1020))
+    held = rows.job(cluster, "held", submitted=1030)
+    Job.objects.filter(pk=held.pk).update(held=True)
+    bad = rows.job(cluster, "bad", submitted=1040)
+    bad.pod_sets.all().delete()
+    rows.job(cluster, "before", submitted=-50, bound=-40, ended=5, nodes=NODES[:1])
+    told = found(asked(cluster, operator))["history"]
+    assert told["unreadable_first"] == [f"job {bad.pk}: cannot be read (the job has no pod set)"]
+    assert {name: told[name] for name in told if isinstance(told[name], int)} == {
+        "jobs": 6, "carried_over": 1, "open_ended": 2, "gave_up": 1, "held": 1, "unreadable": 1,
+    }  # fmt: skip
+
+
+def test_who_waits_for_ever_waits_to_the_end_of_the_period(cluster, operator):
+    Job.objects.all().delete()
+    rows.job(cluster, "first", submitted=0, bound=0, ended=100, nodes=NODES[:1])
+    late = rows.job(cluster, "late", submitted=200)
+    Job.objects.filter(pk=late.pk).update(held=True)
+    waits = everyone(found(asked(cluster, operator))["baseline"])
+    assert (waits["waiting"], waits["mean_s"]) == (1, pytest.approx(500))
+
+
+def test_what_was_sampled_is_beside_the_runs(cluster, operator):
+    for at in range(0, 1201, 60):
+        held = 24 if 10 <= at < 700 else 0
+        MetricSample.objects.create(
+            cluster=cluster, at=rows.at(at), available_milli=32000, allocated_milli=1000 * held,
+            nodes=4, fragmented_nodes=at < 600, allocated_milli_s=1000 * 16 * at,
+            available_milli_s=32000 * at,
+        )  # fmt: skip
+    result = found(asked(cluster, operator))
+    real = result["recorded"]
+    assert (real["sor"], real["gar"], real["gfr"]) == (0.5, 0.75, pytest.approx(0.5 / 4))
+    assert result["series"]["recorded_gpus"] == [pytest.approx(16)] * 240
+    assert result["trust"]["sampled"] == 1.0
+    assert result["trust"]["grade"] == "far", "the samples say something else than the jobs"
+
+
+@pytest.mark.parametrize(
+    ("sor", "wait", "grade"),
+    [
+        ((0.5, 0.51), (100, 150), "close"),
+        ((0.5, 0.55), (100, 150), "rough"),
+        ((0.5, 0.5), (1000, 1400), "rough"),
+        ((0.5, 0.5), (10_000, 16_000), "far"),
+        ((0.5, 0.7), (None, None), "far"),
+        ((None, None), (None, 3.0), "unknown"),
+    ],
+)
+def test_the_worse_of_two_differences_is_the_grade(sor, wait, grade):
+    assert recorded.grade(sor, wait) == grade
+
+
+def test_what_the_runs_do_not_know_is_told(cluster, operator):
+    replay = asked(cluster, operator)
+    assert recorded.doubts(replay) == []
+    replay.policy_before = effective({"shards": [{"name": "a"}]})
+    ClusterPolicy.objects.create(cluster=cluster)
+    AuditRecord.objects.create(
+        actor_name="ops", action="quota.changed", subject="vision / H100", source="page"
+    )
+    Cluster.objects.create(name="other")
+    assert [text.split()[:3] for text in recorded.doubts(replay)] == [
+        ["The", "policy", "was"],
+        ["Quotas", "were", "changed"],
+        ["The", "cluster", "is"],
+        ["Quota", "that", "is"],
+    ]
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+def test_added_nodes_are_whole_and_stand_in_leaves_of_their_own(cluster):
+    NodeRecord.objects.filter(name="n000").update(schedulable=False)
+    nodes = list(history.nodes_of(cluster))
+    shape = Shape("H100", 8)
+    assert shapes_of(cluster) == {shape: 4}
+    added = changed_nodes(nodes, {shape: 5})[4:]
+    assert [node.name for node in added] == ["n001+1", "n002+1", "n003+1", "n000+1", "n001+2"]
+    assert all(node.schedulable for node in added)
+    assert [node.topology[0] for node in added] == ["l0+1", "l1+1", "l1+1", "l0+1", "l0+2"]
+    left = changed_nodes(nodes, {shape: -3})
+    assert [node.name for node in left] == ["n000"], "those in service go first"
+
+
+def test_what_differs_is_told_in_words():
+    before = effective({})
+    after = effective({"queueing": "backfill", "strategies": {"training": "e-binpack"}})
+    assert list(differences(before, after, [change(-2)])) == [
+        ("Queueing", "best-effort-fifo", "backfill"),
+        ("Training strategy", "binpack", "e-binpack"),
+        ("Nodes of H100 × 8", "as now", "−2"),
+    ]
+
+
+# --- who may ask for what -------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("given", "field", "text"),
+    [
+        ({"until": 4e9}, "until", "Lies in the future"),
+        ({"until": 0}, "since", "Must be before the end"),
+        ({"since": -86400 * 31}, "since", "The period has more than 31 days"),
+        ({"policy": {"queueing": "lifo"}}, "policy.queueing", "Choose one of strict-fifo"),
+        ({"policy": {"qeueing": "backfill"}}, "policy.qeueing", "Unknown field. Known here"),
+        ({"policy": {"spare_nodes": {"H9": 1}}}, "policy.spare_nodes.H9", "no GPU type “H9”"),
+        ({"nodes": [change(1, "H9")]}, "nodes.0.gpu_type", "it has H100 × 8."),
+        ({"nodes": [change(1), change(2)]}, "nodes.1.gpu_type", "stands twice"),
+        ({"nodes": [change(-5)]}, "nodes.0.change", "from −4, all there are, to 10000"),
+        ({"nodes": [change(-4)]}, "nodes", "No node would be left. Keep one."),
+        ({"since": 1e6, "until": 1.1e6}, "since", "No job waited or ran on c1 from 2026-01-12"),
+    ],
+)
+def test_a_fault_names_its_field_and_the_remedy(cluster, operator, given, field, text):
+    period = {name: rows.at(given.pop(name, at)) for name, at in (("since", 0), ("until", 1200))}
+    with pytest.raises(Invalid) as error:
+        services.create_replay(operator, cluster, **period, **given)
+    assert text in " ".join(error.value.by_field[field])
+    assert not Replay.objects.exists()
+
+
+def test_only_operators_ask_and_only_so_many_wait(cluster, operator):
+    with pytest.raises(NotAllowed):
+        asked(cluster, User.objects.create_user("erin"))
+    for _ in range(services.MOST_QUEUED):
+        asked(cluster, operator)
+    with pytest.raises(Conflict, match="20 replays wait already"):
+        asked(cluster, operator)
+
+
+def test_the_last_seven_days_unless_it_says_otherwise(cluster, operator):
+    now = timezone.now()
+    rows.job(cluster, "new", submitted=(now - rows.T0).total_seconds() - 60)
+    replay = services.create_replay(operator, cluster)
+    assert replay.until - replay.since == timedelta(days=7)
+    assert replay.policy == replay.policy_before == effective({})
+
+
+def test_a_cluster_without_nodes_has_nothing_to_replay(cluster, operator):
+    NodeRecord.objects.all().delete()
+    with pytest.raises(Invalid) as error:
+        asked(cluster, operator)
+    assert error.value.by_field == {"cluster": ["The cluster has no nodes with GPUs."]}
+
+
+# --- how they end ---------------------------------------------------------------------------------
+def test_one_runs_at_a_time_and_the_oldest_goes_first(cluster, operator):
+    first, second = asked(cluster, operator), asked(cluster, operator)
+    now = timezone.now()
+    assert services.is_wanted(now)
+    assert services.take_next().pk == first.pk
+    assert services.take_next() is None
+    assert not services.is_wanted(now)
+    services.cancel_replay(operator, first)
+    assert services.take_next().pk == second.pk
+
+
+def test_who_is_cancelled_is_told_so_and_writes_nothing(cluster, operator):
+    replay = asked(cluster, operator)
+    running = services.take_next()
+    assert services.is_alive(running, 0.25)
+    services.cancel_replay(operator, replay)
+    assert not services.is_alive(running, 0.5)
+    process.carry_out(running, lambda _: None)
+    replay.refresh_from_db()
+    assert (replay.state, replay.progress, replay.result) == (ReplayState.CANCELLED, 0.25, None)
+    assert replay.message == "Cancelled by ops."
+    with pytest.raises(Conflict, match="over already"):
+        services.cancel_replay(operator, replay)
+
+
+def test_one_whose_process_is_gone_is_given_up(cluster, operator):
+    replay = asked(cluster, operator)
+    asked(cluster, operator)
+    services.take_next()
+    now = timezone.now()
+    assert not services.is_wanted(now + services.SILENT / 2)
+    assert services.is_wanted(now + services.SILENT * 2), "for the other one"
+    replay.refresh_from_db()
+    assert replay.state == ReplayState.FAILED
+    assert "the process that computed it ended" in replay.message
+    assert replay.ended_at is not None
+
+
+def test_a_history_that_cannot_be_read_fails_with_the_remedy(cluster, operator, monkeypatch):
+    replay = asked(cluster, operator)
+    for job in Job.objects.all():
+        job.pod_sets.all().delete()
+    process.carry_out(services.take_next(), lambda _: None)
+    replay.refresh_from_db()
+    assert (replay.state, replay.result) == (ReplayState.FAILED, None)
+    assert replay.message.endswith("Choose another.")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [(MemoryError(), "needs more than 2 GiB of memory"), (RuntimeError("x"), "Kant failed")],
+)
+def test_what_goes_wrong_is_told(cluster, operator, monkeypatch, error, text):
+    def fails(*_):
+        raise error
+
+    replay = asked(cluster, operator)
+    monkeypatch.setattr(process, "result_of", fails)
+    process.carry_out(services.take_next(), lambda _: None)
+    replay.refresh_from_db()
+    assert replay.state == ReplayState.FAILED
+    assert text in replay.message
+
+
+def test_too_many_jobs_are_refused(cluster, operator, monkeypatch):
+    monkeypatch.setattr("metrics.replays.runs.MOST_JOBS", 2)
+    replay = asked(cluster, operator)
+    process.carry_out(services.take_next(), lambda _: None)
+    replay.refresh_from_db()
+    assert replay.message.startswith("More than 2 jobs waited or ran in this period.")
+
+
+def test_they_are_deleted_with_the_rest(cluster, operator):
+    old, new = asked(cluster, operator), asked(cluster, operator)
+    ago = timezone.now() - timedelta(days=settings.KANT_KEEP_DAYS, hours=1)
+    Replay.objects.filter(pk=old.pk).update(created_at=ago)
+    recorder.prune(timezone.now())
+    assert list(Replay.objects.values_list("pk", flat=True)) == [new.pk]
+
+
+def test_progress_is_told_as_the_runs_go_on(cluster, operator, monkeypatch):
+    monkeypatch.setattr("scheduling.simulator.loop.LOOK_EVENTS", 1)
+    replay, told = asked(cluster, operator), []
+    result_of(replay, timezone.now(), told.append)
+    assert told == sorted(told)
+    assert 0 <= told[0] < 0.5 < told[-1] <= 1
+
+
+def test_results_are_plain_json(cluster, operator):
+    replay = asked(cluster, operator)
+    json.dumps(result_of(replay, timezone.now(), lambda _: None), allow_nan=False)
