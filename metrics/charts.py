@@ -10,6 +10,12 @@ from metrics.definitions import PlacementQuality, WaitCurve, ratio
 from metrics.figures import DASHES, FULL, LINES, Figure, axis, figure
 from scheduling.engine.verdict import counted
 
+# Of a logarithmic axis of seconds.
+WAIT_TICKS: dict[str, Any] = {
+    "tickvals": [1, 10, 60, 600, 3600, 36000, 86400],
+    "ticktext": ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d"],
+}
+
 
 @dataclass(frozen=True, slots=True)
 class UsePoint:
@@ -246,8 +252,7 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
         xaxis=axis(
             "wait",
             type="log",
-            tickvals=[1, 10, 60, 600, 3600, 36000, 86400],
-            ticktext=["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d"],
+            **WAIT_TICKS,
         ),
         yaxis=axis("% started", range=[0, 102]),
         showlegend=True,

@@ -48,12 +48,12 @@ class Fields(PlainForm):
         super().__init__(*args, **kwargs)
         self.use_required_attribute = False
         for field in self.fields.values():
-            widget = field.widget
-            if isinstance(widget, forms.CheckboxInput):
-                widget.attrs["class"] = "form-check-input"
-            else:
-                select = isinstance(widget, forms.Select)
-                widget.attrs["class"] = "form-select" if select else "form-control"
+            _dress(field)
+
+    def add(self, name: str, field: forms.Field) -> None:
+        """A field that not every form of the class has."""
+        _dress(field)
+        self.fields[name] = field
 
     def mark_errors(self) -> None:
         """Tie each wrong field to its message, for screen readers and for its red border."""
@@ -66,6 +66,15 @@ class Fields(PlainForm):
     def focus(self, name: str) -> None:
         """Let the page open at this field."""
         self.fields[name].widget.attrs["autofocus"] = True
+
+
+def _dress(field: forms.Field) -> None:
+    widget = field.widget
+    if isinstance(widget, forms.CheckboxInput):
+        widget.attrs["class"] = "form-check-input"
+    else:
+        select = isinstance(widget, forms.Select)
+        widget.attrs["class"] = "form-select" if select else "form-control"
 
 
 class SignInForm(PlainForm, AuthenticationForm):
