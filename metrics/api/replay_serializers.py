@@ -69,8 +69,9 @@ class PoolSerializer(RatiosSerializer):
     gpus = serializers.IntegerField()
 
 
-class TenantWaitSerializer(serializers.Serializer[Any]):
+class TenantRunSerializer(serializers.Serializer[Any]):
     tenant = serializers.CharField()
+    gpu_hours = serializers.FloatField()
     jobs = serializers.IntegerField()
     waiting = serializers.IntegerField()
     mean_s = serializers.FloatField(allow_null=True)
@@ -79,16 +80,13 @@ class TenantWaitSerializer(serializers.Serializer[Any]):
     p99_s = serializers.FloatField(allow_null=True)
 
 
-class TenantRunSerializer(TenantWaitSerializer):
-    gpu_hours = serializers.FloatField()
-
-
 class RecordedSerializer(RatiosSerializer):
-    """What was recorded; ratios are null where nothing was sampled."""
+    """What was recorded; ratios are null where less than 80 % of the period was sampled."""
 
-    sampled_s = serializers.FloatField(help_text="Seconds of the period that were sampled.")
+    sampled = serializers.FloatField(help_text="Share of the period that was sampled.")
+    gpu_hours = serializers.FloatField()
     jwtd = WaitSerializer(many=True)
-    tenants = TenantWaitSerializer(many=True)
+    tenants = TenantRunSerializer(many=True)
     jtted = QualitySerializer(many=True)
     preempted_jobs = serializers.IntegerField()
 
@@ -98,6 +96,9 @@ class RunSerializer(RatiosSerializer):
 
     gpus = serializers.IntegerField()
     gpu_hours = serializers.FloatField()
+    unknown_gpu_hours = serializers.FloatField(
+        help_text="Of jobs of which nobody knows how long they run."
+    )
     pools = PoolSerializer(many=True)
     jwtd = WaitSerializer(many=True)
     tenants = TenantRunSerializer(many=True)
@@ -124,12 +125,14 @@ class StartsSerializer(serializers.Serializer[Any]):
 
 class HistorySerializer(serializers.Serializer[Any]):
     """What was replayed. Jobs `carried_over` from before the period count in no wait. How long the
-    jobs `open_ended` and those that `gave_up` would have run is not known."""
+    jobs `open_ended` and those that `gave_up` would have run is not known; `declared` of them run
+    as long as they said, the others until they gave up, or to the end."""
 
     jobs = serializers.IntegerField()
     carried_over = serializers.IntegerField()
     open_ended = serializers.IntegerField()
     gave_up = serializers.IntegerField()
+    declared = serializers.IntegerField()
     held = serializers.IntegerField()
     unreadable = serializers.IntegerField()
     unreadable_first = serializers.ListField(child=serializers.CharField())
@@ -140,7 +143,8 @@ class TrustSerializer(serializers.Serializer[Any]):
     """How close the simulated baseline is to what was recorded, and what the runs do not know."""
 
     grade = serializers.ChoiceField([CLOSE, ROUGH, FAR, UNKNOWN])
-    sampled = serializers.FloatField(help_text="Share of the period that was sampled.")
+    gpu_hours_recorded = serializers.FloatField()
+    gpu_hours_simulated = serializers.FloatField()
     wait_recorded_s = serializers.FloatField(allow_null=True)
     wait_simulated_s = serializers.FloatField(allow_null=True)
     doubts = serializers.ListField(child=serializers.CharField())

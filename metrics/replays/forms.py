@@ -67,7 +67,7 @@ class ReplayForm(Fields):
         self.shapes = list(shapes)
         names = [(name, name) for name in STRATEGIES]
         for job_kind in JobKind:
-            strategy = forms.ChoiceField(label=str(job_kind).capitalize(), choices=names)
+            strategy = forms.ChoiceField(label=f"Placement of {job_kind} jobs", choices=names)
             self.add(f"strategy_{job_kind}", strategy)
         for kind, text in PREEMPTIONS.items():
             self.add(f"preemption_{kind}", forms.BooleanField(label=text, required=False))

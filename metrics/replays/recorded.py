@@ -1,26 +1,29 @@
 """What was recorded of the period of a replay, in the terms of its runs, and how far the simulated
 baseline is from it: so far a reader may trust the rest."""
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
-from datetime import datetime
 from typing import Any
 
 import numpy as np
+from django.db.models import Q
 from django.utils import timezone
 
 from metrics import definitions, selectors, simulation
 from metrics.definitions import WaitCurve
 from metrics.models import MetricSample, Replay
 from metrics.selectors import Scope
-from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from tenants.models import AuditRecord
 
-# Grades of trust, and what SOR (in 0..1) and the mean wait (relative, or seconds where that is
-# more) may be apart for each.
+# Grades of trust, and what GPU time held (as a share of that available) and the mean wait (relative
+# or in seconds, whichever is more) may be apart for each.
 CLOSE, ROUGH, FAR, UNKNOWN = "close", "rough", "far", "unknown"
 WITHIN = {CLOSE: (0.02, 0.1, 60.0), ROUGH: (0.1, 0.5, 600.0)}
-SAMPLED = 0.8  # of the period; of less SOR says little
+SAMPLED = 0.8  # of the period; less of it does not speak for all
+
+MILLI_S_PER_GPU_HOUR = 3.6e6
 
 Figures = dict[str, Any]
 
@@ -46,25 +49,33 @@ class Recorded:
                 "available_milli",
                 "fragmented_nodes",
                 "nodes",
-                "allocated_milli_s",
             )
         )
         self.curves, self.by_tenant = _waits(scope, left_out)
+        self._held = _held(scope)
 
     def figures(self) -> Figures:
-        """The same names as in `runs.Run.figures`, of what is recorded."""
+        """The same names as in `runs.Run.figures`, of what is recorded; ratios are None where too
+        little of the period was sampled."""
+        hours = self._gpu_hours()
         sor, length = selectors.sor(self.scope)
+        sampled = min(1.0, length / (self.scope.until - self.scope.since))
         gar, gfr = self._of_samples()
         return {
-            "gar": gar,
-            "sor": sor,
-            "gfr": gfr,
-            "sampled_s": length.total_seconds(),
+            "gar": gar if sampled >= SAMPLED else None,
+            "sor": sor if sampled >= SAMPLED else None,
+            "gfr": gfr if sampled >= SAMPLED else None,
+            "sampled": sampled,
+            "gpu_hours": sum(hours.values()),
             "jwtd": [
                 {"size": size, **simulation.wait_row(curve)} for size, curve in self.curves.items()
             ],
             "tenants": [
-                {"tenant": name, **simulation.wait_row(curve)}
+                {
+                    "tenant": name,
+                    "gpu_hours": hours.get(name, 0.0),
+                    **simulation.wait_row(curve),
+                }
                 for name, curve in self.by_tenant.items()
             ],
             "jtted": [
@@ -87,7 +98,7 @@ class Recorded:
         less and less often."""
         if len(self._samples) < 2:
             return None, None
-        at, allocated, available, fragmented, nodes, _ = zip(*self._samples, strict=True)
+        at, allocated, available, fragmented, nodes = zip(*self._samples, strict=True)
         lasts = np.diff([instant.timestamp() for instant in at])
         offered = np.array(available[:-1], dtype=float)
         gar = np.divide(allocated[:-1], offered, out=np.zeros_like(offered), where=offered > 0)
@@ -99,16 +110,39 @@ class Recorded:
         )
         return float(middle), gfr
 
-    def gpus(self, begin: datetime, at: Sequence[datetime]) -> list[float | None]:
-        """Mean GPUs allocated in the interval before each instant; None where none was sampled."""
-        if not self._samples or not at:
-            return [None] * len(at)
-        known = [row[0].timestamp() for row in self._samples]
-        held = [row[5] for row in self._samples]
-        ends = np.array([instant.timestamp() for instant in (begin, *at)])
-        integral = np.interp(ends, known, held, left=np.nan, right=np.nan)
-        means = np.diff(integral) / np.diff(ends) / definitions.MILLI
-        return [None if np.isnan(value) else float(value) for value in means]
+    def _gpu_hours(self) -> dict[str, float]:
+        """By tenant."""
+        found: dict[str, float] = defaultdict(float)
+        for tenant, milli, begin, end in self._held:
+            found[tenant] += milli * (end - begin) / MILLI_S_PER_GPU_HOUR
+        return found
+
+    def gpus(self, at: Sequence[float]) -> list[float]:
+        """Mean GPUs that jobs held in the interval before each of these seconds of the period."""
+        milli, begin, end = np.array([row[1:] for row in self._held]).reshape(-1, 3).T
+        until = [
+            float(np.dot(milli, np.minimum(end, t) - np.minimum(begin, t))) for t in (0.0, *at)
+        ]
+        return (np.diff(until) / np.diff([0.0, *at]) / definitions.MILLI).tolist()
+
+
+def _held(scope: Scope) -> list[tuple[str, int, float, float]]:
+    """Of each pod that held GPUs: its tenant, milli-GPU, from and until which second of the
+    period, as far as in it."""
+    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    rows = Placement.objects.filter(
+        Q(ended_at=None) | Q(ended_at__gt=scope.since), held_from__lt=scope.until
+    ).order_by()
+    found = []
+    for cluster_id, tenant, milli, begun, ended in rows.values_list(
+        "job__cluster_id", "job__tenant__name", "held_milli", "held_from", "ended_at"
+    ).iterator(chunk_size=2000):
+        assert begun is not None  # held_from < until
+        begin, end = max(begun, scope.since), min(ended or scope.until, scope.until)
+        if scope.cluster is not None and cluster_id == scope.cluster.pk and end > begin:
+            first, last = ((at - scope.since).total_seconds() for at in (begin, end))
+            found.append((tenant, milli, first, last))
+    return found
 
 
 def _waits(
@@ -155,13 +189,15 @@ def _preempted(scope: Scope) -> int:
 # --- how far the baseline may be trusted ----------------------------------------------------------
 def trust(replay: Replay, real: Figures, baseline: Figures) -> dict[str, Any]:
     """The grade, what it is by, and sentences on what the runs do not know."""
-    seconds = (replay.until - replay.since).total_seconds()
-    sampled = real["sampled_s"] / seconds
-    sor = (real["sor"], baseline["sor"]) if sampled >= SAMPLED else (None, None)
+    hours = (replay.until - replay.since).total_seconds() / 3600
+    held = tuple(
+        definitions.ratio(run["gpu_hours"], baseline["gpus"] * hours) for run in (real, baseline)
+    )
     wait = (_mean_wait(real), _mean_wait(baseline))
     return {
-        "grade": grade(sor, wait),
-        "sampled": min(1.0, sampled),
+        "grade": grade(held, wait),
+        "gpu_hours_recorded": real["gpu_hours"],
+        "gpu_hours_simulated": baseline["gpu_hours"],
         "wait_recorded_s": wait[0],
         "wait_simulated_s": wait[1],
         "doubts": doubts(replay),
@@ -172,18 +208,19 @@ def _mean_wait(figures: Figures) -> float | None:
     return next((row["mean_s"] for row in figures["jwtd"] if row["size"] == "all"), None)
 
 
-def grade(sor: tuple[float | None, float | None], wait: tuple[float | None, float | None]) -> str:
-    """How close simulated values are to those recorded (the first of each pair): the worse of the
-    two that are known."""
+def grade(held: Sequence[float | None], wait: Sequence[float | None]) -> str:
+    """How close what was simulated is to what was recorded, which stands first: the worse of GPU
+    time held, as a share of that available, and mean wait in seconds, as far as they are known."""
     found = []
-    for index, (real, simulated) in enumerate((sor, wait)):
+    for index, (real, simulated) in enumerate((held, wait)):
         if real is None or simulated is None:
             continue
         apart = abs(simulated - real)
-        found.append(FAR)
-        for name, (share, relative, seconds) in reversed(WITHIN.items()):
-            if apart <= (share if index == 0 else max(relative * real, seconds)):
-                found[-1] = name
+        allowed = {
+            name: share if index == 0 else max(relative * real, seconds)
+            for name, (share, relative, seconds) in WITHIN.items()
+        }
+        found.append(next((name for name, most in allowed.items() if apart <= most), FAR))
     return max(found, key=[CLOSE, ROUGH, FAR].index, default=UNKNOWN)
 
 

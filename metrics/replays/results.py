@@ -20,7 +20,8 @@ def result_of(replay: Replay, now: datetime, tell: Tell) -> Document:
     runs = simulated(replay, now, tell)
     left_out = runs.left_out
     real = Recorded(scope_of(replay), left_out)
-    at = [replay.since + timedelta(seconds=s) for s in runs.baseline.at()]
+    seconds = runs.baseline.at()
+    at = [replay.since + timedelta(seconds=s) for s in seconds]
     baseline, changed = runs.baseline.figures(left_out), runs.changed.figures(left_out)
     before, after = runs.baseline.series(), runs.changed.series()
     found = real.figures()
@@ -33,7 +34,7 @@ def result_of(replay: Replay, now: datetime, tell: Tell) -> Document:
         "trust": trust(replay, found, baseline),
         "series": {
             "at": [instant.isoformat(timespec="seconds") for instant in at],
-            "recorded_gpus": real.gpus(replay.since, at),
+            "recorded_gpus": real.gpus(seconds),
             "baseline_gpus": before["gpus"],
             "changed_gpus": after["gpus"],
             "baseline_gfr": before["gfr"],
@@ -60,6 +61,7 @@ def _history(replay: Replay, jobs: Jobs) -> Document:
         "carried_over": jobs.carried_over,
         "open_ended": jobs.open_ended,
         "gave_up": jobs.gave_up,
+        "declared": jobs.declared,
         "held": jobs.held,
         "unreadable": len(jobs.unreadable),
         "unreadable_first": jobs.unreadable[:NAMED],

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
 from typing import Any
@@ -12,7 +12,9 @@ from metrics.models import Replay
 from metrics.replays.scenario import Shape, changed_nodes
 from scheduling import history
 from scheduling.engine.deltas import PolicyChanged, TenantsChanged
+from scheduling.engine.states import WAITING
 from scheduling.engine.types import MILLI, Node, Policy
+from scheduling.models import Job
 from scheduling.policies import to_policy
 from scheduling.session.load import tenancy
 from scheduling.simulator.loop import Simulation
@@ -37,30 +39,44 @@ class ReplayError(Exception):
 class Jobs:
     """The jobs of a period, and how many of them are not all known.
 
-    `carried_over`: were submitted before it. `open_ended`: nobody knows how long they would have
-    run. `gave_up`: were cancelled, or failed, before that was known. `held`: on hold to this day.
-    `unreadable`: why rows are left out.
+    `carried_over`: were submitted before it. `open_ended`: are not over yet. `gave_up`: were
+    cancelled, or failed, before it was known how long they would have run. `declared`: those of
+    them that have not started to this day, and run as long as they declared where they start here.
+    `unknown`: ids of the others; where they start they hold their places until they give up, or to
+    the end. `held`: on hold to this day. `unreadable`: why rows are left out.
     """
 
     arrivals: list[Arrival] = field(default_factory=list)
     carried_over: int = 0
     open_ended: int = 0
     gave_up: int = 0
+    declared: int = 0
+    unknown: set[str] = field(default_factory=set)
     held: int = 0
     unreadable: list[str] = field(default_factory=list)
 
-    def add(self, arrival: Arrival) -> None:
-        self.arrivals.append(arrival)
+    def add(self, arrival: Arrival, *, waits: bool) -> None:
+        """`waits`: the job still does."""
+        job = arrival.job
         self.carried_over += arrival.submitted_at < 0
-        if arrival.duration_s == math.inf:
-            self.open_ended += arrival.cancel_after_s is None
-            self.gave_up += arrival.cancel_after_s is not None
         self.held += arrival.not_before == math.inf
+        if arrival.duration_s == math.inf:
+            gave_up = arrival.cancel_after_s is not None
+            self.gave_up += gave_up
+            self.open_ended += not gave_up
+            if job.declared_s is not None and (gave_up or waits):
+                self.declared += 1
+                arrival = replace(arrival, duration_s=float(job.declared_s))
+            else:
+                self.unknown.add(job.id)
+        self.arrivals.append(arrival)
 
 
 def jobs_of(window: history.Window, seconds: float) -> Jobs:
     """The jobs that were open in the first `seconds` of the window; raises ReplayError for none,
     and for too many."""
+    waiting = Job.objects.filter(cluster=window.cluster, state__in=list(WAITING))
+    wait = {str(job_id) for job_id in waiting.values_list("pk", flat=True)}
     found = Jobs()
     for one in history.arrivals_of(window):
         if isinstance(one, history.HistoryError):
@@ -72,7 +88,7 @@ def jobs_of(window: history.Window, seconds: float) -> Jobs:
                 f"More than {MOST_JOBS:,} jobs waited or ran in this period. Choose a shorter one."
             )
         else:
-            found.add(one)
+            found.add(one, waits=one.job.id in wait)
     if not found.arrivals:
         raise ReplayError("No job that can be read waited or ran in this period. Choose another.")
     return found
@@ -91,7 +107,7 @@ class Run:
         seconds: float,
         tell: Tell,
     ) -> None:
-        self._nodes = nodes
+        self._nodes, self._seconds, self._unknown = nodes, seconds, jobs.unknown
         simulated = Simulation(
             nodes,
             jobs.arrivals,
@@ -135,6 +151,7 @@ class Run:
             "gar": median(gar) if gar else None,
             **_shares(books.values()),
             "gpu_hours": sum(book.milli_s for book in books.values()) / 3.6e6,
+            "unknown_gpu_hours": self._held_by_unknown() / 3.6e6,
             "pools": [
                 {
                     "gpu_type": model,
@@ -202,6 +219,17 @@ class Run:
             [sum(gpus * series.gar[i] for gpus, series in pools) / total for i in points],
             [sum(gpus * series.sor[i] for gpus, series in pools) for i in points],
         )
+
+    def _held_by_unknown(self) -> float:
+        """GPU-milli-seconds since the last start of each job of which nobody knows how long it
+        runs."""
+        rows = self.outcome.observer.jobs
+        held = 0.0
+        for i, job_id in enumerate(rows.ids):
+            if job_id in self._unknown and not math.isnan(rows.started[i]):
+                end = self._seconds if math.isnan(rows.ended[i]) else rows.ended[i]
+                held += rows.milli[i] * max(0.0, end - max(rows.started[i], 0.0))
+        return held
 
     def _gpus(self, model: str) -> int:
         """GPUs that the pool offers, all the time."""

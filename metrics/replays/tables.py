@@ -6,6 +6,8 @@ from typing import Any
 
 from tenants.templatetags.ui import duration, percent
 
+MOST_TENANTS = 50
+
 Row = Mapping[str, Any]
 Text = Callable[[float], str]
 
@@ -126,6 +128,7 @@ def totals(result: Row) -> list[Line]:
         line("Replicas moved", "to make nodes whole", "moves", count, 0),
         line("Can never run", "too large for the nodes", "never_runnable", count, -1),
         line("GPU-hours allocated", "by all jobs", "gpu_hours", hours, 1),
+        line("Of unknown length", "GPU-hours of such jobs", "unknown_gpu_hours", hours, 0),
         line("GPUs", "that work and may be used", "gpus", count, 0),
     ]
 
@@ -160,7 +163,20 @@ def waits_by_size(result: Row) -> list[WaitLine]:
 
 
 def waits_by_tenant(result: Row) -> list[WaitLine]:
-    return _waits(result, "tenants", "tenant")
+    """Of the tenants that hold most, these first."""
+    lines = _waits(result, "tenants", "tenant")
+    held = {row["tenant"]: row["gpu_hours"] for row in result["changed"]["tenants"]}
+    return sorted(lines, key=lambda line: (-held.get(line.name, 0.0), line.name))[:MOST_TENANTS]
+
+
+def unknown_share(result: Row) -> float:
+    """How much more of the GPU-hours of the changed run than of the baseline's is of jobs of which
+    nobody knows how long they run."""
+    before, after = (
+        run["unknown_gpu_hours"] / run["gpu_hours"] if run["gpu_hours"] else 0.0
+        for run in (result["baseline"], result["changed"])
+    )
+    return float(max(0.0, after - before))
 
 
 def _waits(result: Row, table: str, key: str) -> list[WaitLine]:
@@ -172,7 +188,7 @@ def _waits(result: Row, table: str, key: str) -> list[WaitLine]:
         hours_ = pair(row.get("gpu_hours"), other.get("gpu_hours"), hours, better=1)
         found.append(
             WaitLine(
-                name=row[key],
+                name="All" if row[key] == "all" else row[key],
                 jobs=row["jobs"],
                 recorded=duration(mean),
                 mean=pair(row["mean_s"], other.get("mean_s"), duration, better=-1),

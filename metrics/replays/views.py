@@ -25,6 +25,7 @@ from tenants.errors import DomainError, NotFound
 from tenants.web import actor_of, live_or_whole
 
 PER_PAGE = 25
+UNKNOWN_SHARE = 0.05  # of GPU-hours; more of it is warned of
 TONES = {
     ReplayState.QUEUED: "wait",
     ReplayState.RUNNING: "busy",
@@ -190,13 +191,18 @@ def replay(request: HttpRequest, replay_id: uuid.UUID) -> HttpResponse:
 
 
 def _result(result: dict[str, Any]) -> dict[str, Any]:
-    lines = tables.totals(result)
+    lines, share = tables.totals(result), tables.unknown_share(result)
     return {
         "result": result,
         "history": result["history"],
         "trust": result["trust"],
+        "hours": [
+            tables.hours(result["trust"][f"gpu_hours_{run}"]) for run in ("recorded", "simulated")
+        ],
         "trusted": TRUST[result["trust"]["grade"]],
         "charts": CHARTS,
+        "unknown_share": share if share > UNKNOWN_SHARE else None,
+        "more_tenants": len(result["baseline"]["tenants"]) - tables.MOST_TENANTS,
         "headline": [lines[i] for i in (0, 1, 2, 3, 7)],
         "totals": lines,
         "starts": result["starts"],

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from metrics import services as recorder
 from metrics.models import MetricSample, Replay, ReplayState
-from metrics.replays import process, recorded, services
+from metrics.replays import process, recorded, services, tables
 from metrics.replays.results import result_of
 from metrics.replays.scenario import Shape, changed_nodes, differences, shapes_of
 from scheduling import history
@@ -84,9 +84,12 @@ def test_the_baseline_is_what_was_recorded(cluster, operator):
     assert baseline["sor"] == pytest.approx(busy / (1200 * 32)), "also of the time after the jobs"
     assert baseline["gpu_hours"] == pytest.approx(busy / 3600)
     assert [row["size"] for row in baseline["jtted"]] == ["8", "16", "32"]
+    assert real["gpu_hours"] == pytest.approx(busy / 3600)
+    assert [row["gpu_hours"] for row in real["tenants"]] == [pytest.approx(busy / 3600)]
     assert result["trust"]["grade"] == "close"
     assert real["sor"] is None, "nothing was sampled"
-    assert set(result["series"]["recorded_gpus"]) == {None}
+    series = result["series"]
+    assert series["recorded_gpus"] == [pytest.approx(value) for value in series["baseline_gpus"]]
 
 
 def test_strict_order_keeps_a_small_job_behind_a_blocked_head(cluster, operator):
@@ -130,7 +133,9 @@ def test_preemption_that_is_switched_on_costs_work(cluster, operator):
 def test_what_is_not_known_of_jobs_is_told(cluster, operator):
     rows.job(cluster, "runs-on", submitted=1000, bound=1000, nodes=NODES[:1])
     waits = rows.job(cluster, "gave-up", submitted=1010)
-    Job.objects.filter(pk=waits.pk).update(state=JobState.CANCELLED, ended_at=rows.at(1020))
+    Job.objects.filter(pk=waits.pk).update(
+        state=JobState.CANCELLED, ended_at=rows.at(1020), declared_s=30
+    )
     held = rows.job(cluster, "held", submitted=1030)
     Job.objects.filter(pk=held.pk).update(held=True)
     bad = rows.job(cluster, "bad", submitted=1040)
@@ -139,8 +144,29 @@ def test_what_is_not_known_of_jobs_is_told(cluster, operator):
     told = found(asked(cluster, operator))["history"]
     assert told["unreadable_first"] == [f"job {bad.pk}: cannot be read (the job has no pod set)"]
     assert {name: told[name] for name in told if isinstance(told[name], int)} == {
-        "jobs": 6, "carried_over": 1, "open_ended": 2, "gave_up": 1, "held": 1, "unreadable": 1,
+        "jobs": 6, "carried_over": 1, "open_ended": 2, "gave_up": 1, "declared": 1, "held": 1,
+        "unreadable": 1,
     }  # fmt: skip
+
+
+def test_who_never_started_runs_as_long_as_declared(cluster, operator):
+    """It finds no place in reality, and with another node it does."""
+    rows.job(cluster, "fills", pods=4, submitted=910, bound=910, ended=1190, nodes=NODES)
+    lost = rows.job(cluster, "gave-up", submitted=920)
+    gave_up = {"state": JobState.CANCELLED, "ended_at": rows.at(1100)}
+    Job.objects.filter(pk=lost.pk).update(**gave_up, declared_s=50)
+    with_one_more = {"nodes": [change(1)]}
+    told = found(asked(cluster, operator, **with_one_more))
+    assert told["starts"]["gained"] == 1
+    assert told["changed"]["unknown_gpu_hours"] == 0
+    more = told["changed"]["gpu_hours"] - told["baseline"]["gpu_hours"]
+    assert more == pytest.approx(50 * 8 / 3600)
+    Job.objects.filter(pk=lost.pk).update(declared_s=None)
+    told = found(asked(cluster, operator, **with_one_more))
+    assert told["changed"]["unknown_gpu_hours"] == pytest.approx(180 * 8 / 3600)
+    assert tables.unknown_share(told) == pytest.approx(
+        180 * 8 / 3600 / told["changed"]["gpu_hours"]
+    )
 
 
 def test_who_waits_for_ever_waits_to_the_end_of_the_period(cluster, operator):
@@ -163,13 +189,21 @@ def test_what_was_sampled_is_beside_the_runs(cluster, operator):
     result = found(asked(cluster, operator))
     real = result["recorded"]
     assert (real["sor"], real["gar"], real["gfr"]) == (0.5, 0.75, pytest.approx(0.5 / 4))
-    assert result["series"]["recorded_gpus"] == [pytest.approx(16)] * 240
-    assert result["trust"]["sampled"] == 1.0
-    assert result["trust"]["grade"] == "far", "the samples say something else than the jobs"
+    assert real["sampled"] == 1.0
+
+
+def test_what_was_sampled_for_a_part_does_not_speak_for_all(cluster, operator):
+    for at in (0, 900):
+        MetricSample.objects.create(
+            cluster=cluster, at=rows.at(at), available_milli=32000, allocated_milli=0, nodes=4,
+            fragmented_nodes=0, allocated_milli_s=0, available_milli_s=32000 * at,
+        )  # fmt: skip
+    real = found(asked(cluster, operator))["recorded"]
+    assert (real["sampled"], real["sor"], real["gar"], real["gfr"]) == (0.75, None, None, None)
 
 
 @pytest.mark.parametrize(
-    ("sor", "wait", "grade"),
+    ("held", "wait", "grade"),
     [
         ((0.5, 0.51), (100, 150), "close"),
         ((0.5, 0.55), (100, 150), "rough"),
@@ -179,8 +213,8 @@ def test_what_was_sampled_is_beside_the_runs(cluster, operator):
         ((None, None), (None, 3.0), "unknown"),
     ],
 )
-def test_the_worse_of_two_differences_is_the_grade(sor, wait, grade):
-    assert recorded.grade(sor, wait) == grade
+def test_the_worse_of_two_differences_is_the_grade(held, wait, grade):
+    assert recorded.grade(held, wait) == grade
 
 
 def test_what_the_runs_do_not_know_is_told(cluster, operator):
