@@ -8,6 +8,7 @@ from typing import Any
 from scheduling.engine.types import Node
 from scheduling.models import Cluster, NodeRecord
 from scheduling.wording import policy_words
+from tenants.templatetags.ui import short_model
 
 MOST_NODES = 10_000  # added of one shape
 HOSTNAME = "kubernetes.io/hostname"
@@ -86,7 +87,7 @@ def differences(
             yield name, was.get(name, "–"), value
     for one in nodes:
         if one["change"]:
-            shape = Shape(one["gpu_type"], one["gpus"])
+            shape = Shape(short_model(one["gpu_type"]), one["gpus"])
             yield f"Nodes of {shape}", "as now", f"{one['change']:+d}".replace("-", "−")
 
 
