@@ -58,9 +58,13 @@ def limit() -> None:
 
 def carry_out_all(parent: int | None) -> None:
     """Compute what waits until nothing does; ends with its parent."""
-    while (replay := services.take_next()) is not None:
+    while not _is_gone(parent) and (replay := services.take_next()) is not None:
         with _Watch(replay, parent) as watch, no_collection():
             carry_out(replay, watch)
+
+
+def _is_gone(parent: int | None) -> bool:
+    return parent is not None and os.getppid() != parent
 
 
 def carry_out(replay: Replay, tell: Tell) -> None:
@@ -103,7 +107,7 @@ class _Watch:
     def _look(self) -> None:
         try:
             while not self._over.wait(LOOK_S):
-                if self._parent is not None and os.getppid() != self._parent:
+                if _is_gone(self._parent):
                     self._leave(services.LOST)
                 if time.monotonic() > self._deadline:
                     self._leave(

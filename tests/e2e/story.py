@@ -1,11 +1,13 @@
-"""A deep tree of tenants, and jobs that are held, reserved for, preempted, depend on others, or
-came as an array."""
+"""A deep tree of tenants, jobs that are held, reserved for, preempted, depend on others, or came as
+an array, and replays that are done, running and failed."""
 
 import uuid
 from datetime import datetime, timedelta
 
 from django.utils import timezone
 
+from metrics.models import Replay, ReplayState
+from metrics.replays import process, services
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, PodSet
 from tenants.models import Tenant, User
 
@@ -123,3 +125,23 @@ def tell(now: datetime | None = None) -> None:
             }
         }
     )
+    _replay(now)
+
+
+def _replay(now: datetime) -> None:
+    operator, cluster = User.objects.get(username="operator"), Cluster.objects.get()
+    change = {"gpu_type": "H200", "gpus": 8, "change": 16}
+    for _ in range(3):
+        services.create_replay(
+            operator,
+            cluster,
+            since=now - timedelta(hours=20),
+            until=now,
+            policy={"queueing": "backfill", "preemption": ["priority"], "consolidation": True},
+            nodes=[change],
+        )
+    process.carry_out(services.take_next(), lambda _: None)
+    services.fail(services.take_next(), services.LOST)
+    services.is_alive(services.take_next(), 0.4)
+    # Nobody is to find that its process is silent.
+    Replay.objects.filter(state=ReplayState.RUNNING).update(alive_at=now + timedelta(days=1))

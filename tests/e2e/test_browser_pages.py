@@ -38,23 +38,31 @@ PAGES = {
     "JOB head": "erin",
     "LOGS train-000": "operator",
     f"/jobs/?array={story.ARRAY}": "erin",
+    "/replays/": "operator",
+    "/replays/new/": "operator",
+    "REPLAY DONE": "operator",
+    "REPLAY RUNNING": "operator",
+    "REPLAY FAILED": "operator",
 }
 
 
 @pytest.fixture(scope="session")
 def address(site, tmp_path_factory):
-    """The path of a page; jobs are named by their name, for their ids are random."""
+    """The path of a page; jobs are named by their name, replays by their state, for their ids are
+    random."""
     database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
 
     def path(page: str) -> str:
         kind, _, name = page.partition(" ")
         if not name:
             return page
+        rows = "metrics_replay where state" if kind == "REPLAY" else "scheduling_job where name"
         with sqlite3.connect(database) as connection:
-            row = connection.execute(
-                "select id from scheduling_job where name = ?", [name]
-            ).fetchone()
-        return f"/jobs/{uuid.UUID(row[0])}/{'logs/' if kind == 'LOGS' else ''}"
+            row = connection.execute(f"select id from {rows} = ?", [name]).fetchone()
+        found = uuid.UUID(row[0])
+        if kind == "REPLAY":
+            return f"/replays/{found}/"
+        return f"/jobs/{found}/{'logs/' if kind == 'LOGS' else ''}"
 
     return path
 

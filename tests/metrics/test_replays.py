@@ -1,7 +1,9 @@
 """Replays: what they find on a recorded history, who may ask for what, and how they end."""
 
 import json
+import os
 from datetime import timedelta
+from unittest.mock import Mock
 
 import pytest
 from django.conf import settings
@@ -344,6 +346,74 @@ def test_one_whose_process_is_gone_is_given_up(cluster, operator):
     assert replay.state == ReplayState.FAILED
     assert "the process that computed it ended" in replay.message
     assert replay.ended_at is not None
+
+
+class Left(BaseException):
+    """In place of the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("parent", "most_s", "state", "text"),
+    [
+        (1_000_000_000, 60.0, ReplayState.FAILED, "the process that computed it ended"),
+        (None, 0.0, ReplayState.FAILED, "It took more than 0 minutes. Choose a shorter period."),
+        (None, 60.0, ReplayState.CANCELLED, "Cancelled by ops."),
+    ],
+)
+def test_the_process_ends_at_once_when_it_is_not_to_go_on(
+    cluster, operator, monkeypatch, parent, most_s, state, text
+):
+    def leaves(_):
+        raise Left
+
+    monkeypatch.setattr(process.os, "_exit", leaves)
+    monkeypatch.setattr(process, "LOOK_S", 0.01)
+    monkeypatch.setattr(process, "MOST_S", most_s)
+    monkeypatch.setattr(process, "connection", Mock())
+    replay = asked(cluster, operator)
+    watch = process._Watch(services.take_next(), parent)
+    watch(0.5)
+    if state == ReplayState.CANCELLED:
+        services.cancel_replay(operator, replay)
+    with pytest.raises(Left):
+        watch._look()
+    replay.refresh_from_db()
+    assert replay.state == state
+    assert text in replay.message
+
+
+def test_the_process_takes_up_nothing_when_its_parent_is_gone(cluster, operator):
+    replay = asked(cluster, operator)
+    process.carry_out_all(1_000_000_000)
+    replay.refresh_from_db()
+    assert replay.state == ReplayState.QUEUED
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_the_worker_starts_one_process_where_one_is_wanted(cluster, operator, monkeypatch, running):
+    started = Mock()
+    monkeypatch.setattr(process.subprocess, "Popen", started)
+    monkeypatch.setattr(process, "_child", None)
+    process.start_if_wanted()
+    started.assert_not_called()
+    asked(cluster, operator)
+    asked(cluster, operator)
+    process.start_if_wanted()
+    assert started.call_args[0][0][1:] == [
+        str(settings.BASE_DIR / "manage.py"),
+        "carry_out_replays",
+        "--parent",
+        str(os.getpid()),
+    ]
+    services.take_next()
+    started.return_value.poll.return_value = None if running else 1
+    process.start_if_wanted()
+    Replay.objects.filter(state=ReplayState.RUNNING).update(
+        alive_at=timezone.now() - services.SILENT * 2
+    )
+    process.start_if_wanted()
+    assert started.call_count == (1 if running else 2), "while its child lives, it takes the next"
+    assert Replay.objects.filter(state=ReplayState.FAILED).count() == 1
 
 
 def test_a_history_that_cannot_be_read_fails_with_the_remedy(cluster, operator, monkeypatch):
