@@ -123,6 +123,16 @@ class StartsSerializer(serializers.Serializer[Any]):
     neither = serializers.IntegerField()
 
 
+class HitSerializer(serializers.Serializer[Any]):
+    """A job that starts later with the change, and its waits."""
+
+    job = serializers.UUIDField()
+    name = serializers.CharField()
+    tenant = serializers.CharField()
+    wait_before_s = serializers.FloatField()
+    wait_s = serializers.FloatField()
+
+
 class HistorySerializer(serializers.Serializer[Any]):
     """What was replayed. Jobs `carried_over` from before the period count in no wait. How long the
     jobs `open_ended` and those that `gave_up` would have run is not known; `declared` of them run
@@ -179,6 +189,7 @@ class ResultSerializer(serializers.Serializer[Any]):
     baseline = RunSerializer()
     changed = RunSerializer()
     starts = StartsSerializer()
+    hardest_hit = HitSerializer(many=True)
     history = HistorySerializer()
     trust = TrustSerializer()
     series = SeriesSerializer()

@@ -53,7 +53,8 @@ def limit() -> None:
     """Bound what this process takes from others."""
     os.nice(NICE)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, hard))
+    most = MOST_BYTES if hard == resource.RLIM_INFINITY else min(MOST_BYTES, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
 
 
 def carry_out_all(parent: int | None) -> None:

@@ -7,6 +7,7 @@ from metrics.definitions import WaitCurve
 from metrics.models import Replay
 from metrics.replays.recorded import Recorded, scope_of, trust
 from metrics.replays.runs import Jobs, Tell, simulated
+from scheduling.models import Job
 from scheduling.selectors import complete_from
 
 NAMED = 5  # rows that are named of many
@@ -30,6 +31,7 @@ def result_of(replay: Replay, now: datetime, tell: Tell) -> Document:
         "baseline": baseline,
         "changed": changed,
         "starts": runs.starts(),
+        "hardest_hit": _named(runs.hardest_hit(NAMED)),
         "history": _history(replay, runs.jobs),
         "trust": trust(replay, found, baseline),
         "series": {
@@ -46,6 +48,25 @@ def result_of(replay: Replay, now: datetime, tell: Tell) -> Document:
             "changed": quantiles(runs.changed.curve(left_out)),
         },
     }
+
+
+def _named(waits: list[tuple[str, float, float]]) -> list[Document]:
+    jobs = Job.objects.filter(pk__in=[job_id for job_id, *_ in waits])
+    names = {
+        str(pk): (name, tenant)
+        for pk, name, tenant in jobs.values_list("pk", "name", "tenant__name")
+    }
+    return [
+        {
+            "job": job_id,
+            "name": names[job_id][0],
+            "tenant": names[job_id][1],
+            "wait_before_s": before,
+            "wait_s": after,
+        }
+        for job_id, before, after in waits
+        if job_id in names
+    ]
 
 
 def quantiles(curve: WaitCurve) -> list[float]:

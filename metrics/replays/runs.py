@@ -1,7 +1,7 @@
 """The two simulated runs of a replay: the history as it was decided, and as it would have been."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from statistics import median
@@ -132,8 +132,11 @@ class Run:
         for book in self.outcome.pools.values():
             book.advance(seconds)
         rows = self.outcome.observer.jobs
-        self.started = {
-            rows.ids[i]: rows.started[i] for i in range(len(rows)) if rows.submitted[i] >= 0
+        # Of the jobs of the period, seconds from submission to the last start; NaN = none.
+        self.waits = {
+            rows.ids[i]: rows.started[i] - rows.submitted[i]
+            for i in range(len(rows))
+            if rows.submitted[i] >= 0
         }
 
     @property
@@ -261,9 +264,19 @@ class Runs:
         """How many jobs of the period start earlier, later or at the same time, or only in one of
         the runs."""
         counts = dict.fromkeys(("earlier", "later", "same", "gained", "lost", "neither"), 0)
-        for job_id, before in self.baseline.started.items():
-            counts[_moved(before, self.changed.started.get(job_id, NEVER))] += 1
+        for _, before, after in self._both():
+            counts[_moved(before, after)] += 1
         return counts
+
+    def hardest_hit(self, most: int) -> list[tuple[str, float, float]]:
+        """(id, wait as it was, wait with the change) in seconds of the jobs that wait longer and
+        start still, the worst first."""
+        later = [one for one in self._both() if _moved(*one[1:]) == "later"]
+        return sorted(later, key=lambda one: (one[1] - one[2], one[0]))[:most]
+
+    def _both(self) -> Iterator[tuple[str, float, float]]:
+        for job_id, before in self.baseline.waits.items():
+            yield job_id, before, self.changed.waits.get(job_id, NEVER)
 
 
 def _moved(before: float, after: float) -> str:

@@ -102,6 +102,9 @@ def test_strict_order_keeps_a_small_job_behind_a_blocked_head(cluster, operator)
     assert waits["8"] == pytest.approx(910 - 100), "behind the head"
     assert {row["size"]: row["mean_s"] for row in result["baseline"]["jwtd"]}["8"] == 0
     assert result["starts"]["later"] == 1
+    (hit,) = result["hardest_hit"]
+    assert (hit["name"], hit["tenant"]) == ("small", "vision")
+    assert (hit["wait_before_s"], hit["wait_s"]) == (0, pytest.approx(810))
     assert result["changed"]["tenants"][0]["tenant"] == "vision"
 
 
