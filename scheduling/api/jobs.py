@@ -24,6 +24,7 @@ from scheduling.models import Job, JobEvent, Placement
 from scheduling.rehearsal import rehearse_job
 from scheduling.services.array_changes import change_array, hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
+from scheduling.services.job_document import document_of, document_of_array
 from scheduling.services.jobs import cancel_array, cancel_job, submit_array, submit_job
 from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
@@ -130,6 +131,18 @@ class JobReleaseView(JobActionView):
     act = release_job
 
 
+class JobDocumentView(View):
+    """The document that submits the same job again, as it is now, without what is assumed where
+    nothing is said. There is none (409) of a job that was taken up from a pod of somebody else."""
+
+    shapes = {
+        "GET": Shape(JobInput),
+    }
+
+    def get(self, _request: Request, job_id: uuid.UUID) -> Response:
+        return Response(document_of(selectors.job_by_id(self.actor, job_id)))
+
+
 class JobArrayView(View):
     """Jobs that were submitted as one, and how far they are. PATCH changes those that wait."""
 
@@ -145,6 +158,19 @@ class JobArrayView(View):
         changes = self.body(JobChange)
         array = change_array(self.actor, array_id, changes, dry_run=self.dry_run)
         return self.updated(JobArrayOutput, array)
+
+
+class JobArrayDocumentView(View):
+    """The document that submits the same array again, all its jobs as the first one is now."""
+
+    shapes = {
+        "GET": Shape(JobInput),
+    }
+
+    def get(self, _request: Request, array_id: uuid.UUID) -> Response:
+        first = selectors.first_of_array(self.actor, array_id)
+        count = selectors.array_by_id(self.actor, array_id).count
+        return Response(document_of_array(first, count))
 
 
 class JobArrayActionView(View):

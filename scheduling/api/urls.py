@@ -5,6 +5,7 @@ from scheduling.api import clusters, jobs, logs
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
     path("jobs/<uuid:job_id>", jobs.JobView.as_view(), name="api-job"),
+    path("jobs/<uuid:job_id>/document", jobs.JobDocumentView.as_view(), name="api-job-document"),
     path("jobs/<uuid:job_id>/cancel", jobs.JobCancelView.as_view(), name="api-job-cancel"),
     path("jobs/<uuid:job_id>/hold", jobs.JobHoldView.as_view(), name="api-job-hold"),
     path("jobs/<uuid:job_id>/release", jobs.JobReleaseView.as_view(), name="api-job-release"),
@@ -13,6 +14,11 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<uuid:job_id>/pods", jobs.JobPodsView.as_view(), name="api-job-pods"),
     path("jobs/<uuid:job_id>/logs", logs.JobLogsView.as_view(), name="api-job-logs"),
     path("job-arrays/<uuid:array_id>", jobs.JobArrayView.as_view(), name="api-job-array"),
+    path(
+        "job-arrays/<uuid:array_id>/document",
+        jobs.JobArrayDocumentView.as_view(),
+        name="api-job-array-document",
+    ),
     path(
         "job-arrays/<uuid:array_id>/cancel",
         jobs.JobArrayCancelView.as_view(),

@@ -29,6 +29,7 @@ from scheduling.services.pod_settings_spec import SETTINGS
 from tenants.errors import Path
 
 MAX_POD_SETS = 32
+DEFAULT_POD_SET = "worker"
 MAX_ARRAY = 10_000
 MAX_ARRAY_BYTES = 64_000_000
 MAX_DEPENDENCIES = 1000
@@ -141,7 +142,7 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
         declared_s=given.get("declared_s"),
         run_limit_s=given.get("run_limit_s"),
         checkpoint_notice_s=given.get("checkpoint_notice_s"),
-        max_restarts=given.get("max_restarts", _restarts(kind, gang)),
+        max_restarts=given.get("max_restarts", default_restarts(kind, gang)),
         start_not_before=given.get("not_before"),
         held=given.get("held", False),
         after=tuple(map(str, given.get("after", ()))),
@@ -169,9 +170,14 @@ def check_wishes(given: Mapping[str, Any], faults: Faults) -> None:
         )
 
 
-def _restarts(kind: str, gang: bool) -> int:
+def default_restarts(kind: str, gang: bool) -> int:
     """How often it is restarted where the document does not say: one crash ends no service."""
     return LIMITS["max_restarts"][1] if kind == JobKind.INFERENCE and not gang else 0
+
+
+def default_name(index: int) -> str:
+    """What a pod set is called where the document does not say."""
+    return f"set-{index}" if index else DEFAULT_POD_SET
 
 
 def _check_demand(sets: Sequence[Mapping[str, Any]], prefix: bool, faults: Faults) -> None:
@@ -234,9 +240,9 @@ def _pod_set_documents(given: Mapping[str, Any], faults: Faults) -> list[dict[st
             {n: v for n, v in item.items() if v is not None}
             for item in given["pod_sets"][:MAX_POD_SETS]
         ]
-        return [{"name": f"set-{i}" if i else "worker", **item} for i, item in enumerate(items)]
+        return [{"name": default_name(i), **item} for i, item in enumerate(items)]
     item = {name: given[name] for name in short}
     if "replicas" in item:
         faults.unless("count" not in item, ("count",), "Give `replicas` or `count`, not both.")
         item["count"] = item.pop("replicas")
-    return [{"name": "worker", **item}]
+    return [{"name": DEFAULT_POD_SET, **item}]

@@ -18,6 +18,8 @@ from scheduling.services.dependencies import CHUNK, refuse_bad_dependencies
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_spec import JobSpec, job_spec
 from scheduling.services.orders import (
+    ARRAY_COUNT,
+    ARRAY_INDEX,
     Order,
     refuse_inactive,
     refuse_unknown_gpu_types,
@@ -100,11 +102,11 @@ def _store_array(job: Job, sets: list[PodSet], event: JobEvent, count: int) -> N
         ),
     )
     for row in sets:
-        own = {"KANT_ARRAY_COUNT": str(count)}
+        own = {ARRAY_COUNT: str(count)}
         insert_copies(
             row,
             (
-                {"job_id": ids[i], "env": {**row.env, **own, "KANT_ARRAY_INDEX": str(i)}}
+                {"job_id": ids[i], "env": {**row.env, **own, ARRAY_INDEX: str(i)}}
                 for i in range(count)
             ),
         )

@@ -15,6 +15,9 @@ from tenants.errors import Conflict, FieldError, Invalid
 from tenants.models import GpuType, Tenant, User
 from tenants.selectors import known_gpu_types_hint
 
+# By which the pods of an array find which of its jobs they are of.
+ARRAY_INDEX, ARRAY_COUNT = "KANT_ARRAY_INDEX", "KANT_ARRAY_COUNT"
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -88,7 +91,7 @@ def rows_of(
         **columns,
     )
     pairs = zip(spec.pod_sets, spec.templates, strict=True)
-    return job, [_row(job, index, s, template) for index, (s, template) in enumerate(pairs)]
+    return job, [pod_set_row(job, index, s, template) for index, (s, template) in enumerate(pairs)]
 
 
 def submitted(actor: User | None, job: Job) -> JobEvent:
@@ -101,8 +104,11 @@ def submitted(actor: User | None, job: Job) -> JobEvent:
     )
 
 
-def _row(job: Job, index: int, s: Any, template: PodTemplate) -> PodSet:
+def pod_set_row(job: Job, index: int, s: Any, template: PodTemplate) -> PodSet:
     """The row of an engine pod set and its template."""
+    settings = asdict(template.settings)
+    for name in ("image_pull_secrets", "volumes"):
+        settings[name] = list(settings[name])
     return PodSet(
         job=job,
         index=index,
@@ -132,5 +138,5 @@ def _row(job: Job, index: int, s: Any, template: PodTemplate) -> PodSet:
         command=list(template.command),
         env=dict(template.env),
         annotations=dict(template.annotations),
-        **asdict(template.settings),
+        **settings,
     )

@@ -12,6 +12,7 @@ from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers
 
 from tenants.api.authentication import PASSWORD
+from tenants.api.fields import Serializer
 
 SerializerType = type[serializers.Serializer[Any]]
 PROBLEM = "application/problem+json"
@@ -154,6 +155,9 @@ class KantSchema(AutoSchema):
             return {(200, "text/plain"): OpenApiTypes.STR}
         if self.method == "GET":
             answer = shape.answer(many=True) if shape.many and shape.answer else shape.answer
+            if shape.answer and issubclass(shape.answer, Serializer):
+                # A document as it is sent in: described once.
+                return {200: self.resolve_serializer(shape.answer, "request").ref}
             if shape.csv:
                 return {(200, "application/json"): answer, (200, "text/csv"): OpenApiTypes.STR}
             return {200: answer}
