@@ -9,7 +9,7 @@ from typing import Any
 from kant.client import account, output
 from kant.client.api import Api
 from kant.client.errors import FAILED, NEVER_RUNS, NOT_FOUND, TIMED_OUT, ClientError, usage
-from kant.client.submission import CHANGEABLE, document_of, given
+from kant.client.submission import CHANGEABLE, document_of, given, read
 
 ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 POLL_S = 2.0
@@ -72,7 +72,7 @@ def named(beginning: str) -> Iterator[tuple[str, str]]:
 
 # --- commands -------------------------------------------------------------------------------------
 def submit(api: Api, args: argparse.Namespace) -> None:
-    document = document_of(args)
+    document = document_of(args, _base(api, args))
     for field, named in (("after", args.after), ("after_ok", args.after_ok)):
         if named is not None:
             document[field] = [address(api, text).rsplit("/", 1)[-1] for text in named]
@@ -101,6 +101,29 @@ def submit(api: Api, args: argparse.Namespace) -> None:
             output.note(f"Its jobs: kant jobs --array {answer['id']}")
         else:
             output.note(f"Why it waits, when it starts: kant explain {output.short(answer['id'])}")
+
+
+def _base(api: Api, args: argparse.Namespace) -> dict[str, Any]:
+    """The document that the flags go before: of a file, of a job or array, or none."""
+    if args.like is None:
+        return {} if args.file is None else read(args.file)
+    document = api.get(f"{address(api, args.like)}/document")
+    for field, named in (("after", args.after), ("after_ok", args.after_ok)):
+        if named is None and field in document:
+            document[field] = [one for one in document[field] if _is_there(api, field, one)]
+    return document
+
+
+def _is_there(api: Api, field: str, job_id: str) -> bool:
+    """Whether that job or array can be waited for; says so where not."""
+    try:
+        address(api, job_id)
+    except ClientError as error:
+        if error.code != NOT_FOUND:
+            raise
+        output.note(f"Left out: {field} {job_id}, which is deleted, or not yours to see.")
+        return False
+    return True
 
 
 def _rehearsal(said: dict[str, Any]) -> None:

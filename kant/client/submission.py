@@ -1,10 +1,10 @@
-"""The job document of `kant submit`: a file, flags, or both; a flag goes before the file."""
+"""The job document of `kant submit`: flags, and what they go before: a file, or another job's."""
 
 import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,14 @@ FIELDS = (
     "max_per_node", "image", "env", "service_account", "image_pull_secrets", "shm_mib",
     "env_from_secrets",
 )  # fmt: skip
-# Of these, the flag adds to what the file says.
+# Of these, what pods are like: it stands in the pod sets where the document has them.
+LEVELS = ("required_level", "preferred_level")
+OF_PODS = (
+    *LEVELS, "replicas", "min_count", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib",
+    "cpu_milli", "memory_mib", "nics", "node_selector", "max_per_node", "image", "env",
+    "service_account", "image_pull_secrets", "shm_mib", "env_from_secrets", "command",
+)  # fmt: skip
+# Of these, the flag adds to what the document says.
 MAPPINGS = ("labels", "env", "node_selector", "env_from_secrets")
 # What stands for no value where a job may have none, and the metavars of the flags that take it.
 NONE = "none"
@@ -30,8 +37,14 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
+    base = parser.add_mutually_exclusive_group().add_argument
+    base("-f", "--file", metavar="FILE", help="the job as JSON, or YAML; - reads stdin")
+    base(
+        "--like",
+        metavar="JOB",
+        help="as another job: its id, the beginning of it, or name; or as an array: its id",
+    )
     flag = parser.add_argument
-    flag("-f", "--file", metavar="FILE", help="the job as JSON, or YAML; - reads stdin")
     flag("-n", "--name", help="its name; the first word of the command if not given")
     flag("-t", "--tenant", help="whose quota it uses; may be left out by members of one tenant")
     flag("-c", "--cluster", help="where it runs, if there are several")
@@ -77,6 +90,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--shm", dest="shm_mib", type=int, metavar="MIB", help="size of /dev/shm of each pod")
     flag("--dry-run", action="store_true", help="say what would be, submit nothing")
     flag("command", nargs="*", help="what the pods run, after --")
+    names = {action.dest: action.option_strings[-1:] for action in parser._actions}
+    parser.set_defaults(
+        flags={dest: "".join(name) or "the command" for dest, name in names.items()}
+    )
 
 
 def add_changeable(parser: argparse.ArgumentParser) -> None:
@@ -112,24 +129,60 @@ def none_for(beginning: str) -> Iterator[tuple[str, str]]:
         yield NONE, "take away what was said before"
 
 
-def document_of(args: argparse.Namespace) -> dict[str, Any]:
-    """The job document that the arguments ask for; its tenant may be missing."""
-    document = {} if args.file is None else read(args.file)
-    for field, value in given(args, FIELDS).items():
-        if field in MAPPINGS:
-            value = {**(document.get(field) or {}), **dict(value)}
-        document[field] = value
-    if args.gpu_types:
-        document.pop("gpu_type", None)
+def document_of(args: argparse.Namespace, document: dict[str, Any]) -> dict[str, Any]:
+    """The job document that the arguments ask for; its tenant may be missing. `document`: what the
+    flags go before, which is changed. Raises ClientError where it has several pod sets and a flag
+    says something of one."""
+    asked = given(args, FIELDS)
+    if args.command:
+        asked["command"] = args.command
+    sets = document.get("pod_sets")
+    sets = sets if isinstance(sets, list) and all(isinstance(s, dict) for s in sets) else []
+    if len(sets) > 1:
+        _refuse_of_one(args, sets, asked)
+    for field, value in asked.items():
+        if field not in OF_PODS or not sets or (field in LEVELS and len(sets) > 1):
+            _put(document, field, value)
+            continue
+        if field in LEVELS:
+            document.pop(field, None)  # which holds for all pod sets: there is this one
+        for one in sets:
+            _put(one, "count" if field == "replicas" else field, value)
     if args.array is not None:
         document["array"] = {"count": args.array}
-    if args.command:
-        document["command"] = args.command
     if not document.get("name"):
         if not document.get("command"):
             raise usage("The job has no name. Give it one with --name.")
         document["name"] = name_of(document["command"])
     return document
+
+
+# What the flag of a field takes the place of.
+_INSTEAD = {"gpu_types": "gpu_type", "replicas": "count"}
+
+
+def _put(document: dict[str, Any], field: str, value: Any) -> None:
+    """Set a field of the job, or of one of its pod sets, as its flag says."""
+    if field in MAPPINGS:
+        value = {**(document.get(field) or {}), **dict(value)}
+    document[field] = value
+    if field in _INSTEAD:
+        document.pop(_INSTEAD[field], None)
+
+
+def _refuse_of_one(
+    args: argparse.Namespace, sets: Sequence[dict[str, Any]], asked: Iterable[str]
+) -> None:
+    """Raises ClientError naming the flags that several pod sets cannot share."""
+    alone = [f for f in asked if f in OF_PODS and f not in (*LEVELS, *MAPPINGS)]
+    if alone:
+        flags = ", ".join(args.flags[field] for field in alone)
+        default = ("worker", *(f"set-{index}" for index in range(1, len(sets))))
+        names = ", ".join(str(s.get("name") or n) for s, n in zip(sets, default, strict=True))
+        raise usage(
+            f"The job has several pod sets ({names}), and which of them is meant by {flags} is "
+            "not known. Say it in its document and submit that with --file."
+        )
 
 
 def name_of(command: Sequence[str]) -> str:

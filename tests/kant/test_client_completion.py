@@ -69,6 +69,7 @@ def test_jobs_are_completed_by_name_and_by_id(kant, job):
     assert asked(kant, "cancel", "bert-large", "res") == ["resnet"]
     assert asked(kant, "show", job[:6]) == [job]
     assert asked(kant, "submit", "--after", "") == ["resnet", "bert-large"]
+    assert asked(kant, "submit", "--like", "be") == ["bert-large"]
     assert kant("complete", "show", "res")[1] == "resnet\tPENDING\n"
 
 

@@ -1,6 +1,9 @@
 """What `kant submit` makes of flags and files, against a Kant that really answers."""
 
 import json
+from typing import Any
+
+from django.forms import model_to_dict
 
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import Quota
@@ -125,3 +128,96 @@ def test_a_dry_run_submits_nothing(now, kant):
     out = kant("submit", "-n", "x", "-g", "4", "-G", "H100", "--dry-run")[1]
     assert "would start now: On A100: 1 pod on 1 node in 1 leaf.\n" in out
     assert not Job.objects.exists()
+
+
+def asked(job: Job) -> list[dict[str, Any]]:
+    """What a job and its pod sets ask for."""
+    own = {"id", "job", "submitted_at", "reason_at", "name", "user"}
+    return [model_to_dict(row, exclude=own) for row in (job, *job.pod_sets.all())]
+
+
+def test_a_job_is_submitted_again_with_small_changes(kant):
+    kant(
+        "submit", "-n", "bert", "-G", "A100", "-G", "H100", "-g", "4", "-r", "2", "--time", "1h",
+        "-e", "LR=1", "--label", "team=a", "--near", "leaf", "--", "python", "train.py",
+    )  # fmt: skip
+    first = Job.objects.get()
+    code, out, _ = kant("submit", "-o", "id", "--like", "bert")
+    assert (code, asked(Job.objects.get(pk=out.strip()))) == (0, asked(first))
+    code, out, _ = kant(
+        "submit", "-o", "id", "--like", str(first.pk)[:8], "-n", "bert-2", "-e", "LR=2", "-e",
+        "SEED=7", "-G", "H100", "-r", "3", "--time", "none", "--near", "spine", "--", "other",
+    )  # fmt: skip
+    again = Job.objects.get(pk=out.strip())
+    pods = again.pod_sets.get()
+    assert (code, again.name, again.declared_s, again.labels) == (0, "bert-2", None, {"team": "a"})
+    assert (pods.gpu_models, pods.count, pods.gpus) == (["H100"], 3, 4)
+    assert (pods.env, pods.command) == ({"LR": "2", "SEED": "7"}, ["other"])
+    assert (pods.preferred_level, again.preferred_level) == ("spine", "")
+    code, out, _ = kant("submit", "--like", "bert-2", "--dry-run")
+    assert (code, out.splitlines()[0]) == (0, "Would submit bert-2 to demo: 12 GPUs of vision.")
+    assert Job.objects.count() == 3
+    assert kant("submit", "--like", "nobody")[0] == 3
+    code, _, told = kant("submit", "--like", "bert-2", "-f", "-", stdin="{}")
+    assert (code, "not allowed with argument" in told) == (2, True)
+
+
+def test_an_array_is_submitted_again_and_so_is_one_job_of_it(kant):
+    array = kant("submit", "-o", "id", "-n", "sweep", "-g", "1", "-G", "H100", "--array", "3")[1]
+    again = kant("submit", "-o", "id", "--like", array.strip())[1].strip()
+    rows = Job.objects.filter(array_id=again).values_list("name", flat=True)
+    assert set(rows) == {"sweep-0", "sweep-1", "sweep-2"}
+    more = kant("submit", "-o", "id", "--like", again, "--array", "5")[1].strip()
+    assert Job.objects.filter(array_id=more).count() == 5
+    member = Job.objects.get(array_id=more, array_index=4)
+    one = Job.objects.get(pk=kant("submit", "-o", "id", "--like", str(member.pk))[1].strip())
+    assert (one.name, one.array_id) == ("sweep-4", None)
+    assert one.pod_sets.get().env["KANT_ARRAY_INDEX"] == "4"
+
+
+def test_a_flag_goes_to_the_pod_set_that_it_can_mean(kant, tmp_path):
+    file = tmp_path / "job.yaml"
+    head = "name: pair\ntenant: vision\npreferred_level: spine\npod_sets:\n"
+    worker = "- {name: worker, gpu_type: H100, gpus: 8, preferred_level: leaf, env: {A: '1'}}\n"
+    file.write_text(head + worker)
+    kant("submit", "-f", str(file))
+    flags = ("-r", "2", "-g", "4", "-G", "A100", "--near", "superspine", "-e", "B=2", "--", "run")
+    for base in (("--like", "pair"), ("-f", str(file))):
+        code, out, _ = kant("submit", "-o", "id", *base, "--priority", "3", *flags)
+        job = Job.objects.get(pk=out.strip())
+        pods = job.pod_sets.get()
+        assert (code, job.priority, pods.count, pods.gpus) == (0, 3, 2, 4)
+        assert (pods.gpu_models, pods.command) == (["A100"], ["run"])
+        assert (job.preferred_level, pods.preferred_level) == ("", "superspine")
+        assert pods.env == {"A": "1", "B": "2"}
+        kant("cancel", str(job.pk))
+    file.write_text(f"{head}{worker}- {{name: head, cpu_milli: 500}}\n".replace("pair", "two"))
+    kant("submit", "-f", str(file))
+    for base in (("--like", "two"), ("-f", str(file))):
+        code, _, told = kant("submit", *base, "-g", "4", "--cpu", "2", "-e", "A=2", "--", "run")
+        assert code == 2
+        assert told == (
+            "The job has several pod sets (worker, head), and which of them is meant by --gpus, "
+            "--cpu, the command is not known. Say it in its document and submit that with --file.\n"
+        )
+        shared = ("-n", "three", "-e", "A=2", "--near", "leaf", "--label", "a=b")
+        code, out, _ = kant("submit", "-o", "id", *base, *shared)
+        job = Job.objects.get(pk=out.strip())
+        assert (code, job.preferred_level, job.labels) == (0, "leaf", {"a": "b"})
+        assert [pods.env for pods in job.pod_sets.all()] == [{"A": "2"}, {"A": "2"}]
+
+
+def test_what_cannot_be_submitted_again_is_said(kant):
+    before = kant("submit", "-o", "id", "-n", "before", "-g", "1", "-G", "H100")[1].strip()
+    flags = ("-g", "1", "-G", "H100", "--after", "before", "--after-ok", "before")
+    job = Job.objects.get(pk=kant("submit", "-o", "id", "-n", "after", *flags)[1].strip())
+    again = kant("submit", "-o", "id", "--like", "after", "-n", "again")[1].strip()
+    assert Job.objects.get(pk=again).after == [before]
+    Job.objects.get(pk=before).delete()
+    code, out, told = kant("submit", "-o", "id", "--like", "after", "-n", "x", "--after-ok", again)
+    made = Job.objects.get(pk=out.strip())
+    assert (code, made.after, made.after_ok) == (0, [], [again])
+    assert told == f"Left out: after {before}, which is deleted, or not yours to see.\n"
+    Job.objects.filter(pk=job.pk).update(pod_namespace="web", pod_name="notebook-0")
+    code, _, told = kant("submit", "--like", "after")
+    assert (code, "stands for pod web/notebook-0" in told) == (1, True)
