@@ -68,12 +68,13 @@ class SecretKeys(Pairs):
 
 
 def gib(name: str, label: str, help_text: str = "") -> forms.DecimalField:
-    """A field for an amount of memory in GiB, `name` as in LIMITS, where it is in MiB."""
+    """A field for an amount of memory in GiB, `name` as in LIMITS, where it is in MiB: so fine that
+    every whole MiB can be said."""
     return forms.DecimalField(
         label=label,
         required=False,
         min_value=0,
         max_value=LIMITS[name][1] // 1024,
-        decimal_places=2,
+        decimal_places=4,
         help_text=help_text,
     )

@@ -8,7 +8,7 @@ from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
 from scheduling.form_fields import Names, Pairs, SecretKeys, gib
-from scheduling.forms import SHOWN_AS
+from scheduling.forms import SHORTEST_MIN, SHOWN_AS
 from scheduling.kube.manifests import VOLUME_SOURCES
 from scheduling.services.faults import LEVELS, LIMITS
 from scheduling.services.job_spec import MAX_POD_SETS
@@ -29,6 +29,8 @@ PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
 SOURCES = [(kind, kind.replace("_", " ").capitalize()) for kind in VOLUME_SOURCES]
+# How a command that people type is run.
+SHELL = ("/bin/sh", "-c")
 DAMAGED = "The form is damaged. Load the page again."
 
 
@@ -59,11 +61,12 @@ class JobForm(Fields):
         min_value=LIMITS["priority"][0],
         max_value=LIMITS["priority"][1],
     )
-    declared_min = forms.IntegerField(
+    declared_min = forms.DecimalField(
         label="Run time, minutes",
         required=False,
-        min_value=1,
+        min_value=SHORTEST_MIN,
         max_value=LIMITS["declared_s"][1] // 60,
+        decimal_places=2,
         help_text="Expected; helps it start sooner",
     )
     gang = forms.BooleanField(
@@ -83,11 +86,12 @@ class JobForm(Fields):
         help_text="After its program failed. Empty: none, 1000 where kind is Inference and it is "
         "no gang",
     )
-    limit_min = forms.IntegerField(
+    limit_min = forms.DecimalField(
         label="Run-time limit, minutes",
         required=False,
-        min_value=1,
+        min_value=SHORTEST_MIN,
         max_value=LIMITS["run_limit_s"][1] // 60,
+        decimal_places=2,
         help_text="It is ended so long after its start. Empty: no limit",
     )
     checkpoint_notice_s = forms.IntegerField(
@@ -128,9 +132,9 @@ class JobForm(Fields):
         if data.get("cluster"):
             document["cluster"] = data["cluster"]
         if data["declared_min"] is not None:
-            document["declared_s"] = 60 * data["declared_min"]
+            document["declared_s"] = round(60 * data["declared_min"])
         if data["limit_min"] is not None:
-            document["run_limit_s"] = 60 * data["limit_min"]
+            document["run_limit_s"] = round(60 * data["limit_min"])
         for name in ("max_restarts", "checkpoint_notice_s", "not_before"):
             if data[name] is not None:
                 document[name] = data[name]
@@ -226,6 +230,7 @@ class PodSetForm(Fields):
     command = forms.CharField(
         label="Command",
         required=False,
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
         help_text="Runs in a shell; empty: what the image starts",
     )
     env = Pairs(
@@ -291,6 +296,10 @@ class PodSetForm(Fields):
     def used_volumes(self) -> list[VolumeForm]:
         return [volume for volume in self.volumes if volume.has_changed()]
 
+    def clean_command(self) -> str:
+        # Browsers end lines as HTTP does, which is nothing for a shell.
+        return str(self.cleaned_data["command"]).replace("\r\n", "\n")
+
     def clean_gpus(self) -> Decimal:
         value: Decimal = self.cleaned_data["gpus"]
         if value > 1 and value % 1:
@@ -320,11 +329,11 @@ class PodSetForm(Fields):
         if data["cpus"]:
             document["cpu_milli"] = int(data["cpus"] * MILLI)
         if data["memory_gib"]:
-            document["memory_mib"] = int(data["memory_gib"] * 1024)
+            document["memory_mib"] = round(data["memory_gib"] * 1024)
         if data["command"]:
-            document["command"] = ["/bin/sh", "-c", data["command"]]
+            document["command"] = [*SHELL, data["command"]]
         if data["shm_gib"]:
-            document["shm_mib"] = int(data["shm_gib"] * 1024)
+            document["shm_mib"] = round(data["shm_gib"] * 1024)
         for name in self.FOLDED:
             if name != "shm_gib" and data[name]:
                 document[name] = data[name]

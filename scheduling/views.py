@@ -14,21 +14,26 @@ from django.contrib import messages
 from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from scheduling import selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.evidence import names_in
 from scheduling.evidence import shown as shown_evidence
+from scheduling.job_views import job_or_404
 from scheduling.models import Cluster, Job
 from scheduling.rehearsal import rehearse_job
 from scheduling.selectors import JobArray, visible_jobs
+from scheduling.services.job_document import document_of
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.jobs import submit_job
 from scheduling.services.pod_settings_spec import MAX_VOLUMES
+from scheduling.submit_again import Filled, filled_from
 from scheduling.submit_forms import JobForm, PodSets, all_forms, show_errors
 from scheduling.wording import STATE_WORDS
-from tenants.errors import DomainError, NotFound
+from tenants.errors import Conflict, DomainError, NotFound
+from tenants.forms import Fields
 from tenants.keyset import rows_after
 from tenants.models import GpuType
 from tenants.permissions import access_of
@@ -181,18 +186,63 @@ def after_cursor(cursor: str) -> Q:
 
 
 # --- submit ---------------------------------------------------------------------------------------
-def submit_forms(request: HttpRequest, data: Any = None, sets: Any = None) -> tuple[JobForm, Any]:
-    """The two forms, empty or bound; `sets` are pod sets to show without judging them."""
+def submit_forms(
+    request: HttpRequest, data: Any = None, job: Any = None, sets: Any = None
+) -> tuple[JobForm, Any]:
+    """The two forms, bound to `data`, or beginning with the values of `job` and `sets`."""
     access = access_of(request.user)
     tenants = [t.name for t in visible_tenants(request.user) if access.may_submit(t.pk)]
     clusters = list(Cluster.objects.filter(is_active=True).values_list("name", flat=True))
     gpu_types = list(GpuType.objects.values_list("name", flat=True))
-    job_form = JobForm(data, tenants=tenants, clusters=clusters)
-    if sets is not None:
-        typed = {**data.dict(), **{n: n in data for n in ("gang", "preemptible")}}
-        job_form = JobForm(initial=typed, tenants=tenants, clusters=clusters)
-        return job_form, PodSets(initial=sets, prefix="sets", form_kwargs={"gpu_types": gpu_types})
-    return job_form, PodSets(data, prefix="sets", form_kwargs={"gpu_types": gpu_types})
+    job_form = JobForm(data, initial=job, tenants=tenants, clusters=clusters)
+    kinds = {"gpu_types": gpu_types}
+    return job_form, PodSets(data, initial=sets, prefix="sets", form_kwargs=kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """The job that is submitted again, and the form that says the same as far as it can."""
+
+    job: Job
+    filled: Filled
+
+
+def like_or_404(request: HttpRequest, job_id: str) -> Like:
+    """Raises Conflict for a job that cannot be submitted again."""
+    try:
+        job = job_or_404(request, uuid.UUID(job_id))
+    except ValueError:
+        raise Http404("There is no such job.") from None
+    return Like(job, filled_from(document_of(job), timezone.now()))
+
+
+def still_like(request: HttpRequest, job_id: str) -> Like | None:
+    """The job that the form was filled in from, if it is still there."""
+    try:
+        return like_or_404(request, job_id) if job_id else None
+    except (Http404, Conflict):
+        return None
+
+
+def forms_like(request: HttpRequest, like: Like) -> tuple[JobForm, Any]:
+    """The forms as the job was submitted; fields that cannot say so any more say why."""
+    job_form, sets = submit_forms(request, job=like.filled.job, sets=like.filled.sets)
+    tenant, cluster = like.job.tenant.name, like.job.cluster.name
+    if not is_offered(job_form, "tenant", tenant):
+        text = f"It was submitted to {tenant}, where you may not submit. Choose another tenant."
+        job_form.warn("tenant", text)
+    if not like.job.cluster.is_active:
+        text = f"It was submitted to cluster {cluster}, which is not active any more."
+        job_form.warn("cluster" if "cluster" in job_form.fields else None, text)
+    for form in sets:
+        gpu_type = form.initial.get("gpu_type", "")
+        if not is_offered(form, "gpu_type", gpu_type):
+            form.warn("gpu_type", f"There is no GPU type {gpu_type} any more. Choose another.")
+    return job_form, sets
+
+
+def is_offered(form: Fields, name: str, value: str) -> bool:
+    return value in dict(form.fields[name].choices)  # type: ignore[attr-defined]
 
 
 def typed_sets(data: Any) -> list[dict[str, Any]]:
@@ -221,7 +271,7 @@ def number(text: str) -> int:
     return int(text) if re.fullmatch("[0-9]{1,4}", text) else 0
 
 
-def document_of(job_form: JobForm, sets: Any) -> dict[str, Any] | None:
+def document_from(job_form: JobForm, sets: Any) -> dict[str, Any] | None:
     """The job document, or None when a field is wrong by itself."""
     if not (job_form.is_valid() & sets.is_valid()):
         return None
@@ -238,16 +288,15 @@ def curl_of(request: HttpRequest, document: dict[str, Any]) -> str:
     )
 
 
-def with_marks(job_form: JobForm, sets: Any) -> dict[str, Any]:
+def with_marks(job_form: JobForm, sets: Any, like: Like | None) -> dict[str, Any]:
     wrong = []
     for _, form in all_forms(job_form, sets):
-        if form.is_bound:
-            form.mark_errors()
-            wrong += [(form, name) for name in form.fields if name in form.errors]
+        form.mark_errors()
+        wrong += [(form, name) for name in form.fields if name in form.errors]
     if wrong:
         form, name = wrong[0]
         form.focus(name)
-    return {"nav": "jobs", "form": job_form, "sets": sets}
+    return {"nav": "jobs", "form": job_form, "sets": sets, "like": like, "takes": ("like",)}
 
 
 @page_login_required
@@ -255,12 +304,11 @@ def job_new(request: HttpRequest) -> HttpResponse:
     if not any_tenant_to_submit_to(request):
         return render(request, "scheduling/job_new_none.html", {"nav": "jobs"})
     if request.method != "POST":
-        job_form, sets = submit_forms(request)
-        return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
+        return opened(request, request.GET.get("like", ""))
     if not {"add", "remove", "add_volume"}.isdisjoint(request.POST):
         return reshaped(request)
     job_form, sets = submit_forms(request, request.POST)
-    document = document_of(job_form, sets)
+    document = document_from(job_form, sets)
     if document is not None:
         try:
             created = submit_job(actor_of(request), document)
@@ -269,7 +317,19 @@ def job_new(request: HttpRequest) -> HttpResponse:
         else:
             messages.success(request, f"{created.name} is submitted.", extra_tags="good")
             return redirect("job", created.pk)
-    return render(request, "scheduling/job_new.html", with_marks(job_form, sets), status=422)
+    like = still_like(request, request.POST.get("like", ""))
+    return render(request, "scheduling/job_new.html", with_marks(job_form, sets, like), status=422)
+
+
+def opened(request: HttpRequest, job_id: str) -> HttpResponse:
+    """The form as it is first shown: with its defaults, or like a job, "" = none."""
+    try:
+        like = like_or_404(request, job_id) if job_id else None
+    except Conflict as error:
+        messages.error(request, error.detail, extra_tags="bad")
+        return redirect("job", uuid.UUID(job_id))
+    job_form, sets = forms_like(request, like) if like else submit_forms(request)
+    return render(request, "scheduling/job_new.html", with_marks(job_form, sets, like))
 
 
 def reshaped(request: HttpRequest) -> HttpResponse:
@@ -283,13 +343,15 @@ def reshaped(request: HttpRequest) -> HttpResponse:
     elif at > 1:
         at = number(request.POST["remove"])
         typed = [one for i, one in enumerate(typed) if i != at]
-    job_form, sets = submit_forms(request, request.POST, typed)
+    checked = {name: name in request.POST for name in ("gang", "preemptible")}
+    job_form, sets = submit_forms(request, job={**request.POST.dict(), **checked}, sets=typed)
     form = sets.forms[min(at, len(sets.forms) - 1)]
     if "add_volume" in request.POST:
         form.volumes.forms[-1].focus("source")
     else:
         form.focus("count")
-    return render(request, "scheduling/job_new.html", with_marks(job_form, sets))
+    like = still_like(request, request.POST.get("like", ""))
+    return render(request, "scheduling/job_new.html", with_marks(job_form, sets, like))
 
 
 def any_tenant_to_submit_to(request: HttpRequest) -> bool:
@@ -303,7 +365,7 @@ def job_preview(request: HttpRequest) -> HttpResponse:
     """What the form says so far: would it be accepted, would it start, and the same as a REST
     call."""
     job_form, sets = submit_forms(request, request.POST)
-    document = document_of(job_form, sets)
+    document = document_from(job_form, sets)
     context: dict[str, Any] = {"complete": document is not None}
     if document is not None:
         context["curl"] = curl_of(request, document)

@@ -63,6 +63,12 @@ class Fields(PlainForm):
                     {"aria-invalid": "true", "aria-describedby": f"{self[name].auto_id}-error"}
                 )
 
+    def warn(self, name: str | None, text: str) -> None:
+        """Say what is wrong with a value that the form is shown with; None = with all of it."""
+        # Without data there is none of this, and add_error would look there.
+        self.cleaned_data: dict[str, Any] = getattr(self, "cleaned_data", {})
+        self.add_error(name, text)
+
     def focus(self, name: str) -> None:
         """Let the page open at this field."""
         self.fields[name].widget.attrs["autofocus"] = True

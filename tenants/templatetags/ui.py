@@ -152,10 +152,11 @@ def query_without(context: template.Context, *names: str) -> str:
 @register.inclusion_tag("parts/no_filters.html", takes_context=True)
 def no_filters(context: template.Context) -> dict[str, object]:
     """Says of a page without filters that it has none of the parameters in its address. Pages that
-    have filters name those themselves, as `unknown`."""
-    request = context["request"]
-    names = [] if "unknown" in context else list(request.GET)
-    return {"names": names, "path": request.path}
+    have filters name those themselves, as `unknown`; others name what they take, as `takes`."""
+    request, takes = context["request"], context.get("takes") or ()
+    names = [] if "unknown" in context else [name for name in request.GET if name not in takes]
+    kept = urlencode({name: request.GET[name] for name in takes if name in request.GET})
+    return {"names": names, "path": f"{request.path}?{kept}" if kept else request.path}
 
 
 @register.inclusion_tag("parts/usebar.html")

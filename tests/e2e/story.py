@@ -96,6 +96,8 @@ def tell(now: datetime | None = None) -> None:
                 **more,
             },
         )
+    gone = _store("gone", "vision", "erin", now, labels={"team": "vision"})
+    gone.pod_sets.update(gpu_models=["V100", "A100"], tolerations=[{"operator": "Exists"}])
     victims = ",".join(str(job.pk) for job in (head, foreign))
     JobEvent.objects.create(
         job=before,

@@ -37,6 +37,8 @@ PAGES = {
     "JOB train-000": "operator",
     "JOB head": "erin",
     "LOGS train-000": "operator",
+    "LIKE head": "erin",
+    "LIKE gone": "erin",
     f"/jobs/?array={story.ARRAY}": "erin",
     "/replays/": "operator",
     "/replays/new/": "operator",
@@ -60,9 +62,12 @@ def address(site, tmp_path_factory):
         with sqlite3.connect(database) as connection:
             row = connection.execute(f"select id from {rows} = ?", [name]).fetchone()
         found = uuid.UUID(row[0])
-        if kind == "REPLAY":
-            return f"/replays/{found}/"
-        return f"/jobs/{found}/{'logs/' if kind == 'LOGS' else ''}"
+        return {
+            "JOB": f"/jobs/{found}/",
+            "LOGS": f"/jobs/{found}/logs/",
+            "LIKE": f"/jobs/new/?like={found}",
+            "REPLAY": f"/replays/{found}/",
+        }[kind]
 
     return path
 

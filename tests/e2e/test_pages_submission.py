@@ -162,7 +162,7 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
         ({"sets-0-image": "two words"}, "id_sets-0-image", "Not the name of an image"),
         ({"tenant": "search"}, "id_tenant", "Choose one of vision."),
         ({"max_restarts": "1001"}, "id_max_restarts", "Must be from 0 to 1000."),
-        ({"limit_min": "0"}, "id_limit_min", "Must be from 1 to"),
+        ({"limit_min": "0"}, "id_limit_min", "Must be from 0.02 to"),
         ({"checkpoint_notice_s": "3601"}, "id_checkpoint_notice_s", "Must be from 1 to 3600."),
         ({"not_before": "soon"}, "id_not_before", "Must be a time"),
         ({"sets-0-env": "A=1\n\nB"}, "id_sets-0-env", "Line 3: write NAME=VALUE."),

@@ -92,7 +92,7 @@ uses = mapping(
     max_per_leaf=st.integers(1, 8),
     extended=st.just({"vendor.com/card": 2, "vendor.com/none": 0}),
     image=st.sampled_from(["busybox:stable", "registry.example/a:1"]),
-    command=st.lists(texts, max_size=3),
+    command=st.lists(texts, max_size=3) | texts.map(lambda text: ["/bin/sh", "-c", text]),
     env=st.dictionaries(variables, texts, max_size=3),
     env_from_secrets=st.dictionaries(st.sampled_from("EF"), st.just(SECRET_KEY)),
     annotations=st.dictionaries(slugs, texts, max_size=2),

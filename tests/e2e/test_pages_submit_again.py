@@ -1,0 +1,268 @@
+"""The submit form filled in from a job: what it says, what it cannot say, who gets it."""
+
+import re
+import shlex
+import uuid
+from datetime import UTC, datetime
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.urls import reverse
+from hypothesis import given, settings
+
+from scheduling.models import Cluster, Job
+from scheduling.services.job_document import document_of
+from scheduling.submit_again import filled_from
+from scheduling.submit_forms import SHELL, JobForm, PodSets
+from tenants.models import GpuType, Membership, Role, Tenant, User
+from tests.e2e.test_pages_submission import FORM, FULL, documents
+from tests.e2e.test_pages_submission import asked as asked_of
+from tests.scheduling.test_job_document import asked, made_of
+from tests.scheduling.test_job_document import documents as all_documents
+
+NOW = datetime(2029, 1, 1, tzinfo=UTC)
+NOTE = "Not copied, because this form cannot say it:"
+
+
+class Sent(HTMLParser):
+    """What a browser sends of the fields of a page that nobody touches."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.fields: dict[str, str] = {}
+        self._name, self._text = "", False
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        given = dict(attrs)
+        name = given.get("name") or ""
+        if tag == "input" and name:
+            is_box = given.get("type") == "checkbox"
+            if not is_box or "checked" in given:
+                self.fields[name] = given.get("value", "on" if is_box else "")
+        elif tag in ("select", "textarea"):
+            self._name, self._text = name, tag == "textarea"
+        elif tag == "option" and ("selected" in given or self._name not in self.fields):
+            self.fields[self._name] = given["value"]
+
+    def handle_data(self, data: str) -> None:
+        if self._text:
+            self.fields[self._name] = data.removeprefix("\n").replace("\n", "\r\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._text = self._text and tag != "textarea"
+
+
+def like(client, job: Job | str, status: int = 200) -> str:
+    answer = client.get("/jobs/new/", {"like": job.pk if isinstance(job, Job) else job})
+    assert answer.status_code == status
+    return answer.content.decode()
+
+
+def again(client, job: Job) -> Job:
+    """What Submit makes of the form as it opens."""
+    answer = client.post("/jobs/new/", Sent(like(client, job)).fields)
+    assert answer.status_code == 302, re.findall(r'id="\S+-error">.*', answer.content.decode())
+    return Job.objects.get(pk=answer["Location"].split("/")[2])
+
+
+def note(page: str) -> str:
+    """The words of the notice that says where the values come from."""
+    found = re.search(r'<div class="notice info">(.*?)</div></div>', page, re.DOTALL)
+    assert found
+    return unescape(" ".join(re.sub("<[^>]*>", " ", found[1]).split()))
+
+
+# --- what it says ---------------------------------------------------------------------------------
+@pytest.mark.parametrize("form", [FORM, FULL], ids=["short", "full"])
+def test_what_the_form_made_is_submitted_again_as_it_is(as_user, form):
+    client = as_user("erin")
+    client.post("/jobs/new/", form)
+    job = Job.objects.get(name="bert")
+    page = like(client, job)
+    assert note(page) == "Filled in from bert ."
+    assert "This page has no filter" not in page
+    page = client.get("/jobs/new/", {"like": job.pk, "x": 1}).content.decode()
+    assert f'<a href="/jobs/new/?like={job.pk}">Leave it out</a>' in page
+    assert ('<details class="more">' in page) == (form is FORM)
+    other = again(client, job)
+    first, second = asked_of(job), asked_of(other)
+    for row in (first[1], second[1]):
+        for volume in row["volumes"]:
+            del volume["name"]  # by its row; those that were left empty are gone
+    assert (other.name, second) == ("bert", first)
+
+
+def sayable(document: dict[str, Any]) -> dict[str, Any]:
+    """What of a document the form can say, as it says it."""
+    kept = {n: v for n, v in document.items() if n in {"cluster", "not_before"} | SAID_OF_JOB}
+    if "not_before" in kept and (kept["not_before"].second or kept["not_before"].microsecond):
+        del kept["not_before"]
+    sets = document.get("pod_sets") or [document]
+    kept["pod_sets"] = [_sayable_set(one, i if "pod_sets" in document else None)
+                        for i, one in enumerate(sets)]  # fmt: skip
+    return kept
+
+
+SAID_OF_JOB = {
+    *("name", "tenant", "kind", "priority", "gang", "preemptible", "declared_s", "run_limit_s"),
+    *("checkpoint_notice_s", "max_restarts"),
+}
+SAID_OF_SET = {
+    *("count", "min_count", "gpu_type", "gpus", "gpu_milli", "cpu_milli", "memory_mib", "shm_mib"),
+    *("required_level", "nics", "image", "env_from_secrets", "service_account"),
+    *("image_pull_secrets", "node_selector"),
+}
+
+
+def _sayable_set(one: dict[str, Any], index: int | None) -> dict[str, Any]:
+    kept = {name: value for name, value in one.items() if name in SAID_OF_SET}
+    if "replicas" in one:
+        kept["count"] = one["replicas"]
+    if index is not None and "name" in one:
+        kept["name"] = one["name"]
+    if "gpu_types" in one:
+        kept["gpu_type"] = one["gpu_types"][0]
+    if "preferred_level" in one and "required_level" not in one:
+        kept["preferred_level"] = one["preferred_level"]
+    if "command" in one:
+        words = one["command"]
+        is_shell = len(words) == 3 and words[:2] == [*SHELL]
+        text = words[2].strip() if is_shell else shlex.join(words)
+        kept["command"] = [*SHELL, text] if text else []
+    kept["env"] = {
+        n: v for n, v in one.get("env", {}).items() if "\n" not in v and f"={v}".strip() == f"={v}"
+    }
+    kept["volumes"] = [
+        {**volume, "name": f"volume-{i + 1}"} for i, volume in enumerate(one.get("volumes", []))
+    ]
+    return kept
+
+
+@given(all_documents())
+@settings(max_examples=100, deadline=None)
+def test_the_form_says_all_that_it_can_of_any_document(document):
+    document = document_of(made_of(document))
+    filled = filled_from(document, NOW)
+    places = {"tenants": ["vision"], "clusters": ["demo", "other"]}
+    types = {"form_kwargs": {"gpu_types": ["H100", "A100", "T4"]}, "prefix": "sets"}
+    sets = PodSets(initial=filled.sets, **types)
+    page = f"{JobForm(initial=filled.job, **places)}{sets}" + "".join(str(s.volumes) for s in sets)
+    sent = Sent(page).fields
+    form, sets = JobForm(sent, **places), PodSets(sent, **types)
+    assert (form.is_valid(), sets.is_valid()) == (True, True), (form.errors, sets.errors)
+    said = {**form.document(), "pod_sets": [one.document() for one in sets]}
+    assert asked(made_of(said)) == asked(made_of(sayable(document)))
+    # What it left out it names.
+    told = {name.split()[0] for name in filled.left_out}
+    whole = [document, *document.get("pod_sets", [])]
+    names = {name for one in whole for name in one}
+    copied = SAID_OF_JOB | SAID_OF_SET | {"cluster", "pod_sets", "replicas", "command", "volumes"}
+    assert names - copied - {"not_before", "env", "preferred_level"} <= told <= names
+
+
+# --- what it cannot say ---------------------------------------------------------------------------
+def test_what_is_not_copied_is_named(as_user):
+    client = as_user("erin")
+    document = {
+        "name": "mixed",
+        "tenant": "vision",
+        "labels": {"team": "a"},
+        "not_before": "2020-01-01T00:00:00Z",
+        "gpu_types": ["H200", "H100"],
+        "gpus": 8,
+        "tolerations": [{"operator": "Exists"}],
+        "required_level": "spine",
+        "preferred_level": "leaf",
+        "env": {"GOOD": "1", "BAD": "two\nlines"},
+        "command": ["python", "train.py", "--run=a b"],
+    }
+    client.post("/api/v1/jobs", document, content_type="application/json")
+    job = Job.objects.get(name="mixed")
+    page = like(client, job)
+    assert note(page) == (
+        f"Filled in from mixed . {NOTE} labels, gpu_types but the first, env (BAD), "
+        f"preferred_level, tolerations. kant submit --like {str(job.pk)[:8]} keeps them."
+    )
+    sent = Sent(page).fields
+    assert sent["sets-0-gpu_type"] == "H200"
+    assert sent["sets-0-env"] == "GOOD=1"
+    assert sent["sets-0-command"] == "python train.py '--run=a b'"
+    assert (sent["sets-0-required_level"], sent["not_before"]) == ("r:spine", "")
+    # It stays said until the job is submitted.
+    for change in ({"add": "1"}, {"priority": "high"}):
+        assert NOTE in note(client.post("/jobs/new/", {**sent, **change}).content.decode())
+    Job.objects.filter(pk=job.pk).delete()
+    more = client.post("/jobs/new/", {**sent, "add": "1"}).content.decode()
+    assert "Filled in from" not in more
+    assert client.post("/jobs/new/", sent).status_code == 302
+
+
+def test_one_job_of_an_array_is_one_job(as_user):
+    client = as_user("erin")
+    sweep = {**documents(client, FORM), "name": "sweep-x", "array": {"count": 2}}
+    client.post("/api/v1/jobs", sweep, content_type="application/json")
+    job = Job.objects.get(name="sweep-x-1")
+    other = again(client, job)
+    assert (other.name, other.array_id) == ("sweep-x-1", None)
+    assert other.pod_sets.get().env == {"KANT_ARRAY_INDEX": "1", "KANT_ARRAY_COUNT": "2"}
+
+
+# --- who gets it ----------------------------------------------------------------------------------
+def test_the_page_of_a_job_leads_to_the_form(as_user):
+    client = as_user("erin")
+    job = Job.objects.filter(tenant__name="vision").first()
+    link = f'href="/jobs/new/?like={job.pk}"'
+    page = reverse("job", args=[job.pk])
+    assert link in client.get(page).content.decode()
+    Job.objects.filter(pk=job.pk).update(pod_namespace="web", pod_name="notebook-0")
+    assert link not in client.get(page).content.decode()
+    answer = client.get("/jobs/new/", {"like": str(job.pk).upper()}, follow=True)
+    assert answer.redirect_chain == [(page, 302)]
+    assert "stands for pod web/notebook-0, which somebody else made." in answer.content.decode()
+
+
+def test_a_job_that_one_may_not_see_is_not_there(as_user):
+    client = as_user("erin")
+    foreign = Job.objects.filter(tenant__name="search").first()
+    for job in (foreign, str(uuid.uuid4()), "nonsense", "\0"):
+        assert "There is nothing here" in like(client, job, 404)
+    assert "You may not submit" in like(as_user("vik"), foreign)
+    assert "Filled in from" not in like(as_user("erin"), "")
+
+
+def test_where_one_may_not_submit_any_more_the_field_says_so(as_user):
+    client = as_user("erin")
+    client.post("/jobs/new/", FORM)
+    job = Job.objects.get(name="bert")
+    Membership.objects.filter(user__username="erin").update(role=Role.VIEWER)
+    search = Tenant.objects.get(name="search")
+    erin = User.objects.get(username="erin")
+    Membership.objects.create(user=erin, tenant=search, role=Role.ENGINEER)
+    page = unescape(like(client, job))
+    error = re.search(r'id="id_tenant-error">.*?</svg>([^<]*)', page, re.DOTALL)
+    assert error
+    assert (
+        error[1] == "It was submitted to vision, where you may not submit. Choose another tenant."
+    )
+    assert re.findall(r"<[^>]* autofocus[^>]*>", page)[0].count('id="id_tenant"') == 1
+    assert Sent(page).fields["sets-0-count"] == "2"
+
+
+def test_places_and_gpu_types_that_are_gone_are_told(as_user):
+    client = as_user("erin")
+    client.post("/jobs/new/", FORM)
+    job = Job.objects.get(name="bert")
+    job.pod_sets.update(gpu_models=["V100"])
+    page = unescape(like(client, job))
+    assert re.search(r'id="id_sets-0-gpu_type-error">.*There is no GPU type V100 any more', page)
+    other = Cluster.objects.create(name="other", access={})
+    Job.objects.filter(pk=job.pk).update(cluster=other)
+    GpuType.objects.create(name="V100")
+    assert Sent(like(client, job)).fields["cluster"] == "other"
+    Cluster.objects.filter(pk=other.pk).update(is_active=False)
+    page = unescape(like(client, job))
+    assert "It was submitted to cluster other, which is not active any more." in page
+    assert "cluster" not in Sent(page).fields
