@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
 from django.utils import timezone
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
@@ -36,6 +36,15 @@ def now(monkeypatch):
 def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix):
     """A pool that was filled while tests were collected would go on with the database that is no
     test's."""
-    for connection in connections.all():
+    for each in connections.all():
+        if each.vendor == "postgresql":
+            each.close_pool()
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup, django_db_blocker):
+    """PostgreSQL gathers no statistics whenever it comes to it: tests look at its plans."""
+    with django_db_blocker.unblock(), connection.cursor() as cursor:
         if connection.vendor == "postgresql":
-            connection.close_pool()
+            for table in connection.introspection.table_names(cursor):
+                cursor.execute(f'ALTER TABLE "{table}" SET (autovacuum_enabled = false)')
