@@ -126,7 +126,7 @@ def totals(result: Row) -> list[Line]:
         line("Preempted jobs", "made room for others", "preempted_jobs", count, -1),
         line("Lost GPU-hours", "work that preemption cost", "lost_gpu_hours", hours, -1),
         line("Replicas moved", "to make nodes whole", "moves", count, 0),
-        line("Can never run", "too large for the nodes", "never_runnable", count, -1),
+        line("Can never run", "too large for nodes or quota", "never_runnable", count, -1),
         line("GPU-hours allocated", "by all jobs", "gpu_hours", hours, 1),
         line("Of unknown length", "GPU-hours of such jobs", "unknown_gpu_hours", hours, 0),
         line("GPUs", "that work and may be used", "gpus", count, 0),
