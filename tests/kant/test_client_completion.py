@@ -13,7 +13,8 @@ from tests.requirements import missing
 
 @pytest.fixture
 def job(kant):
-    kant("submit", "-o", "id", "-n", "bert-large", "-g", "1", "-G", "H100")
+    # No letters of ids, which are completed too.
+    kant("submit", "-o", "id", "-n", "gpt-large", "-g", "1", "-G", "H100")
     return kant("submit", "-o", "id", "-n", "resnet", "-g", "1", "-G", "H100")[1].strip()
 
 
@@ -65,21 +66,21 @@ def test_every_command_and_flag_is_offered_with_its_help(kant):
 
 
 def test_jobs_are_completed_by_name_and_by_id(kant, job):
-    assert asked(kant, "cancel", "be") == ["bert-large"]
-    assert asked(kant, "cancel", "bert-large", "res") == ["resnet"]
+    assert asked(kant, "cancel", "gp") == ["gpt-large"]
+    assert asked(kant, "cancel", "gpt-large", "res") == ["resnet"]
     assert asked(kant, "show", job[:6]) == [job]
-    assert asked(kant, "submit", "--after", "") == ["resnet", "bert-large"]
-    assert asked(kant, "submit", "--like", "be") == ["bert-large"]
+    assert asked(kant, "submit", "--after", "") == ["resnet", "gpt-large"]
+    assert asked(kant, "submit", "--like", "gp") == ["gpt-large"]
     assert kant("complete", "show", "res")[1] == "resnet\tPENDING\n"
 
 
 def test_who_is_not_signed_in_is_not_disturbed(kant, job, monkeypatch):
     monkeypatch.delenv("KANT_TOKEN")
-    assert asked(kant, "cancel", "be") == []
+    assert asked(kant, "cancel", "gp") == []
     monkeypatch.setenv("KANT_TOKEN", "kant_wrong")
-    assert asked(kant, "cancel", "be") == []
+    assert asked(kant, "cancel", "gp") == []
     monkeypatch.setenv("KANT_URL", "http://127.0.0.1:1")
-    assert asked(kant, "cancel", "be") == []
+    assert asked(kant, "cancel", "gp") == []
     assert asked(kant, "ca") == ["cancel"]
 
 
@@ -112,8 +113,8 @@ def test_bash_completes_with_the_file_that_kant_serves(kant, job, tmp_path):
         return ran.stdout.split()
 
     assert completed(str(file), "ho") == ["hold"]
-    assert completed("~/kant", "explain", "b") == ["bert-large"]
-    assert completed(str(file), "explain", "b", token="") == []
+    assert completed("~/kant", "explain", "g") == ["gpt-large"]
+    assert completed(str(file), "explain", "g", token="") == []
     assert completed(str(file), "quota", "set", "vision", "H100", "--mode", "") == [
         "shared",
         "isolated",
