@@ -13,7 +13,7 @@ from django.db.models import QuerySet, Sum
 from metrics.accounting import Amount, Key, Names, measured, written_until
 from metrics.borrowing import BorrowedKey, Borrowing
 from metrics.days import ONE_DAY, midnight
-from metrics.models import BorrowedDay, UsageDay
+from metrics.models import BorrowedDay, UsageDay, UsageLedger
 from scheduling.models import NodeRecord
 from tenants.models import GpuType
 
@@ -121,7 +121,8 @@ def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount
     of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known."""
     told = "tenant" in by and OF_QUOTA.issuperset(by) and scope.cluster is None
     while True:
-        until = _written_until()
+        known = days_known()
+        until = known.until
         sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
         for key, amount in (*_written(scope, by, until), *_open(scope, by, until, now, told)):
             sums[key].add(amount)
@@ -129,12 +130,12 @@ def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount
             for key, amount in _written_borrowed(scope, by, until):
                 sums[key].add(amount)
         # Of a day that was written meanwhile, jobs may be deleted already.
-        if _written_until() == until:
+        if days_known().until == until:
             break
-    known = borrowed_from() or date.min
+    borrowed_from = known.borrowed_from or date.min
     for key, amount in sums.items():
         first = max([scope.period.since, *(part for part in key if isinstance(part, date))])
-        if not told or first < known:
+        if not told or first < borrowed_from:
             amount.borrowed = None
     named = _texts(by, sums)
     merged: defaultdict[Labels, Amount] = defaultdict(Amount)
@@ -151,27 +152,9 @@ def total_of(amounts: Iterable[Amount]) -> Amount:
     return total
 
 
-def _written_until() -> date:
-    ledger = written_until()
-    return ledger.until if ledger else date.min
-
-
-def last_written() -> date | None:
-    """The last day that is written; None = none is."""
-    ledger = written_until()
-    return ledger.until - ONE_DAY if ledger else None
-
-
-def complete_from() -> date | None:
-    """The first day of which all is known; None = nothing was deleted before it was counted."""
-    ledger = written_until()
-    return ledger.complete_from if ledger else None
-
-
-def borrowed_from() -> date | None:
-    """The first day of which it is known what was borrowed; None = of all it is."""
-    ledger = written_until()
-    return ledger.borrowed_from if ledger else None
+def days_known() -> UsageLedger:
+    """How far the days are written, and from when on what is known of them."""
+    return written_until() or UsageLedger(until=date.min)
 
 
 def is_gpu_type(name: str) -> bool:
@@ -189,22 +172,26 @@ def _written(
     rows = _in_scope(UsageDay.objects.all(), scope, until)
     if scope.cluster is not None:
         rows = rows.filter(cluster_id=scope.cluster)
-    columns = dict.fromkeys(DIMENSIONS[name] for name in by)
-    sums = rows.order_by().values(*columns).annotate(Sum("held"), Sum("lost"), Sum("pods"))
-    for row in sums.iterator(chunk_size=2000):
-        key = tuple(_part(name, row[DIMENSIONS[name]]) for name in by)
-        yield key, Amount(int(row["held__sum"]), int(row["lost__sum"]), row["pods__sum"])
+    for key, sums in _sums(rows, by, "held", "lost", "pods"):
+        yield key, Amount(*sums)
 
 
 def _written_borrowed(
     scope: Scope, by: Sequence[str], until: date
 ) -> Iterator[tuple[tuple[Any, ...], Amount]]:
     rows = _in_scope(BorrowedDay.objects.all(), scope, until)
+    for key, (borrowed,) in _sums(rows, by, "borrowed"):
+        yield key, Amount(borrowed=borrowed)
+
+
+def _sums(
+    rows: QuerySet[Any], by: Sequence[str], *measures: str
+) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
     columns = dict.fromkeys(DIMENSIONS[name] for name in by)
-    sums = rows.order_by().values(*columns).annotate(Sum("borrowed"))
+    sums = rows.order_by().values(*columns).annotate(*map(Sum, measures))
     for row in sums.iterator(chunk_size=2000):
         key = tuple(_part(name, row[DIMENSIONS[name]]) for name in by)
-        yield key, Amount(borrowed=int(row["borrowed__sum"]))
+        yield key, [int(row[f"{measure}__sum"]) for measure in measures]
 
 
 def _in_scope(rows: QuerySet[Any], scope: Scope, until: date) -> QuerySet[Any]:

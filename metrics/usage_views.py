@@ -130,7 +130,8 @@ def page(request: HttpRequest) -> HttpResponse:
     amounts = {} if found.unknown else usage.usage(found.scope, ("tenant", "user", "gpu_type"), now)
     by_tenant, by_user = _tables(found.tenants, amounts)
     total = usage.total_of(amounts.values())
-    since, borrowed_from = usage.complete_from(), usage.borrowed_from()
+    ledger = usage.days_known()
+    since, borrowed_from = ledger.complete_from, ledger.borrowed_from
     period = found.scope.period
     borrowed_known = borrowed_from is None or borrowed_from <= period.since
     if not found.unknown:
@@ -159,7 +160,7 @@ def page(request: HttpRequest) -> HttpResponse:
         "lost_share": definitions.ratio(total.lost, total.held),
         "complete_from": since if since and since > period.since else None,
         "borrowed_from": None if borrowed_known else borrowed_from,
-        "last_written": usage.last_written(),
+        "last_written": ledger.until - ONE_DAY if ledger.pk else None,
     }
     return render(request, "metrics/usage.html", context)
 

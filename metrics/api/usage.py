@@ -160,12 +160,13 @@ class UsageView(View):
                 f"There are {len(rows):,} rows, and {MOST_ROWS:,} are answered at most. Ask for a "
                 "shorter period, for one tenant, or by less.",
             )
+        known = usage.days_known()
         return Response(
             {
                 "since": scope.period.since.isoformat(),
                 "until": scope.period.until.isoformat(),
-                "complete_from": usage.complete_from(),
-                "borrowed_from": usage.borrowed_from(),
+                "complete_from": known.complete_from,
+                "borrowed_from": known.borrowed_from,
                 "by": by,
                 "items": usage.items(by, rows),
                 "total": usage.measures(usage.total_of(rows.values())),

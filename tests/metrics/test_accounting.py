@@ -262,16 +262,16 @@ def test_it_begins_with_the_first_whole_day_of_which_no_job_is_gone(three_days):
     Retention.objects.create(complete_from=at(0.5 * DAY))
     account(at(4 * DAY))
     assert [day for day, *_ in written()] == [date(2026, 1, 2), date(2026, 1, 3)]
-    assert usage.complete_from() == date(2026, 1, 2)
+    assert usage.days_known().complete_from == date(2026, 1, 2)
     UsageLedger.objects.all().delete()
     Retention.objects.update(complete_from=at(DAY))
     account(at(4 * DAY))
-    assert usage.complete_from() == date(2026, 1, 2)
+    assert usage.days_known().complete_from == date(2026, 1, 2)
 
 
 def test_where_nothing_ran_yet_it_begins_today(cluster):
     assert account(at(3 * DAY + HOUR)) == at(3 * DAY)
-    assert (written(), usage.complete_from()) == ([], None)
+    assert (written(), usage.days_known().complete_from) == ([], None)
 
 
 # --- what outlives what ---------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_usage_is_the_same_when_its_jobs_are_deleted(three_days, cluster, settin
     assert services.prune(at(10 * DAY)) == 1
     assert not Placement.objects.exists()
     assert told(by, at(10 * DAY)) == before
-    assert usage.complete_from() is None  # it was counted before it went
+    assert usage.days_known().complete_from is None  # it was counted before it went
 
 
 def test_no_job_goes_before_all_its_days_are_written(three_days, cluster, settings, monkeypatch):
