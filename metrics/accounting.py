@@ -19,9 +19,9 @@ from metrics.totals import LAG, MICROSECOND
 from scheduling.models import Cluster, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.selectors import complete_from
+from scheduling.services.chunks import CHUNK, chunks
 from tenants.models import Tenant, User
 
-CHUNK = 500  # ids in one IN list, rows of one INSERT
 BUDGET_S = 5.0  # of each minute at most: other background work shares the worker
 
 
@@ -126,11 +126,11 @@ def _held_by(
 ) -> Mapping[UUID, Sequence[tuple[str, int, str, datetime, datetime | None]]]:
     """The pods of these jobs in [begin, end): GPU model, milli-GPU, name, and from when to when."""
     found: defaultdict[UUID, list[tuple[str, int, str, datetime, datetime | None]]]
-    found, ids = defaultdict(list), list(jobs)
-    for first in range(0, len(ids), CHUNK):
+    found = defaultdict(list)
+    for ids in chunks(list(jobs)):
         rows = Placement.objects.filter(
             Q(ended_at=None) | Q(ended_at__gte=begin),
-            job__in=ids[first : first + CHUNK],
+            job__in=ids,
             intended_at__lt=end,
             held_milli__gt=0,
         )

@@ -8,7 +8,7 @@ where somebody was faster are returned as stale: nothing of their step is writte
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -18,6 +18,7 @@ from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PlacementState as P
+from scheduling.services.chunks import CHUNK, chunks
 from scheduling.services.lease import Lease, fence
 from scheduling.services.plain_pods import take_up
 from scheduling.services.territory import (
@@ -38,8 +39,6 @@ from scheduling.session.live import (
     Writes,
 )
 
-CHUNK = 500  # ids in one IN list: within the variable limits of every database
-
 # Which time stamp a step sets, beside state and version.
 STAMPS = {
     Kind.ADMITTED: "admitted_at",
@@ -48,8 +47,6 @@ STAMPS = {
     Kind.FAILED: "ended_at",
     Kind.CANCELLED: "ended_at",
 }
-
-T = TypeVar("T")
 
 
 def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
@@ -107,7 +104,7 @@ def _advance(transitions: Iterable[Transition], stale: set[str], now: datetime) 
     for group in groups.values():
         first = group[0]
         values = _job_values(first, now)
-        for chunk in _chunks(group):
+        for chunk in chunks(group):
             rows = Job.objects.filter(state=first.from_state, version=first.version)
             ids = [t.job_id for t in chunk]
             if rows.filter(id__in=ids).update(**values) == len(ids):
@@ -180,7 +177,7 @@ def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEv
         groups[verdict.reason.value, verdict.summary, numbers].append(change)
     for group in groups.values():
         verdict = group[0].verdict
-        for chunk in _chunks([change.job_id for change in group]):
+        for chunk in chunks([change.job_id for change in group]):
             Job.objects.filter(id__in=chunk, state__in=list(WAITING)).update(
                 reason=verdict.reason.value,
                 message=verdict.summary,
@@ -289,7 +286,7 @@ def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
             values["bound_at"] = now
         if to in OVER:
             values["ended_at"] = now
-        for chunk in _chunks(ids):
+        for chunk in chunks(ids):
             Placement.objects.filter(id__in=chunk).update(**values)
     if uids:
         _write_uids(uids)
@@ -306,11 +303,7 @@ def _write_uids(rows: list[tuple[str, int]]) -> None:
 
 def _write_held(writes: Writes, stale: set[str], now: datetime) -> None:
     """From here on these pods count as allocated, and these jobs as scheduled (metrics.md)."""
-    for chunk in _chunks([pod.row for pod in writes.held if pod.row]):
+    for chunk in chunks([pod.row for pod in writes.held if pod.row]):
         Placement.objects.filter(id__in=chunk, held_from=None).update(held_from=now)
-    for ids in _chunks([i for i in writes.bound_jobs if i not in stale]):
+    for ids in chunks([i for i in writes.bound_jobs if i not in stale]):
         Job.objects.filter(id__in=ids).update(bound_at=now)
-
-
-def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (items[i : i + CHUNK] for i in range(0, len(items), CHUNK))

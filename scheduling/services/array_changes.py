@@ -13,7 +13,7 @@ from django.utils import timezone
 from scheduling import selectors
 from scheduling.engine.states import WAITING, JobEventKind
 from scheduling.models import Job, JobEvent
-from scheduling.services.dependencies import CHUNK
+from scheduling.services.chunks import CHUNK, chunks
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_changes import check_dependencies, check_priority, columns_of
 from scheduling.services.lease import hold_all
@@ -108,8 +108,8 @@ def _change(
     """Change jobs whose rows are locked, and note it with each."""
     now = timezone.now()
     events: list[JobEvent] = []
-    for start in range(0, len(ids), CHUNK):
-        rows = Job.objects.filter(id__in=ids[start : start + CHUNK])
+    for chunk in chunks(ids):
+        rows = Job.objects.filter(id__in=chunk)
         rows.update(version=F("version") + 1, **columns)
         events += [
             JobEvent(

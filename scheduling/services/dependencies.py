@@ -11,10 +11,10 @@ from django.db.models import Count, Q
 
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.models import Cluster, Job
+from scheduling.services.chunks import chunks
 from tenants.errors import FieldError, Invalid
 from tenants.permissions import Access
 
-CHUNK = 500  # ids in one IN list: within the variable limits of every database
 SHOWN = 6  # jobs of a cycle that are named
 # A job that ended so will never have succeeded.
 UNSUCCESSFUL = TERMINAL - {JobState.SUCCEEDED}
@@ -52,8 +52,8 @@ def refuse_bad_dependencies(
 
 def _jobs(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
     known: dict[str, _Known] = {}
-    for start in range(0, len(ids), CHUNK):
-        rows = Job.objects.filter(id__in=ids[start : start + CHUNK])
+    for chunk in chunks(ids):
+        rows = Job.objects.filter(id__in=chunk)
         for job_id, tenant, home, state in rows.values_list(
             "id", "tenant_id", "cluster_id", "state"
         ):
@@ -65,8 +65,8 @@ def _jobs(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
 
 def _arrays(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
     known: dict[str, _Known] = {}
-    for start in range(0, len(ids), CHUNK):
-        rows = Job.objects.filter(array_id__in=ids[start : start + CHUNK]).order_by()
+    for chunk in chunks(ids):
+        rows = Job.objects.filter(array_id__in=chunk).order_by()
         lost = Count("id", filter=Q(state__in=list(UNSUCCESSFUL)))
         groups = rows.values_list("array_id", "tenant_id", "cluster_id").annotate(lost=lost)
         for array_id, tenant, home, failed in groups:

@@ -13,8 +13,9 @@ from scheduling.engine.states import TERMINAL, JobEventKind, JobState, after
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.array_changes import lock_array
 from scheduling.services.capacity import pools, refuse_what_never_fits
+from scheduling.services.chunks import chunks
 from scheduling.services.copies import insert_copies
-from scheduling.services.dependencies import CHUNK, refuse_bad_dependencies
+from scheduling.services.dependencies import refuse_bad_dependencies
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_spec import JobSpec, job_spec
 from scheduling.services.orders import (
@@ -167,12 +168,10 @@ def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> 
 def _cancel_all(actor: User, states: Mapping[uuid.UUID, JobState]) -> None:
     """Cancel jobs whose rows are locked, and which are in these states."""
     now, message = timezone.now(), f"Cancelled by {actor.get_username()}."
-    ids = list(states)
     events = []
     for state in sorted(set(states.values())):
         target = after(state, JobEventKind.CANCELLED).value
-        for start in range(0, len(ids), CHUNK):
-            chunk = [i for i in ids[start : start + CHUNK] if states[i] == state]
+        for chunk in chunks([i for i in states if states[i] == state]):
             Job.objects.filter(id__in=chunk).update(
                 state=target, version=F("version") + 1, ended_at=now, **_closing(message, now)
             )

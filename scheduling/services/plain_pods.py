@@ -18,6 +18,7 @@ from scheduling.kube.seam import PodFacts
 from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
 from scheduling.models.jobs import CANCELLED
 from scheduling.services.capacity import Pool, pools, refuse_what_never_fits
+from scheduling.services.chunks import CHUNK, chunks
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_spec import JobSpec, job_spec
 from scheduling.services.lease import Lease
@@ -45,8 +46,6 @@ from scheduling.session.plain_pods import LOST_ONE
 from scheduling.wording import in_state
 from tenants.errors import DomainError
 from tenants.models import Tenant
-
-CHUNK = 500  # ids in one IN list, and rows in one statement: within the limits of every database
 
 
 def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEvent]:
@@ -88,13 +87,12 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
 def _jobs_of(uids: Sequence[str]) -> dict[str, Job]:
     """The last job of each of these pods that has, or had, one."""
     last: dict[str, uuid.UUID] = {}
-    for begin in range(0, len(uids), CHUNK):
-        rows = JobPod.objects.filter(uid__in=uids[begin : begin + CHUNK]).order_by("pk")
+    for some in chunks(uids):
+        rows = JobPod.objects.filter(uid__in=some).order_by("pk")
         last.update((str(uid), job_id) for uid, job_id in rows.values_list("uid", "job_id"))
-    ids = sorted(set(last.values()))
     jobs: dict[uuid.UUID, Job] = {}
-    for begin in range(0, len(ids), CHUNK):
-        rows_of_jobs = Job.objects.select_for_update().filter(id__in=ids[begin : begin + CHUNK])
+    for ids in chunks(sorted(set(last.values()))):
+        rows_of_jobs = Job.objects.select_for_update().filter(id__in=ids)
         jobs.update((job.pk, job) for job in rows_of_jobs)
     return {uid: jobs[job_id] for uid, job_id in last.items()}
 

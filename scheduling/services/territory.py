@@ -20,11 +20,10 @@ from scheduling.engine.types import Shard
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.services.chunks import CHUNK, chunks
 from scheduling.services.lease import Lease, LeaseLost, fence
 from scheduling.services.projection import record
 from scheduling.session.live import Handover, RouteStep, Wanted
-
-CHUNK = 500  # names in one IN list: within the variable limits of every database
 
 
 # --- nodes, in the transaction of a pass ----------------------------------------------------------
@@ -42,7 +41,7 @@ def hand_over_nodes(lease: Lease, handover: Handover) -> None:
         job__cluster_id=lease.cluster_id, state__in=LIVE_PLACEMENTS
     ).values("node")
     moved = 0
-    for names in _chunks(sorted(handover.nodes)):
+    for names in chunks(sorted(handover.nodes)):
         rows = NodeRecord.objects.filter(
             cluster_id=lease.cluster_id, scope=lease.scope, name__in=names
         )
@@ -58,7 +57,7 @@ def check_own(lease: Lease, nodes: Iterable[str]) -> None:
     """Raises LeaseLost when one of the nodes does not belong to the scope of the lease."""
     names = sorted(set(nodes))
     own = 0
-    for chunk in _chunks(names):
+    for chunk in chunks(names):
         rows = NodeRecord.objects.filter(cluster_id=lease.cluster_id, name__in=chunk)
         own += rows.filter(scope=lease.scope).count()
     if own != len(names):
@@ -118,10 +117,10 @@ def settle(lease: Lease, shards: Sequence[Shard], nodes: Mapping[str, NodeFacts]
         moved, with_them = _to_let_go(lease, shards, nodes)
         mine = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
         for to, some in _by_target(moved).items():
-            for chunk in _chunks(some):
+            for chunk in chunks(some):
                 mine.filter(name__in=chunk).update(scope=to)
         for to, some in _by_target(with_them).items():
-            for chunk in _chunks(some):
+            for chunk in chunks(some):
                 Job.objects.filter(id__in=chunk).update(scope=to, version=F("version") + 1)
         retired = lease.scope not in names
         jobs = Job.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
@@ -176,7 +175,3 @@ def _by_target(moves: Mapping[str, str]) -> dict[str, list[str]]:
     for name, to in sorted(moves.items()):
         found[to].append(name)
     return found
-
-
-def _chunks(names: list[str]) -> Iterable[list[str]]:
-    return (names[begin : begin + CHUNK] for begin in range(0, len(names), CHUNK))

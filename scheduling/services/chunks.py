@@ -1,0 +1,12 @@
+"""Many rows a few at a time, within the variable limits of every database."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+CHUNK = 500  # ids in one IN list, rows of one INSERT
+
+T = TypeVar("T")
+
+
+def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (items[i : i + CHUNK] for i in range(0, len(items), CHUNK))
