@@ -126,6 +126,15 @@ class Tab:
             }"""
         )
 
+    def check_looks(self) -> None:
+        """In both themes and in narrow windows it is accessible and no wider than its window."""
+        for theme, width in (("light", WIDE), ("dark", WIDE), ("dark", NARROW)):
+            self.page.emulate_media(color_scheme=theme)
+            self.page.set_viewport_size({"width": width, "height": 900})
+            self.page.locator(f"html[data-bs-theme={theme}]").wait_for()
+            assert self.axe() == [], theme
+            assert self.overflow() == 0, f"wider than a window of {width}"
+
     def sideways(self) -> list[str]:
         """The tables of which a part is seen only after scrolling sideways; the data of charts,
         which stand below their charts as well, may."""

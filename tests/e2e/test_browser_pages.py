@@ -78,12 +78,7 @@ def test_page_is_quiet_and_accessible(page, new_tab, address):
     tab.sign_in(PAGES[page])
     tab.open(address(page))
     expect(tab.page.locator("h1")).to_have_count(1)
-    for theme, width in (("light", WIDE), ("dark", WIDE), ("dark", NARROW)):
-        tab.page.emulate_media(color_scheme=theme)
-        tab.page.set_viewport_size({"width": width, "height": 900})
-        tab.page.locator(f"html[data-bs-theme={theme}]").wait_for()
-        assert tab.axe() == [], theme
-        assert tab.overflow() == 0, f"wider than a window of {width}"
+    tab.check_looks()
     assert tab.sideways() == []
 
 
@@ -359,12 +354,7 @@ def test_folded_settings_open_with_what_they_hold(new_tab):
     wrong = second.get_by_label("Mounted at")
     expect(wrong).to_have_attribute("aria-invalid", "true")
     expect(wrong).to_be_focused()
-    for theme, width in (("light", WIDE), ("dark", WIDE), ("dark", NARROW)):
-        tab.page.emulate_media(color_scheme=theme)
-        tab.page.set_viewport_size({"width": width, "height": 900})
-        tab.page.locator(f"html[data-bs-theme={theme}]").wait_for()
-        assert tab.axe() == [], theme
-        assert tab.overflow() == 0, f"wider than a window of {width}"
+    tab.check_looks()
     wrong.fill("/runs")
     tab.page.get_by_role("button", name="Submit job", exact=True).click()
     tab.page.get_by_text("with-volumes is submitted.").wait_for()

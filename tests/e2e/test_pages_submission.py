@@ -1,4 +1,4 @@
-"""The pages that submit a job, without a browser: form, faults, preview."""
+"""The pages that submit a job, without a browser: form and faults."""
 
 import json
 import re
@@ -11,10 +11,9 @@ from django.forms import model_to_dict
 from django.urls import reverse
 
 from scheduling.api.job_serializers import JobInput
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord
+from scheduling.models import Job, JobEvent
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.pod_settings_spec import MAX_VOLUMES
-from tenants.models import Quota
 
 FORM = {
     "name": "bert",
@@ -371,99 +370,6 @@ def test_the_largest_form_is_read(as_user):
     form = {**FULL, **sets, **rows, "sets-TOTAL_FORMS": str(MAX_POD_SETS)}
     as_user("erin").post("/jobs/new/", {**form, "sets-0-gpus": "1"})
     assert Job.objects.get(name="bert").pod_sets.count() == MAX_POD_SETS
-
-
-@pytest.fixture
-def unheard(played):
-    """No scheduler has been at work yet: the preview tells what quotas alone say."""
-    Cluster.objects.update(last_cycle_at=None)
-
-
-@pytest.mark.usefixtures("unheard")
-def test_preview_rehearses_and_writes_nothing(as_user):
-    client = as_user("erin")
-    good = client.post("/jobs/new/preview/", FORM).content.decode()
-    assert "Would be accepted" in good
-    assert "-d &#x27;{" in good
-    bad = client.post("/jobs/new/preview/", {**FORM, "sets-0-gpus": "9"}).content.decode()
-    assert "Would be refused" in bad
-    assert "GPUs per pod: A pod asks for 9 GPUs" in bad
-    assert not Job.objects.filter(name="bert").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        # vision may borrow all that research and products leave idle.
-        ({"sets-0-gpu_type": "H100", "sets-0-count": "28"}, ""),
-        (
-            {"sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23"},
-            "It asks for 92 L40S GPUs; tenant vision can never hold more than 88 L40S GPUs",
-        ),
-        (
-            {"sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23", "gang": ""},
-            "",
-        ),
-        ({"sets-0-gpu_type": "", "sets-0-count": "61"}, "It asks for 488 GPUs of one type;"),
-    ],
-)
-@pytest.mark.usefixtures("unheard")
-def test_preview_warns_of_what_quotas_never_let_start(as_user, change, message):
-    text = as_user("erin").post("/jobs/new/preview/", {**FORM, **change}).content.decode()
-    assert message in text
-    assert ("Would never start" in text) == bool(message)
-    assert ("Would be accepted" in text) != bool(message)
-
-
-def test_an_elastic_gang_is_previewed_submitted_and_shown(as_user):
-    client, elastic = as_user("erin"), {**FORM, "sets-0-count": "8", "sets-0-min_count": "2"}
-    preview = client.post("/jobs/new/preview/", elastic).content.decode()
-    assert "64 GPUs for vision on cluster demo; it starts with 16 GPUs or more and grows" in preview
-    assert "&quot;min_count&quot;: 2" in preview
-    page = client.post("/jobs/new/", elastic, follow=True).content.decode()
-    assert Job.objects.get(name="bert").pod_sets.get().min_count == 2
-    assert "starts with 2 or more" in page
-    assert "with 2 of its 8 pods or more, and grows (elastic gang)" in page
-    assert '8<span class="soft"> (at least 2)</span>' in page
-    assert "grows" not in client.post("/jobs/new/preview/", FORM).content.decode()
-
-
-@pytest.mark.usefixtures("unheard")
-def test_what_never_starts_is_judged_by_the_least_pods_of_an_elastic_gang(as_user):
-    large = {**FORM, "sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23"}
-    client = as_user("erin")
-    assert "Would never start" in client.post("/jobs/new/preview/", large).content.decode()
-    elastic = {**large, "sets-0-min_count": "22"}
-    assert "Would be accepted" in client.post("/jobs/new/preview/", elastic).content.decode()
-
-
-def test_preview_says_whether_the_job_would_start_and_what_would(now, as_user):
-    Cluster.objects.update(last_cycle_at=now)
-    client = as_user("erin")
-
-    def preview(**change):
-        return client.post("/jobs/new/preview/", FORM | change).content.decode()
-
-    text = preview(**{"sets-0-count": "1"})
-    assert "Would start now" in text
-    assert "It would start now: 1 pod on 1 node in 1 leaf." in text
-    assert re.search(r"vision uses \d+ of its 64 H200", text.replace("128", "64"))
-    assert "As of " in text
-    text = preview(**{"sets-0-count": "9"})
-    assert "Would never start" in text  # a leaf has 8 nodes
-    NodeRecord.objects.filter(gpu_model="H200").update(schedulable=False)
-    text = preview(**{"sets-0-count": "1", "sets-0-gpus": "4"})
-    assert "Would wait" in text
-    assert "What would start now" in text
-    assert "On L40S: 1 pod on 1 node in 1 leaf." in text
-    assert "What would help" in text
-    assert not Job.objects.filter(name="bert").exists()
-
-
-def test_preview_warns_where_there_is_no_quota_at_all(as_user):
-    Quota.objects.filter(gpu_type__name="H200").delete()
-    text = as_user("erin").post("/jobs/new/preview/", FORM).content.decode()
-    assert "Tenant vision has no quota for H200." in text
 
 
 def test_a_viewer_is_told_why_there_is_no_form(as_user):

@@ -264,17 +264,27 @@ def test_a_preempted_plain_pod_is_marked_with_the_rights_of_rbac_yaml(apiserver,
     assert Job.objects.get(pk=low[victim]).reason == "Preempted"
 
 
-def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver, scheduler):
-    """The plain pod, that of the Deployment, and one whose namespace is another tenant's."""
+def set_up(apiserver):
+    """The cluster, with the rights of rbac.yaml, and tenant vision with quota for 16 GPUs."""
     grant_rights(apiserver)
     cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
     ClusterPolicy.objects.create(cluster=cluster)
     tenant = Tenant.objects.create(name="vision")
     gpu_type = GpuType.objects.create(name=stage.MODEL)
     Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
+    return cluster
+
+
+def examples_of_guide():
+    """The manifests of the operator guide by kind."""
     guide = (ROOT / "docs" / "operator-guide.md").read_text()
     examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
-    of_kind = {each["kind"]: each for each in examples if "apiVersion" in each}
+    return {each["kind"]: each for each in examples if "apiVersion" in each}
+
+
+def test_the_pods_of_the_guide_are_bound_with_the_rights_of_rbac_yaml(apiserver, scheduler):
+    """The plain pod, that of the Deployment, and one whose namespace is another tenant's."""
+    cluster, of_kind = set_up(apiserver), examples_of_guide()
     pod, deployment = of_kind["Pod"], of_kind["Deployment"]
     policy = of_kind["ValidatingAdmissionPolicy"]
     template = deployment["spec"]["template"]
@@ -337,15 +347,7 @@ def test_the_gangs_of_the_guide_are_bound_when_all_their_pods_have_come(
 ):
     """There are no controllers: their pods are made here, as they would be."""
     monkeypatch.setattr(changes, "COUNT_S", 0.3)
-    grant_rights(apiserver)
-    cluster = Cluster.objects.create(name="real", access=apiserver.access("kant"))
-    ClusterPolicy.objects.create(cluster=cluster)
-    tenant = Tenant.objects.create(name="vision")
-    gpu_type = GpuType.objects.create(name=stage.MODEL)
-    Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=16_000)
-    guide = (ROOT / "docs" / "operator-guide.md").read_text()
-    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
-    of_kind = {each["kind"]: each for each in examples if "apiVersion" in each}
+    cluster, of_kind = set_up(apiserver), examples_of_guide()
     indexed, pytorch = of_kind["Job"], of_kind["PyTorchJob"]
     apiserver.request("POST", "/apis/batch/v1/namespaces/default/jobs?dryRun=All", indexed)
     pods = "/api/v1/namespaces/default/pods"
