@@ -94,7 +94,7 @@ class Columns:
         self.facts: list[Node | None] = []
         self.usable: list[bool] = []
         self.total = array("q")
-        self.free_mask = array("q")
+        self.free_mask: list[int] = []
         self.free = array("q")
         self.partial: list[dict[int, int]] = []
         self.cpu = array("q")
@@ -132,9 +132,10 @@ class Columns:
         self.names.append(name)
         self.facts.append(None)
         self.usable.append(False)
+        self.free_mask.append(0)
         self.partial.append({})
         self.extended.append({})
-        for column in (self.total, self.free_mask, self.free, self.cpu, self.memory, self.pods):
+        for column in (self.total, self.free, self.cpu, self.memory, self.pods):
             column.append(0)
         for column in (self.nic_mask, self.nic_healthy, self.allocated, self.available, self.small):
             column.append(0)

@@ -6,8 +6,9 @@ from typing import TypeVar
 
 from scheduling.engine.types import Device, Nic, Node
 
-# Device tables cover 16 GPUs (placement/links.py); no server has more NICs than that either.
-MAX_DEVICES = 16
+# MIG slices and replicas of shared GPUs: no kubelet runs more pods than that. Of NICs no server
+# has more than 16.
+MAX_GPUS, MAX_NICS = 256, 16
 # Amounts stay well inside 64-bit integers.
 MAX_AMOUNT = 1 << 52
 
@@ -17,8 +18,8 @@ Part = TypeVar("Part", Device, Nic)
 def sane(node: Node) -> Node:
     """The node as the engine can use it; `problems` then names what was wrong with it."""
     problems: list[str] = []
-    devices = _distinct(node.devices, "GPU", problems)
-    nics = _distinct(node.nics, "NIC", problems)
+    devices = _distinct(node.devices, "GPU", MAX_GPUS, problems)
+    nics = _distinct(node.nics, "NIC", MAX_NICS, problems)
     cpu_milli = _amount("cpu_milli", node.cpu_milli, problems)
     memory_mib = _amount("memory_mib", node.memory_mib, problems)
     max_pods = _amount("max_pods", node.max_pods, problems)
@@ -47,12 +48,12 @@ def _amount(name: str, value: int, problems: list[str]) -> int:
     return 0
 
 
-def _distinct(parts: Sequence[Part], noun: str, problems: list[str]) -> list[Part]:
-    """Parts with an index of their own between 0 and 15."""
+def _distinct(parts: Sequence[Part], noun: str, most: int, problems: list[str]) -> list[Part]:
+    """Parts with an index of their own below `most`."""
     kept: dict[int, Part] = {}
     for part in parts:
-        if not 0 <= part.index < MAX_DEVICES:
-            problems.append(f"{noun} index {part.index} is not within 0-{MAX_DEVICES - 1}; ignored")
+        if not 0 <= part.index < most:
+            problems.append(f"{noun} index {part.index} is not within 0-{most - 1}; ignored")
         elif part.index in kept:
             problems.append(f"{noun} index {part.index} appears twice; the second is ignored")
         else:

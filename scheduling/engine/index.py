@@ -66,7 +66,7 @@ class PoolIndex:
         self.count = [array("i", bytes(4 * leaves)) for _ in range(top + 1)]
         self.leaf_milli = array("q", bytes(8 * leaves))
         self.leaf_fill = array("q", bytes(8 * leaves))
-        self.free_at = array("b", b"\xff" * layout.size)
+        self.free_at = array("h", b"\xff\xff" * layout.size)
         self.share_at = array("h", bytes(2 * layout.size))
         self.small_at = array("i", bytes(4 * layout.size))
         self.constraints: dict[Constraint, int] = {}

@@ -137,9 +137,19 @@ def test_usable_link_models_have_no_problem():
     assert parse_matrix("x, nv2; nv2 ,X") == ((0, 50), (50, 0))
 
 
-def test_more_than_sixteen_gpus_are_refused():
-    with pytest.raises(ValueError, match="at most 16 GPUs, this one has 17"):
-        table_for(node(17))
+@pytest.mark.parametrize("devices", [17, 56, 112, 256])
+def test_of_more_devices_than_a_table_covers_the_first_free_ones_are_taken(devices):
+    table = table_for(node(devices))
+    assert table is table_for(node(devices))
+    assert bits(table.best((1 << devices) - 1, 2)) == (0, 1)
+    assert bits(table.best(mask(3, 9, devices - 2, devices - 1), 3)) == (3, 9, devices - 2)
+    assert table.best((1 << devices) - 1, devices) == (1 << devices) - 1
+    assert (table.best(mask(1, devices - 1), 3), table.best(mask(5), 0)) == (0, 0)
+    assert describe(node(devices), (0, 1)) == "GPUs 0-1, one NUMA node"
+    assert describe(node(devices), (0, devices - 1)) == f"GPUs 0,{devices - 1}, 2 NUMA nodes"
+    declared = node(devices, link_model="nvswitch-8")
+    assert link_problem(declared) == f"link model 'nvswitch-8' is for 8 GPUs, the node has {devices}"
+    assert table_for(declared) is table
 
 
 def test_nics_follow_their_gpus():

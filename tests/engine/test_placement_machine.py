@@ -32,11 +32,11 @@ LEVEL_NAMES = ("", "", "", "leaf", "spine", "superspine", "hyper-node")
 
 @st.composite
 def nodes(draw, name):
-    size = draw(st.sampled_from((1, 2, 4, 8, 8, 8, 16)))
+    size = draw(st.sampled_from((1, 2, 4, 8, 8, 8, 16, 112)))
     bad = draw(st.sets(st.integers(0, size - 1), max_size=2)) if draw(st.booleans()) else ()
     leaf = draw(st.integers(0, 3))
     known = draw(st.sampled_from((True, True, True, False)))
-    nics = draw(st.integers(0, size))
+    nics = draw(st.integers(0, min(size, 16)))
     # Not advertised, of one resource, each rail of its own.
     rails = draw(st.sampled_from(((), ("rdma/a",), ("rdma/a", "rdma/b"))))
     memory = draw(st.sampled_from((40_000, 80_000)))

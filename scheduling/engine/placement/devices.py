@@ -2,7 +2,8 @@
 
 A set of GPUs is a bit mask, bit i = the GPU of index i. The choice among the free GPUs is, in
 this order: the largest sum of pair bandwidths inside the set, then of pairs on one NUMA node;
-the same two sums over what remains free; the lowest indices.
+the same two sums over what remains free; the lowest indices. Where a node has more devices than a
+server has GPUs, they are parts of GPUs that nothing joins: the lowest indices alone.
 """
 
 from array import array
@@ -11,7 +12,7 @@ from functools import cache, lru_cache
 
 import numpy as np
 
-from scheduling.engine.placement.links import Link, LinkMatrix, matrix_of
+from scheduling.engine.placement.links import MAX_DEVICES, Link, LinkMatrix, matrix_of
 from scheduling.engine.types import MILLI, Device, Nic, Node
 
 # One more pair on a NUMA node must never outweigh 1 GB/s of link: at most 120 pairs of 16 GPUs.
@@ -50,6 +51,24 @@ class DeviceTable:
         return int(sets[np.argmax(rank)])
 
 
+class FirstFree:
+    """The lowest free indices, for nodes of more devices than a table can have entries for."""
+
+    def __init__(self, matrix: LinkMatrix, numa: Sequence[int]) -> None:
+        self.size = len(numa)
+        self.numa = tuple(numa)
+        self.matrix = matrix
+
+    def best(self, free: int, count: int) -> int:
+        """Mask of the first `count` of the devices in `free`; 0 when fewer are free."""
+        if not 0 < count <= free.bit_count():
+            return 0
+        rest = free
+        for _ in range(count):
+            rest &= rest - 1
+        return free ^ rest
+
+
 def _scores(matrix: LinkMatrix, numa: tuple[int, ...]) -> np.ndarray:
     """Joint score of every subset: int64 array of 2**n entries."""
     n = len(numa)
@@ -73,15 +92,16 @@ def _subsets_by_size(n: int) -> tuple[np.ndarray, ...]:
 
 
 @lru_cache(maxsize=256)
-def _table(link_model: str, numa: tuple[int, ...]) -> DeviceTable:
-    return DeviceTable(matrix_of(link_model, numa), numa)
+def _table(link_model: str, numa: tuple[int, ...]) -> DeviceTable | FirstFree:
+    matrix = matrix_of(link_model, numa)
+    return DeviceTable(matrix, numa) if len(numa) <= MAX_DEVICES else FirstFree(matrix, numa)
 
 
-def table_for(node: Node) -> DeviceTable:
+def table_for(node: Node) -> DeviceTable | FirstFree:
     """The table of a node, shared by all nodes of its model.
 
     A link model that cannot be used (`link_problem`) counts as unknown: placement goes on by
-    NUMA facts. ValueError for more than 16 GPUs.
+    NUMA facts.
     """
     numa = _numa_by_index(node.devices)
     try:

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.placement.devices import DeviceTable, NicTable, nics_for, table_for
+from scheduling.engine.placement.devices import (
+    DeviceTable,
+    FirstFree,
+    NicTable,
+    nics_for,
+    table_for,
+)
 from scheduling.engine.types import MILLI, PodSet
 
 
@@ -99,7 +105,7 @@ def nics_on(
     return tables(state, slot)[1].pair(devices, state.nic_healthy[slot], 0)
 
 
-def tables(state: ClusterState, slot: int) -> tuple[DeviceTable, NicTable]:
+def tables(state: ClusterState, slot: int) -> tuple[DeviceTable | FirstFree, NicTable]:
     """The device and the NIC table of a node."""
     found = state.tables[slot]
     if found is None:

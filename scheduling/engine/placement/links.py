@@ -1,7 +1,7 @@
 """How the GPUs of one node are joined: a matrix of link classes per node model.
 
-A matrix is n × n (n = 1…16): entry (i, j) is the class of the best path between GPUs i and j, in
-the words of `nvidia-smi topo -m`. A node names its matrix (`Node.link_model`) or declares it in
+A matrix is n × n: entry (i, j) is the class of the best path between GPUs i and j, in the words of
+`nvidia-smi topo -m`. A node of up to 16 GPUs names its matrix (`Node.link_model`) or declares it in
 the same words: rows separated by ";", entries by ",", "X" on the diagonal, e.g.
 "X,NV2,SYS,SYS;NV2,X,SYS,SYS;SYS,SYS,X,NV2;SYS,SYS,NV2,X". Paper 3.3.5, intra-node topology.
 """
@@ -91,8 +91,6 @@ def matrix_of(link_model: str, numa: Sequence[int]) -> LinkMatrix:
     neither known nor a readable matrix, or is made for another number of GPUs.
     """
     n = len(numa)
-    if n > MAX_DEVICES:
-        raise ValueError(f"a node has at most {MAX_DEVICES} GPUs, this one has {n}")
     if not link_model:
         return grouped(numa, Link.NODE, Link.SYS)
     matrix = LINK_MODELS.get(link_model)
