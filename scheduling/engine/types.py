@@ -5,6 +5,7 @@ All are immutable values. GPU amounts are whole GPUs for requests (`PodSet.gpus`
 epoch. Identifiers are strings. The paper's words: QSCH = `queueing`, RSCH = `placement`.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -86,6 +87,10 @@ class Toleration:
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+
+
+# How models end whose devices are parts of a GPU: MIG slices, replicas that share one.
+PART_OF_GPU = re.compile(r"-(MIG-.+|SHARED)$")
 
 
 @dataclass(frozen=True, slots=True)

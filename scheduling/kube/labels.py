@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from scheduling.kube.gpu_parts import PRODUCT
 from scheduling.kube.seam import Sourced
 
 Labels = Mapping[str, str]
@@ -30,7 +31,6 @@ INSTANCE_MODELS = {
     "Standard_ND96isr_H200_v5": "NVIDIA-H200",
 }
 EKS_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in range(4, 0, -1))
-_SHARING = re.compile(r"-(SHARED|MIG-.+)$")
 
 
 class Source(NamedTuple):
@@ -38,10 +38,6 @@ class Source(NamedTuple):
 
     label: str
     read: Callable[[str, Labels], str] = lambda value, _: value
-
-
-def _unshared(value: str, _: Labels) -> str:
-    return _SHARING.sub("", value)
 
 
 def _cluster_of_clique(value: str, _: Labels) -> str:
@@ -69,7 +65,7 @@ def _eks_layer(above_nearest: int) -> Callable[[str, Labels], str]:
 
 TABLE: dict[str, tuple[Source, ...]] = {
     "gpu_model": (
-        Source("nvidia.com/gpu.product", _unshared),
+        Source(PRODUCT),
         Source("amd.com/gpu.product-name"),
         Source("beta.amd.com/gpu.product-name"),
         Source("cloud.google.com/gke-accelerator"),

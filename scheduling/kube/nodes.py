@@ -10,10 +10,12 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from scheduling.engine.facts import MAX_GPUS
 from scheduling.engine.placement.devices import link_problem
 from scheduling.engine.placement.links import LINK_MODELS, MAX_DEVICES
 from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node
 from scheduling.kube.devices import devices_of, nics_of, sockets
+from scheduling.kube.gpu_parts import Advertised, advertised
 from scheduling.kube.health import is_schedulable, taints_of
 from scheduling.kube.labels import SYNONYMS, label_table, read_fact
 from scheduling.kube.objects import KubeNode
@@ -27,7 +29,6 @@ UNHEALTHY_NICS = "kant.io/unhealthy-nics"
 GPU_IDS = "kant.io/gpu-ids"
 NICS = "kant.io/nics"
 LINK_MODEL = "kant.io/link-model"
-SHARING_REPLICAS = "nvidia.com/gpu.replicas"
 
 LARGEST = 1 << 53
 
@@ -65,7 +66,11 @@ class NodeTranslator:
             name, [facts.get(level) for level in DEFAULT_LEVELS]
         )
         problems += contradictions
-        gpus = _gpus(raw, labels, facts, self._gpus.get(name, 0), problems)
+        told = advertised(labels)
+        if "gpu_model" in facts:
+            model = facts["gpu_model"]
+            facts["gpu_model"] = Sourced(told.model(str(model.value)), model.source)
+        gpus = _gpus(raw, told, facts, self._gpus.get(name, 0), problems)
         devices = gpus.devices
         self._gpus[name] = len(devices)
         schedulable = is_schedulable(raw, labels, facts, problems)
@@ -84,7 +89,7 @@ class NodeTranslator:
             max_pods=_amount(status, "pods", 1, problems) if "pods" in status else 110,
             extended=_extended(status, problems),
             schedulable=schedulable,
-            link_model=_link_model(raw, devices, facts),
+            link_model=_link_model(raw, devices, told.part, facts),
             zone=_text(facts, "zone"),
             gpu_resource=gpus.resource,
             gives_shares="shares" in facts,
@@ -118,7 +123,7 @@ class _Gpus(NamedTuple):
 
 def _gpus(
     raw: KubeNode,
-    labels: Mapping[str, str],
+    told: Advertised,
     facts: dict[str, Sourced],
     before: int,
     problems: list[str],
@@ -135,50 +140,58 @@ def _gpus(
     resource = max(counts, key=lambda name: counts[name] > 0, default="")
     installed = counts.get(resource, 0)
     usable = _amount(raw.status.allocatable, resource, 1, problems) if resource else 0
-    replicas = _replicas(labels, problems)
-    installed, usable = installed // replicas, usable // replicas
-    if not resource and counted:
+    expected = counted * told.per_counted
+    counted_by = facts["gpu_count"].source if expected else ""
+    doubt = told.doubt(resource, installed, expected, counted_by)
+    if doubt:
+        problems.append(doubt)
+    elif not resource and expected:
         problems.append(
-            f"{facts['gpu_count'].source} names {counted} GPUs, but status.capacity has none: "
+            f"{counted_by} names {expected} GPUs, but status.capacity has none: "
             "is the device plugin running?"
         )
-    elif counted and counted != installed:
-        problems.append(
-            f"{facts['gpu_count'].source} says {counted} GPUs, status.capacity says {installed}"
-        )
-    total = installed or counted or before
+    elif expected and expected != installed:
+        problems.append(f"{counted_by} says {expected} GPUs, status.capacity says {installed}")
+    total = installed or expected or (0 if told.elsewhere else before)
     if not total:
         for name in ("gpu_model", "gpu_count", "gpu_memory_mib"):
             facts.pop(name, None)
         return _Gpus()
     if "gpu_model" not in facts:
         problems.append("the GPU model is unknown: label the node, or set label_map.gpu_model")
-    if total > MAX_DEVICES:
-        problems.append(f"{total} GPUs on one node; only the first {MAX_DEVICES} are used")
-        usable, total = min(usable, MAX_DEVICES), MAX_DEVICES
+    most = MAX_GPUS if told.part else MAX_DEVICES
+    if total > most:
+        problems.append(f"{total} GPUs on one node; only the first {most} are used")
+        usable, total = min(usable, most), most
     bad, unnamed = _bad_gpus(raw, total, usable, problems)
+    if doubt:
+        unnamed = total - len(bad)
     if installed:
         facts["gpus"] = Sourced(total, f"status.capacity[{resource}]")
-    elif counted:
-        facts["gpus"] = Sourced(total, facts["gpu_count"].source)
+    elif expected:
+        facts["gpus"] = Sourced(total, counted_by)
     else:
         facts["gpus"] = Sourced(total, "what the node told before")
         problems.append(
             f"status.capacity has no GPUs, it had {total}: is the device plugin running?"
         )
-    facts["healthy_gpus"] = Sourced(
-        total - len(bad) - unnamed, f"status.allocatable[{resource}], {UNHEALTHY_GPUS}"
-    )
+    usable_by = f"{'labels and status.capacity' if doubt else 'status.allocatable'}[{resource}]"
+    facts["healthy_gpus"] = Sourced(total - len(bad) - unnamed, f"{usable_by}, {UNHEALTHY_GPUS}")
     if unnamed:
-        facts["unnamed_unhealthy_gpus"] = Sourced(unnamed, f"status.allocatable[{resource}]")
-    _sharing(raw, resource, usable, facts, problems)
+        facts["unnamed_unhealthy_gpus"] = Sourced(unnamed, usable_by)
+    _sharing(raw, resource, usable, told.part, facts, problems)
     facts["numa"] = Sourced(sockets(total), "assumed from the number of GPUs")
     devices = devices_of(total, bad, memory, _gpu_ids(raw, total, problems))
     return _Gpus(devices, resource, unnamed)
 
 
 def _sharing(
-    raw: KubeNode, resource: str, usable: int, facts: dict[str, Sourced], problems: list[str]
+    raw: KubeNode,
+    resource: str,
+    usable: int,
+    part: str,
+    facts: dict[str, Sourced],
+    problems: list[str],
 ) -> None:
     """Whether pods can get shares here, and whether they get the very GPUs that Kant chose: who
     advertises shares has to follow its choice, others know only how many."""
@@ -188,23 +201,18 @@ def _sharing(
         return
     facts["device_choice"] = Sourced("exact", f"status.capacity[{GPU_MILLI}]")
     shares = _amount(raw.status.allocatable, GPU_MILLI, 1, problems)
-    if shares >= usable * MILLI:
+    if part:
+        problems.append(
+            f"status.allocatable[{GPU_MILLI}] is {shares}, but these GPUs are parts of GPUs "
+            f"({part[1:]}); no shares are placed here"
+        )
+    elif shares >= usable * MILLI:
         facts["shares"] = Sourced(shares, f"status.allocatable[{GPU_MILLI}]")
     else:
         problems.append(
             f"status.allocatable[{GPU_MILLI}] is {shares}, its {usable} GPUs are "
             f"{usable * MILLI}; no shares are placed here"
         )
-
-
-def _replicas(labels: Mapping[str, str], problems: list[str]) -> int:
-    text = labels.get(SHARING_REPLICAS, "")
-    replicas = int(text) if text.isdecimal() and int(text) > 1 else 1
-    if replicas > 1:
-        problems.append(
-            f"each GPU is advertised {replicas} times ({SHARING_REPLICAS}); Kant counts real GPUs"
-        )
-    return replicas
 
 
 def _bad_gpus(
@@ -237,8 +245,10 @@ def _gpu_ids(raw: KubeNode, total: int, problems: list[str]) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _link_model(raw: KubeNode, devices: Sequence[Device], facts: dict[str, Sourced]) -> str:
-    if not devices:
+def _link_model(
+    raw: KubeNode, devices: Sequence[Device], part: str, facts: dict[str, Sourced]
+) -> str:
+    if not devices or part:  # nothing joins parts of GPUs
         facts.pop("link_model", None)
         return ""
     # A declared matrix has characters that a label may not have.

@@ -148,7 +148,9 @@ def test_of_more_devices_than_a_table_covers_the_first_free_ones_are_taken(devic
     assert describe(node(devices), (0, 1)) == "GPUs 0-1, one NUMA node"
     assert describe(node(devices), (0, devices - 1)) == f"GPUs 0,{devices - 1}, 2 NUMA nodes"
     declared = node(devices, link_model="nvswitch-8")
-    assert link_problem(declared) == f"link model 'nvswitch-8' is for 8 GPUs, the node has {devices}"
+    assert (
+        link_problem(declared) == f"link model 'nvswitch-8' is for 8 GPUs, the node has {devices}"
+    )
     assert table_for(declared) is table
 
 

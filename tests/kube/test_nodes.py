@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.types import Nic, Taint
+from scheduling.engine.types import PART_OF_GPU, Nic, Taint
+from scheduling.kube.gpu_parts import GKE_PARTITION, GKE_SHARING, MIG_STRATEGY, REPLICAS
 from scheduling.kube.labels import TABLE, label_table
 from scheduling.kube.nodes import NodeTranslator
 from scheduling.kube.objects import Condition, KubeNode, Meta, NodeSpec, NodeStatus, NodeTaint
@@ -60,8 +61,6 @@ def test_an_ordinary_gpu_node():
 @pytest.mark.parametrize(
     ("labels", "model", "source"),
     [
-        ({"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB-SHARED"}, "NVIDIA-A100-SXM4-80GB", 0),
-        ({"nvidia.com/gpu.product": "NVIDIA-H100-MIG-1g.10gb"}, "NVIDIA-H100", 0),
         ({"amd.com/gpu.product-name": "AMD_Instinct_MI300X"}, "AMD_Instinct_MI300X", 1),
         ({"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}, "nvidia-h100-80gb", 3),
         ({"node.kubernetes.io/instance-type": "p5.48xlarge"}, "NVIDIA-H100-80GB-HBM3", 4),
@@ -138,6 +137,7 @@ def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
     ("parts", "problem"),
     [
         ({"labels": {**H100, "nvidia.com/gpu.count": "7"}}, "says 7 GPUs, status.capacity says 8"),
+        ({"labels": {**H100, "nvidia.com/gpu.count": "9"}}, "says 9 GPUs, status.capacity says 8"),
         ({"labels": {**H100, "nvidia.com/gpu.count": "many"}}, "must be a whole number"),
         ({"labels": {}}, "the GPU model is unknown"),
         ({"annotations": {"kant.io/unhealthy-gpus": "[8]"}}, "names [8]; indices are 0 to 7"),
@@ -152,7 +152,6 @@ def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
         ({"annotations": {"kant.io/nics": "lots"}}, "must be a number up to 64"),
         ({"labels": {**H100, "kant.io/link-model": "warp-9"}}, "unknown link model 'warp-9'"),
         ({"labels": {**H100, "kant.io/link-model": "pcie-4"}}, "is for 4 GPUs, the node has 8"),
-        ({"labels": {**H100, "nvidia.com/gpu.replicas": "4"}}, "advertised 4 times"),
         ({"capacity": {"cpu": "lots", GPU: "8"}}, "'lots' is not a quantity"),
         ({"capacity": {"cpu": "-1", GPU: "8"}}, "cpu is -1, which no machine has"),
         ({"capacity": {"cpu": "1e300", GPU: "8"}}, "cpu is 1e300, which no machine has"),
@@ -173,12 +172,6 @@ def test_device_ids_are_taken_over():
     ids = [f"GPU-{i}" for i in range(8)]
     facts = facts_of(annotations={"kant.io/gpu-ids": str(ids).replace("'", '"')})
     assert [device.id for device in facts.node.devices] == ids
-
-
-def test_time_slices_are_not_gpus():
-    amounts = {"cpu": "1", GPU: "32"}
-    facts = facts_of(labels={**H100, "nvidia.com/gpu.replicas": "4"}, capacity=amounts)
-    assert len(facts.node.devices) == 8
 
 
 def test_equal_nodes_share_their_devices():
@@ -421,7 +414,13 @@ def test_an_override_that_cannot_be_used_names_its_row(label_map, words):
 text = st.text(max_size=12)
 amount = st.one_of(text, st.integers(-5, 40).map(str), st.sampled_from(["1e400", "8", "1Ei"]))
 known_labels = st.sampled_from(
-    sorted({source.label for row in TABLE.values() for source in row} | {"nvidia.com/gpu.replicas"})
+    sorted(
+        {source.label for row in TABLE.values() for source in row}
+        | {REPLICAS, MIG_STRATEGY, GKE_PARTITION, GKE_SHARING}
+    )
+)
+label_values = st.one_of(
+    text, st.sampled_from(["8", "16", "-1", "0", "mixed", "A-MIG-1g.5gb-SHARED", "A-MIG-INVALID"])
 )
 known_annotations = st.sampled_from(
     [
@@ -433,7 +432,7 @@ resources = st.dictionaries(st.sampled_from([GPU, "amd.com/gpu", "cpu", "memory"
 
 
 @given(
-    labels=st.dictionaries(known_labels, st.one_of(text, st.sampled_from(["8", "16", "-1"]))),
+    labels=st.dictionaries(known_labels, label_values),
     annotations=st.dictionaries(
         known_annotations, st.one_of(text, st.sampled_from(["[0]", "[9]", "[[]]", '["a","a"]']))
     ),
@@ -444,7 +443,8 @@ def test_no_node_can_raise(labels, annotations, capacity, allocatable):
     node = facts_of(
         labels=labels, annotations=annotations, capacity=capacity, allocatable=allocatable
     ).node
-    assert len(node.devices) <= 16
+    assert len(node.devices) <= (256 if PART_OF_GPU.search(node.gpu_model) else 16)
+    assert len(node.gpu_model) <= 63
     assert len(node.topology) == 3
     assert 0 <= node.cpu_milli < 2**60
     assert 0 <= node.memory_mib < 2**60
