@@ -16,6 +16,7 @@ GKE_PARTITION = "cloud.google.com/gke-gpu-partition-size"
 GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
 SHARED, INVALID = "-SHARED", "-MIG-INVALID"
 UNTIL_THEY_AGREE = "none is used until labels and status agree (is GPU feature discovery running?)"
+UNNAMED = "set renameByDefault of the device plugin to false"
 # Names of GPU models are as long as the values of labels.
 NAME_LENGTH = 63
 
@@ -25,13 +26,14 @@ class Advertised(NamedTuple):
 
     `part`: what each of them is, as the end of its model's name: "-MIG-1g.10gb", "-SHARED", or
     both; "" = a whole GPU. `per_counted`: how many are advertised for each that the label
-    `nvidia.com/gpu.count` counts, 0 = it counts others too. `elsewhere`: all of them are advertised
-    by other names than GPUs are. `fault`: why none of them must be used, "" = they may be.
+    `nvidia.com/gpu.count` counts, 0 = it counts others too. `elsewhere`: all are advertised by
+    other names than GPUs are, and this would make GPUs of them; "" = not all. `fault`: why none of
+    them must be used, "" = they may be.
     """
 
     part: str = ""
     per_counted: int = 1
-    elsewhere: bool = False
+    elsewhere: str = ""
     fault: str = ""
 
     def model(self, name: str) -> str:
@@ -85,9 +87,10 @@ def advertised(labels: Mapping[str, str]) -> Advertised:
     renamed = replicas > 1 and not is_shared
     if strategy == "mixed":
         # GPUs that are cut are counted too; where none has replicas, not even one, all are cut.
-        return Advertised(part, per_counted=0, elsewhere=renamed or replicas == 0)
+        cut = "use MIG strategy single" if replicas == 0 else ""
+        return Advertised(part, per_counted=0, elsewhere=UNNAMED if renamed else cut)
     if renamed:
-        return Advertised(part, per_counted=0, elsewhere=True)
+        return Advertised(part, per_counted=0, elsewhere=UNNAMED)
     if replicas == 0 and strategy == "none":
         text = (
             f"{REPLICAS} is 0: MIG is on, but MIG strategy none hands out GPUs as whole ones, of "
@@ -96,6 +99,11 @@ def advertised(labels: Mapping[str, str]) -> Advertised:
         )
         return Advertised(part, fault=text)
     return Advertised(part, replicas if is_shared else 1)
+
+
+def is_part(resource: str) -> bool:
+    """Whether it is the name of an extended resource for parts of GPUs."""
+    return resource.startswith("nvidia.com/mig-") or resource == "nvidia.com/gpu.shared"
 
 
 def _on_gke(labels: Mapping[str, str]) -> str:

@@ -15,7 +15,7 @@ from scheduling.engine.placement.devices import link_problem
 from scheduling.engine.placement.links import LINK_MODELS, MAX_DEVICES
 from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node
 from scheduling.kube.devices import devices_of, nics_of, sockets
-from scheduling.kube.gpu_parts import Advertised, advertised
+from scheduling.kube.gpu_parts import Advertised, advertised, is_part
 from scheduling.kube.health import is_schedulable, taints_of
 from scheduling.kube.labels import SYNONYMS, label_table, read_fact
 from scheduling.kube.objects import KubeNode
@@ -153,6 +153,7 @@ def _gpus(
     elif expected and expected != installed:
         problems.append(f"{counted_by} says {expected} GPUs, status.capacity says {installed}")
     total = installed or expected or (0 if told.elsewhere else before)
+    _parts(raw, told, total, facts, problems)
     if not total:
         for name in ("gpu_model", "gpu_count", "gpu_memory_mib"):
             facts.pop(name, None)
@@ -183,6 +184,26 @@ def _gpus(
     facts["numa"] = Sourced(sockets(total), "assumed from the number of GPUs")
     devices = devices_of(total, bad, memory, _gpu_ids(raw, total, problems))
     return _Gpus(devices, resource, unnamed)
+
+
+def _parts(
+    raw: KubeNode, told: Advertised, total: int, facts: dict[str, Sourced], problems: list[str]
+) -> None:
+    """Slices and replicas that are advertised by names of their own."""
+    parts = {
+        name: amount
+        for name in sorted(raw.status.capacity)
+        if is_part(name) and (amount := _amount(raw.status.capacity, name, 1, problems))
+    }
+    if not parts:
+        return
+    amounts = ", ".join(f"{amount} {name}" for name, amount in parts.items())
+    facts["gpu_parts"] = Sourced(amounts, "status.capacity")
+    if told.elsewhere and not total:
+        problems.append(
+            f"its GPUs are advertised as {' and '.join(parts)} only, which count for no quota and "
+            f"which no job can ask for without a GPU; {told.elsewhere}"
+        )
 
 
 def _sharing(

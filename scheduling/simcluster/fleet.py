@@ -53,11 +53,13 @@ def node_object(node: FleetNode, number: int, now: float) -> Obj:
         "cpu": f"{node.cpu_milli}m",
         "memory": f"{node.memory_mib}Mi",
         "pods": str(node.max_pods),
+        **{name: str(amount) for name, amount in node.extended.items()},
     }
     annotations: dict[str, str] = {}
     if node.gpus:
         capacity[GPU] = str(node.gpus)
-        capacity[GPU_MILLI] = str(node.gpus * WHOLE)
+        if node.gives_shares:
+            capacity[GPU_MILLI] = str(node.gpus * WHOLE)
     if node.nics:
         annotations["kant.io/nics"] = str(node.nics)
     spec: Obj = {}

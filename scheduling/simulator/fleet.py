@@ -11,11 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scheduling.engine.facts import MAX_GPUS
+from scheduling.engine.types import PART_OF_GPU
 from scheduling.simulator.rows import filled_rows
 
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 MAX_NODES = 100_000
-MAX_GPUS, MAX_CPU_MILLI, MAX_MEMORY_MIB = 64, 1 << 24, 1 << 30  # of one node
+MAX_CPU_MILLI, MAX_MEMORY_MIB, MAX_EXTENDED = 1 << 24, 1 << 30, 1 << 30  # of one node
 
 
 class FleetError(ValueError):
@@ -24,7 +26,8 @@ class FleetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FleetNode:
-    """One machine. `gpu_memory_mib` is per GPU; network groups are unique names or ""."""
+    """One machine. `gpu_memory_mib` is per GPU; network groups are unique names or "". `extended`:
+    amounts of extended resources that are no GPUs."""
 
     name: str
     pool: str
@@ -35,6 +38,7 @@ class FleetNode:
     memory_mib: int = 0
     max_pods: int = 110
     nics: int = 0
+    extended: Mapping[str, int] = field(default_factory=dict, hash=False)
     link_model: str = ""
     leaf: str = ""
     spine: str = ""
@@ -43,6 +47,11 @@ class FleetNode:
     zone: str = ""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     taints: tuple[tuple[str, str, str], ...] = ()
+
+    @property
+    def gives_shares(self) -> bool:
+        """Whether pods can get a part of one of its GPUs: not where these are parts of GPUs."""
+        return not PART_OF_GPU.search(self.gpu_model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +129,7 @@ def _expand_pool(name: str, fields: "_Fields", network: _Network) -> Iterator[Fl
         "memory_mib": fields.integer("memory_mib", 1, MAX_MEMORY_MIB),
         "max_pods": fields.integer("max_pods", 1, 10_000, 110),
         "nics": fields.integer("nics", 0, 64, 0),
+        "extended": fields.amounts("extended"),
         "link_model": fields.text("link_model", ""),
         "zone": fields.choice("zone", ("", "inference"), ""),
         "labels": fields.labels("labels"),
@@ -205,6 +215,19 @@ class _Fields:
         )
         if not good:
             raise FleetError(f"{self.where}.{field_name}: must map label names to texts")
+        return dict(value)
+
+    def amounts(self, field_name: str) -> dict[str, int]:
+        value = self._take(field_name, {})
+        good = isinstance(value, Mapping) and all(
+            isinstance(k, str) and "/" in k and type(v) is int and 0 <= v <= MAX_EXTENDED
+            for k, v in value.items()
+        )
+        if not good:
+            raise FleetError(
+                f"{self.where}.{field_name}: must map names such as vendor.com/card to whole "
+                f"numbers from 0 to {MAX_EXTENDED}"
+            )
         return dict(value)
 
     def finish(self) -> None:

@@ -36,8 +36,10 @@ def _engine_node(n: FleetNode) -> Node:
         cpu_milli=n.cpu_milli,
         memory_mib=n.memory_mib,
         max_pods=n.max_pods,
+        extended=dict(n.extended),
         link_model=n.link_model,
         zone=n.zone,
+        gives_shares=n.gives_shares,
     )
 
 

@@ -209,7 +209,10 @@ def test_gpus_that_are_cut_though_the_strategy_is_none_are_not_whole():
 
 # --- MIG, strategy mixed --------------------------------------------------------------------------
 def test_with_strategy_mixed_the_whole_gpus_are_gpus_and_slices_extended_resources():
-    node = node_of(MIXED, {GPU: "2"} | SLICES)
+    [facts] = told(manifest(MIXED, {GPU: "2"} | SLICES))
+    node = facts.node
+    told_parts = "28 nvidia.com/mig-1g.10gb, 4 nvidia.com/mig-3g.40gb"
+    assert facts.facts["gpu_parts"] == Sourced(told_parts, "status.capacity")
     assert (node.gpu_model, len(node.devices), node.healthy_gpus) == (H100, 2, 2)
     assert node.extended == {"nvidia.com/mig-1g.10gb": 28, "nvidia.com/mig-3g.40gb": 4}
     assert (node.gpu_memory_mib, node.gpu_resource, node.problems) == (81559, GPU, ())
@@ -218,7 +221,11 @@ def test_with_strategy_mixed_the_whole_gpus_are_gpus_and_slices_extended_resourc
 @pytest.mark.parametrize("left_behind", [{}, {GPU: "0"}])
 def test_with_strategy_mixed_a_node_may_have_slices_only(left_behind):
     node = node_of(ALL_CUT, left_behind | SLICES)
-    assert (node.devices, node.gpu_model, node.problems) == ((), "", ())
+    assert (node.devices, node.gpu_model) == ((), "")
+    assert node.problems == (
+        "its GPUs are advertised as nvidia.com/mig-1g.10gb and nvidia.com/mig-3g.40gb only, which "
+        "count for no quota and which no job can ask for without a GPU; use MIG strategy single",
+    )
     assert node.extended == {"nvidia.com/mig-1g.10gb": 28, "nvidia.com/mig-3g.40gb": 4}
 
 
@@ -260,8 +267,10 @@ def test_shared_slices_are_both():
 def test_replicas_under_a_name_of_their_own_are_an_extended_resource():
     for left_behind in ({}, {GPU: "0"}):
         node = node_of(RENAMED, left_behind | {SHARED_GPU: "32"})
-        assert (node.devices, node.gpu_model, node.problems) == ((), "", ())
-        assert node.extended == {SHARED_GPU: 32}
+        assert (node.devices, node.gpu_model, node.extended) == ((), "", {SHARED_GPU: 32})
+        [problem] = node.problems
+        assert problem.startswith("its GPUs are advertised as nvidia.com/gpu.shared only")
+        assert problem.endswith("set renameByDefault of the device plugin to false")
 
 
 def test_more_replicas_than_pods_are_cut_off_with_a_warning():

@@ -1,15 +1,20 @@
 """Inventories, the openb list, and the Kubernetes nodes made of them."""
 
 import os
+import re
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
+from scheduling.kube.nodes import NodeTranslator
+from scheduling.kube.objects import KubeNode
 from scheduling.simcluster.fleet import SHIPPED, load_fleet, node_object
 from scheduling.simcluster.quantities import amounts
-from scheduling.simulator.fleet import FleetError, parse_inventory, parse_openb
+from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
+from scheduling.simulator.nodes import engine_nodes
 from tests.requirements import missing
 
 from .harness import FLEET
@@ -68,7 +73,9 @@ POOL = {"name": "a", "count": 1, "cpu_milli": 1000, "memory_mib": 1024}
         ({"count": True}, "pools[0].count: must be a whole number"),
         ({"cpu_milli": None}, "pools[0].cpu_milli: must be a whole number"),
         ({"gpus": 8}, "pools[0]: gpu_model and gpus must be given together"),
-        ({"gpu_model": "X", "gpus": 65}, "pools[0].gpus: must be a whole number from 0 to 64"),
+        ({"gpu_model": "X", "gpus": 257}, "pools[0].gpus: must be a whole number from 0 to 256"),
+        ({"extended": {"card": 1}}, "pools[0].extended: must map names such as vendor.com/card"),
+        ({"extended": {"a/b": "1"}}, "pools[0].extended: must map names such as vendor.com/card"),
         ({"zone": "edge"}, "pools[0].zone: must be one of '', 'inference', not 'edge'"),
         ({"labels": {"a": 1}}, "pools[0].labels: must map label names to texts"),
         ({"taints": [{"key": "k"}]}, "pools[0].taints[0].effect: is required"),
@@ -132,7 +139,7 @@ def test_the_openb_list():
             "line 2, cpu_milli: must be a whole number from 0 to 16777216, not 'many'",
         ),
         (OPENB.replace("64000", "1_0"), "line 2, cpu_milli: must be a whole number from 0"),
-        (OPENB.replace(",2,", ",100000000,"), "line 2, gpu: must be a whole number from 0 to 64"),
+        (OPENB.replace(",2,", ",100000000,"), "line 2, gpu: must be a whole number from 0 to 256"),
         (OPENB.replace("n0", "\n\nn0").replace(",G2", ","), "line 5, model: a machine"),
         (OPENB + '"' + 200_000 * "x", "line 4: field larger than field limit"),
         (OPENB.replace(",P100", ","), "line 2, model: a machine with GPUs needs a model"),
@@ -175,3 +182,24 @@ def test_a_node_carries_the_labels_of_a_real_cluster():
     plain = node_object(fleet.nodes[4], 1, 0.0)
     assert "nvidia.com/gpu.product" not in plain["metadata"]["labels"]
     assert plain["spec"]["taints"][0]["effect"] == "NoSchedule"
+
+
+README = Path(__file__).parents[2] / "scheduling/simcluster/README.md"
+
+
+def test_the_inventory_of_the_guide_has_nodes_whose_gpus_are_parts():
+    [text] = re.findall(r"```yaml\n(name: parts\n.*?)```", README.read_text(), re.DOTALL)
+    translator, found = NodeTranslator({}), []
+    for number, node in enumerate(parse_inventory(yaml.safe_load(text)).nodes[::2]):
+        raw = msgspec.convert(node_object(node, number, 0.0), KubeNode)
+        seen = translator.translate(raw).node
+        assert seen.problems == ()
+        [same] = engine_nodes(Fleet("one", (node,)))
+        assert (seen.gives_shares, seen.extended) == (same.gives_shares, same.extended)
+        found.append((seen.gpu_model, seen.healthy_gpus, seen.gives_shares, seen.extended))
+    h100 = "NVIDIA-H100-80GB-HBM3"
+    assert found == [
+        (f"{h100}-MIG-1g.10gb", 56, False, {}),
+        (h100, 4, True, {"nvidia.com/mig-1g.10gb": 14, "nvidia.com/mig-3g.40gb": 4}),
+        (f"{h100}-SHARED", 32, False, {}),
+    ]

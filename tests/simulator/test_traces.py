@@ -131,7 +131,7 @@ def test_each_format_is_recognised_and_read(text, job):
         (HELIOS + "7,u,v,x,1,1,1,FAILED,2020-04-31T00:00:00,1\n", "is '2020-04-31T00:00:00'"),
         (OPENB + "p,1,1,1,1000,,LS,Running,400,100,\n", "column deletion_time: is '100'"),
         (OPENB + "p,1,1,1,1000,,LS,Running,0,100,400\n", "column deletion_time: is '100'"),
-        (OPENB + "p,1,1,65,1000,,LS,Running,0,100,0\n", "column num_gpu: is '65'"),
+        (OPENB + "p,1,1,257,1000,,LS,Running,0,100,0\n", "column num_gpu: is '257'"),
         (ITP + "a,0,1000,4\na,10,1000,4\n", "line 3, column job_id: 'a' stands twice"),
         (OWN + "x,0,1,1,1,,,\nx,1,1,1,1,,,\n", "line 3, column id: 'x' stands twice"),
         (SWF + SWF.splitlines()[1], "line 3, column job: '1' stands twice"),
