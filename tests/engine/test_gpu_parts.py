@@ -78,7 +78,8 @@ def test_no_slice_gives_a_share():
     found = cycle(state, tenancy, d.NodeChanged(node("n0", 56, gives_shares=False)), share)
     [verdict] = [waiting.verdict for waiting in found.waiting]
     assert verdict.reason is Reason.EXCEEDS_CAPACITY
-    assert "no node with such GPUs gives shares of one" in verdict.summary
+    assert "MIG slices and GPUs that are shared already have no shares" in verdict.summary
+    assert verdict.remedies[0] == "ask for a whole one of them, gpu_milli 1000"
 
 
 def test_whole_gpus_are_not_looked_for_among_slices():

@@ -19,7 +19,7 @@ from scheduling.engine.placement.place import PlacementFailure
 from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import View
-from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
+from scheduling.engine.types import MILLI, PART_OF_GPU, JobRequest, Node, PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 NOBODY: Mapping[str, float] = {}
@@ -190,6 +190,11 @@ def _too_large(
     nodes = len(room.admitting)
     evidence["possible_pods"] = room.empty
     others = _remedies_of_constraints(state, pod_set, level)
+    parts = [PART_OF_GPU.search(model) for model in pod_set.gpu_models]
+    if pod_set.is_share and parts and all(parts):
+        text = f"{asked}; MIG slices and GPUs that are shared already have no shares"
+        helps = ("ask for a whole one of them, gpu_milli 1000", "ask for another GPU type")
+        return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, helps)
     if not _shares_are_given(state, pod_set):
         text = (
             f"{asked}; no node with such GPUs gives shares of one, which takes a device plugin "
