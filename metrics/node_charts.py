@@ -1,6 +1,7 @@
 """Charts of the nodes as they are now: where GPUs are free, and what fits there."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from metrics.definitions import NodeUse
 from metrics.figures import FULL, LINES, Figure, axis, figure
@@ -9,10 +10,22 @@ IDLE, OUT_OF_SERVICE = "--chart-idle", "--chart-out"
 RAMP = tuple(f"--chart-part-{i}" for i in range(1, 8))
 
 
-def _ramp(levels: int) -> list[str]:
-    """Colours of 1..levels-1 free GPUs, spread over the seven steps of the ramp."""
-    steps = max(1, levels - 1)
-    return [RAMP[min(len(RAMP) - 1, i * len(RAMP) // steps)] for i in range(steps)]
+def _bands(top: int) -> list[range]:
+    """Free GPUs of partly used nodes, 1 to `top` - 1: each number by itself where nodes have as
+    many as a server has GPUs, else seven bands that can be told apart."""
+    numbers = top - 1
+    count = numbers if top <= 16 else len(RAMP)
+    edges = [1 + i * numbers // count for i in range(count + 1)] if count else []
+    return [range(low, high) for low, high in pairwise(edges)]
+
+
+def _name(band: range) -> str:
+    return str(band[0]) if len(band) == 1 else f"{band[0]}–{band[-1]}"
+
+
+def _ramp(steps: int) -> list[str]:
+    """Colours of so many bands, spread over the seven steps of the ramp."""
+    return [RAMP[i * len(RAMP) // steps] for i in range(steps)]
 
 
 def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
@@ -36,8 +49,11 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
     )
     height = max((len(v) for v in leaves.values()), default=0)
     cells = [sorted(values, reverse=True) for _, values in columns]
-    z = [[col[row] if row < len(col) else None for col in cells] for row in range(height)]
-    colours = [OUT_OF_SERVICE, FULL, *_ramp(top), IDLE]
+    free = [[col[row] if row < len(col) else None for col in cells] for row in range(height)]
+    bands = _bands(top)
+    band_of: dict[int | None, int | None] = {None: None, -1: -1, 0: 0, top: len(bands) + 1}
+    band_of |= {value: at for at, band in enumerate(bands, 1) for value in band}
+    colours = [OUT_OF_SERVICE, FULL, *_ramp(len(bands)), IDLE]
     steps = len(colours)
     scale = [
         [edge, colour] for i, colour in enumerate(colours) for edge in (i / steps, (i + 1) / steps)
@@ -48,19 +64,20 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
         [
             {
                 "type": "heatmap",
-                "z": z,
+                "z": [[band_of[value] for value in row] for row in free],
+                "customdata": free,
                 "x": [name for name, _ in columns],
                 "xgap": 1 if len(columns) <= 120 else 0,
                 "ygap": 1 if height <= 40 else 0,
                 "colorscale": scale,
                 "zmin": -1.5,
-                "zmax": top + 0.5,
+                "zmax": len(bands) + 1.5,
                 "hoverongaps": False,
-                "hovertemplate": "%{x}<br>%{z} GPUs free<extra></extra>",
+                "hovertemplate": "%{x}<br>%{customdata} GPUs free<extra></extra>",
                 "colorbar": {
                     "title": {"text": "free"},
-                    "tickvals": [-1, 0, *range(1, top), top],
-                    "ticktext": ["out", "full", *map(str, range(1, top)), "idle"],
+                    "tickvals": list(range(-1, len(bands) + 2)),
+                    "ticktext": ["out", "full", *map(_name, bands), "idle"],
                     "thickness": 14,
                     "outlinewidth": 0,
                 },
@@ -95,10 +112,10 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
     idle = [n.free for n in usable if n.allocated_milli == 0 and n.healthy == n.gpus]
     partly = [n.free for n in usable if n.allocated_milli or n.healthy < n.gpus]
     top = max((n.gpus for n in nodes), default=1)
-    sizes = list(range(1, top))
-    counts = [*(partly.count(k) for k in sizes), len(idle)]
-    gpus = [*(k * partly.count(k) for k in sizes), sum(idle)]
-    labels = [*map(str, sizes), "idle"]
+    bands = _bands(top)
+    counts = [*(sum(n in band for n in partly) for band in bands), len(idle)]
+    gpus = [*(sum(n for n in partly if n in band) for band in bands), sum(idle)]
+    labels = [*map(_name, bands), "idle"]
     free = sum(gpus)
     return figure(
         [
@@ -110,7 +127,7 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
                 "textposition": "outside",
                 "textangle": 0,
                 "cliponaxis": False,
-                "marker": {"color": [*_ramp(top), IDLE] if top > 1 else [IDLE]},
+                "marker": {"color": [*_ramp(len(bands)), IDLE]},
                 "hovertemplate": "%{y} GPUs on nodes with %{x} free<extra></extra>",
             }
         ],

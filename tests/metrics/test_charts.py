@@ -26,15 +26,32 @@ def test_leaf_map_sorts_leaves_by_whole_free_nodes_and_marks_what_is_out():
     assert figure["layout"]["meta"]["table"]["rows"] == [["a", 2, 1, 1, 0, 0], ["b", 2, 0, 0, 1, 1]]
 
 
-@pytest.mark.parametrize("per_node", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("per_node", [1, 2, 4, 8, 16, 56, 256])
 def test_the_colour_scale_covers_every_number_of_gpus(per_node):
-    scale = node_charts.leaf_map([N("H", per_node, per_node, per_node, 0, True, "a")])["data"][0][
-        "colorscale"
-    ]
+    trace = node_charts.leaf_map([N("H", per_node, per_node, per_node, 0, True, "a")])["data"][0]
+    scale, labels = trace["colorscale"], trace["colorbar"]["ticktext"]
+    assert len(labels) == len(scale) / 2 == min(per_node + 2, 18 if per_node <= 16 else 10)
+    assert trace["zmax"] - trace["zmin"] == len(labels)
     assert scale[0][0] == 0.0
     assert scale[-1] == [1.0, node_charts.IDLE]
     edges = [edge for edge, _ in scale]
     assert edges == sorted(edges)
+
+
+def test_nodes_of_many_slices_are_drawn_in_bands_of_free_ones():
+    slices = [
+        N("S", 56, 56, free, (56 - free) * 1000, True, leaf)
+        for leaf, free in (("a", 56), ("a", 1), ("b", 7), ("b", 8), ("b", 55), ("b", 0))
+    ]
+    trace = node_charts.leaf_map(slices)["data"][0]
+    assert trace["z"] == [[8, 7], [1, 2], [None, 1], [None, 0]]
+    assert trace["customdata"] == [[56, 55], [1, 8], [None, 7], [None, 0]]
+    assert trace["colorbar"]["ticktext"][2:4] == ["1–7", "8–15"]
+    bars = node_charts.stranded(slices)
+    [data] = bars["data"]
+    assert (data["x"][0], data["x"][6:]) == ("1–7", ["48–55", "idle"])
+    assert data["y"] == [8, 8, 0, 0, 0, 0, 55, 56]
+    assert data["text"][:2] == ["2 nodes", "1 node"]
 
 
 def test_no_nodes_is_an_empty_map_not_an_error():
