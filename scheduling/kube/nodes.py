@@ -160,7 +160,7 @@ def _gpus(
         return _Gpus()
     if "gpu_model" not in facts:
         problems.append("the GPU model is unknown: label the node, or set label_map.gpu_model")
-    most = MAX_GPUS if told.part else MAX_DEVICES
+    most = MAX_GPUS if told.part or doubt else MAX_DEVICES
     if total > most:
         problems.append(f"{total} GPUs on one node; only the first {most} are used")
         usable, total = min(usable, most), most

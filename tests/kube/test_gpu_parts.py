@@ -175,9 +175,10 @@ def test_a_node_that_single_cannot_describe_has_no_free_gpu():
 def test_devices_of_a_kind_that_the_labels_do_not_tell_are_never_free(labels, advertised, expected):
     """Feature discovery and the device plugin start anew one after the other."""
     node = node_of(labels, {GPU: str(advertised)})
-    assert (node.healthy_gpus, node.unnamed_unhealthy) == (0, len(node.devices))
-    [why] = [each for each in node.problems if "none is used until labels and status" in each]
+    assert (node.healthy_gpus, len(node.devices)) == (0, advertised)  # who holds one keeps it
+    [why] = node.problems
     assert why.startswith("nvidia.com/gpu.count")
+    assert "none is used until labels and status agree" in why
     assert f"says {expected} GPUs, status.capacity says {advertised}" in why
 
 

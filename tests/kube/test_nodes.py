@@ -156,7 +156,10 @@ def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
         ({"capacity": {"cpu": "-1", GPU: "8"}}, "cpu is -1, which no machine has"),
         ({"capacity": {"cpu": "1e300", GPU: "8"}}, "cpu is 1e300, which no machine has"),
         ({"labels": {**H100, "nvidia.com/gpu.memory": "9" * 40}}, "must be a whole number"),
-        ({"capacity": {GPU: "40"}}, "40 GPUs on one node; only the first 16 are used"),
+        (
+            {"labels": {"nvidia.com/gpu.product": "A100"}, "capacity": {GPU: "40"}},
+            "40 GPUs on one node; only the first 16 are used",
+        ),
         (
             {"conditions": [READY, Condition("SysLogsXIDError", "True", "", "XID 79")]},
             "SysLogsXIDError: XID 79",
