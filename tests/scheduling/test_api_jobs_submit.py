@@ -1,5 +1,6 @@
 """POST /api/v1/jobs: what is accepted, what is stored, what is refused and how."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,19 @@ def test_the_example_of_the_documentation_is_taken(eve):
     document["pod_sets"][0] |= {"gpu_type": "H100", "count": 2, "nics": 0}  # as the tests have
     answer = eve.post(f"{URL}?dry_run=true", document, format="json")
     assert answer.status_code == 200, answer.json()
+
+
+def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
+    text = (Path(__file__).parents[2] / "docs" / "operator-guide.md").read_text()
+    section = text.split("## MIG and shared GPUs\n")[1].split("## Policy\n")[0]
+    notebooks, pretrain = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", section, re.DOTALL))
+    notebooks["gpu_type"] = pretrain["pod_sets"][0]["gpu_type"] = "H100"  # as the tests have
+    for document in (notebooks, pretrain):
+        answer = eve.post(f"{URL}?dry_run=true", document, format="json")
+        assert answer.status_code == 200, answer.json()
+    alone = {**pretrain, "pod_sets": pretrain["pod_sets"][1:]}
+    refused = eve.post(f"{URL}?dry_run=true", alone, format="json")
+    assert "The job asks for no GPU" in refused.json()["errors"][0]["detail"]
 
 
 @pytest.mark.parametrize(
