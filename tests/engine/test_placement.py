@@ -284,7 +284,7 @@ class TestBadInput:
             Node(
                 "d",
                 gpu_model="H800",
-                devices=(Device(0), Device(0), Device(99), Device(-1)),
+                devices=(Device(0), Device(0), Device(256), Device(-1)),
                 cpu_milli=-5,
                 memory_mib=10**30,
             ),
