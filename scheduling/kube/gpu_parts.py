@@ -7,6 +7,7 @@ discovery and the code that writes them, README of the NVIDIA device plugin, GKE
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from scheduling.engine.placement.links import MAX_DEVICES
 from scheduling.engine.types import PART_OF_GPU
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -54,6 +55,12 @@ class Advertised(NamedTuple):
             return (
                 f"status.capacity[{resource}] is {installed}, but {PRODUCT}, {REPLICAS} and "
                 f"{MIG_STRATEGY} say that GPUs are advertised by other names; {UNTIL_THEY_AGREE}"
+            )
+        if installed > MAX_DEVICES and not (self.part or expected):
+            return (
+                f"{installed} GPUs are more than a server has, and no label counts them: they may "
+                "be parts of GPUs; none is used until GPU feature discovery, or a label that "
+                "label_map.gpu_count names, says how many there are"
             )
         fewer = installed < expected and not self.part  # of whole GPUs some may be missing
         if expected and installed and installed != expected and not fewer:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from scheduling.engine.facts import MAX_GPUS
 from scheduling.engine.placement.devices import link_problem
-from scheduling.engine.placement.links import LINK_MODELS, MAX_DEVICES
+from scheduling.engine.placement.links import LINK_MODELS
 from scheduling.engine.types import DEFAULT_LEVELS, MILLI, Device, Nic, Node
 from scheduling.kube.devices import devices_of, nics_of, sockets
 from scheduling.kube.gpu_parts import Advertised, advertised, is_part
@@ -160,10 +160,9 @@ def _gpus(
         return _Gpus()
     if "gpu_model" not in facts:
         problems.append("the GPU model is unknown: label the node, or set label_map.gpu_model")
-    most = MAX_GPUS if told.part or doubt else MAX_DEVICES
-    if total > most:
-        problems.append(f"{total} GPUs on one node; only the first {most} are used")
-        usable, total = min(usable, most), most
+    if total > MAX_GPUS:
+        problems.append(f"{total} GPUs on one node; only the first {MAX_GPUS} are used")
+        usable, total = min(usable, MAX_GPUS), MAX_GPUS
     bad, unnamed = _bad_gpus(raw, total, usable, problems)
     if doubt:
         unnamed = total - len(bad)

@@ -281,6 +281,33 @@ def test_more_replicas_than_pods_are_cut_off_with_a_warning():
     assert node.problems == ("320 GPUs on one node; only the first 256 are used",)
 
 
+# --- without GPU feature discovery ----------------------------------------------------------------
+def test_more_gpus_than_a_server_has_are_not_taken_for_whole_ones():
+    labels = {"node.kubernetes.io/instance-type": "Standard_ND96asr_v4"}
+    node = node_of(labels, {GPU: "56"})
+    assert (node.gpu_model, len(node.devices)) == ("NVIDIA-A100-SXM4-40GB", 56)
+    assert node.healthy_gpus == 0
+    [problem] = node.problems
+    assert problem.startswith("56 GPUs are more than a server has, and no label counts them")
+    assert node_of(labels, {GPU: "8"}).healthy_gpus == 8
+
+
+@pytest.mark.parametrize(
+    ("labels", "label_map", "resource"),
+    [
+        (WHOLE | {"nvidia.com/gpu.count": "32"}, None, GPU),
+        (
+            {"amd.com/gpu.product-name": "MI300X-CPX", "example.com/gpus": "32"},
+            {"gpu_count": "example.com/gpus"},
+            "amd.com/gpu",
+        ),
+    ],
+)
+def test_as_many_as_a_label_counts_are_used(labels, label_map, resource):
+    node = node_of(labels, {resource: "32"}, label_map=label_map)
+    assert (node.healthy_gpus, node.problems) == (32, ())
+
+
 # --- GKE, operators' own labels -------------------------------------------------------------------
 GKE = {
     "cloud.google.com/gke-accelerator": "nvidia-tesla-a100",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.types import PART_OF_GPU, Nic, Taint
+from scheduling.engine.types import Nic, Taint
 from scheduling.kube.gpu_parts import GKE_PARTITION, GKE_SHARING, MIG_STRATEGY, REPLICAS
 from scheduling.kube.labels import TABLE, label_table
 from scheduling.kube.nodes import NodeTranslator
@@ -12,7 +12,8 @@ from scheduling.kube.objects import Condition, KubeNode, Meta, NodeSpec, NodeSta
 from scheduling.kube.seam import Sourced
 
 GPU = "nvidia.com/gpu"
-H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.count": "8"}
+COUNT = "nvidia.com/gpu.count"
+H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", COUNT: "8"}
 READY = Condition("Ready", "True")
 
 
@@ -156,10 +157,7 @@ def test_gpus_that_a_starting_kubelet_does_not_tell_of_are_not_gone(amounts):
         ({"capacity": {"cpu": "-1", GPU: "8"}}, "cpu is -1, which no machine has"),
         ({"capacity": {"cpu": "1e300", GPU: "8"}}, "cpu is 1e300, which no machine has"),
         ({"labels": {**H100, "nvidia.com/gpu.memory": "9" * 40}}, "must be a whole number"),
-        (
-            {"labels": {"nvidia.com/gpu.product": "A100"}, "capacity": {GPU: "40"}},
-            "40 GPUs on one node; only the first 16 are used",
-        ),
+        ({"labels": {**H100, COUNT: "300"}, "capacity": {GPU: "300"}}, "only the first 256 are"),
         (
             {"conditions": [READY, Condition("SysLogsXIDError", "True", "", "XID 79")]},
             "SysLogsXIDError: XID 79",
@@ -446,7 +444,7 @@ def test_no_node_can_raise(labels, annotations, capacity, allocatable):
     node = facts_of(
         labels=labels, annotations=annotations, capacity=capacity, allocatable=allocatable
     ).node
-    assert len(node.devices) <= (256 if PART_OF_GPU.search(node.gpu_model) else 16)
+    assert len(node.devices) <= 256
     assert len(node.gpu_model) <= 63
     assert len(node.topology) == 3
     assert 0 <= node.cpu_milli < 2**60
