@@ -2,6 +2,7 @@
 at, who is before it, and when it may start as far as that is known."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -267,24 +268,32 @@ def position_of(job: Job) -> int | None:
 
 
 def before_in_queue(job: Job) -> QuerySet[Job]:
-    """Waiting jobs of its scheduler that stand before it: priority, the tenant's share where that
-    counts, who was stopped by a fault, then time, then size. The first comes first."""
+    """Waiting jobs of its scheduler that stand before it: priority, the shares of the tenant and of
+    the user where those count, who was stopped by a fault, then time, then size. The first comes
+    first."""
     lease = SchedulerLease.objects.filter(cluster=job.cluster_id, scope=job.scope).first()
     shares: dict[str, float] = lease.shares if lease else {}
+    user_shares: dict[str, dict[str, float]] = lease.user_shares if lease else {}
     mine = shares.get(job.tenant.name, 0.0)
+    own = user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
     at = FRONT if job.front else job.submitted_at
     tenants = [When(tenant__name=name, then=Value(share)) for name, share in shares.items()]
     same_rank = Q(priority=job.priority)
-    same_share = same_rank & Q(share=mine)
+    same_tenant_share = same_rank & Q(share=mine)
+    same_share = same_tenant_share & Q(user_share=own)
     same_time = same_share & Q(at=at)
+    waiting = Job.objects.filter(
+        cluster=job.cluster_id, scope=job.scope, state__in=list(WAITING), held=False
+    ).exclude(reason__in=list(OUT_OF_ORDER))
+    users = [
+        When(tenant__name=name, user=user, then=Value(share))
+        for name, user, share in _users_who_wait(waiting, user_shares)
+    ]
     return (
-        Job.objects.filter(
-            cluster=job.cluster_id, scope=job.scope, state__in=list(WAITING), held=False
-        )
-        .exclude(reason__in=list(OUT_OF_ORDER))
-        .exclude(id=job.pk)
+        waiting.exclude(id=job.pk)
         .annotate(
             share=Case(*tenants, default=Value(0.0), output_field=FloatField()),
+            user_share=Case(*users, default=Value(0.0), output_field=FloatField()),
             at=Case(
                 When(front=True, then=Value(FRONT)),
                 default=F("submitted_at"),
@@ -294,12 +303,26 @@ def before_in_queue(job: Job) -> QuerySet[Job]:
         .filter(
             Q(priority__gt=job.priority)
             | (same_rank & Q(share__lt=mine))
+            | (same_tenant_share & Q(user_share__lt=own))
             | (same_share & Q(at__lt=at))
             | (same_time & Q(gpu_milli__lt=job.gpu_milli))
             | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk))
         )
-        .order_by("-priority", "share", "at", "gpu_milli", "id")
+        .order_by("-priority", "share", "user_share", "at", "gpu_milli", "id")
     )
+
+
+def _users_who_wait(
+    waiting: QuerySet[Job], shares: dict[str, dict[str, float]]
+) -> Iterator[tuple[str, int | None, float]]:
+    """(tenant, id of a user of it, share) of those whose jobs wait: all who ever ran a job may have
+    a share, too many for one query."""
+    if not shares:
+        return
+    for tenant, user in waiting.order_by().values_list("tenant__name", "user").distinct():
+        share = shares.get(tenant, {}).get(str(user or ""))
+        if share:
+            yield tenant, user, share
 
 
 def ahead_of(viewer: User, job: Job) -> tuple[Ahead, ...]:

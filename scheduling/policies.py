@@ -42,17 +42,25 @@ def effective(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _json(value) for name, value in asdict(to_policy(document)).items()}
 
 
-def faults(document: Mapping[str, Any]) -> list[FieldError]:
-    """All that is wrong with a document, each with the path of its field."""
+def faults(
+    document: Mapping[str, Any], others: Mapping[str, Any] | None = None
+) -> list[FieldError]:
+    """All that is wrong with a document, each with the path of its field. `others`: what the fields
+    are that it does not name, if not the defaults."""
     found: list[FieldError] = []
     for name, value in document.items():
         if name not in _TYPES:
             found.append(FieldError((name,), f"Unknown field. Known here: {', '.join(_NAMES)}."))
         else:
             found += _faults_of(_TYPES[name], value, (name,))
-    if "shards" in document and not found:
-        problems = declaration_problems(to_policy(document).shards)
-        found += [FieldError(("shards", at, name), text) for at, name, text in problems]
+    if found:
+        return found
+    policy = to_policy({**(others or {}), **document})
+    if policy.fair_users and not policy.fair_share:
+        detail = "Only with fair_share: set that to true as well, or leave this out."
+        found.append(FieldError(("fair_users",), detail))
+    problems = declaration_problems(policy.shards) if "shards" in document else []
+    found += [FieldError(("shards", at, name), text) for at, name, text in problems]
     return found
 
 

@@ -12,7 +12,7 @@ from metrics.replays.scenario import MOST_NODES, Shape
 from metrics.replays.services import MOST, USUAL
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import JobKind, PreemptionKind, QueueingPolicy
-from scheduling.policies import MAX_SECONDS
+from scheduling.policies import MAX_SECONDS, effective
 from tenants.errors import DomainError, FieldError
 from tenants.forms import Fields
 
@@ -28,6 +28,7 @@ PREEMPTIONS = {
 }
 SWITCHES = {
     "fair_share": "The tenant with the smallest share goes first",
+    "fair_users": "Inside a tenant, so does the user with the smallest",
     "consolidation": "Move replicas to make nodes whole",
 }
 MINUTES = "%Y-%m-%dT%H:%M"
@@ -159,7 +160,7 @@ def initial_of(policy: Mapping[str, Any], now: datetime) -> dict[str, Any]:
 
 def initial_like(replay: Replay, shapes: Mapping[Shape, int]) -> dict[str, Any]:
     """The fields as they were when another replay was asked for."""
-    return initial_of(replay.policy, replay.until) | {
+    return initial_of(effective(replay.policy), replay.until) | {
         "since": replay.since,
         "until": replay.until,
         **dict(_nodes(replay, shapes)),

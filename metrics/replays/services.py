@@ -70,7 +70,8 @@ def create_replay(
     since = since or until - USUAL
     before = _effective(cluster)
     faults = [*_period_faults(since, until, now), *_node_faults(cluster, nodes)]
-    faults += [FieldError(("policy", *f.path), f.detail) for f in document_faults(policy or {})]
+    wrong = document_faults(policy or {}, before)
+    faults += [FieldError(("policy", *f.path), f.detail) for f in wrong]
     if faults:
         raise Invalid.fields(faults)
     _check_there_is_history(cluster, since, until)

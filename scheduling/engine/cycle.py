@@ -71,7 +71,7 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
     more = False
     # 3. One global order over all tenants.
     order = state.next_walk()
-    blocking = Blocking(state, state.in_the_way, out)
+    blocking = Blocking(state, state.in_the_way, out, order.shares)
     while (lane := order.pop()) is not None:
         if blocking.settled(lane):
             continue

@@ -201,6 +201,7 @@ class JobRequest:
     `preempts`: whether it may take the places of others (Kubernetes' preemptionPolicy).
     `after` / `after_ok`: jobs that must have ended, or succeeded, before this one may start; the id
     of an array stands for all its jobs. `array`: the array it belongs to, "" = none.
+    `user`: who submitted it; "" = not known, all such jobs of a tenant count as those of one user.
     `run_limit_s`: longest run time allowed; None = no limit.
     `uses_spares`: whether it may start on the nodes kept free as hot spares.
     """
@@ -223,6 +224,7 @@ class JobRequest:
     run_limit_s: float | None = None
     uses_spares: bool = False
     array: str = ""
+    user: str = ""
 
     @property
     def gpu_milli(self) -> int:
@@ -338,6 +340,7 @@ class Policy:
 
     `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
     goes first, its past use counted with half-life `usage_half_life_s` (0 = only what it holds).
+    `fair_users`, with `fair_share` only: inside a tenant likewise the user with the smallest.
     `spare_nodes`: nodes of each GPU model kept free for jobs that use spares.
     `warn_before_s`: how long before its run-time limit a job is warned.
     `shards`: into which parts the cluster is divided between schedulers, in order; () = not.
@@ -358,6 +361,7 @@ class Policy:
     max_preemptions: int = 5
     consolidation: bool = False
     fair_share: bool = False
+    fair_users: bool = False
     usage_half_life_s: float = 0.0
     spare_nodes: Mapping[str, int] = field(default_factory=dict, hash=False)
     warn_before_s: float = 300.0

@@ -59,6 +59,8 @@ class SchedulerLease(models.Model):
     wanted = models.JSONField(default=dict, blank=True)
     # {tenant: dominant share} where the policy orders by it, as of the last cycle; for pages.
     shares = models.JSONField(default=dict, blank=True)
+    # {tenant: {id of a user, "" = not known: dominant share}}, likewise.
+    user_shares = models.JSONField(default=dict, blank=True)
     # What it counts of its passes and effects (scheduling.session.pace); for pages and metrics.
     pace = models.JSONField(default=dict, blank=True)
 

@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
+from scheduling.engine.queueing.fairness import Shares
 from scheduling.engine.shards import WHOLE, scopes_of
 from scheduling.kube.seam import KubeError
 from scheduling.models import Cluster
@@ -53,7 +54,7 @@ class Led:
     lease: Lease
     renewed_at: float  # by the monotonic clock: the other one may be set back
     projected_at: float = 0.0
-    told: tuple[dict[str, float], int] | None = None  # shares and passes as last written
+    told: tuple[Shares, int] | None = None  # shares and passes as last written
 
 
 class Scheduler:

@@ -58,9 +58,12 @@ def change_policy(
     return after
 
 
-def document_faults(document: Mapping[str, Any]) -> list[FieldError]:
-    """All that is wrong with a policy document, each with the path of its field."""
-    return faults(document) or [*_unknown_gpu_types(document)]
+def document_faults(
+    document: Mapping[str, Any], others: Mapping[str, Any] | None = None
+) -> list[FieldError]:
+    """All that is wrong with a policy document, each with the path of its field. `others`: what the
+    fields are that it does not name, if not the defaults."""
+    return faults(document, others) or [*_unknown_gpu_types(document)]
 
 
 def _unknown_gpu_types(document: Mapping[str, Any]) -> Iterator[FieldError]:

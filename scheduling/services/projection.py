@@ -7,6 +7,7 @@ from typing import Any
 from django.db import transaction
 
 from scheduling.engine.cluster import ClusterState
+from scheduling.engine.queueing.fairness import Shares
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, NodeRecord, SchedulerLease
 from scheduling.services.lease import Lease, fence
@@ -67,12 +68,15 @@ def write_status(cluster_id: int, *, connected: bool, message: str, now: datetim
     )
 
 
-def write_leader(lease: Lease, shares: dict[str, float], pace: Pace) -> None:
-    """By which shares of its tenants the scheduler of a scope orders its queue, and how it fares;
-    shown, never decided upon."""
+def write_leader(lease: Lease, shares: Shares, pace: Pace) -> None:
+    """By which shares of its tenants and users the scheduler of a scope orders its queue, and how
+    it fares; shown, never decided upon."""
+    users: dict[str, dict[str, float]] = {}
+    for (tenant, user), share in (shares.users or {}).items():
+        users.setdefault(tenant, {})[user] = share
     SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
-    ).update(shares=shares, pace=pace.document())
+    ).update(shares=dict(shares.tenants), user_shares=users, pace=pace.document())
 
 
 def record(

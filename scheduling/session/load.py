@@ -157,6 +157,7 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
             run_limit_s=job.run_limit_s,
             uses_spares=job.uses_spares,
             array=str(job.array_id or ""),
+            user=str(job.user_id or ""),
         ),
         name=job.name,
         contents=tuple(content(s) for s in sets),

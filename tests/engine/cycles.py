@@ -114,6 +114,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         words = [f"p{priority}"] + ([] if gang else ["pods"]) + sort.split()
         words += [f"s={declared}"] if declared else []
         words += ["min=1"] if elastic else []
+        words += [f"user={'xyz'[self.count % 3]}"]
         request = job(f"j{self.count}", tenant, asks, *words, at=self.now)
         self.count += 1
         self.alive[request.id] = request
@@ -205,8 +206,8 @@ class Cycles(Checks, RuleBasedStateMachine):
         tenants = tuple(replace(t, max_running=most) for t in TENANTS)
         self.pending.append(d.TenantsChanged(tenants, quotas))
 
-    @rule(pick=st.integers(0, 9), preempt=st.booleans())
-    def switch_policy(self, pick: int, preempt: bool) -> None:
+    @rule(pick=st.integers(0, 9), preempt=st.booleans(), users=st.booleans())
+    def switch_policy(self, pick: int, preempt: bool, users: bool = False) -> None:
         together = pick % 2 == 1  # what was spread before is moved now
         policy = Policy(
             self.policies[pick % len(self.policies)],
@@ -216,6 +217,7 @@ class Cycles(Checks, RuleBasedStateMachine):
             min_runtime_s=10,
             max_preemptions=3,
             fair_share=pick % 4 == 3,
+            fair_users=users and pick % 4 == 3,
             spare_nodes={"H100": 1} if pick % 5 == 4 else {},
             consolidation=together,
             strategies=dict.fromkeys(JobKind, "binpack" if together else "native"),
@@ -290,6 +292,27 @@ class Cycles(Checks, RuleBasedStateMachine):
         bookings = self.state.book.bookings
         assert {name: b.held for name, b in bookings.items()} == held
         assert all(b.fixed != self.state.jobs[name].job.preemptible for name, b in bookings.items())
+
+    @invariant()
+    def what_users_hold_is_what_their_jobs_hold(self) -> None:
+        """And where the policy tells them apart, no lane has jobs of two."""
+        if self.pending:
+            return
+        users = self.state.usage.users
+        assert (users is not None) == self.state.policy.fair_users
+        if users is None:
+            assert not any(lane.user for lane in self.state.queue.lanes)
+            return
+        held: dict[tuple[tuple[str, str], str], int] = {}
+        for record in self.state.jobs.values():
+            for model, milli in record.pods.values():
+                if milli:
+                    key = ((record.job.tenant, record.job.user), model)
+                    held[key] = held.get(key, 0) + milli
+        assert users.now == held
+        for lane in self.state.queue.lanes:
+            of = {(j.tenant, j.user) for j in (self.state.jobs[key[3]].job for key in lane.jobs)}
+            assert of == {(lane.tenant, lane.user)}
 
     @invariant()
     def who_owes_whom_adds_up(self) -> None:

@@ -47,7 +47,8 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
     for step in range(300):
         draw, pick = rng.random(), rng.randrange(100)
         if step % 120 == 0:
-            world.switch_policy(step // 120 + seed, preempt=step % 360 != 240)
+            users = seed not in FOUND
+            world.switch_policy(step // 120 + seed, preempt=step % 360 != 240, users=users)
         if seed not in FOUND and step % 9 == 4:
             world.turns_fixed_or_not(pick)
         if draw < (0.25 if services else 0.35):
@@ -96,6 +97,7 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             world.books_equal_what_is_placed()
             world.who_owes_whom_adds_up()
             world.no_job_is_lost_or_twice()
+            world.what_users_hold_is_what_their_jobs_hold()
             for victim in world.leaving[count:]:
                 seen[victim.kind] += bool(victim.by)  # else it was moved
             count = len(world.leaving)

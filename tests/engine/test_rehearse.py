@@ -27,7 +27,8 @@ def digest(state: SchedulerState) -> object:
         [(lane.key, lane.jobs, lane.reserved, lane.failed_at) for lane in state.queue.lanes],
         (state.queue.ordered, list(state.queue.touched), state.in_the_way, state.dirty),
         [sorted(it) for it in (state.running, state.promised, state.growing, state.reserving)],
-        (state.placed, state.parked, state.failed, state.arrays, state.usage.held, state.look),
+        (state.placed, state.parked, state.failed, state.arrays, state.look),
+        (state.usage.tenants.now, state.usage.users and state.usage.users.now),
         (state.asks, state.explained, state.possible, sorted(map(sorted, state.forecasts))),
     ))  # fmt: skip
 

@@ -6,15 +6,15 @@ from rest_framework.test import APIClient
 from metrics.benches import stage
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
-from tenants.models import GpuType, Quota, Tenant
+from tenants.models import GpuType, Membership, Quota, Role, Tenant, User
 from tenants.services.tokens import create_token
 
 pytestmark = pytest.mark.live
 
 
 class Rest:
-    def __init__(self, world):
-        secret = create_token(world.user, "test").secret
+    def __init__(self, world, user=None):
+        secret = create_token(user or world.user, "test").secret
         self.client = APIClient(HTTP_AUTHORIZATION=f"Bearer {secret}")
 
     def post(self, path, **body):
@@ -126,6 +126,35 @@ def test_the_order_that_pages_show_is_the_fair_one_of_the_scheduler(world, rest)
     assert [each["job"] for each in explained(older)["ahead"]] == [younger]
     world.set_policy(fair_share=False)
     world.drive(lambda: explained(older)["position"] == 1)
+
+
+def test_the_first_job_of_a_colleague_goes_before_thirty_of_another_user(world, rest):
+    """Also by a scheduler that began since; and no longer when the policy is switched back."""
+    world.set_policy(queueing="strict-fifo", fair_share=True, fair_users=True)
+    sweep = rest.submit("sweep", array={"count": 34})
+    many = Job.objects.filter(array_id=sweep)
+    world.drive(lambda: many.filter(state=S.RUNNING).count() == 4)
+    colleague = User.objects.create_user("colleague", password="x")
+    Membership.objects.create(user=colleague, tenant=world.tenant, role=Role.ENGINEER)
+    first = Rest(world, colleague).submit("first")
+
+    def place(job):
+        return rest.client.get(f"/api/v1/jobs/{job}/explain").json()["position"]
+
+    eldest = str(many.get(array_index=4).pk)
+    world.drive(lambda: (place(first), place(eldest)) == (1, 2))
+    world.drive(lambda: evidence(eldest).get("ahead") == first)
+    assert "another user of the tenant, who holds less" in Job.objects.get(pk=eldest).message
+    assert evidence(eldest)["user_share"] == 1
+    assert evidence(eldest)["user_share_ahead"] == 0
+    world.set_policy(fair_users=False)
+    world.drive(lambda: (place(first), place(eldest)) == (31, 1))
+    world.set_policy(fair_users=True)
+    world.drive(lambda: place(first) == 1)
+    world.restart_scheduler()
+    rest.post(f"jobs/{many.get(array_index=0).pk}/cancel")
+    world.drive(lambda: state(first) == S.RUNNING)
+    assert many.filter(admitted_at=None).count() == 30
 
 
 def test_the_record_of_a_preemption_is_told_over_rest(world, rest):

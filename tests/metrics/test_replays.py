@@ -244,6 +244,7 @@ def test_what_differs_is_told_in_words():
         ({"since": -86400 * 31}, "since", "The period has more than 31 days"),
         ({"policy": {"queueing": "lifo"}}, "policy.queueing", "Choose one of strict-fifo"),
         ({"policy": {"qeueing": "backfill"}}, "policy.qeueing", "Unknown field. Known here"),
+        ({"policy": {"fair_users": True}}, "policy.fair_users", "Only with fair_share"),
         ({"policy": {"spare_nodes": {"H9": 1}}}, "policy.spare_nodes.H9", "no GPU type “H9”"),
         ({"nodes": [change(1, "H9")]}, "nodes.0.gpu_type", "it has H100 × 8."),
         ({"nodes": [change(1), change(2)]}, "nodes.1.gpu_type", "stands twice"),
@@ -258,6 +259,14 @@ def test_a_fault_names_its_field_and_the_remedy(cluster, operator, given, field,
         services.create_replay(operator, cluster, **period, **given)
     assert text in " ".join(error.value.by_field[field])
     assert not Replay.objects.exists()
+
+
+def test_fields_that_need_each_other_are_held_against_the_policy_as_it_is(cluster, operator):
+    ClusterPolicy.objects.create(cluster=cluster, document={"fair_share": True})
+    assert asked(cluster, operator, policy={"fair_users": True}).policy["fair_share"]
+    ClusterPolicy.objects.update(document={"fair_share": True, "fair_users": True})
+    with pytest.raises(Invalid, match="Only with fair_share"):
+        asked(cluster, operator, policy={"fair_share": False})
 
 
 def test_only_operators_ask_and_only_so_many_wait(cluster, operator):

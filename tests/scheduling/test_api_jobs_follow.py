@@ -145,7 +145,8 @@ def ahead(client, job_id):
 
 
 def test_the_order_is_that_of_the_scheduler(org, eve):
-    """Priority, then the tenant's share where that counts, then who a fault stopped, then time."""
+    """Priority, then the shares of the tenant and of the user where those count, then who a fault
+    stopped, then time."""
     tenants = {"vision": eve, "law": org.client("lex"), "vision-lab": eve}
     ids = {}
     for i, (name, tenant) in enumerate(
@@ -166,7 +167,23 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     assert ahead(operator, ids["v1"]) == ["lab", "law", "v2"]
     Job.objects.filter(id=ids["v1"]).update(priority=1)
     assert explained(operator, ids["v1"])["position"] == 1
+    Job.objects.filter(id=ids["v1"]).update(priority=0)
+    Job.objects.filter(id=ids["v2"]).update(front=False)
+    joe = submit(org.client("joe"), name="joe")
+    eves = str(org.users["eve"].pk)
+    lease.user_shares = {"vision": {eves: 0.5, str(org.users["joe"].pk): 0.25}, "law": {eves: 1.0}}
+    lease.save()
+    assert ahead(operator, ids["v2"]) == ["lab", "law", "joe", "v1"]
+    assert ahead(operator, joe) == ["lab", "law"]
+    assert ahead(operator, ids["law"]) == ["lab"]
+    Job.objects.filter(id=ids["v1"]).update(user=None)  # nobody knows whose it is
+    assert ahead(operator, joe) == ["lab", "law", "v1"]
+    lease.user_shares["vision"][""] = 0.375
+    lease.save()
+    assert ahead(operator, joe) == ["lab", "law"]
+    assert ahead(operator, ids["v2"]) == ["lab", "law", "joe", "v1"]
     lease.delete()
+    Job.objects.filter(id=joe).delete()
     assert ahead(operator, ids["law"]) == ["v1", "v2", "lab"]
     # In nobody's way: what is held, backs off, waits for others or will never run.
     Job.objects.filter(id=ids["v1"]).update(reason="BackingOff")

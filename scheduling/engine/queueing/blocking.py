@@ -20,6 +20,8 @@ from scheduling.engine.queueing.admission import (
     quota_verdict,
 )
 from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
+from scheduling.engine.queueing.behind import Numbers, behind, reserved, to_borrow
+from scheduling.engine.queueing.fairness import Shares
 from scheduling.engine.queueing.kept import (
     closes_quota,
     kept_from,
@@ -44,8 +46,9 @@ from scheduling.engine.verdict import Reason, Verdict
 class Blocking:
     """Pools, accounts and nodes that belong to blocked jobs for the rest of one cycle."""
 
-    def __init__(self, state: SchedulerState, way: InTheWay, out: Outcome) -> None:
+    def __init__(self, state: SchedulerState, way: InTheWay, out: Outcome, shares: Shares) -> None:
         self._state = state
+        self._users = shares.users
         self._way = way
         self._out = out
         self._policy = state.policy.queueing
@@ -140,7 +143,7 @@ class Blocking:
         rest = verdict
         capped = "max_running" in verdict.evidence  # no GPU would help it: it is in nobody's way
         if not capped and not verdict.will_never_run and self._close(lane, record, wanted):
-            rest = _behind(lane.head, min(wanted))
+            rest = behind(lane.head, min(wanted), {})
         tell_lane(state, lane, verdict, rest, out)
         if terms.later and self._way.mark is not mark:
             self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
@@ -319,7 +322,7 @@ class Blocking:
         for model in sorted(closed):
             lender = self._lender(lane, model)
             if lender is not None:
-                return _to_borrow(lender, model)
+                return to_borrow(lender, model, self._by_users(lane, lender))
             head = self._heads.get(model)
             if head is not None and head.job_id != lane.head:
                 return self._reserved(head)
@@ -328,8 +331,19 @@ class Blocking:
             if ahead is None and chain:
                 ahead = self._accounts.get((chain[0].tenant, model))
             if ahead is not None:
-                return _behind(ahead, model)
+                return behind(ahead, model, self._by_users(lane, ahead))
         return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
+
+    def _by_users(self, lane: Lane, ahead: str) -> Numbers:
+        """The shares of both users, where the job ahead comes first because its user holds less."""
+        other = self._state.jobs[ahead]
+        if self._users is None or other.job.tenant != lane.tenant:
+            return {}
+        mine = self._users.get((lane.tenant, lane.user), 0.0)
+        theirs = self._users.get((lane.tenant, other.job.user), 0.0)
+        if other.key[0] != lane.jobs[0][0] or theirs >= mine:
+            return {}
+        return {"user_share": mine, "user_share_ahead": theirs}
 
     def _lender(self, lane: Lane, model: str) -> str | None:
         """The job ahead for which is kept what the lane would borrow to start on this model."""
@@ -345,38 +359,5 @@ class Blocking:
     def _reserved(self, head: Head) -> Verdict:
         verdict = self._way.told.get(head.job_id)
         if verdict is None:
-            verdict = self._way.told[head.job_id] = _reserved(head)
+            verdict = self._way.told[head.job_id] = reserved(head)
         return verdict
-
-
-def _behind(ahead: str, model: str) -> Verdict:
-    return Verdict(
-        Reason.BEHIND_IN_QUEUE,
-        f"A job ahead waits for {model} GPUs, and jobs behind it may not overtake it.",
-        {"ahead": ahead, "gpu_model": model},
-        ("wait for the job ahead", "choose another GPU model"),
-    )
-
-
-def _to_borrow(ahead: str, model: str) -> Verdict:
-    return Verdict(
-        Reason.BEHIND_IN_QUEUE,
-        f"A job ahead waits to borrow {model} GPUs, and jobs behind it may not borrow them first.",
-        {"ahead": ahead, "gpu_model": model},
-        ("wait for the job ahead", "ask for no more than the tenant's own quota has left"),
-    )
-
-
-def _reserved(head: Head) -> Verdict:
-    numbers: dict[str, int | float | str] = {"ahead": head.job_id}
-    text = "What is free is kept for a job ahead that has waited too long."
-    if head.expected is not None:
-        numbers["starts_at"] = head.expected.at
-        numbers["nodes"] = len(head.expected.nodes)
-        text = "What is free is reserved for a job ahead whose start is known."
-    return Verdict(
-        Reason.RESERVED_FOR_HEAD,
-        text,
-        numbers,
-        ("declare a run time that ends before the job ahead starts", "wait for the job ahead"),
-    )

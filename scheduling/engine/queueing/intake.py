@@ -4,11 +4,11 @@ from typing import assert_never
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cluster import PodKey
+from scheduling.engine.queueing.follow import follow
 from scheduling.engine.queueing.limits import watch_run_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import order_key
-from scheduling.engine.types import PreemptionKind
 
 
 def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
@@ -52,9 +52,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.book.replace(delta.tenants, delta.quotas, delta.used_elsewhere)
             state.book.jobs_elsewhere = delta.jobs_elsewhere
         case d.PolicyChanged(policy):
-            state.policy = policy
-            state.book.reclaim(PreemptionKind.RECLAIM in policy.preemption)
-            state.queue.forget_verdicts()
+            follow(state, policy, out.now)
         case d.JobRestored():
             _job_restored(state, delta, out.now)
         case d.JobHistory():

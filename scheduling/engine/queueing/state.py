@@ -8,7 +8,7 @@ from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.eligibility import wrong_times
-from scheduling.engine.queueing.fairness import Usage
+from scheduling.engine.queueing.fairness import NO_SHARES, Shares, Usage
 from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.leaving import Leaving
 from scheduling.engine.queueing.look import Look
@@ -64,7 +64,7 @@ class SchedulerState:
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.queue = WaitQueue()
         self.in_the_way = InTheWay()
-        self.usage = Usage()
+        self.usage = Usage(of_users=self.policy.fair_users)
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
@@ -111,7 +111,12 @@ class SchedulerState:
         if not waited:
             record.queued_at = now
             record.in_vain.clear()
-        self.queue.add(record, self._lane_key(record, now))
+        self.line_up(record, now)
+
+    def line_up(self, record: JobRecord, now: float) -> None:
+        """Let a job that stands in no lane wait in that of its like."""
+        user = record.job.user if self.policy.fair_users else ""
+        self.queue.add(record, self._lane_key(record, now, user), user)
 
     def _let_grow(self, record: JobRecord, now: float) -> None:
         """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
@@ -136,13 +141,14 @@ class SchedulerState:
         alive = [name for name in names if name in self.jobs or name in self.arrays]
         return alive + [name for name in job.after_ok if name in self.failed]
 
-    def _lane_key(self, record: JobRecord, now: float) -> Key:
+    def _lane_key(self, record: JobRecord, now: float, user: str) -> Key:
         job = record.job
+        whose = (job.tenant, user) if user else job.tenant
         self._forgive(record, now)
         own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
         if record.blamed or own_pods or self.tired(record) or wrong_times(job):
-            return (job.tenant, job.id)
-        return (job.tenant, shape_of(job))
+            return (whose, job.id)
+        return (whose, shape_of(job))
 
     def _forgive(self, record: JobRecord, now: float) -> None:
         """Drop the blame of nodes that has passed, and come back when the next of it will have."""
@@ -219,10 +225,10 @@ class SchedulerState:
         best_effort = policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
         return best_effort and not (policy.preemption or policy.spare_nodes)
 
-    def shares(self) -> dict[str, float]:
-        """Dominant share by tenant where the policy orders by fairness, else nothing."""
+    def shares(self) -> Shares:
+        """Dominant shares where the policy orders by fairness, else nothing."""
         if not self.policy.fair_share:
-            return {}
+            return NO_SHARES
         capacity = {model: self.pools.capacity(model) for model in self.pools.models()}
         return self.usage.shares(self.book.tenants, capacity, self.policy.usage_half_life_s)
 
@@ -248,7 +254,7 @@ class SchedulerState:
             if not job.gang or record.started_at is not None:
                 record.placed_at[p.pod_set, p.ordinal] = at
             if milli:
-                self.usage.change(job.tenant, model, milli)
+                self.usage.change(job, model, milli)
                 more = self.book.book(
                     job.id, job.tenant, model, milli, at, fixed=not job.preemptible
                 )
@@ -290,7 +296,7 @@ class SchedulerState:
         model, milli = record.pods.pop((pod_set, ordinal))
         record.placed_at.pop((pod_set, ordinal), None)
         if milli:
-            self.usage.change(record.job.tenant, model, -milli)
+            self.usage.change(record.job, model, -milli)
             self.book.unbook(record.job.id, model, milli)
         self.cluster.release(record.job.id, pod_set, ordinal)
         self.dirty = True
@@ -389,6 +395,8 @@ class SchedulerState:
         front = record.key[1] == -math.inf
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
+        if job.user != record.job.user:
+            job = replace(job, user=record.job.user)  # as whose it is counted
         record.job, record.key = job, order_key(job, front=front)
         self.book.rebook(job.id, fixed=not job.preemptible)
         if record.started_at is not None:

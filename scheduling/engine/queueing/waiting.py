@@ -1,4 +1,4 @@
-"""The wait queue: one lane per tenant and request shape, merged into one global order.
+"""The wait queue: one lane per tenant (or user of it) and request shape, in one global order.
 
 Jobs of a lane differ in nothing but their order, so what is found out about the first holds for
 all of them: an attempt that fails, a quota that refuses, a reason. A cycle therefore costs what
@@ -7,7 +7,7 @@ it starts and the number of lanes, not the number of waiting jobs.
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.columns import Booking
 from scheduling.engine.queueing.asks import Ask
+from scheduling.engine.queueing.fairness import NO_SHARES, Shares
 from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
 from scheduling.engine.queueing.shapes import Key
 from scheduling.engine.types import JobRequest, PodPlacement
@@ -148,6 +149,7 @@ MAX_EMPTY = 1_000
 @dataclass(slots=True, eq=False)
 class Lane:
     """Waiting jobs of one tenant and shape, in order, and what was found out about them.
+    `user`: of this user alone, where the policy tells the users of a tenant apart.
 
     Each finding stands with the versions it was made at: `never` with those of node sizes and
     quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
@@ -166,6 +168,7 @@ class Lane:
 
     key: Key
     tenant: str
+    user: str = ""
     jobs: list[OrderKey] = field(default_factory=list)
     never: Verdict | None = None
     never_at: tuple[int, int] = (-1, -1)
@@ -216,11 +219,11 @@ class WaitQueue:
         self._by_key: dict[Key, Lane] = {}
         self._empty: dict[Lane, None] = {}  # the longest without jobs first
 
-    def add(self, record: JobRecord, key: Key) -> None:
+    def add(self, record: JobRecord, key: Key, user: str) -> None:
         """Put a job into the lane of its shape; it stays where its order key says."""
         lane = self._by_key.get(key)
         if lane is None:
-            lane = self._by_key[key] = Lane(key, record.job.tenant)
+            lane = self._by_key[key] = Lane(key, record.job.tenant, user)
         if not lane.jobs:
             self._empty.pop(lane, None)
             self.lanes[lane] = None
@@ -313,24 +316,26 @@ class WaitQueue:
             lane.settled = None
 
 
-_MergeKey = OrderKey | tuple[float, float, OrderKey]  # order; or priority, share, order
+# Order; or priority, share, order; or priority, share of the tenant and of the user, order.
+_MergeKey = OrderKey | tuple[float, float, OrderKey] | tuple[float, float, float, OrderKey]
 
 
 class Merge:
     """Lanes in the global order of their first jobs; a lane comes again while it is put back.
 
     `ordered`: the lanes in the order of their first jobs. With `shares`, among equal priorities
-    the smallest share goes first.
+    the tenant with the smallest share goes first, and of its users the one with the smallest.
     """
 
     def __init__(
         self,
         ordered: Iterable[tuple[OrderKey, Lane]],
-        shares: Mapping[str, float] | None = None,
+        shares: Shares = NO_SHARES,
     ) -> None:
-        self._shares = shares or {}
+        self.shares = shares
+        self._tenants, self._users = shares
         entries: list[tuple[_MergeKey, Lane]] = list(ordered)
-        if shares:
+        if shares.tenants:
             entries = sorted((self._key(lane), lane) for _, lane in entries)
         self._rest = entries[::-1]  # the next at the end
         self._put_back: list[tuple[_MergeKey, Lane]] = []
@@ -368,6 +373,9 @@ class Merge:
 
     def _key(self, lane: Lane) -> _MergeKey:
         first = lane.jobs[0]
-        if not self._shares:
+        if not self._tenants:
             return first
-        return (first[0], self._shares.get(lane.tenant, 0.0), first)
+        share = self._tenants.get(lane.tenant, 0.0)
+        if self._users is None:
+            return (first[0], share, first)
+        return (first[0], share, self._users.get((lane.tenant, lane.user), 0.0), first)
