@@ -59,7 +59,7 @@ def test_a_real_itp_trace():
         ),
         (
             HELIOS + "7,u1,vcA,x,16,32,2,FAILED,2020-04-01 00:01:40,60\n",
-            TraceJob("7", 1585699300, 60, 16, tenant="vca", ends=JobState.FAILED),
+            TraceJob("7", 1585699300, 60, 16, tenant="vca", ends=JobState.FAILED, user="u1"),
         ),
         (
             PHILLY + "a1,vc1,Pass,2017-10-03 00:00:00,90,2\n",
@@ -67,9 +67,21 @@ def test_a_real_itp_trace():
         ),
         (
             ACME + "k1,u,8,64,1024,Pretrain,CANCELLED,2023-05-01 00:00:00+08:00,5\n",
-            TraceJob("k1", 1682870400, 5, 64, tenant="pretrain", ends=JobState.CANCELLED),
+            TraceJob("k1", 1682870400, 5, 64, tenant="pretrain", ends=JobState.CANCELLED, user="u"),
         ),
-        (SWF, TraceJob("1", 0, 100, 8, tenant="group-2", declared_s=3600)),
+        (SWF, TraceJob("1", 0, 100, 8, tenant="group-2", declared_s=3600, user="user-3")),
+        (
+            SWF.replace(" 3 2 -1 1 ", " -1 2 -1 1 "),
+            TraceJob("1", 0, 100, 8, tenant="group-2", declared_s=3600),
+        ),
+        (
+            "user," + PHILLY + "eve,a1,vc1,Pass,2017-10-03 00:00:00,90,2\n",
+            TraceJob("a1", 1506988800, 90, 2, tenant="vc1", user="eve"),
+        ),
+        (
+            "user," + OWN + "eve,x,1.5,10,8,4,vision,,\n",
+            TraceJob("x", 1.5, 10, 32, pods=4, tenant="vision", user="eve"),
+        ),
         (
             OWN + "x,1.5,10,8,4,vision,inference,a b\n",
             TraceJob(
@@ -78,11 +90,22 @@ def test_a_real_itp_trace():
         ),
         (
             '{"id": "x", "submitted_at": 0, "duration_s": 5, "gpus": 0.5, "pods": 1, '
-            '"ends": "FAILED", "after": ["a"]}\n',
-            TraceJob("x", 0, 5, 0.5, pods=1, ends=JobState.FAILED, after=("a",)),
+            '"ends": "FAILED", "after": ["a"], "user": "eve"}\n',
+            TraceJob("x", 0, 5, 0.5, pods=1, ends=JobState.FAILED, after=("a",), user="eve"),
         ),
     ],
-    ids=["openb", "helios", "philly", "acme", "swf", "kant-csv", "kant-jsonl"],
+    ids=[
+        "openb",
+        "helios",
+        "philly",
+        "acme",
+        "swf",
+        "swf, user not known",
+        "philly with users",
+        "kant-csv with users",
+        "kant-csv",
+        "kant-jsonl",
+    ],
 )
 def test_each_format_is_recognised_and_read(text, job):
     assert read(text) == [job]
@@ -254,3 +277,9 @@ def test_which_models_a_job_accepts(named, accepted):
     jobs = [TraceJob("x", 0, 1, 1, gpu_models=named)]
     (made,) = arrivals(jobs, gpu_models=("G2", "T4"), per_node=8)
     assert made.job.pod_sets[0].gpu_models == accepted
+
+
+def test_the_user_of_a_recorded_job_submits_it():
+    jobs = [TraceJob("x", 0, 1, 1, user="eve"), TraceJob("y", 1, 1, 1)]
+    made = arrivals(jobs, gpu_models=("G2",), per_node=8)
+    assert [arrival.job.user for arrival in made] == ["eve", ""]

@@ -17,7 +17,8 @@ class TraceJob:
 
     `pods` of `gpus / pods` GPUs each; None = one pod up to a node, whole nodes beyond.
     `gpu_models`: acceptable models, () = any, None = not said: what the fleet has most of.
-    `cpu_milli`, `memory_mib`: of each pod. `after`: ids of jobs it waits for.
+    `cpu_milli`, `memory_mib`: of each pod. `after`: ids of jobs it waits for. `user`: who submitted
+    it, "" = not said.
     """
 
     id: str
@@ -34,6 +35,7 @@ class TraceJob:
     kind: JobKind = JobKind.TRAINING
     ends: JobState = JobState.SUCCEEDED
     after: tuple[str, ...] = ()
+    user: str = ""
 
 
 def jobs_in(
@@ -134,5 +136,6 @@ def arrivals(
             kind=job.kind,
             declared_s=job.declared_s,
             after=job.after,
+            user=job.user,
         )
         yield Arrival(request, job.duration_s, job.ends)

@@ -1,7 +1,7 @@
 """Kant's own trace formats, CSV and JSON lines (docs/traces.md).
 
-Columns or keys: id, submitted_at, duration_s, gpus (of a pod), pods; optional: tenant, gpu_model,
-declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON).
+Columns or keys: id, submitted_at, duration_s, gpus (of a pod), pods; optional: tenant, user,
+gpu_model, declared_s, priority, kind, ends, after (ids separated by blanks, a list in JSON).
 """
 
 import json
@@ -14,7 +14,9 @@ from scheduling.simulator.traces.jobs import TraceJob, jobs_in
 from scheduling.simulator.traces.table import MOST_GPUS, BadRows, Row, TraceFormatError, table
 
 REQUIRED = ("id", "submitted_at", "duration_s", "gpus", "pods")
-KNOWN = (*REQUIRED, "tenant", "gpu_model", "declared_s", "priority", "kind", "ends", "after")
+KNOWN = (
+    *REQUIRED, "tenant", "user", "gpu_model", "declared_s", "priority", "kind", "ends", "after",
+)  # fmt: skip
 KINDS = {k.value.upper(): k for k in JobKind}
 ENDS = {s.value: s for s in sorted(TERMINAL)}
 
@@ -91,4 +93,5 @@ def _read(row: Row) -> TraceJob | None:
         kind=row.choice("kind", KINDS) if row.values.get("kind") else JobKind.TRAINING,
         ends=row.choice("ends", ENDS) if row.values.get("ends") else JobState.SUCCEEDED,
         after=tuple(row.text("after", "").split()),
+        user=row.text("user", ""),
     )

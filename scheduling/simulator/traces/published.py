@@ -27,9 +27,9 @@ ENDS = {
 class Layout:
     """Which column of a published CSV holds what; "" = the trace does not say.
 
-    `required` are the columns the format is recognised by, in the order of LAYOUTS; the tenant's
-    may be left out. `submitted` holds dates where `dated`, else seconds since the start of the
-    trace.
+    `required` are the columns the format is recognised by, in the order of LAYOUTS; those of the
+    tenant and of the user may be left out. `submitted` holds dates where `dated`, else seconds
+    since the start of the trace.
     """
 
     required: tuple[str, ...]
@@ -38,6 +38,7 @@ class Layout:
     duration: str
     gpus: str
     tenant: str = ""
+    user: str = ""
     ends: str = ""
     dated: bool = True
 
@@ -55,6 +56,7 @@ class Layout:
             gpus,
             tenant=_slug(row.text(self.tenant, "")) if self.tenant else "",
             ends=ends,
+            user=row.text(self.user, "") if self.user else "",
         )
 
     def jobs(self, lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
@@ -89,6 +91,7 @@ LAYOUTS = {
         duration="duration",
         gpus="gpu_num",
         tenant="type",
+        user="user",
         ends="state",
     ),
     # SenseTime Helios: the virtual cluster is the tenant.
@@ -99,6 +102,7 @@ LAYOUTS = {
         duration="duration",
         gpus="gpu_num",
         tenant="vc",
+        user="user",
         ends="state",
     ),
     # Microsoft Philly as CSV: run time in seconds, the virtual cluster is the tenant.
@@ -109,6 +113,7 @@ LAYOUTS = {
         duration="run_time",
         gpus="gpus",
         tenant="vc",
+        user="user",
         ends="status",
     ),
 }
@@ -160,7 +165,7 @@ def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             return None
         limit = row.number("requested_time", least=-1)
         preceding = row.whole("preceding", least=-1)
-        group = row.whole("group", least=-1)
+        group, user = row.whole("group", least=-1), row.whole("user", least=-1)
         return TraceJob(
             row.text("job"),
             row.number("submit"),
@@ -170,6 +175,7 @@ def swf(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
             declared_s=limit if limit > 0 else None,
             ends=SWF_ENDS[status],
             after=(str(preceding),) if preceding > 0 else (),
+            user=f"user-{user}" if user >= 0 else "",
         )
 
     return jobs_in(
