@@ -224,6 +224,31 @@ SCENARIOS = {
           x2 -> starts
           y1 -> InsufficientGpus
     """,
+    "fairness: an overdue head lets no older job pass, which it could not preempt": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy backfill, fair_share=yes, fair_users=yes, preemption=backfill, backfill_after_s=10
+        at 0
+          + x1 a 1x4 H100 user=x -> starts
+          + x2 a 1x3 H100 user=x -> starts
+        at 1
+          + x3  a 1x4 H100 user=x -> InsufficientGpus
+          + big a 1x8 H100 user=y -> InsufficientGpus
+          + x4  a 1x1 H100 user=x -> starts
+        at 20
+          ends x1
+          + x5  a 1x1 H100 user=x
+          x3  -> ReservedForHead ahead=big
+          x5  -> starts
+        at 90
+          ends x2
+          x4  -> preempted for big
+          x5  -> preempted for big
+        at 91
+          gone x4
+          gone x5
+          big -> starts
+    """,
     "fairness: of a tenant's quota": """
         nodes  H100: 16
         quota  a H100 4 isolated

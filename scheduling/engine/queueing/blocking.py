@@ -99,6 +99,11 @@ class Blocking:
             and not state.tired(record)
             and not any(closers.values())
             and not any(job.id in state.jobs[ahead].preempted_by for ahead in closers)
+            # Where it is fair, an older job may be behind; it was never backfilled past a younger.
+            and not (
+                state.policy.fair_share
+                and any(state.jobs[ahead].key > record.key for ahead in closers)
+            )
         )
 
     def _is_closed(self, tenant: str, model: str, short: bool, yields: bool) -> bool:
