@@ -5,7 +5,7 @@ from typing import Any
 from django import forms
 from django.contrib.auth.forms import AuthenticationForm
 
-from tenants import texts
+from tenants import attempts, texts
 
 # What a field says that cannot read what was typed. The others take any text.
 ILLEGIBLE: dict[type[forms.Field], str] = {
@@ -87,4 +87,17 @@ class SignInForm(PlainForm, AuthenticationForm):
     error_messages = {
         **AuthenticationForm.error_messages,
         "invalid_login": "The user name or the password is wrong.",
+        "too_many": "Too many wrong passwords for this user name. Try again in "
+        f"{attempts.WINDOW_S // 60} minutes.",
     }
+
+    def clean(self) -> dict[str, Any]:
+        if self.errors:
+            return self.cleaned_data
+        assert self.request is not None
+        name, address = self.cleaned_data["username"], self.request.META.get("REMOTE_ADDR", "")
+        if attempts.too_many(name, address):
+            raise forms.ValidationError(self.error_messages["too_many"], code="too_many")
+        cleaned = super().clean()
+        attempts.forget(name, address)
+        return cleaned

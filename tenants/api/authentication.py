@@ -2,11 +2,9 @@
 
 import base64
 import binascii
-import hashlib
 
 from django.conf import settings
 from django.contrib.auth import authenticate
-from django.core.cache import cache
 from django.utils import timezone
 from drf_spectacular import authentication as authentication_schemes
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -15,6 +13,7 @@ from rest_framework.authentication import BaseAuthentication
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
+from tenants import attempts
 from tenants.api.problems import Problem, too_many
 from tenants.models import User
 from tenants.services.tokens import PREFIX, user_of_secret
@@ -22,9 +21,6 @@ from tenants.services.tokens import PREFIX, user_of_secret
 SCHEME = "Bearer"
 PASSWORD = "password"  # the name of HTTP Basic among the security schemes of OpenAPI
 CHALLENGE = f'{SCHEME} realm="kant"'
-# Wrong passwords for one user name from one address, before further ones are not looked at.
-ATTEMPTS = 10
-WINDOW_S = 300
 
 
 class ApiTokenAuthentication(BaseAuthentication):
@@ -70,14 +66,13 @@ class PasswordAuthentication(BaseAuthentication):
                 f"API tokens, and send it as “{SCHEME} {PREFIX}…”."
             )
         name, password = _credentials(encoded)
-        attempts = _attempts_key(name, request.META.get("REMOTE_ADDR", ""))
-        # Counted before the password is looked at: many at once are not let through either.
-        if _count(attempts) > ATTEMPTS:
-            raise too_many("Too many wrong passwords for this user name.", WINDOW_S)
+        address = request.META.get("REMOTE_ADDR", "")
+        if attempts.too_many(name, address):
+            raise too_many("Too many wrong passwords for this user name.", attempts.WINDOW_S)
         user = authenticate(request._request, username=name, password=password)
         if not isinstance(user, User):
             raise AuthenticationFailed("The user name or the password is wrong.")
-        cache.delete(attempts)
+        attempts.forget(name, address)
         return user, None
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
@@ -118,21 +113,6 @@ def _credentials(encoded: str) -> tuple[str, str]:
             "UTF-8; curl -u writes it."
         )
     return name, password
-
-
-def _attempts_key(name: str, address: str) -> str:
-    return "attempts:" + hashlib.sha256(f"{address} {name}".encode()).hexdigest()
-
-
-def _count(key: str) -> int:
-    """How many attempts there were in the window, this one included."""
-    if cache.add(key, 1, WINDOW_S):
-        return 1
-    try:
-        return cache.incr(key)
-    except ValueError:  # it has expired since
-        cache.add(key, 1, WINDOW_S)
-        return 1
 
 
 class ApiTokenScheme(OpenApiAuthenticationExtension):

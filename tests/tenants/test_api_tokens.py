@@ -181,3 +181,26 @@ def test_guessing_is_throttled_per_user_name_and_address(org):
     elsewhere.defaults["REMOTE_ADDR"] = "10.0.0.2"
     assert elsewhere.post(URL, {"name": "a"}, format="json").status_code == 201
     assert org.client("eve").post(URL, {"name": "a"}, format="json").status_code == 201
+
+
+@pytest.mark.usefixtures("no_attempts")
+def test_the_sign_in_page_and_rest_count_guesses_together(org, client):
+    wrong = {"username": "eve", "password": "guess"}
+    right = {"username": "eve", "password": "x"}
+    client.defaults["REMOTE_ADDR"] = "10.0.0.1"
+    for _ in range(9):
+        assert "The user name or the password is wrong." in text(client.post("/login/", wrong))
+    client.post("/login/", {"username": "eve", "password": ""})  # no guess
+    assert client.post("/login/", right).status_code == 302
+    client.post("/logout/")
+    for _ in range(5):  # the right one began the count anew
+        client.post("/login/", wrong)
+        client.post("/login/", {**wrong, "username": " eve "})  # the same name, as forms read it
+    refused = "Too many wrong passwords for this user name. Try again in 5 minutes."
+    assert refused in text(client.post("/login/", right))
+    assert basic("eve:x").post(URL, {"name": "a"}, format="json").status_code == 429
+    assert client.post("/login/", {"username": "joe", "password": "x"}).status_code == 302
+
+
+def text(answer):
+    return answer.content.decode()
