@@ -376,3 +376,10 @@ def test_a_viewer_is_told_why_there_is_no_form(as_user):
     assert "You may not submit" in as_user("vik").get("/jobs/new/").content.decode()
     assert as_user("vik").post("/jobs/new/", FORM).status_code == 200
     assert not Job.objects.filter(name="bert").exists()
+
+
+def test_a_form_that_is_too_large_is_refused_on_a_page(as_user):
+    answer = as_user("erin").post(reverse("job-new"), {"name": "a" * 2_700_000})
+    assert answer.status_code == 400
+    assert "A form may have at most 2.5 MB" in answer.content.decode()
+    assert "Nothing was changed." in answer.content.decode()
