@@ -1,13 +1,12 @@
 """Pages about jobs: the table and the submit form."""
 
 import base64
-import binascii
 import json
 import re
 import shlex
 import uuid
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from django.contrib import messages
@@ -178,10 +177,11 @@ def after_cursor(cursor: str) -> Q:
     try:
         at, _, key = base64.urlsafe_b64decode(cursor.encode()).decode().partition("|")
         when, job_id = datetime.fromisoformat(at), uuid.UUID(key)
-    except (ValueError, binascii.Error, UnicodeError):
+        if when.tzinfo is None:
+            raise ValueError("a time without an offset")
+        when = when.astimezone(UTC)  # overflows here for times that no database keeps
+    except (ValueError, OverflowError):
         raise Http404("This page of jobs does not exist. Start again from the newest.") from None
-    if when.tzinfo is None:
-        raise Http404("This page of jobs does not exist. Start again from the newest.")
     return rows_after(PAGE_ORDER, (when, job_id))
 
 

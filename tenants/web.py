@@ -1,13 +1,13 @@
 """What pages of all apps share: who may open them, and how a use case's refusal looks."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any
 from urllib.parse import urlsplit
 
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
 
@@ -22,12 +22,19 @@ def page_login_required(view: View) -> View:
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if request.user.is_authenticated:
+            _refuse_nul(request, kwargs.values())
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request"):
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         return redirect_to_login(_way_back(request))
 
     return checked
+
+
+def _refuse_nul(request: HttpRequest, parts: Iterable[object]) -> None:
+    """Raises Http404 for what PostgreSQL cannot even compare with a text."""
+    if any("\0" in str(text) for text in (*parts, *request.GET.values(), *request.POST.values())):
+        raise Http404("Neither an address nor a form can contain a NUL character.")
 
 
 def _way_back(request: HttpRequest) -> str:

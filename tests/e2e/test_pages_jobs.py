@@ -1,5 +1,6 @@
 """Job pages without a browser: who sees what, filters, paging, cancelling."""
 
+import base64
 import re
 
 import pytest
@@ -155,11 +156,35 @@ def test_a_page_without_filters_says_so(as_user, page):
     assert "This page has no filter" not in as_user("operator").get(page).content.decode()
 
 
-@pytest.mark.parametrize("query", ["after=x", "after=YWJj", "after=%00"])
-def test_damaged_cursors_are_not_found(as_user, query):
-    answer = as_user("operator").get(f"/jobs/?{query}")
+FAR = "0001-01-01T00:00:00+14:00|0b8f3c52-6d0e-4f7a-9a41-5c2d7e8f9a10"  # not a time of UTC
+
+
+@pytest.mark.parametrize(
+    "cursor", ["x", "YWJj", "%00", base64.urlsafe_b64encode(FAR.encode()).decode()]
+)
+def test_damaged_cursors_are_not_found(as_user, cursor):
+    answer = as_user("operator").get(f"/jobs/?after={cursor}")
     assert answer.status_code == 404
     assert "There is nothing here" in answer.content.decode()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "/jobs/?q=%00",
+        "/jobs/?reason=a%00b",
+        "/ops/nodes/?q=%00",
+        "/ops/nodes/demo/%00/",
+        "/quotas/changes/?tenant=%00",
+        "/quotas/vision/%00/",
+    ],
+)
+def test_no_page_takes_what_postgresql_cannot_compare(as_user, page):
+    answer = as_user("operator").get(page)
+    assert answer.status_code == 404
+    assert "Neither an address nor a form can contain a NUL character." in answer.content.decode()
+    typed = {"name": "a\0b", "lasts": "30"}
+    assert as_user("operator").post("/settings/tokens/", typed).status_code == 404
 
 
 def test_a_reason_that_filters_is_shown_and_sent_with_other_filters(as_user):
