@@ -16,6 +16,8 @@ WAIT_TICKS: dict[str, Any] = {
     "ticktext": ["1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d"],
 }
 
+MOST_BARS = 16  # of tenants, whose names stand beside them
+
 
 @dataclass(frozen=True, slots=True)
 class UsePoint:
@@ -95,13 +97,17 @@ class QuotaUse:
 
 
 def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
-    """Per tenant: own use, lent out, idle, borrowed beyond the guaranteed marker."""
-    tenants = [r.tenant for r in rows]
+    """Per tenant: own use, lent out, idle, borrowed beyond the guaranteed marker; of many tenants
+    the bars of those with the most, and a table of all."""
+    by_size = sorted(rows, key=lambda r: max(r.guaranteed, r.own + r.borrowed), reverse=True)
+    largest = {r.tenant for r in by_size[:MOST_BARS]}
+    drawn = [r for r in rows if r.tenant in largest]
+    tenants = [r.tenant for r in drawn]
     parts = (
-        ("used, own", [r.own for r in rows], LINES[0], ""),
-        ("lent out", [r.lent for r in rows], "--chart-lent", "/"),
-        ("idle", [max(0.0, r.guaranteed - r.own - r.lent) for r in rows], FULL, ""),
-        ("borrowed", [r.borrowed for r in rows], LINES[1], "x"),
+        ("used, own", [r.own for r in drawn], LINES[0], ""),
+        ("lent out", [r.lent for r in drawn], "--chart-lent", "/"),
+        ("idle", [max(0.0, r.guaranteed - r.own - r.lent) for r in drawn], FULL, ""),
+        ("borrowed", [r.borrowed for r in drawn], LINES[1], "x"),
     )
     bars: list[dict[str, Any]] = [
         {
@@ -122,7 +128,7 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
             "mode": "markers",
             "name": "guaranteed",
             "y": tenants,
-            "x": [r.guaranteed for r in rows],
+            "x": [r.guaranteed for r in drawn],
             "customdata": tenants,
             "marker": {
                 "symbol": "line-ns",
@@ -133,9 +139,12 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
         }
     )
     borrowers = sum(1 for r in rows if r.borrowed > 0)
+    summary = f"{counted(len(rows), 'tenant', 'tenants')}, {borrowers} of them borrow."
+    if len(drawn) < len(rows):
+        summary += f" Drawn are the {len(drawn)} with the most GPUs; the table has all."
     return figure(
         bars,
-        summary=f"{counted(len(rows), 'tenant', 'tenants')}, {borrowers} of them borrow.",
+        summary=summary,
         columns=["Tenant", "Guaranteed", "Own use", "Lent out", "Borrowed"],
         rows=[[r.tenant, r.guaranteed, r.own, r.lent, r.borrowed] for r in rows],
         barmode="stack",

@@ -117,6 +117,17 @@ def test_a_long_name_of_a_tenant_leaves_room_for_its_bar():
     assert all(trace["customdata"] == names for trace in figure["data"])
 
 
+def test_of_many_tenants_those_with_the_most_gpus_are_drawn():
+    rows = [charts.QuotaUse(f"team-{i:02}", i, min(i, 10), i % 2, 0) for i in range(55)]
+    figure = charts.quota_bars(rows)
+    names = [f"team-{i:02}" for i in range(39, 55)]
+    assert all(trace["y"] == names for trace in figure["data"])
+    assert figure["layout"]["meta"]["summary"] == (
+        "55 tenants, 27 of them borrow. Drawn are the 16 with the most GPUs; the table has all."
+    )
+    assert len(figure["layout"]["meta"]["table"]["rows"]) == 55
+
+
 def test_placement_shows_what_gangs_use_over_the_fewest_possible():
     quality = definitions.PlacementQuality
     rows = [quality("8", 30, 1.0, 1.0), quality("64", 10, 1.2, 2.0)]
