@@ -82,6 +82,31 @@ def test_page_is_quiet_and_accessible(page, new_tab, address):
     assert tab.sideways() == []
 
 
+LONG = "gpu-a100-80gb-pool-7c1f8d33-x9z4.us-central1-c.compute.internal"
+
+
+@pytest.mark.parametrize(
+    ("page", "place"),
+    [
+        ("/ops/nodes/", "tbody th a"),
+        ("/tenants/", "tbody th a"),
+        ("/ops/nodes/demo/node-005/", ".kpi .big"),
+    ],
+)
+def test_a_long_name_is_shown_to_its_end_on_a_telephone(new_tab, page, place):
+    tab = new_tab(NARROW)
+    tab.sign_in("operator")
+    tab.open(page)
+    clipped = """(places, name) => places.filter((place) => {
+      place.textContent = name;
+      const box = place.closest(".kpi, th").getBoundingClientRect();
+      const text = document.createRange();
+      text.selectNodeContents(place);
+      return text.getBoundingClientRect().right > box.right;
+    }).length"""
+    assert tab.page.locator(place).evaluate_all(clipped, LONG) == 0
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_sign_in_page(new_tab, theme):
     tab = new_tab(theme=theme)
