@@ -39,6 +39,12 @@ def gpus(milli: int | None) -> str:
 
 
 @register.filter
+def number(count: int) -> str:
+    """A count as people read it: 1234 → "1,234"."""
+    return f"{count:,}"
+
+
+@register.filter
 def gpu_count(milli: int) -> str:
     """Milli-GPU in a sentence: 8000 → "8 GPUs", 500 → "0.5 GPU"."""
     return f"{gpus(milli)} GPU{'s' if milli > MILLI else ''}"

@@ -61,6 +61,22 @@ def test_a_tenant_counts_with_all_below_it_and_shares_are_of_its_guarantee(as_us
     assert "No GPU was allocated in this period" in answer.content.decode()
 
 
+def test_large_counts_are_legible(as_user):
+    client = as_user("operator")
+    yesterday = timezone.now().date() - timedelta(days=1)
+    UsageLedger.objects.create(until=yesterday + timedelta(days=1))
+    names = {"cluster_id": 1, "cluster_name": "demo", "gpu_model": "H200", "kind": "training"}
+    vision = Tenant.objects.get(name="vision")
+    UsageDay.objects.create(
+        day=yesterday, tenant_id=vision.pk, tenant_name="vision", held=10**15, lost=0, pods=41372,
+        **names,
+    )  # fmt: skip
+    Placement.objects.all().delete()
+    text = client.get("/usage/?since=2d").content.decode()
+    assert "41,372" in text
+    assert "41372" not in text
+
+
 def test_what_is_held_above_the_guarantee_is_borrowed(as_user):
     client = as_user("vera")
     one_pod(User.objects.get(username="erin"), gpus=130.5)
