@@ -15,7 +15,7 @@ from drf_spectacular.utils import extend_schema_field
 from tenants import texts
 from tenants.forms import PlainForm
 from tenants.models import AuditRecord, Quota, QuotaMode, Tenant
-from tenants.selectors import id_begins
+from tenants.selectors import id_begins, visible_tenants
 
 
 class MomentField(forms.Field):
@@ -96,13 +96,16 @@ class FilterSet(filters.FilterSet):
 
 
 class TenantFilter(FilterSet):
-    parent = filters.CharFilter("parent__name", max_length=63, label="Name of the parent.")
+    parent = filters.CharFilter(method="below", max_length=63, label="Name of the parent.")
     is_active = Flag("is_active", label="true or false.")
     q = filters.CharFilter(method="matching", max_length=100, label="Part of name or title.")
 
     class Meta:
         model = Tenant
         fields: list[str] = []
+
+    def below(self, rows: QuerySet[Tenant], _: str, name: str) -> QuerySet[Tenant]:
+        return rows.filter(parent__in=visible_tenants(self.request.user).filter(name=name))
 
     def matching(self, rows: QuerySet[Tenant], _: str, text: str) -> QuerySet[Tenant]:
         return rows.filter(Q(name__icontains=text) | Q(title__icontains=text))

@@ -9,6 +9,7 @@ from rest_framework import serializers
 from tenants.api.fields import Boolean, Choice, Gpus, Integer, Number, Serializer, Text
 from tenants.facts import HIDDEN, QuotaUse
 from tenants.models import QuotaMode, Role
+from tenants.permissions import Access
 from tenants.services.tenants import MAX_JOBS
 
 MAX_PRIORITY = 1_000_000
@@ -75,8 +76,8 @@ class TenantChange(Reason):
 
 
 class TenantOutput(serializers.Serializer[Any]):
-    """`effective_namespace`: where pods of its jobs are made from now on; null = in that of the
-    cluster."""
+    """`parent`: null = it is a root, or you may not see the tenant above it. `effective_namespace`:
+    where pods of its jobs are made from now on; null = in that of the cluster."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -91,7 +92,9 @@ class TenantOutput(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
 
     def get_parent(self, tenant: Any) -> str | None:
-        return tenant.parent.name if tenant.parent else None
+        access: Access = self.context["access"]
+        above = tenant.parent
+        return above.name if above and access.may_view(above.pk) else None
 
     def get_effective_namespace(self, tenant: Any) -> str | None:
         # Not that of the tenant itself: a rehearsed change is rolled back already.

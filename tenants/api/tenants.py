@@ -22,7 +22,7 @@ from tenants.api.serializers import (
     TenantInput,
     TenantOutput,
 )
-from tenants.models import AuditRecord, GpuType, Membership, Tenant
+from tenants.models import AuditRecord, GpuType, Membership, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.gpu_types import change_gpu_type, create_gpu_type, delete_gpu_type
@@ -46,7 +46,7 @@ class TenantsView(ListView):
         return selectors.visible_tenants(self.request.user)
 
     def get_serializer_context(self) -> dict[str, Any]:
-        return {**super().get_serializer_context(), "namespaces": selectors.namespaces()}
+        return {**super().get_serializer_context(), **_context(self.actor)}
 
     def get(self, _request: Request) -> Response:
         return self.page(TenantOutput)
@@ -55,7 +55,7 @@ class TenantsView(ListView):
     def post(self, _request: Request) -> Response:
         given = self.body(TenantInput)
         tenant = create_tenant(self.actor, **given, source=API, dry_run=self.dry_run)
-        body = _shown(tenant)
+        body = _shown(self.actor, tenant)
         if self.dry_run:
             return rehearsed("create", body)
         return Response(body, 201, headers=location(self.request, "api-tenant", tenant.name))
@@ -69,7 +69,7 @@ class TenantView(View):
     }
 
     def get(self, _request: Request, name: str) -> Response:
-        return Response(_shown(self.tenant(name)))
+        return Response(_shown(self.actor, self.tenant(name)))
 
     def patch(self, _request: Request, name: str) -> Response:
         given = self.changes(TenantChange)
@@ -82,7 +82,7 @@ class TenantView(View):
             source=API,
             dry_run=self.dry_run,
         )
-        body = _shown(tenant)
+        body = _shown(self.actor, tenant)
         return rehearsed("update", body) if self.dry_run else Response(body)
 
     def delete(self, _request: Request, name: str) -> Response:
@@ -93,8 +93,12 @@ class TenantView(View):
         return selectors.tenant_by_name(access_of(self.actor), name)
 
 
-def _shown(tenant: Tenant) -> dict[str, Any]:
-    return dict(TenantOutput(tenant, context={"namespaces": selectors.namespaces()}).data)
+def _shown(viewer: User, tenant: Tenant) -> dict[str, Any]:
+    return dict(TenantOutput(tenant, context=_context(viewer)).data)
+
+
+def _context(viewer: User) -> dict[str, Any]:
+    return {"namespaces": selectors.namespaces(), "access": access_of(viewer)}
 
 
 class MembersView(ListView):

@@ -31,6 +31,16 @@ def test_everybody_sees_their_part_of_the_tree(org, ops):
     assert org.client("vic").get(f"{URL}/ml").status_code == 404
 
 
+def test_the_name_of_a_tenant_above_is_for_who_may_see_it(org, ops):
+    vic = org.client("vic")
+    above = {t["name"]: t["parent"] for t in vic.get(URL).json()["items"]}
+    assert above == {"vision": None, "vision-lab": "vision"}
+    assert vic.get(f"{URL}/vision").json()["parent"] is None
+    assert names(vic.get(f"{URL}?parent=ml")) == []
+    assert names(vic.get(f"{URL}?parent=vision")) == ["vision-lab"]
+    assert ops.get(f"{URL}/vision").json()["parent"] == "ml"
+
+
 def test_create(ops, root):
     made = ops.post(URL, {"name": "speech", "title": "Speech", "parent": "ml"}, format="json")
     assert made.status_code == 201
