@@ -15,6 +15,7 @@ ENDED = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 POLL_S = 2.0
 SHOWN_AHEAD = 5
 _ID = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+_BEGINNING = re.compile(r"[0-9a-f-]+", re.IGNORECASE)
 
 
 # --- which job ------------------------------------------------------------------------------------
@@ -32,10 +33,13 @@ def address(api: Api, text: str) -> str:
             except ClientError as error:
                 if error.code != NOT_FOUND:
                     raise
-    found = {}
-    for job in api.get("jobs", {"q": text, "limit": 500})["items"]:
-        if job["name"] == text or job["id"].startswith(text.lower()):
-            found[job["id"]] = job
+    if not text:  # of a variable that was never set: every job would begin so
+        raise usage("Name a job: by its id, the beginning of it, or its name.")
+    found = {job["id"]: job for job in api.get("jobs", {"name": text, "limit": 500})["items"]}
+    if _BEGINNING.fullmatch(text):
+        for job in api.get("jobs", {"q": text, "limit": 500})["items"]:
+            if job["id"].startswith(text.lower()):
+                found[job["id"]] = job
     if not found:
         raise ClientError(NOT_FOUND, f"There is no job {text!r}. See: kant jobs")
     if len(alive := [job_id for job_id, job in found.items() if job["state"] not in ENDED]) == 1:

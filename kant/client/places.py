@@ -170,6 +170,8 @@ def revert_quota(api: Api, args: argparse.Namespace) -> None:
 def _change(api: Api, text: str) -> dict[str, Any]:
     """The change of a quota by its id or the beginning of it. Raises ClientError where there is
     none, or several."""
+    if not text:
+        raise usage("Name a change: by its id, or the beginning of it.")
     found = api.get("audit", {"action": "quota", "q": text, "limit": 500})["items"]
     found = [change for change in found if change["id"].startswith(text.lower())]
     if len(found) != 1:

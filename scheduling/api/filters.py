@@ -29,6 +29,7 @@ class JobFilter(FilterSet):
     gpu_type = filters.CharFilter(
         method="accepting", max_length=63, label="Jobs that accept this GPU type by name."
     )
+    name = filters.CharFilter("name", max_length=63, label="The whole name.")
     min_gpus = filters.NumberFilter(
         method="at_least", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at least."
     )

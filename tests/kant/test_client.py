@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 import urllib.request
+import uuid
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ from kant.client import account, jobs
 from kant.client.api import Api
 from kant.client.submission import duration_s, name_of
 from scheduling.engine.states import JobState
-from scheduling.models import Cluster, Job
+from scheduling.models import Cluster, Job, PodSet
 from scheduling.models.jobs import PlacementState
 from tenants.models import ApiToken
 from tests.kant.conftest import Shell
@@ -157,6 +159,25 @@ def test_a_job_is_named_by_id_its_beginning_or_name(kant):
     assert kant("cancel", two)[0] == 0
     assert kant("show", "same")[0] == 2
     assert kant("show", "oth")[0] == 3  # a part of a name is nobody's
+
+
+def test_an_empty_name_is_no_jobs(kant):
+    job = submit(kant, "only")
+    code, _, told = kant("cancel", "")
+    assert (code, told) == (2, "Name a job: by its id, the beginning of it, or its name.\n")
+    assert Job.objects.get(pk=job).state == JobState.PENDING
+
+
+def test_a_job_is_found_by_its_name_among_many_whose_names_contain_it(kant):
+    old = submit(kant, "train")
+    row, sets = Job.objects.get(pk=old), list(PodSet.objects.all())
+    later = row.submitted_at + timedelta(seconds=1)
+    for i in range(500):
+        row.pk, row.name, row.submitted_at = uuid.uuid4(), f"train-{i}", later
+        row.save(force_insert=True)
+        sets[0].pk, sets[0].job = None, row
+        sets[0].save(force_insert=True)
+    assert f"id            {old}" in kant("show", "train")[1]
 
 
 def test_the_pod_that_a_job_was_made_of_is_shown_by_its_name(kant):

@@ -144,6 +144,8 @@ def test_a_change_is_found_and_taken_back(root):
     assert (code, heads.split()[0]) == (0, "ID")
     for told in ("root", "vision / H100", "guaranteed 8 → 12", "More"):
         assert told in line
+    empty = root("quota", "revert", "", "--reason", "x")
+    assert (empty[0], "Name a change: by its id" in empty[2]) == (2, True)
     change = line.split()[0]
     flags = ("quota", "revert", change, "--reason", "Too early")
     code, out, told = root(*flags, "--dry-run")

@@ -57,6 +57,7 @@ def test_filters(org):
     assert found(ops, "tenant=vision") == ["serve", "job-2", "job-1"]
     assert found(ops, "tenant=vision-lab") == ["serve"]
     assert found(ops, "tenant=nobody") == []
+    assert (found(ops, "name=job-2"), found(ops, "name=job")) == (["job-2"], [])
     assert found(ops, "user=joe") == ["job-2"]
     assert found(org.client("joe"), "user=me") == ["job-2"]
     assert found(ops, "state=RUNNING&state=FAILED") == ["job-1"]
