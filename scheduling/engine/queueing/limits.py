@@ -1,5 +1,6 @@
 """Limits that are no quota: jobs of a tenant that may run at once, and the run time of a job."""
 
+from collections import Counter
 from heapq import heappop, heappush
 
 from scheduling.engine.decisions import RunLimit
@@ -13,17 +14,13 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
     """Why the tenant may start no further job now; more pods of a started job are no new job."""
     if record.started_at is not None or not state.book.limits_jobs:
         return None
+    running: Counter[str] | None = None
     for name in state.book.lineage(record.job.tenant):
         tenant = state.book.tenants.get(name)
         if tenant is None or tenant.max_running is None:
             continue
-        runs = sum(
-            name in state.book.lineage(other.job.tenant)
-            for other in (*state.running.values(), *state.promised.values())
-        )
-        runs += sum(
-            jobs for other, jobs in state.book.jobs_elsewhere if name in state.book.lineage(other)
-        )
+        running = _running(state) if running is None else running
+        runs = sum(jobs for other, jobs in running.items() if name in state.book.lineage(other))
         if runs >= tenant.max_running:
             return Verdict(
                 Reason.WAITING_FOR_QUOTA,
@@ -33,6 +30,16 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
                 ("wait until jobs of the tenant end", "raise the tenant's limit"),
             )
     return None
+
+
+def _running(state: SchedulerState) -> Counter[str]:
+    """{tenant: its own jobs that run or are about to, here and elsewhere}."""
+    running = Counter[str]()
+    for tenant, jobs in state.book.jobs_elsewhere:
+        running[tenant] += jobs
+    running.update(record.job.tenant for record in state.running.values())
+    running.update(record.job.tenant for record in state.promised.values())
+    return running
 
 
 def watch_run_limit(state: SchedulerState, record: JobRecord, now: float) -> None:
