@@ -21,6 +21,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from tenants import shown_once
 from tenants.errors import DomainError, Invalid
 from tenants.forms import SignInForm
+from tenants.keyset import rows_after
 from tenants.models import AuditRecord
 from tenants.oidc.config import is_configured
 from tenants.permissions import Access, access_of
@@ -36,7 +37,7 @@ from tenants.web import (
     unknown_names,
 )
 
-RECORDS_PER_PAGE = 50
+RECORDS_PER_PAGE, RECORD_ORDER = 50, ("-at", "-id")
 TOKEN_DAYS = {"30": 30, "90": 90, "365": 365, "never": None}
 
 
@@ -169,10 +170,10 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         last = records.filter(pk=_uuid_or_404(before)).first()
         if last is None:
             raise Http404("This page of changes does not exist. Start again from the newest.")
-        records = records.filter(at__lt=last.at)
+        records = records.filter(rows_after(RECORD_ORDER, (last.at, last.pk)))
     if unknown:
         records = records.none()
-    page = list(records.order_by("-at", "-id")[: RECORDS_PER_PAGE + 1])
+    page = list(records.order_by(*RECORD_ORDER)[: RECORDS_PER_PAGE + 1])
     shown = page[:RECORDS_PER_PAGE]
     context = {
         "nav": "quotas",

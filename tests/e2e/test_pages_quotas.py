@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from django.utils import timezone
 
 from scheduling import tenant_views
 from scheduling.models import Job
@@ -292,3 +293,22 @@ def test_a_tenant_with_many_open_jobs_leads_to_all_of_them(as_user, monkeypatch)
     monkeypatch.setattr(tenant_views, "JOBS_SHOWN", 2)
     assert f'<a href="{page}">All {count}</a>' in client.get("/tenants/vision/").content.decode()
     assert f'href="{page}">{count}</a>' in client.get("/tenants/").content.decode()
+
+
+def test_changes_of_one_instant_are_all_on_some_page(as_user):
+    tenant = Tenant.objects.get(name="vision")
+    AuditRecord.objects.bulk_create(
+        AuditRecord(
+            action="quota.changed", tenant=tenant, subject="vision / H200",
+            before={"guaranteed": i}, after={"guaranteed": i + 1}, reason=f"why-{i}", source="page",
+        )
+        for i in range(120)
+    )  # fmt: skip
+    AuditRecord.objects.update(at=timezone.now())
+    client, url, seen = as_user("operator"), "/quotas/changes/", []
+    while url:
+        answer = client.get(url)
+        seen += re.findall(r"why-\d+", answer.content.decode())
+        older = answer.context["older"]
+        url = f"/quotas/changes/?before={older}" if older else ""
+    assert sorted(seen) == sorted(f"why-{i}" for i in range(120))
