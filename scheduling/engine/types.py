@@ -278,13 +278,16 @@ class Tenant:
     """A node of the tenant tree; what a child uses counts against every ancestor.
 
     `weight`: its share where the policy orders by fairness. `max_running`: most jobs that may
-    run at once, of the tenant and all below it; None = no limit.
+    run at once, of the tenant and all below it; None = no limit. `min_runtime_s`: as the policy's,
+    for jobs of the tenant and of those below it that have none; None = that of the nearest tenant
+    above that has one, else the policy's.
     """
 
     id: str
     parent: str | None = None
     weight: float = 1.0
     max_running: int | None = None
+    min_runtime_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +337,9 @@ class Policy:
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
     in its way but what it may preempt. `preemption`: the kinds that are allowed. A job is not
-    preempted in its first `min_runtime_s` seconds, nor more than `max_preemptions` times.
-    `consolidation`: replicas of preemptible inference jobs that have been in their place for as
-    long are moved where that makes one partly used node fewer.
+    preempted in its first `min_runtime_s` seconds, where its tenant has none of its own, nor more
+    than `max_preemptions` times. `consolidation`: replicas of preemptible inference jobs that have
+    been in their place for as long are moved where that makes one partly used node fewer.
 
     `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
     goes first, its past use counted with half-life `usage_half_life_s` (0 = only what it holds).

@@ -10,6 +10,7 @@ from scheduling.engine.types import (
     PodPlacement,
     PreemptionKind,
     QueueingPolicy,
+    Tenant,
 )
 from scheduling.engine.verdict import Reason
 
@@ -26,6 +27,7 @@ class Checks:
     pairs: set[tuple[str, str]]
     promised: set[str]
     disturbed: set[str]
+    tenants: tuple[Tenant, ...]
 
     def _gangs_come_whole_and_grow(self, result) -> None:
         seen = {name for name in self.state.running if self._ran_before(name)}
@@ -114,6 +116,28 @@ class Checks:
             assert self.state.cluster.placements_of(victim.by)
             self.promised.add(victim.by)
         self.leaving += result.preempted
+
+    def _who_loses_a_place_has_had_it_long_enough(self, result, since) -> None:
+        """`since`: of each job that ran before the cycle its start, and since when it has each
+        place."""
+        for victim in result.preempted:
+            started, places = since[victim.job_id]
+            gang = self.state.jobs[victim.job_id].job.gang
+            whole = gang and victim.whole
+            begun = [started] if whole else [places[pod] for pod in victim.pods]
+            assert max(begun) + self._min_runtime(victim.job_id) <= self.now
+        for move in result.moved:
+            had = since[move.job_id][1][move.pod_set, move.ordinal]
+            assert had + self._min_runtime(move.job_id) <= self.now
+
+    def _min_runtime(self, name: str) -> float:
+        """That of the nearest tenant above the job that has one, else the policy's."""
+        tenants = {tenant.id: tenant for tenant in self.tenants}
+        at = tenants[self.state.jobs[name].job.tenant]
+        while at.min_runtime_s is None and at.parent is not None:
+            at = tenants[at.parent]
+        policy = self.state.policy.min_runtime_s
+        return policy if at.min_runtime_s is None else at.min_runtime_s
 
     def _moves_are_sound(self, result, placed) -> None:
         started = {start.job_id for start in result.started}

@@ -79,8 +79,9 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.pending: list[d.Delta] = [
             d.NodeChanged(node(name, *facts)) for name, facts in NODES.items()
         ]
-        quotas = tuple(Quota(t.id, m, 24000) for t in TENANTS for m in ("H100", "L4"))
-        self.pending.append(d.TenantsChanged(TENANTS, quotas))
+        self.tenants = TENANTS
+        self.quotas = tuple(Quota(t.id, m, 24000) for t in TENANTS for m in ("H100", "L4"))
+        self.pending.append(d.TenantsChanged(self.tenants, self.quotas))
         self.pending.append(d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)))
         self.leaving: list[Preempted] = []
         self.left_on: dict[PodKey, PodPlacement] = {}  # where they still are
@@ -203,8 +204,17 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(quotas=QUOTAS, most=st.sampled_from((None, None, 1, 3)))
     def change_quotas(self, quotas: tuple[Quota, ...], most: int | None = None) -> None:
-        tenants = tuple(replace(t, max_running=most) for t in TENANTS)
-        self.pending.append(d.TenantsChanged(tenants, quotas))
+        self.tenants = tuple(replace(t, max_running=most) for t in self.tenants)
+        self.quotas = quotas
+        self.pending.append(d.TenantsChanged(self.tenants, self.quotas))
+
+    @rule(pick=st.integers(0, 99))
+    def protect_or_not(self, pick: int) -> None:
+        """A tenant gets a minimum run time of its own, or loses it."""
+        at, seconds = pick % len(TENANTS), (None, 0.0, 5.0, 30.0, 90.0)[pick % 5]
+        changed = replace(self.tenants[at], min_runtime_s=seconds)
+        self.tenants = (*self.tenants[:at], changed, *self.tenants[at + 1 :])
+        self.pending.append(d.TenantsChanged(self.tenants, self.quotas))
 
     @rule(pick=st.integers(0, 9), preempt=st.booleans(), users=st.booleans())
     def switch_policy(self, pick: int, preempt: bool, users: bool = False) -> None:
@@ -241,6 +251,10 @@ class Cycles(Checks, RuleBasedStateMachine):
         before = {} if edited else {a.tenant + a.gpu_model: a.used for a in self._isolated()}
         placed = {name: self.state.cluster.placements_of(name) for name in self.state.jobs}
         held = set(self.state.promised)
+        since = {
+            name: (record.started_at, {pod: record.placed_since(pod) for pod in record.pods})
+            for name, record in self.state.running.items()
+        }
         way = self.state.in_the_way
         result = run_cycle(self.state, self.pending, self.now)
         self._fixed_jobs_borrow_nothing_that_is_reclaimed(result, placed)
@@ -255,6 +269,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         self._places_are_empty_when_they_are_given(result, placed)
         self._preemptions_are_sound(result)
         self._moves_are_sound(result, placed)
+        self._who_loses_a_place_has_had_it_long_enough(result, since)
         if result.next_at is not None and result.next_at <= self.now:
             return
         told = not self.state.dirty  # else quota may be what a job waits for now

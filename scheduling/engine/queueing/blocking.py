@@ -97,6 +97,7 @@ class Blocking:
             and job.preemptible
             and record.disruptions is None
             and not state.tired(record)
+            and state.min_runtime_of(job) <= state.policy.min_runtime_s
             and not any(closers.values())
             and not any(job.id in state.jobs[ahead].preempted_by for ahead in closers)
             # Where it is fair, an older job may be behind; it was never backfilled past a younger.

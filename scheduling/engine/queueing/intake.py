@@ -49,8 +49,11 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
         case d.OtherPodRemoved(uid):
             cluster.remove_other_pod(uid)
         case d.TenantsChanged():
+            protected = state.book.min_runtimes
             state.book.replace(delta.tenants, delta.quotas, delta.used_elsewhere)
             state.book.jobs_elsewhere = delta.jobs_elsewhere
+            if state.book.min_runtimes != protected:
+                state.queue.plan_anew()
         case d.PolicyChanged(policy):
             follow(state, policy, out.now)
         case d.JobRestored():

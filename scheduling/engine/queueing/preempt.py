@@ -149,8 +149,8 @@ def _plan_for(
             until = max(out.now, *map(victims.ripe_at, ripe.units))
             if until == out.now and not any(u.record.job.id in begun for u in ripe.units):
                 return ripe
-        elif only:
-            until = None
+        else:
+            until = victims.soon_at if only else min(until, victims.soon_at)
     last = InVain(facts, reach, math.inf if until is None else until, ripe is not None)
     if only:
         record.in_vain[what] = last

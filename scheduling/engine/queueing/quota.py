@@ -72,6 +72,7 @@ class QuotaBook:
         self.tenants: dict[str, Tenant] = {}
         self.reclaims = False
         self.limits_jobs = False  # whether any tenant may run only so many jobs at once
+        self.min_runtimes: dict[str, float] = {}  # by tenant, where it or one above it has one
         self.jobs_elsewhere: tuple[tuple[str, int], ...] = ()  # (tenant, jobs)
         self._accounts: Accounts = {}
         self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
@@ -89,6 +90,7 @@ class QuotaBook:
         `used_elsewhere`: tenant, GPU model, milli, and how much of it cannot be preempted."""
         self.tenants = {t.id: t for t in tenants}
         self.limits_jobs = any(t.max_running is not None for t in self.tenants.values())
+        self.min_runtimes = self._nearest_min_runtimes()
         self._chains.clear()
         self._ceilings.clear()
         self._accounts = open_accounts(quotas, self.lineage)
@@ -101,6 +103,13 @@ class QuotaBook:
                 if booking.fixed:
                     self._add_fixed(booking.tenant, model, milli)
         self._replaced()
+
+    def _nearest_min_runtimes(self) -> dict[str, float]:
+        own = {t.id: t.min_runtime_s for t in self.tenants.values() if t.min_runtime_s is not None}
+        nearest = {
+            t: next((own[a] for a in self.lineage(t) if a in own), None) for t in self.tenants
+        }
+        return {tenant: seconds for tenant, seconds in nearest.items() if seconds is not None}
 
     def reclaim(self, reclaims: bool) -> None:
         """Whether lenders may take back what they lent, from now on."""

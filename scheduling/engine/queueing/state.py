@@ -236,6 +236,10 @@ class SchedulerState:
         """The placement strategy by policy; the job's own wish goes before it."""
         return self.policy.strategies.get(job.kind, "binpack")
 
+    def min_runtime_of(self, job: JobRequest) -> float:
+        """For how many seconds a place of the job is sure to be its own."""
+        return self.book.min_runtimes.get(job.tenant, self.policy.min_runtime_s)
+
     # --- holding and giving back --------------------------------------------------------------
     def hold(
         self,

@@ -4,6 +4,7 @@ A gang is one unit, except that an elastic one first gives up the pods beyond it
 jobs lose single pods. Cost is GPU-seconds lost since the start or the last checkpoint.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -39,7 +40,9 @@ class Preemptor:
 
 
 class Victims:
-    """Eligible units for one preemptor. `protected_until`: when more of them may become so.
+    """Eligible units for one preemptor. `protected_until`: when more of them may become so;
+    `soon_at`: when some that are protected for longer will be so for the policy's minimum run time
+    only, inf = none.
 
     `begun`: jobs of which something starts in this very cycle; that is nobody's to take before
     whoever carries decisions out has been told of it.
@@ -53,6 +56,7 @@ class Victims:
         self._now = now
         self._begun = begun
         self.protected_until: float | None = None
+        self.soon_at = math.inf
         self._unripe = False
         self._only_backfilled = state.only_backfilled
         self._records = self._who_may_lose()
@@ -95,7 +99,8 @@ class Victims:
 
     def units(self, *, surplus_only: bool = False, unripe: bool = False) -> list[Unit]:
         """All eligible units; with `surplus_only`, elastic gangs offer only what exceeds `min`;
-        with `unripe`, those too that have not run long enough yet."""
+        with `unripe`, those too that have not run long enough yet, but will have within the
+        policy's minimum run time."""
         found: list[Unit] = []
         self._unripe = unripe
         for record in self._records:
@@ -107,7 +112,7 @@ class Victims:
 
     def ripe_at(self, unit: Unit) -> float:
         """When all of it will have run for as long as it is sure to."""
-        record, wait = unit.record, self._state.policy.min_runtime_s
+        record, wait = unit.record, self._state.min_runtime_of(unit.record.job)
         if unit.whole and record.started_at is not None:
             return record.started_at + wait
         return max(map(record.placed_since, unit.pods)) + wait
@@ -163,11 +168,16 @@ class Victims:
         return False
 
     def _long_enough(self, record: JobRecord, since: float) -> bool:
-        until = since + self._state.policy.min_runtime_s
+        least = self._state.min_runtime_of(record.job)
+        until = since + least
         if until <= self._now and not (since >= self._now and record.job.id in self._begun):
             return True
         until = max(until, self._now)
         self.protected_until = min(until, self.protected_until or until)
+        soon_at = since + (least - self._state.policy.min_runtime_s)
+        if self._unripe and soon_at > self._now:
+            self.soon_at = min(self.soon_at, soon_at)
+            return False
         return self._unripe
 
     def _single_pods(self, record: JobRecord) -> Iterator[Unit]:

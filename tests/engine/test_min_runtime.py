@@ -1,0 +1,219 @@
+"""For how long a job is sure of its places: its tenant's minimum run time, else the policy's."""
+
+import pytest
+
+from scheduling.engine import deltas as d
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from scheduling.simulator.loop import Simulation
+from scheduling.simulator.model import Change
+from tests.engine.scenario import play
+from tests.simulator.runs import arrival, machines, rows
+
+SCENARIOS = {
+    "that of its tenant goes before the policy's, be it longer or shorter": """
+        nodes  H100: 8 8 8
+        quota  a H100 64 | b H100 64 | c H100 64
+        tenant a min_runtime_s=300
+        tenant b min_runtime_s=10
+        policy best-effort-fifo, preemption=priority, min_runtime_s=60
+        at 0
+          + long  a 1x8 H100 -> starts on n0
+          + short b 1x8 H100 -> starts on n1
+          + usual c 1x8 H100 -> starts on n2
+        at 1
+          + one   c 1x8 H100 p9 -> InsufficientGpus
+        at 10
+          one     -> WaitingForPreemption
+          short   -> preempted for one
+          + two   c 1x8 H100 p9 -> InsufficientGpus
+        at 60
+          two     -> WaitingForPreemption
+          usual   -> preempted for two
+          + three c 1x8 H100 p9 -> InsufficientGpus
+        at 299
+          three   -> InsufficientGpus
+        at 300
+          three   -> WaitingForPreemption
+          long    -> preempted for three
+    """,
+    "of several tenants above, the nearest that has one counts": """
+        nodes  H100: 8 8
+        tree   mid < top | leaf < mid | other < top
+        quota  leaf H100 64 | other H100 64
+        tenant top min_runtime_s=100
+        tenant mid min_runtime_s=0
+        policy best-effort-fifo, preemption=priority, min_runtime_s=500
+        at 0
+          + below leaf  1x8 H100 -> starts on n0
+          + aside other 1x8 H100 -> starts on n1
+        at 1
+          + one   other 1x8 H100 p9 -> WaitingForPreemption
+          below   -> preempted for one
+          + two   other 1x8 H100 p9 -> InsufficientGpus
+        at 99
+        at 100
+          two     -> WaitingForPreemption
+          aside   -> preempted for two
+    """,
+    "lenders wait for it too": """
+        nodes  H100: 8
+        quota  a H100 0 | b H100 8
+        tenant a min_runtime_s=300
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + debtor a 1x8 H100 -> starts borrowing 8
+        at 200
+          + owner  b 1x8 H100 -> InsufficientGpus
+        at 300
+          owner    -> WaitingForPreemption
+          debtor   -> preempted for owner
+    """,
+    "what was backfilled keeps its places, too": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        tenant b min_runtime_s=90
+        policy backfill, backfill_after_s=60, preemption=backfill, min_runtime_s=0
+        at 0
+          + r1   a 1x8 H100 -> starts on n0
+          + r2   a 1x4 H100 -> starts on n1
+          + head a 2x8 H100 -> InsufficientGpus
+          + fill b 1x4 H100 -> starts on n1
+        at 70
+          ends r1
+          ends r2
+          head -> InsufficientGpus
+        at 90
+          head -> WaitingForPreemption
+          fill -> preempted for head
+    """,
+    "a change holds for who runs": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, min_runtime_s=20
+        at 0
+          + low  a 1x8 H100    -> starts
+        at 1
+          + high a 1x8 H100 p9 -> InsufficientGpus
+        at 10
+          tenant a min_runtime_s=500
+        at 20
+          high -> InsufficientGpus
+        at 100
+          tenant a min_runtime_s=0
+          high -> WaitingForPreemption
+          low  -> preempted for high
+    """,
+    "a replica of a tenant with one of its own moves when it is over": """
+        nodes  H100: 4 4
+        quota  a H100 64
+        tenant a min_runtime_s=500
+        policy best-effort-fifo, consolidation=yes, min_runtime_s=0
+        at 0
+          + hold a 1x3 H100                     -> starts on n0
+          + end  a 1x1 H100                     -> starts on n0
+          + kept a 1x1 H100 pods kind=inference -> starts on n1
+        at 400
+          ends end
+        at 499
+        at 500
+          kept -> moves 0 from n1 to n0
+    """,
+    "an overdue head takes who has run long enough soon, not who would lose least in an hour": """
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        tenant b min_runtime_s=3600
+        policy backfill, backfill_after_s=10, preemption=backfill, min_runtime_s=60
+        at 0
+          + r1   a 1x4 H100 -> starts on n0
+          + r2   a 1x4 H100 -> starts on n0
+          + r3   a 1x4 H100 -> starts on n1
+          + r4   a 1x4 H100 -> starts on n1
+          + head a 1x8 H100 -> InsufficientGpus
+        at 2
+          ends r1
+          + usual a 1x4 H100 -> starts on n0
+        at 5
+          ends r3
+          + long b 1x4 H100 -> starts on n1
+        at 30
+          ends r2
+          ends r4
+          head  -> FragmentedCapacity
+        at 61
+        at 62
+          head  -> WaitingForPreemption
+          usual -> preempted for head
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_minimum_run_times(name: str) -> None:
+    play(SCENARIOS[name])
+
+
+@pytest.mark.parametrize(
+    ("least", "passes"), [(None, True), (0.0, True), (60.0, True), (60.5, False), (3600.0, False)]
+)
+def test_who_is_protected_longer_than_the_policy_says_passes_no_overdue_head(
+    least: float | None, passes: bool
+) -> None:
+    """It could not be preempted when the head, which waits for two nodes of which one is free until
+    1000, needs its place."""
+    tenants = (Tenant("a"), Tenant("b", min_runtime_s=least))
+    quotas = tuple(Quota(tenant.id, "H100", 64_000) for tenant in tenants)
+    policy = Policy(
+        QueueingPolicy.BACKFILL,
+        backfill_after_s=10,
+        preemption=(PreemptionKind.BACKFILL,),
+        min_runtime_s=60.0,
+    )
+    stream = [
+        arrival("before", 0.0, 1000.0, tenant="a"),
+        arrival("head", 1.0, 100.0, pods=2, tenant="a"),
+        arrival("small", 20.0, 5000.0, gpus=4, tenant="b"),
+    ]
+    outcome = Simulation(machines(2), stream, policy=policy, tenants=tenants, quotas=quotas).run()
+    found = rows(outcome)
+    assert found["head"][0] == 1000.0
+    assert found["small"][0] == 1100.0  # for the last time
+    assert list(outcome.observer.jobs.preemptions) == [0, 0, int(passes)]
+
+
+def test_a_job_that_a_change_lets_pass_starts_at_once() -> None:
+    world = play("""
+        nodes  H100: 8 8
+        quota  a H100 64 | b H100 64
+        tenant b min_runtime_s=3600
+        policy backfill, backfill_after_s=10, preemption=backfill
+        at 0
+          + before a 1x8 H100 -> starts
+          + head   a 2x8 H100 -> InsufficientGpus
+        at 20
+          + small  b 1x4 H100 -> ReservedForHead
+        at 21
+          tenant b min_runtime_s=60
+          small -> starts
+    """)
+    assert world.state.book.min_runtimes == {"b": 60.0}
+
+
+def test_a_change_on_the_timeline_of_a_simulation() -> None:
+    """It takes effect at its instant, on who runs."""
+    tenants = (Tenant("a", min_runtime_s=800.0), Tenant("b", "a"))
+    quotas = (Quota("a", "H100", 64_000),)
+    policy = Policy(preemption=(PreemptionKind.PRIORITY,))
+    stream = [
+        arrival("low", 0.0, 5000.0, gpus=8, tenant="b"),
+        arrival("high", 10.0, 100.0, gpus=8, priority=5, tenant="a"),
+    ]
+
+    def start_of_high(changes: list[Change]) -> float:
+        run = Simulation(
+            machines(1), stream, policy=policy, tenants=tenants, quotas=quotas, changes=changes
+        )
+        return rows(run.run())["high"][0]
+
+    less = (Tenant("a", min_runtime_s=800.0), Tenant("b", "a", min_runtime_s=0.0))
+    assert start_of_high([]) == 800.0
+    assert start_of_high([Change(200.0, d.TenantsChanged(less, quotas))]) == 200.0
