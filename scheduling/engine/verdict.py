@@ -47,6 +47,10 @@ NEVER = frozenset(
 )
 
 
+# Of the evidence: it comes and goes with every start, so that it alone is no news.
+PROTECTED_UNTIL = "protected_until"
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """One reason, one sentence for people, the numbers behind it, and what would help."""

@@ -118,6 +118,30 @@ SCENARIOS = {
         at 500
           kept -> moves 0 from n1 to n0
     """,
+    "who waits for its end is told when that is": """
+        nodes  H100: 8 8
+        quota  a H100 8 | b H100 8
+        tenant a min_runtime_s=300
+        policy best-effort-fifo, preemption=reclaim,priority, min_runtime_s=0
+        at 0
+          + lent   a 1x8 H100    -> starts
+          + other  a 1x8 H100    -> starts borrowing 8
+        at 50
+          + owner  b 1x8 H100    -> InsufficientGpus protected_until=300
+          + second b 1x8 H100    -> InsufficientGpus asked=8
+          + high   a 1x4 H100 p9 -> WaitingForQuota protected_until=300
+        at 60
+          tenant a min_runtime_s=400
+          owner    -> InsufficientGpus protected_until=400
+          high     -> WaitingForQuota protected_until=400
+        at 70
+          tenant a
+          policy best-effort-fifo, preemption=reclaim,priority, min_runtime_s=500
+          owner    -> InsufficientGpus protected_until=500
+        at 80
+          policy best-effort-fifo, preemption=reclaim,priority, min_runtime_s=90
+          owner    -> InsufficientGpus protected_until=90
+    """,
     "an overdue head takes who has run long enough soon, not who would lose least in an hour": """
         nodes  H100: 8 8
         quota  a H100 64 | b H100 64

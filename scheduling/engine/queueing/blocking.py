@@ -10,6 +10,7 @@ Under backfill nothing is closed after the threshold to jobs that could be preem
 """
 
 import math
+from dataclasses import replace
 
 from scheduling.engine.decisions import Reservation
 from scheduling.engine.queueing.admission import (
@@ -40,7 +41,7 @@ from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
 from scheduling.engine.types import PreemptionKind, QueueingPolicy
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import PROTECTED_UNTIL, Reason, Verdict
 
 
 class Blocking:
@@ -150,13 +151,14 @@ class Blocking:
         capped = "max_running" in verdict.evidence  # no GPU would help it: it is in nobody's way
         if not capped and not verdict.will_never_run and self._close(lane, record, wanted):
             rest = behind(lane.head, min(wanted), {})
-        tell_lane(state, lane, verdict, rest, out)
+        preempts = terms.may_preempt and self._may_preempt(lane, record)
+        told = self._protected(lane, record, verdict) if preempts and not capped else verdict
+        tell_lane(state, lane, told, rest, out)
         if terms.later and self._way.mark is not mark:
             self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
         # What a job that quota refuses closes depends on what others hold by then.
         closes_quota = rest is not verdict and lane.refusal is not None
         if not capped and self._way.mark is mark and not closes_quota:
-            preempts = terms.may_preempt and self._may_preempt(lane, record)
             settle(state, self._way, lane, out.now, closed=False, preempts=preempts)
 
     def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
@@ -225,6 +227,17 @@ class Blocking:
         if not (state.policy.preemption and record.job.preempts):
             return False
         return not state.only_backfilled or self.overdue(lane, record)
+
+    def _protected(self, lane: Lane, record: JobRecord, verdict: Verdict) -> Verdict:
+        """The reason with the end of the protection of those that the job could preempt."""
+        state, until = self._state, record.protected_until
+        if lane.unplanned_at[:2] != state.plans_at or not self._out.now < until < math.inf:
+            return verdict
+        return replace(
+            verdict,
+            summary=f"{verdict.summary} Jobs that it could preempt are in their minimum run time.",
+            evidence={**verdict.evidence, PROTECTED_UNTIL: until},
+        )
 
     def overdue(self, lane: Lane, record: JobRecord) -> bool:
         """Whether what was backfilled past the job may be preempted for it: it is the first that

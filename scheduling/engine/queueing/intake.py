@@ -1,5 +1,6 @@
 """Step 1 of a cycle: apply what changed. A delta about an unknown job changes nothing."""
 
+import math
 from typing import assert_never
 
 from scheduling.engine import deltas as d
@@ -54,7 +55,10 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.book.jobs_elsewhere = delta.jobs_elsewhere
             if state.book.min_runtimes != protected:
                 state.queue.plan_anew()
+                _tell_anew(state)
         case d.PolicyChanged(policy):
+            if policy.min_runtime_s != state.policy.min_runtime_s:
+                _tell_anew(state)
             follow(state, policy, out.now)
         case d.JobRestored():
             _job_restored(state, delta, out.now)
@@ -80,6 +84,13 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             assert_never(delta)
     state.dirty = True
     state.look.seen = None
+
+
+def _tell_anew(state: SchedulerState) -> None:
+    """Tell waiting jobs at once, not a while after what they were told last, until when those that
+    they could preempt are protected now."""
+    for lane in state.queue.lanes:
+        state.jobs[lane.head].verdict_at = -math.inf
 
 
 def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None:

@@ -48,7 +48,7 @@ def try_to_preempt(
     if lane.unplanned_at == stamp and out.now < lane.unplanned_until:
         return False
     lane.unplanned_until = math.inf
-    record.nearly = False
+    record.nearly, record.protected_until = False, math.inf
     for counts in _wanted(record) if overdue or not state.only_backfilled else ():
         plan = _cheapest(state, record, counts, overdue, kept, out)
         if plan is not None:
@@ -142,7 +142,7 @@ def _plan_for(
             if plan is not None:
                 return plan
     until, ripe = victims.protected_until, None
-    if until is not None and overdue:
+    if until < math.inf and overdue:
         out.plans += 1
         ripe = plan_for(state, record, candidate, asked, victims.units(unripe=True))
         if only and ripe is not None:
@@ -151,7 +151,7 @@ def _plan_for(
                 return ripe
         else:
             until = victims.soon_at if only else min(until, victims.soon_at)
-    last = InVain(facts, reach, math.inf if until is None else until, ripe is not None)
+    last = InVain(facts, reach, until, ripe is not None, victims.protected_until)
     if only:
         record.in_vain[what] = last
     _try_again_at(state, record, last)
@@ -162,6 +162,7 @@ def _try_again_at(state: SchedulerState, record: JobRecord, last: InVain) -> Non
     """No plan is possible before that by the passing of time alone."""
     assert record.lane is not None
     record.nearly |= last.nearly
+    record.protected_until = min(record.protected_until, last.protected_until)
     if last.until < math.inf:
         record.lane.unplanned_until = min(record.lane.unplanned_until, last.until)
         state.wake_at(last.until)

@@ -40,9 +40,9 @@ class Preemptor:
 
 
 class Victims:
-    """Eligible units for one preemptor. `protected_until`: when more of them may become so;
-    `soon_at`: when some that are protected for longer will be so for the policy's minimum run time
-    only, inf = none.
+    """Eligible units for one preemptor. `protected_until`: when more of them may become so, inf =
+    never; `soon_at`: when some that are protected for longer will be so for the policy's minimum
+    run time only, inf = there are none.
 
     `begun`: jobs of which something starts in this very cycle; that is nobody's to take before
     whoever carries decisions out has been told of it.
@@ -55,7 +55,7 @@ class Victims:
         self._preemptor = preemptor
         self._now = now
         self._begun = begun
-        self.protected_until: float | None = None
+        self.protected_until = math.inf
         self.soon_at = math.inf
         self._unripe = False
         self._only_backfilled = state.only_backfilled
@@ -173,7 +173,7 @@ class Victims:
         if until <= self._now and not (since >= self._now and record.job.id in self._begun):
             return True
         until = max(until, self._now)
-        self.protected_until = min(until, self.protected_until or until)
+        self.protected_until = min(until, self.protected_until)
         soon_at = since + (least - self._state.policy.min_runtime_s)
         if self._unripe and soon_at > self._now:
             self.soon_at = min(self.soon_at, soon_at)

@@ -46,12 +46,14 @@ class Promise:
 
 class InVain(NamedTuple):
     """That no preemption could make room, by these facts and the GPU-milli by model that were
-    within reach; `nearly`: not before `until`."""
+    within reach; `nearly`: not before `until`. `protected_until`: when the first of those that are
+    in their minimum run time may be preempted, inf = there are none."""
 
     facts: tuple[int, int]
     reach: dict[str, int]
     until: float
     nearly: bool
+    protected_until: float
 
     def holds(self, facts: tuple[int, int], reach: dict[str, int], now: float) -> bool:
         """Whether a new plan would fail as well."""
@@ -78,9 +80,10 @@ class JobRecord:
     when, where not since its start. `ended`: pods that are done and not to be placed again.
     `blamed`: node -> until when it is avoided. `queued_at`: when it last began to wait for places;
     `blocked_since`: when it was first blocked at the head. `nearly`: what was backfilled past it
-    has not all run long enough to be preempted, else it could start. `in_vain`: by what was to be
-    placed, when no preemption could make room for it. `expected` is its reservation as of
-    `expected_at`: the versions of the cluster and of the quotas, and the pools it was the head of.
+    has not all run long enough to be preempted, else it could start; `protected_until`: when the
+    first of whom it could preempt will have, inf = all have. `in_vain`: by what was to be placed,
+    when no preemption could make room for it. `expected` is its reservation as of `expected_at`:
+    the versions of the cluster and of the quotas, and the pools it was the head of.
     `disruptions`: how many of its pods may be evicted now, by its disruption budget. `leaving`:
     evicted pods that are not gone yet, and the places they had; `left`: all of it was evicted.
     `promise`: places held for it while others leave them. `grew_at`: as of when nothing more was
@@ -103,6 +106,7 @@ class JobRecord:
     queued_at: float = -math.inf
     blocked_since: float | None = None
     nearly: bool = False
+    protected_until: float = math.inf
     in_vain: dict[object, InVain] = field(default_factory=dict)
     expected: Expected | None = None
     expected_at: tuple[int, int, frozenset[str]] | None = None
