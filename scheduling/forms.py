@@ -11,7 +11,7 @@ from scheduling.models import Job
 from scheduling.services.faults import LIMITS
 from tenants.errors import DomainError
 from tenants.forms import Fields
-from tenants.models import Tenant
+from tenants.models import MAX_MIN_RUNTIME_S, Tenant
 from tenants.services.tenants import LIMITS as TENANT_LIMITS
 from tenants.services.tenants import MAX_JOBS
 
@@ -24,6 +24,7 @@ SHOWN_AS = {
     "shm_mib": "shm_gib",
     "declared_s": "declared_min",
     "run_limit_s": "limit_min",
+    "min_runtime_s": "min_runtime_min",
     "preferred_level": "required_level",
     **dict.fromkeys(VOLUME_SOURCES, "resource"),
 }
@@ -34,7 +35,8 @@ def in_minutes(seconds: float | None) -> str | None:
     """Seconds as people write minutes."""
     if seconds is None:
         return None
-    return f"{max(SHORTEST_MIN, round(Decimal(seconds) / 60, 2)).normalize():f}"
+    shortest = SHORTEST_MIN if seconds else Decimal(0)
+    return f"{max(shortest, round(Decimal(seconds) / 60, 2)).normalize():f}"
 
 
 def minutes(name: str, label: str, help_text: str) -> forms.DecimalField:
@@ -117,8 +119,8 @@ def limit(label: str, help_text: str, least: int, most: int) -> forms.IntegerFie
 
 
 class LimitsForm(Fields):
-    """The limits on the jobs of a tenant and of all below it, and for operators the namespace of
-    their pods; sends what was touched only, as ChangeForm does."""
+    """The limits on the jobs of a tenant and of all below it, and for operators their minimum run
+    time and the namespace of their pods; sends what was touched only, as ChangeForm does."""
 
     max_running = limit("Run at once", "Empty: no limit", 0, MAX_JOBS)
     max_waiting = limit("Wait at once", "Empty: no limit", 0, MAX_JOBS)
@@ -126,6 +128,14 @@ class LimitsForm(Fields):
         "Highest priority",
         "Jobs that ask for more are refused. Empty: no limit",
         *LIMITS["priority"],
+    )
+    min_runtime_min = forms.DecimalField(
+        label="Minimum run time, minutes",
+        required=False,
+        show_hidden_initial=True,
+        min_value=0,
+        max_value=MAX_MIN_RUNTIME_S // 60,
+        decimal_places=2,
     )
     namespace = forms.CharField(
         label="Namespace of their pods",
@@ -140,13 +150,21 @@ class LimitsForm(Fields):
 
     def __init__(self, tenant: Tenant, data: Any = None, *, operator: bool) -> None:
         initial = {name: getattr(tenant, name) for name in (*TENANT_LIMITS, "namespace")}
+        initial["min_runtime_min"] = in_minutes(tenant.min_runtime_s)
         super().__init__(data, initial=initial)
         if operator:
             above = f"that of {tenant.parent.name}" if tenant.parent else "that of the cluster"
             self.fields["namespace"].help_text = f"In Kubernetes. Empty: {above}"
+            if not tenant.parent:
+                above = "that of the cluster's policy"
+            self.fields["min_runtime_min"].help_text = f"Empty: {above}"
         else:
-            del self.fields["namespace"]
+            del self.fields["namespace"], self.fields["min_runtime_min"]
 
     def changes(self) -> dict[str, Any]:
         """The changes in the names of `tenants.services.tenants.FIELDS`."""
-        return {name: self.cleaned_data[name] for name in self.changed_data if name != "reason"}
+        found = {name: self.cleaned_data[name] for name in self.changed_data if name != "reason"}
+        if "min_runtime_min" in found:
+            least = found.pop("min_runtime_min")
+            found["min_runtime_s"] = None if least is None else float(60 * least)
+        return found

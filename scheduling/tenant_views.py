@@ -19,7 +19,7 @@ from tenants.errors import DomainError
 from tenants.facts import QuotaUse
 from tenants.models import Membership, Tenant
 from tenants.permissions import Access, access_of, lineage
-from tenants.selectors import members_of, namespaces, parents_by_id, visible_tenants
+from tenants.selectors import given_to_all, members_of, parents_by_id, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.tenants import LIMITS, change_tenant
 from tenants.web import actor_of, live_or_whole, page_login_required
@@ -101,7 +101,6 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
     jobs = selectors.in_tenant(Job.objects.all(), found.name).exclude(state__in=list(TERMINAL))
     children = visible_tenants(request.user).filter(parent=found)
     names = {t.name for t in visible_tenants(request.user)}
-    given = namespaces()[found.name]
     context = {
         "nav": "tenants",
         "tenant": found,
@@ -116,10 +115,23 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
         "may_administer": access.may_administer(found.pk),
         "may_limit": access.may_administer_from_above(found.pk),
         "limited": limited(found, names),
-        "given": given,
-        "giver": given and (given.by if given.by in names else "a tenant above it"),
+        "inherited": inherited(found, names),
     }
     return render(request, live_or_whole(request, "scheduling/tenant.html"), context)
+
+
+def inherited(tenant: Tenant, names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """{field of `tenants.selectors.INHERITED`: what holds for the tenant, and who gives it}; what
+    the cluster gives is left out. `names` are those that the reader may see."""
+    found = {field: by_tenant[tenant.name] for field, by_tenant in given_to_all().items()}
+    return {
+        field: {
+            "value": given.value,
+            "by": given.by if given.by in names else "a tenant above it",
+        }
+        for field, given in found.items()
+        if given is not None
+    }
 
 
 def limited(tenant: Tenant, names: Collection[str]) -> list[dict[str, Any]]:
@@ -138,7 +150,7 @@ def limited(tenant: Tenant, names: Collection[str]) -> list[dict[str, Any]]:
 @require_http_methods(["GET", "HEAD", "POST"])
 def limits(request: HttpRequest, name: str) -> HttpResponse:
     """The form of a tenant's limits, for those who administer a tenant above it, and of its
-    namespace, for operators."""
+    minimum run time and its namespace, for operators."""
     found = visible_tenants(request.user).filter(name=name).first()
     if found is None or not access_of(request.user).may_administer_from_above(found.pk):
         raise Http404("There is no such tenant, or its limits are not yours to set.")

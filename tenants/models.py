@@ -12,6 +12,8 @@ from django.db import models
 
 # No real installation comes near this; it keeps sums inside a 64-bit column everywhere.
 MAX_MILLI = 10**12
+# Longer than this no tenant's jobs keep others waiting only because they have just begun.
+MAX_MIN_RUNTIME_S = 30 * 86400
 
 slug_validator = RegexValidator(
     r"\A[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z",
@@ -63,6 +65,13 @@ class Tenant(models.Model):
     max_waiting = models.PositiveIntegerField(null=True, blank=True)
     # Highest priority its jobs, and those of all below it, may ask for; null = no limit.
     max_priority = models.IntegerField(null=True, blank=True)
+    # For how many seconds its jobs, and those of all below it, are not preempted once they have
+    # started; null = as long as those of the tenant above, of a root as the cluster's policy says.
+    min_runtime_s = models.FloatField(
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0), MaxValueValidator(MAX_MIN_RUNTIME_S)],
+    )
     # Where in Kubernetes pods of its jobs, and those of all below it, are made; null = where those
     # of the tenant above are, of a root in the namespace of the cluster.
     namespace = models.CharField(

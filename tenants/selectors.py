@@ -1,7 +1,7 @@
 """Reads across tenants. Everything returned here is limited to what the user may see."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db.models import Q, QuerySet
 
@@ -77,22 +77,28 @@ def parents_by_id() -> dict[int, int | None]:
 
 
 class Given(NamedTuple):
-    """A namespace and the name of the tenant that has it."""
+    """What a tenant gives to all below it that have none of their own, and its name."""
 
-    namespace: str
+    value: Any
     by: str
 
 
-def namespaces() -> dict[str, Given | None]:
-    """{tenant: where in Kubernetes pods of its jobs are made}: the namespace of the nearest tenant
-    at or above it that has one; None = that of the cluster."""
-    rows = list(Tenant.objects.order_by().values_list("id", "name", "parent_id", "namespace"))
-    parents = {key: parent for key, _, parent, _ in rows}
-    own = {key: Given(namespace, name) for key, name, _, namespace in rows if namespace}
-    return {
-        name: next((own[t] for t in lineage(parents, key) if t in own), None)
-        for key, name, _, _ in rows
-    }
+# Of these fields a tenant without one has that of the nearest above it, else of the cluster.
+INHERITED = ("min_runtime_s", "namespace")
+
+
+def given_to_all() -> dict[str, dict[str, Given | None]]:
+    """{field of INHERITED: {tenant: what holds for it}}; None = what the cluster has."""
+    rows = list(Tenant.objects.order_by().values("id", "name", "parent_id", *INHERITED))
+    parents = {row["id"]: row["parent_id"] for row in rows}
+    found: dict[str, dict[str, Given | None]] = {}
+    for field in INHERITED:
+        own = {r["id"]: Given(r[field], r["name"]) for r in rows if r[field] is not None}
+        found[field] = {
+            row["name"]: next((own[t] for t in lineage(parents, row["id"]) if t in own), None)
+            for row in rows
+        }
+    return found
 
 
 def subtree_ids(tenant_id: int, parents: Mapping[int, int | None] | None = None) -> set[int]:

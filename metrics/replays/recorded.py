@@ -233,14 +233,25 @@ def doubts(replay: Replay) -> list[str]:
             f"The policy was changed on {policy.updated_at:%Y-%m-%d %H:%M} UTC; what was decided "
             "before, another one decided."
         )
-    changes = AuditRecord.objects.filter(action__startswith="quota.", at__gt=replay.since).count()
-    if changes:
-        times = "once" if changes == 1 else f"{changes} times"
-        found.append(
-            f"Quotas were changed {times} since the period began; both runs go by those of now."
-        )
+    since = AuditRecord.objects.filter(at__gt=replay.since)
+    tenants = since.filter(action="tenant.changed")
+    for what, changes in (
+        ("Quotas", since.filter(action__startswith="quota.").count()),
+        ("Minimum run times of tenants", sum(map(_changes_min_runtime, tenants))),
+    ):
+        if changes:
+            times = "once" if changes == 1 else f"{changes} times"
+            found.append(
+                f"{what} were changed {times} since the period began; both runs go by those of now."
+            )
     if replay.policy_before.get("shards"):
         found.append("The cluster is divided into shards; the runs decide about it as a whole.")
     if Cluster.objects.exclude(pk=replay.cluster_id).exists():
         found.append("Quota that is held in other clusters is not counted.")
     return found
+
+
+def _changes_min_runtime(record: AuditRecord) -> bool:
+    # Records of an older Kant do not name it.
+    before, after = record.before or {}, record.after or {}
+    return bool(before.get("min_runtime_s") != after.get("min_runtime_s"))

@@ -285,7 +285,13 @@ def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
     quotas = QuotaRow.objects.select_related("tenant", "gpu_type").order_by("id")
     return TenantsChanged(
         tenants=tuple(
-            Tenant(t.name, t.parent.name if t.parent else None, t.weight, t.max_running)
+            Tenant(
+                t.name,
+                t.parent.name if t.parent else None,
+                t.weight,
+                t.max_running,
+                t.min_runtime_s,
+            )
             for t in rows
         ),
         quotas=tuple(
@@ -307,8 +313,8 @@ def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
 def namespaces(default: str) -> dict[str, str]:
     """{tenant: where pods of its jobs are made}; `default` is the cluster's namespace."""
     return {
-        name: default if given is None else given.namespace
-        for name, given in selectors.namespaces().items()
+        name: default if given is None else given.value
+        for name, given in selectors.given_to_all()["namespace"].items()
     }
 
 

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from tenants.api.fields import Boolean, Choice, Gpus, Integer, Number, Serializer, Text
 from tenants.facts import HIDDEN, QuotaUse
-from tenants.models import QuotaMode, Role
+from tenants.models import MAX_MIN_RUNTIME_S, QuotaMode, Role
 from tenants.permissions import Access
 from tenants.services.tenants import MAX_JOBS
 
@@ -42,6 +42,18 @@ def priority_limit() -> Integer:
     )
 
 
+def min_runtime() -> Number:
+    return Number(
+        min_value=0,
+        max_value=MAX_MIN_RUNTIME_S,
+        required=False,
+        allow_null=True,
+        help_text="Seconds for which jobs of it and of all below it are not preempted once they "
+        "have started, also those that run now; null = that of the tenant above, of a root that "
+        "of the cluster's policy. Only operators set it.",
+    )
+
+
 def namespace() -> Text:
     return Text(
         max_length=63,
@@ -61,6 +73,7 @@ class TenantInput(Serializer):
     max_running = limit("run")
     max_waiting = limit("wait")
     max_priority = priority_limit()
+    min_runtime_s = min_runtime()
     namespace = namespace()
 
 
@@ -71,13 +84,16 @@ class TenantChange(Reason):
     max_running = limit("run")
     max_waiting = limit("wait")
     max_priority = priority_limit()
+    min_runtime_s = min_runtime()
     namespace = namespace()
     is_active = Boolean(required=False)
 
 
 class TenantOutput(serializers.Serializer[Any]):
-    """`parent`: null = it is a root, or you may not see the tenant above it. `effective_namespace`:
-    where pods of its jobs are made from now on; null = in that of the cluster."""
+    """`parent`: null = it is a root, or you may not see the tenant above it.
+    `effective_min_runtime_s`: for how long its jobs are not preempted; null = as long as the
+    cluster's policy says. `effective_namespace`: where pods of its jobs are made from now on; null
+    = in that of the cluster."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -86,6 +102,8 @@ class TenantOutput(serializers.Serializer[Any]):
     max_running = serializers.IntegerField(allow_null=True)
     max_waiting = serializers.IntegerField(allow_null=True)
     max_priority = serializers.IntegerField(allow_null=True)
+    min_runtime_s = serializers.FloatField(allow_null=True)
+    effective_min_runtime_s = serializers.SerializerMethodField()
     namespace = serializers.CharField(allow_null=True)
     effective_namespace = serializers.SerializerMethodField()
     is_active = serializers.BooleanField()
@@ -96,10 +114,18 @@ class TenantOutput(serializers.Serializer[Any]):
         above = tenant.parent
         return above.name if above and access.may_view(above.pk) else None
 
+    def get_effective_min_runtime_s(self, tenant: Any) -> float | None:
+        return self._effective(tenant, "min_runtime_s")
+
     def get_effective_namespace(self, tenant: Any) -> str | None:
-        # Not that of the tenant itself: a rehearsed change is rolled back already.
-        above = tenant.parent and self.context["namespaces"][tenant.parent.name]
-        return tenant.namespace or (above.namespace if above else None)
+        return self._effective(tenant, "namespace")
+
+    def _effective(self, tenant: Any, field: str) -> Any:
+        # Not as stored of the tenant itself: a rehearsed change is rolled back already.
+        if (own := getattr(tenant, field)) is not None:
+            return own
+        above = tenant.parent and self.context["given"][field][tenant.parent.name]
+        return above.value if above else None
 
 
 class MemberInput(Reason):

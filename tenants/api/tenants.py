@@ -98,7 +98,7 @@ def _shown(viewer: User, tenant: Tenant) -> dict[str, Any]:
 
 
 def _context(viewer: User) -> dict[str, Any]:
-    return {"namespaces": selectors.namespaces(), "access": access_of(viewer)}
+    return {"given": selectors.given_to_all(), "access": access_of(viewer)}
 
 
 class MembersView(ListView):

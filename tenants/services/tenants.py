@@ -1,5 +1,6 @@
 """Create, change, move and delete tenants."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -19,9 +20,14 @@ from tenants.services.transactions import checked, unit_of_work
 OWN_FIELDS = frozenset({"title"})
 MAX_JOBS = 1_000_000  # of the limits on jobs
 LIMITS = frozenset({"max_running", "max_waiting", "max_priority"})
-# By it a tenant's jobs could use what is another's, so nobody sets it but operators.
-OPERATORS_FIELDS = frozenset({"namespace"})
-FIELDS = OWN_FIELDS | LIMITS | OPERATORS_FIELDS | {"weight", "is_active", "parent"}
+# By these a tenant's jobs could use, or keep, what is another's: why only operators set them.
+OPERATORS_FIELDS = {
+    "namespace": "Only operators set the namespace of a tenant: its jobs may use all that is in "
+    "it.",
+    "min_runtime_s": "Only operators set the minimum run time of a tenant: for so long its jobs "
+    "keep what others lent it.",
+}
+FIELDS = OWN_FIELDS | LIMITS | OPERATORS_FIELDS.keys() | {"weight", "is_active", "parent"}
 
 
 def create_tenant(
@@ -35,6 +41,7 @@ def create_tenant(
     max_waiting: int | None = None,
     max_priority: int | None = None,
     namespace: str | None = None,
+    min_runtime_s: float | None = None,
     source: str,
     dry_run: bool = False,
 ) -> Tenant:
@@ -45,8 +52,8 @@ def create_tenant(
         raise NotAllowed("Only operators create a tenant without a parent.")
     if above is not None and not access.may_administer(above.pk):
         raise NotAllowed(f"Creating tenants below “{above.name}” needs tenant-admin there.")
-    if namespace is not None and not access.operator:
-        raise _namespace_not_allowed()
+    given = {"namespace": namespace, "min_runtime_s": min_runtime_s}
+    _refuse_operators_fields(access, [name for name in given if given[name] is not None])
     tenant = checked(
         Tenant(
             name=name,
@@ -56,7 +63,7 @@ def create_tenant(
             max_running=max_running,
             max_waiting=max_waiting,
             max_priority=max_priority,
-            namespace=namespace,
+            **given,
         )
     )
     with unit_of_work(dry_run):
@@ -169,6 +176,7 @@ def as_document(tenant: Tenant) -> dict[str, Any]:
         "max_running": tenant.max_running,
         "max_waiting": tenant.max_waiting,
         "max_priority": tenant.max_priority,
+        "min_runtime_s": tenant.min_runtime_s,
         "namespace": tenant.namespace,
         "is_active": tenant.is_active,
     }
@@ -201,14 +209,13 @@ def _may_change(access: Access, tenant: Tenant, changes: dict[str, Any]) -> None
             f"You may not change that of “{tenant.name}”: its title needs tenant-admin there, all "
             "else tenant-admin of a tenant above it, or an operator."
         )
-    if changes.keys() & OPERATORS_FIELDS and not access.operator:
-        raise _namespace_not_allowed()
+    _refuse_operators_fields(access, changes)
 
 
-def _namespace_not_allowed() -> NotAllowed:
-    return NotAllowed(
-        "Only operators set the namespace of a tenant: its jobs may use all that is in it."
-    )
+def _refuse_operators_fields(access: Access, names: Iterable[str]) -> None:
+    for name in names:
+        if name in OPERATORS_FIELDS and not access.operator:
+            raise NotAllowed(OPERATORS_FIELDS[name])
 
 
 def _not_found(tenant: Tenant) -> NotFound:

@@ -106,7 +106,60 @@ def test_who_is_no_operator_has_no_such_field(as_user):
     admin = as_user("vera")  # of research, above vision
     page = admin.get(URL)
     assert "amespace" not in plain(page)
+    assert "Minimum run time" not in plain(page)
     sent = {**hidden(admin), **NONE, "max_running": "3", "namespace": "kube-system"}
-    admin.post(URL, sent)
+    admin.post(URL, {**sent, "min_runtime_min": "60"})
     vision = Tenant.objects.get(name="vision")
-    assert (vision.max_running, vision.namespace) == (3, None)
+    assert (vision.max_running, vision.namespace, vision.min_runtime_s) == (3, None, None)
+
+
+# --- the minimum run time -------------------------------------------------------------------------
+def test_operators_set_the_minimum_run_time_in_minutes_and_all_below_see_it(as_user):
+    own = "/tenants/vision/"
+    assert "Minimum run time of its jobs That of the policy" in plain(as_user("erin").get(own))
+    ops = as_user("operator")
+    assert "Empty: that of research" in plain(ops.get(URL))
+    assert "Empty: that of the cluster's policy" in plain(ops.get("/tenants/research/limits/"))
+    typed = {**NONE, "min_runtime_min": "90.5", "reason": "Slow to load"}
+    page = ops.post(URL, {**hidden(ops), **typed}, follow=True)
+    assert "The limits of vision are set." in plain(page)
+    assert "Minimum run time of its jobs Change 1 h 30 min" in plain(page)
+    record = AuditRecord.objects.first()
+    assert (record.after["min_runtime_s"], record.reason) == (5430.0, "Slow to load")
+    page = plain(as_user("erin").get(own))
+    assert "Minimum run time of its jobs 1 h 30 min" in page
+    assert "Change" not in page
+    ops = as_user("operator")
+    ops.post(URL, {**hidden(ops), **NONE, "min_runtime_min": "0"})
+    assert Tenant.objects.get(name="vision").min_runtime_s == 0.0
+    assert "Minimum run time of its jobs Change 0 s" in plain(ops.get(own))
+    assert 'name="min_runtime_min" value="0"' in ops.get(URL).content.decode()
+    ops.post(URL, {**hidden(ops), **NONE, "min_runtime_min": ""})
+    assert Tenant.objects.get(name="vision").min_runtime_s is None
+    Tenant.objects.filter(name="research").update(min_runtime_s=60)
+    assert "Change 1 min from research" in plain(ops.get(own))
+    assert "1 min from a tenant above it" in plain(as_user("erin").get(own))
+
+
+def test_what_was_not_touched_keeps_its_parts_of_a_minute(as_user):
+    """A hundredth of a minute is all that the page can say."""
+    Tenant.objects.filter(name="vision").update(min_runtime_s=0.25)
+    ops = as_user("operator")
+    seen = hidden(ops)
+    assert seen["initial-min_runtime_min"] == "0.02"
+    shown = {"min_runtime_min": "0.02", "max_running": "3"}
+    ops.post(URL, {**seen, **NONE, **shown})
+    vision = Tenant.objects.get(name="vision")
+    assert (vision.max_running, vision.min_runtime_s) == (3, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [("-1", "from 0 to 43200"), ("43200.01", "from 0 to 43200"), ("soon", "Must be a number.")],
+)
+def test_a_minimum_run_time_that_cannot_be_is_told_beside_its_field(as_user, typed, text):
+    ops = as_user("operator")
+    answer = ops.post(URL, {**hidden(ops), **NONE, "min_runtime_min": typed})
+    assert answer.status_code == 422
+    assert answer.context["form"].errors.keys() == {"min_runtime_min"}
+    assert text in plain(answer)

@@ -15,6 +15,7 @@ from scheduling.engine.states import JobState as S
 from scheduling.models import Job
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import session
+from tenants.models import Tenant
 from tests.live.conftest import NODES
 from tests.live.plain_pods import NAMESPACE, condition, make, path, state_of
 
@@ -129,9 +130,13 @@ def test_the_live_recorder_says_the_same_of_the_run(window):
     assert counted == 10
 
 
-def test_it_preempts_whom_the_live_scheduler_preempted(world):
+@pytest.mark.parametrize(("policy_s", "tenant_s"), [(0, None), (3600, 0)])
+def test_it_preempts_whom_the_live_scheduler_preempted(world, policy_s, tenant_s):
     """A gang that goes as a whole and a service that loses pods, each as slowly as it did."""
-    world.set_policy(preemption=["priority"], min_runtime_s=0, strategies={"training": "e-binpack"})
+    Tenant.objects.filter(pk=world.tenant.pk).update(min_runtime_s=tenant_s, version=2)
+    world.set_policy(
+        preemption=["priority"], min_runtime_s=policy_s, strategies={"training": "e-binpack"}
+    )
     world.drive(lambda: world.cluster.nodes.count() == NODES)
     since = timezone.now()
     gang = world.submit("gang", pods=2, stop_s=0.4)

@@ -4,6 +4,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from metrics.benches import stage
+from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
 from tenants.models import GpuType, Membership, Quota, Role, Tenant, User
@@ -83,6 +84,29 @@ def test_a_limit_on_running_jobs_holds_until_it_is_lifted(world, rest):
     assert state(second) in (S.PENDING, S.QUOTA_RESERVED)
     assert rest.client.patch(url, {"max_running": None}, format="json").status_code == 200
     world.drive(lambda: state(second) == S.RUNNING)
+
+
+def test_a_minimum_run_time_of_the_tenant_holds_and_ends_for_jobs_that_run(world, rest):
+    """Set and lifted over REST while the job runs; by the policy it could go at once."""
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    url = "/api/v1/tenants/team"
+    low = rest.submit("low", replicas=3)
+    world.drive(lambda: state(low) == S.RUNNING)
+    assert rest.client.patch(url, {"min_runtime_s": 3600}, format="json").status_code == 200
+    book = world.scheduler.led[world.cluster.pk, WHOLE].session.state.book
+    world.drive(lambda: book.min_runtimes == {"team": 3600.0}, within=1.0)
+    high = rest.submit("high", replicas=2, priority=9)
+    world.drive(lambda: "protected_until" in evidence(high))
+    since = Job.objects.get(pk=low).placements.first().intended_at.timestamp()
+    assert evidence(high)["protected_until"] == pytest.approx(since + 3600, abs=0.01)
+    assert rest.client.patch(url, {"min_runtime_s": 7200}, format="json").status_code == 200
+    later = since + 7200
+    told = lambda: evidence(high)["protected_until"] == pytest.approx(later, abs=0.01)  # noqa: E731
+    world.drive(told, within=2.0)
+    assert state(low) == S.RUNNING
+    assert rest.client.patch(url, {"min_runtime_s": None}, format="json").status_code == 200
+    world.drive(lambda: Job.objects.get(pk=high).reason == "WaitingForPreemption", within=2.0)
+    world.drive(lambda: state(high) == S.RUNNING)
 
 
 def test_a_job_waits_for_a_whole_array_and_an_array_for_its_release(world, rest):

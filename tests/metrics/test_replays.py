@@ -202,10 +202,17 @@ def test_what_the_runs_do_not_know_is_told(cluster, operator):
     AuditRecord.objects.create(
         actor_name="ops", action="quota.changed", subject="vision / H100", source="page"
     )
+    for title, seconds in (("same", None), ("other", 60.0), ("other", 90.0)):
+        AuditRecord.objects.create(
+            actor_name="ops", action="tenant.changed", subject="vision", source="page",
+            before={"title": "Vision"}, after={"title": title, "min_runtime_s": seconds},
+        )  # fmt: skip
     Cluster.objects.create(name="other")
+    assert "tenants were changed 2 times" in recorded.doubts(replay)[2]
     assert [text.split()[:3] for text in recorded.doubts(replay)] == [
         ["The", "policy", "was"],
         ["Quotas", "were", "changed"],
+        ["Minimum", "run", "times"],
         ["The", "cluster", "is"],
         ["Quota", "that", "is"],
     ]

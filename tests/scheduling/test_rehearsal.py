@@ -1,5 +1,6 @@
 """What a dry run says of a job by the rows: quota, start, reason, alternatives."""
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
 from scheduling.quota_use import use_of
 from scheduling.session import load
-from tenants.models import Quota
+from tenants.models import Quota, Tenant
 
 URL = "/api/v1/jobs?dry_run=true"
 HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
@@ -169,6 +170,14 @@ def test_others_make_room_as_the_policy_lets_them(fleet):
     assert (said["outlook"], said["preempts"]) == ("makes-room", 1)
     assert said["summary"] == "It would start as soon as 1 job has made room for it."
     assert said["start"]["basis"] == "promised"
+    # It began five minutes ago.
+    Tenant.objects.filter(name="law").update(min_runtime_s=600)
+    said = ask(fleet)["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("waits", "InsufficientGpus")
+    assert said["evidence"]["protected_until"] == pytest.approx(time.time() + 300, abs=60)
+    assert "in their minimum run time" in said["summary"]
+    Tenant.objects.filter(name="law").update(min_runtime_s=299)
+    assert ask(fleet)["rehearsal"]["outlook"] == "makes-room"
     # Its pods are going already: they are nobody's victims, and their places not yet free.
     Job.objects.update(state="PENDING")
     assert ask(fleet)["rehearsal"]["outlook"] == "waits"
