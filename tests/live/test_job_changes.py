@@ -94,7 +94,7 @@ def test_a_minimum_run_time_of_the_tenant_holds_and_ends_for_jobs_that_run(world
     world.drive(lambda: state(low) == S.RUNNING)
     assert rest.client.patch(url, {"min_runtime_s": 3600}, format="json").status_code == 200
     book = world.scheduler.led[world.cluster.pk, WHOLE].session.state.book
-    world.drive(lambda: book.min_runtimes == {"team": 3600.0}, within=1.0)
+    world.drive(lambda: book.min_runtimes == {"team": 3600.0})
     high = rest.submit("high", replicas=2, priority=9)
     world.drive(lambda: "protected_until" in evidence(high))
     since = Job.objects.get(pk=low).placements.first().intended_at.timestamp()
@@ -102,10 +102,10 @@ def test_a_minimum_run_time_of_the_tenant_holds_and_ends_for_jobs_that_run(world
     assert rest.client.patch(url, {"min_runtime_s": 7200}, format="json").status_code == 200
     later = since + 7200
     told = lambda: evidence(high)["protected_until"] == pytest.approx(later, abs=0.01)  # noqa: E731
-    world.drive(told, within=2.0)
+    world.drive(told)
     assert state(low) == S.RUNNING
     assert rest.client.patch(url, {"min_runtime_s": None}, format="json").status_code == 200
-    world.drive(lambda: Job.objects.get(pk=high).reason == "WaitingForPreemption", within=2.0)
+    world.drive(lambda: Job.objects.get(pk=high).reason == "WaitingForPreemption")
     world.drive(lambda: state(high) == S.RUNNING)
 
 

@@ -174,11 +174,12 @@ class Victims:
             return True
         until = max(until, self._now)
         self.protected_until = min(until, self.protected_until)
-        soon_at = since + (least - self._state.policy.min_runtime_s)
-        if self._unripe and soon_at > self._now:
-            self.soon_at = min(self.soon_at, soon_at)
+        if not self._unripe:
             return False
-        return self._unripe
+        soon_at = since + (least - self._state.policy.min_runtime_s)
+        if soon_at > self._now:
+            self.soon_at = min(self.soon_at, soon_at)
+        return soon_at <= self._now
 
     def _single_pods(self, record: JobRecord) -> Iterator[Unit]:
         """Pods of a job that is no gang, each held since its own time; a job's last pods first."""
