@@ -54,10 +54,11 @@ class Checks:
         got = {s.job_id for s in result.started} | set(self.state.promised)
         for name in got:
             record = self.state.jobs[name]
-            more = len(record.pods) > len(placed.get(name, ()))
-            if record.job.preemptible or not more:
+            if record.job.preemptible:
                 continue
-            for model in {model for model, milli in record.pods.values() if milli}:
+            had = {(p.pod_set, p.ordinal) for p in placed.get(name, ())}
+            # What it holds of other models it may have held before, when it still was preemptible.
+            for model in {m for pod, (m, milli) in record.pods.items() if milli and pod not in had}:
                 for tenant in book.lineage(record.job.tenant):
                     account = book.account(tenant, model)
                     if account is not None:

@@ -211,7 +211,7 @@ class Cycles(Checks, RuleBasedStateMachine):
     @rule(pick=st.integers(0, 99))
     def protect_or_not(self, pick: int) -> None:
         """A tenant gets a minimum run time of its own, or loses it."""
-        at, seconds = pick % len(TENANTS), (None, 0.0, 5.0, 30.0, 90.0)[pick % 5]
+        at, seconds = pick % len(TENANTS), (None, 0.0, 20.0, 60.0, 300.0)[pick % 5]
         changed = replace(self.tenants[at], min_runtime_s=seconds)
         self.tenants = (*self.tenants[:at], changed, *self.tenants[at + 1 :])
         self.pending.append(d.TenantsChanged(self.tenants, self.quotas))

@@ -51,7 +51,7 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             world.switch_policy(step // 120 + seed, preempt=step % 360 != 240, users=users)
         if seed not in FOUND and step % 9 == 4:
             world.turns_fixed_or_not(pick)
-        if seed not in FOUND and step % 40 == 7:
+        if seed not in FOUND and step % 20 == 7:
             world.protect_or_not(pick)
         if draw < (0.25 if services else 0.35):
             world.submit(
