@@ -3,7 +3,8 @@
 Growth: full clusters of low-priority jobs in which the gang has to make room for itself. Miss and
 hit: 500 nodes of one-GPU jobs, all but ten nodes holding one that may not be preempted; the gang
 asks for the ten nodes, or one of those holds such a job too, so that it misses by one GPU. A
-small job that fits must start in the same cycle.
+small job that fits must start in the same cycle. Blocked: cycles of a full cluster in which a job
+has ended while 1,000 jobs wait that may take from nobody, over the same without preemption.
 """
 
 import time
@@ -11,7 +12,7 @@ from dataclasses import replace
 from statistics import median
 
 from metrics.benches.naive import GPUS, cluster
-from metrics.benches.queue_stage import MODEL, NOW, TENANTS, loaded
+from metrics.benches.queue_stage import MODEL, NOW, TENANTS, loaded, waiting
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.types import (
@@ -28,6 +29,7 @@ from scheduling.engine.types import (
 
 SMALL, LARGE, MIDDLE = 1_000, 12_500, 500
 REPEATS = 5
+BLOCKED, ENDS = 1_000, 20
 POLICY = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0.0, max_preemptions=1_000)
 
 
@@ -89,6 +91,23 @@ def nearly(missing: bool) -> SchedulerState:
     return state
 
 
+def blocked_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
+    """Median seconds of a cycle in which one job has ended and nobody may take from anybody."""
+    state = loaded(cluster(SMALL), policy=replace(POLICY, preemption=kinds))
+    fill = [replace(gang(1, f"fill-{i}"), priority=0) for i in range(SMALL)]
+    run_cycle(state, [d.JobSubmitted(job) for job in fill], 1.0)
+    alike = [replace(job, priority=0) for job in waiting(BLOCKED)]
+    run_cycle(state, [d.JobSubmitted(job) for job in alike], NOW)
+    spent = []
+    for job_id in list(state.running)[:ENDS]:
+        begin = time.process_time()
+        result = run_cycle(state, [d.JobEnded(job_id)], NOW)
+        spent.append(time.process_time() - begin)
+        if result.preempted:
+            raise RuntimeError("jobs of equal priority must not preempt each other")
+    return median(spent)
+
+
 def one_gpu_starts_beside(state: SchedulerState) -> None:
     """A job that fits does not wait behind a preemption that misses."""
     facts = [d.JobSubmitted(gang(10, "large")), d.JobSubmitted(single("small"))]
@@ -108,6 +127,8 @@ def run() -> dict[str, float]:
         plan_seconds(miss_state, gang(10, f"miss-{i}"), possible=False) for i in range(REPEATS)
     )
     one_gpu_starts_beside(miss_state)
+    kinds = (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
+    blocked, none = blocked_seconds(kinds), blocked_seconds(())
     return {
         "growth": large / small,
         "ms_1000": small * 1e3,
@@ -115,4 +136,6 @@ def run() -> dict[str, float]:
         "miss_over_hit": miss / hit,
         "hit_ms": hit * 1e3,
         "miss_ms": miss * 1e3,
+        "blocked_over_none": blocked / none,
+        "blocked_ms": blocked * 1e3,
     }

@@ -9,6 +9,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
+from scheduling.engine.queueing.exposed import Exposed
 from scheduling.engine.queueing.waiting import UNASKED, UNPLANNED, Merge
 from scheduling.engine.types import (
     MILLI,
@@ -59,6 +60,7 @@ class AsksEverybody(SchedulerState):
         for record in self.jobs.values():
             record.in_vain.clear()
             record.grew_at = None
+        self.exposed.forget()
         self.asks.clear()
         self.possible.clear()
         self.forecasts.clear()
@@ -328,6 +330,18 @@ class Cycles(Checks, RuleBasedStateMachine):
         for lane in self.state.queue.lanes:
             of = {(j.tenant, j.user) for j in (self.state.jobs[key[3]].job for key in lane.jobs)}
             assert of == {(lane.tenant, lane.user)}
+
+    @invariant()
+    def what_is_exposed_is_what_runs(self) -> None:
+        if self.pending:
+            return  # what they change is found out by the next cycle
+        known = self.state.exposed
+        anew = Exposed(self.state.tired, self.state.min_runtime_of)
+        for record in self.state.running.values():
+            anew.touch(record)
+        assert sorted(known.groups()) == sorted(anew.groups())
+        for whose in known.groups():
+            assert known.of(whose, self.now) == anew.of(whose, self.now)
 
     @invariant()
     def who_owes_whom_adds_up(self) -> None:

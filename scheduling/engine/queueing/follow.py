@@ -13,6 +13,7 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
     if regroup:
         _count_users(state, now)
         _regroup(state, now)
+    state.exposed.forget()
     state.queue.forget_verdicts()
 
 

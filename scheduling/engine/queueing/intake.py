@@ -54,6 +54,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.book.replace(delta.tenants, delta.quotas, delta.used_elsewhere)
             state.book.jobs_elsewhere = delta.jobs_elsewhere
             if state.book.min_runtimes != protected:
+                state.exposed.forget()
                 state.queue.plan_anew()
                 _tell_anew(state)
         case d.PolicyChanged(policy):
@@ -131,6 +132,7 @@ def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None
         return
     record.preemptions = len(delta.preempted_by)
     record.preempted_by = {*delta.preempted_by, *delta.gave_way_to}
+    state.exposed.touch(record)
     state.queue.plan_anew()
     record.blocked_since = delta.blocked_since
     state.queue.remove(record)

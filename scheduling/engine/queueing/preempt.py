@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from scheduling.engine.decisions import Alternative, Preempted
 from scheduling.engine.queueing.admission import Candidate, ask_of, assess
 from scheduling.engine.queueing.asks import smallest_starts
+from scheduling.engine.queueing.claims import Claim
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
@@ -19,7 +20,7 @@ from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.start import book, promise
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.victims import Preemptor, Unit, Victims
+from scheduling.engine.queueing.victims import Unit, Victims
 from scheduling.engine.queueing.waiting import InVain, JobRecord, Lane
 
 # Plans a cycle may make; the blocked jobs behind get theirs in later cycles.
@@ -119,20 +120,26 @@ def _plan_for(
     borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
     if kept and book.wants(job.tenant, asked, kept):
         return None
-    begun = out.begun
-    victims = Victims(state, Preemptor(record, asked, borrows, overdue), out.now, begun)
-    reach = victims.within_reach()
+    claim = Claim(state, record, asked, borrows=borrows, overdue=overdue)
+    only, begun = state.only_backfilled, out.begun
+    enough_at = out.now if only else claim.enough_at(out.now)
+    if enough_at == math.inf or (enough_at > out.now and not overdue):
+        _try_again_at(state, record, enough_at, enough_at)
+        return None
+    victims = Victims(state, claim, out.now, begun)
+    reach, what = victims.within_reach(), candidate.counts + models
     if victims.none or any(reach[m] < milli for m, milli in asked.items()):
+        record.in_vain.pop(what, None)  # what is lost may come back elsewhere
         return None
     # What is backfilled past a job, or ends that was, brings it nothing that was not in its reach.
-    facts = (state.cluster.facts_version, book.structure)
-    only, what = state.only_backfilled, candidate.counts + models
+    facts = state.cluster.facts_version, book.structure
     last = record.in_vain.get(what) if only else None
     if last is not None and last.holds(facts, reach, out.now):
-        record.in_vain[what] = last._replace(reach=reach)  # what is lost may come back elsewhere
-        _try_again_at(state, record, last)
+        record.in_vain[what] = last._replace(reach=reach)
+        record.nearly |= last.nearly
+        _try_again_at(state, record, last.until, last.protected_until)
         return None
-    for surplus_only in (True, False):
+    for surplus_only in (True, False) if victims.any_elastic else (False,):
         units = victims.units(surplus_only=surplus_only)
         if surplus_only and all(unit.whole or not unit.record.job.gang for unit in units):
             continue
@@ -154,18 +161,20 @@ def _plan_for(
     last = InVain(facts, reach, until, ripe is not None, victims.protected_until)
     if only:
         record.in_vain[what] = last
-    _try_again_at(state, record, last)
+    record.nearly |= last.nearly
+    _try_again_at(state, record, last.until, last.protected_until)
     return None
 
 
-def _try_again_at(state: SchedulerState, record: JobRecord, last: InVain) -> None:
+def _try_again_at(
+    state: SchedulerState, record: JobRecord, until: float, protected_until: float
+) -> None:
     """No plan is possible before that by the passing of time alone."""
     assert record.lane is not None
-    record.nearly |= last.nearly
-    record.protected_until = min(record.protected_until, last.protected_until)
-    if last.until < math.inf:
-        record.lane.unplanned_until = min(record.lane.unplanned_until, last.until)
-        state.wake_at(last.until)
+    record.protected_until = min(record.protected_until, protected_until)
+    if until < math.inf:
+        record.lane.unplanned_until = min(record.lane.unplanned_until, until)
+        state.wake_at(until)
 
 
 def _could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit]) -> bool:

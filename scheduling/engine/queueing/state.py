@@ -8,6 +8,7 @@ from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.eligibility import wrong_times
+from scheduling.engine.queueing.exposed import Exposed
 from scheduling.engine.queueing.fairness import NO_SHARES, Shares, Usage
 from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.leaving import Leaving
@@ -65,6 +66,7 @@ class SchedulerState:
         self.queue = WaitQueue()
         self.in_the_way = InTheWay()
         self.usage = Usage(of_users=self.policy.fair_users)
+        self.exposed = Exposed(self.tired, self.min_runtime_of)
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
@@ -294,6 +296,7 @@ class SchedulerState:
             record.started_at = at
             self.running[record.job.id] = record
             self.cluster.began(record.job.id, at, record.job.declared_s)
+        self.exposed.touch(record)
 
     def give_back(self, record: JobRecord, pod_set: int, ordinal: int) -> None:
         """Free the place of one pod, in the cluster and in the quota book."""
@@ -303,6 +306,7 @@ class SchedulerState:
             self.usage.change(record.job, model, -milli)
             self.book.unbook(record.job.id, model, milli)
         self.cluster.release(record.job.id, pod_set, ordinal)
+        self.exposed.touch(record)
         self.dirty = True
 
     def give_back_all(self, record: JobRecord) -> None:
@@ -401,7 +405,9 @@ class SchedulerState:
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         if job.user != record.job.user:
             job = replace(job, user=record.job.user)  # as whose it is counted
+        self.exposed.leave(record)
         record.job, record.key = job, order_key(job, front=front)
+        self.exposed.touch(record)
         self.book.rebook(job.id, fixed=not job.preemptible)
         if record.started_at is not None:
             self.cluster.began(job.id, record.started_at, job.declared_s)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from scheduling.engine.queueing.claims import Claim
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import MILLI, PodPlacement, PreemptionKind
@@ -29,16 +30,6 @@ class Unit:
     order: tuple[float, str, tuple[PodAt, ...]]  # the cheapest first, a job's last pods first
 
 
-@dataclass(slots=True)
-class Preemptor:
-    """A blocked job, what it asks for by GPU model (milli), and whether it would borrow."""
-
-    record: JobRecord
-    asked: dict[str, int]
-    borrows: bool
-    overdue: bool
-
-
 class Victims:
     """Eligible units for one preemptor. `protected_until`: when more of them may become so, inf =
     never; `soon_at`: when some that are protected for longer will be so for the policy's minimum
@@ -49,10 +40,14 @@ class Victims:
     """
 
     def __init__(
-        self, state: SchedulerState, preemptor: Preemptor, now: float, begun: frozenset[str]
+        self,
+        state: SchedulerState,
+        claim: Claim,
+        now: float,
+        begun: frozenset[str],
     ) -> None:
         self._state = state
-        self._preemptor = preemptor
+        self._claim = claim
         self._now = now
         self._begun = begun
         self.protected_until = math.inf
@@ -61,19 +56,19 @@ class Victims:
         self._only_backfilled = state.only_backfilled
         self._records = self._who_may_lose()
         self.none = not self._records
+        self.any_elastic = any(record.job.elastic for record in self._records)
 
     def _in_question(self) -> Iterable[JobRecord]:
         """Running jobs, without those that surely may not lose anything."""
-        state, since = self._state, self._preemptor.record.passed_since
+        state, since = self._state, self._claim.record.passed_since
         if not self._only_backfilled:
-            return state.running.values()
-        if since is None or not self._preemptor.overdue:
+            return self._claim.members()
+        if since is None or not self._claim.overdue:
             return ()
         return [state.running[name] for name in state.placed.since(since) if name in state.running]
 
     def _who_may_lose(self) -> list[JobRecord]:
-        """One pass over all running jobs for each plan: nothing is called for most of them."""
-        by, asked, only = self._preemptor.record, self._preemptor.asked, self._only_backfilled
+        by, asked, only = self._claim.record, self._claim.asked, self._only_backfilled
         key, spared, most = by.key, by.preempted_by, self._state.policy.max_preemptions
         return [
             record
@@ -90,7 +85,7 @@ class Victims:
 
     def within_reach(self) -> dict[str, int]:
         """GPU-milli by model asked for: free, or held by jobs that may lose something."""
-        found = {m: self._state.cluster.free_milli(m) for m in self._preemptor.asked}
+        found = {m: self._state.cluster.free_milli(m) for m in self._claim.asked}
         for record in self._records:
             for model, milli in record.pods.values():
                 if model in found:
@@ -119,53 +114,21 @@ class Victims:
 
     def _kind(self, record: JobRecord, since: float) -> PreemptionKind | None:
         """The first kind of preemption that lets the preemptor take a place held since then."""
-        allowed = self._state.policy.preemption
+        tenant, allowed = record.job.tenant, self._state.policy.preemption
         if PreemptionKind.BACKFILL in allowed and self._was_backfilled(record, since):
             kind = PreemptionKind.BACKFILL
-        elif PreemptionKind.PRIORITY in allowed and self._outranked(record):
+        elif self._claim.outranks(tenant, record.job.priority):
             kind = PreemptionKind.PRIORITY
-        elif PreemptionKind.RECLAIM in allowed and self._owes(record):
+        elif self._claim.reclaims_from(tenant):
             kind = PreemptionKind.RECLAIM
         else:
             return None
         return kind if self._long_enough(record, since) else None
 
     def _was_backfilled(self, record: JobRecord, since: float) -> bool:
-        by = self._preemptor.record
-        passed = by.passed_since if self._preemptor.overdue else None
+        by = self._claim.record
+        passed = by.passed_since if self._claim.overdue else None
         return passed is not None and since >= passed and record.key > by.key
-
-    def _outranked(self, record: JobRecord) -> bool:
-        """Lower priority; a borrower takes from its own tenant or from other borrowers only."""
-        by = self._preemptor.record
-        if record.job.priority >= by.job.priority:
-            return False
-        if not self._preemptor.borrows or record.job.tenant == by.job.tenant:
-            return True
-        return self._in_debt(record)
-
-    def _owes(self, record: JobRecord) -> bool:
-        return (
-            not self._preemptor.borrows
-            and record.job.tenant != self._preemptor.record.job.tenant
-            and self._in_debt(record)
-        )
-
-    def _in_debt(self, record: JobRecord) -> bool:
-        """Whether the job's tenant has borrowed of a model asked for, apart from what it and the
-        preemptor's tenant have borrowed together. What those above it have borrowed is owed by
-        those below them that hold more than their guarantee, as long as there are any."""
-        book, by = self._state.book, self._preemptor.record.job.tenant
-        for model in self._preemptor.asked:
-            shared = book.chain(by, model)
-            for account in book.chain(record.job.tenant, model):
-                if account in shared:
-                    break
-                if account.over > 0:
-                    return True
-                if account.group.borrowed > 0:
-                    break
-        return False
 
     def _long_enough(self, record: JobRecord, since: float) -> bool:
         least = self._state.min_runtime_of(record.job)
@@ -194,8 +157,7 @@ class Victims:
     def _units_of_gang(self, record: JobRecord, surplus_only: bool) -> Iterator[Unit]:
         assert record.started_at is not None
         pods = sorted(record.pods)
-        surplus = _surplus(record, pods)
-        if surplus and surplus_only:
+        if surplus_only and record.job.elastic and (surplus := _surplus(record, pods)):
             yield from self._surplus_units(record, surplus)
             return
         since = record.started_at
