@@ -6,6 +6,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.utils import DatabaseError
 
@@ -48,6 +49,22 @@ def backends(**_: Any) -> list[CheckMessage]:
             )
         )
     return found
+
+
+@register()
+def secret_key(**_: Any) -> list[CheckMessage]:
+    """Each process would have a key of its own, and sign out whom another one signed in."""
+    try:
+        settings.SECRET_KEY  # noqa: B018  Django refuses an empty one when it is asked for
+    except ImproperlyConfigured:
+        return [
+            Error(
+                "KANT_SECRET_KEY is not set, by which sessions are signed.",
+                hint="Set it to a long random text, the same for all processes.",
+                id="kant.E010",
+            )
+        ]
+    return []
 
 
 @register()

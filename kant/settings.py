@@ -39,7 +39,7 @@ def _embedded_secret_key() -> str:
     return key
 
 
-SECRET_KEY = env.str("KANT_SECRET_KEY", default="") or _embedded_secret_key()
+SECRET_KEY = env.str("KANT_SECRET_KEY", default="") or (_embedded_secret_key() if EMBEDDED else "")
 ALLOWED_HOSTS = env.list("KANT_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("KANT_TRUSTED_ORIGINS", default=[])
 

@@ -36,6 +36,11 @@ def test_a_shared_cache_with_a_broker_in_memory_loses_rings(settings):
     assert ids() == {"kant.E003"}
 
 
+def test_processes_do_not_make_a_key_each(settings):
+    settings.SECRET_KEY = ""
+    assert ids() == {"kant.E010"}
+
+
 def test_jobs_are_kept_for_a_day_at_least(settings):
     settings.KANT_KEEP_DAYS = 0
     assert ids() == {"kant.E006"}
