@@ -62,6 +62,7 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    "kant.health.Health",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "kant.static_files.StaticFiles",

@@ -1,0 +1,37 @@
+"""Answers to probes: whether a web process answers at all, and whether it can work."""
+
+from collections.abc import Callable
+
+from django.db import DatabaseError, InterfaceError, connection
+from django.http import HttpRequest, HttpResponse
+
+
+class Health:
+    """`/healthz`: 200, the process answers. `/readyz`: 200, or 503 while the database is away.
+
+    Before all other middleware: a probe asks by the address of the pod, which ALLOWED_HOSTS does
+    not name. Nobody signs in for these, so they tell nothing else.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path == "/healthz":
+            return _text("The process answers.")
+        if request.path == "/readyz":
+            return _ready()
+        return self.get_response(request)
+
+
+def _ready() -> HttpResponse:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except (DatabaseError, InterfaceError):
+        return _text("The database does not answer.", status=503)
+    return _text("The database answers.")
+
+
+def _text(text: str, status: int = 200) -> HttpResponse:
+    return HttpResponse(f"{text}\n", content_type="text/plain; charset=utf-8", status=status)
