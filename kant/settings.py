@@ -189,6 +189,9 @@ KANT_PASSWORD_SIGN_IN = env.bool("KANT_PASSWORD_SIGN_IN", default=True)
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SECURE = not EMBEDDED
 CSRF_COOKIE_SECURE = not EMBEDDED
+# Who ends TLS before Kant says so, and the addresses that Kant gives then begin with https. Who
+# says it and ends none gets such addresses in answers of their own, and nothing else.
+SECURE_PROXY_SSL_HEADER = None if EMBEDDED else ("HTTP_X_FORWARDED_PROTO", "https")
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
