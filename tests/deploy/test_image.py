@@ -1,0 +1,77 @@
+"""The Dockerfile and what it makes: nothing but Kant, its packages, and what it serves."""
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from django.conf import settings
+
+from tests.deploy.image import Step, assemble, context, environment, stages
+from tests.deploy.manifests import ROOT
+
+
+def steps(stage, name):
+    return [step.text for step in stage if step.name == name]
+
+
+def test_both_stages_are_the_python_that_kant_is_written_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    version = project["tool"]["mypy"]["python_version"]
+    assert [stage[0].text for stage in stages()] == [
+        f"python:{version}-slim AS build",
+        f"python:{version}-slim",
+    ]
+
+
+def test_packages_are_those_of_requirements_txt_and_no_others():
+    build, final = stages()
+    assert [run for run in steps(build, "RUN") if "pip" in run] == [
+        "pip install --no-cache-dir -r requirements.txt"
+    ]
+    assert steps(final, "RUN") == []
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    assert not [line for line in lines if line.startswith("-")]
+
+
+def test_the_image_holds_what_was_built_and_runs_as_nobody_in_particular():
+    build, final = stages()
+    [venv] = [run.split()[-1] for run in steps(build, "RUN") if run.startswith("python -m venv ")]
+    [home] = steps(final, "WORKDIR")
+    assert steps(final, "COPY") == [f"--from=build {path} {path}" for path in (venv, home)]
+    assert environment(final)["PATH"] == environment(build)["PATH"] == f"{venv}/bin:$PATH"
+    assert environment(final)["KANT_EMBEDDED"] == environment(build)["KANT_EMBEDDED"] == "false"
+    # By number, which a kubelet can tell from that of root.
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", steps(final, "USER")[0])
+
+
+def test_no_step_is_unknown_here_and_none_sets_a_secret():
+    known = {"FROM", "RUN", "ENV", "COPY", "WORKDIR", "USER", "EXPOSE"}
+    for stage in stages():
+        assert {step.name for step in stage} <= known
+        assert environment(stage).keys() <= {"PATH", "KANT_EMBEDDED", "PYTHONUNBUFFERED"}
+
+
+def test_every_part_of_kant_is_copied_and_nothing_else():
+    apps = {app.split(".")[0] for app in settings.INSTALLED_APPS}
+    ours = {app for app in apps if (ROOT / app).is_dir()}
+    assert set(context()) == {*ours, "manage.py", "requirements.txt", "static", "templates"}
+    assert all((ROOT / name).exists() for name in context())
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return assemble(tmp_path_factory.mktemp("image"))
+
+
+def test_static_files_are_collected_and_no_key_or_database_is_made(made):
+    assert {path.name for path in made.iterdir()} == {*context(), "staticfiles", "__pycache__"}
+    names = yaml.safe_load((made / "staticfiles" / "staticfiles.json").read_text())["paths"]
+    for path in (ROOT / "static").rglob("*"):
+        if path.is_file():
+            assert (made / "staticfiles" / names[str(path.relative_to(ROOT / "static"))]).exists()
+
+
+def test_modules_are_compiled_where_nobody_can_do_it_later(made):
+    assert Step("RUN", "python -m compileall -q .") in stages()[0]
+    assert list((made / "kant" / "__pycache__").glob("settings.*.pyc"))
