@@ -1,0 +1,81 @@
+"""A real kube-apiserver takes the manifests, and the pods of them where Pod Security is strict."""
+
+import copy
+import re
+import urllib.error
+
+import pytest
+import yaml
+
+from metrics.benches.apiserver import ApiServer, ServerUnavailable
+from tests.deploy.manifests import ROOT, config, deployments, documents
+from tests.requirements import missing
+
+pytestmark = pytest.mark.apiserver
+PATHS = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/kant/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/kant/configmaps",
+    "Service": "/api/v1/namespaces/kant/services",
+    "Deployment": "/apis/apps/v1/namespaces/kant/deployments",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/kant/poddisruptionbudgets",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+}
+PODS = "/api/v1/namespaces/kant/pods?fieldValidation=Strict"
+
+
+def apply_all(server):
+    """In the order of the kustomization; what the API server does not know is an error."""
+    for each in documents():
+        server.request("POST", f"{PATHS[each['kind']]}?fieldValidation=Strict", each)
+
+
+@pytest.fixture(scope="module")
+def apiserver(tmp_path_factory):
+    try:
+        server = ApiServer(tmp_path_factory.mktemp("deploy") / "apiserver")
+    except ServerUnavailable as error:
+        missing("kube-apiserver", str(error))
+    with server:
+        apply_all(server)
+        yield server
+
+
+def test_a_field_that_is_not_known_would_be_refused(apiserver):
+    wrong = copy.deepcopy(deployments()["beat"])
+    wrong["metadata"]["name"] = "wrong"
+    wrong["spec"]["template"]["spec"]["containers"][0]["comand"] = []
+    with pytest.raises(urllib.error.HTTPError) as error:
+        apiserver.request("POST", f"{PATHS['Deployment']}?fieldValidation=Strict", wrong)
+    assert b"comand" in error.value.read()
+
+
+@pytest.mark.parametrize("name", deployments())
+def test_pods_are_let_into_a_restricted_namespace(apiserver, name):
+    """The controller that would make them does not run here, and Deployments are only warned of."""
+    namespace = apiserver.request("GET", "/api/v1/namespaces/kant")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    template = deployments()[name]["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", **copy.deepcopy(template)}
+    pod["metadata"]["name"] = name
+    assert apiserver.request("POST", PODS, pod)["spec"]["schedulerName"] == "default-scheduler"
+
+    pod["metadata"]["name"] = f"{name}-loose"
+    del pod["spec"]["containers"][0]["securityContext"]["capabilities"]
+    with pytest.raises(urllib.error.HTTPError) as error:
+        apiserver.request("POST", PODS, pod)
+    assert b'violates PodSecurity \\"restricted' in error.value.read()
+
+
+def test_the_ingress_of_the_guide_leads_to_the_service_by_a_name_that_kant_answers_to(apiserver):
+    guide = (ROOT / "docs" / "operator-guide.md").read_text()
+    examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
+    [ingress] = [each for each in examples if each.get("kind") == "Ingress"]
+    path = "/apis/networking.k8s.io/v1/namespaces/kant/ingresses?fieldValidation=Strict"
+    [rule] = apiserver.request("POST", path, ingress)["spec"]["rules"]
+    assert rule["host"] in config()["KANT_ALLOWED_HOSTS"].split(",")
+    [backend] = [each["backend"]["service"] for each in rule["http"]["paths"]]
+    [service] = [each for each in documents() if each["kind"] == "Service"]
+    assert backend["name"] == service["metadata"]["name"]
+    assert backend["port"]["name"] in [port["name"] for port in service["spec"]["ports"]]

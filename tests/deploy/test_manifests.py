@@ -1,0 +1,131 @@
+"""The manifests by themselves: complete, alike where they have to be, in step with the guide."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from scheduling.kube.manifests import PodTemplate
+from tests.deploy.manifests import (
+    DEPLOY,
+    FILE,
+    ROOT,
+    command,
+    containers,
+    deployments,
+    documents,
+)
+
+GUIDE = (ROOT / "docs" / "operator-guide.md").read_text()
+
+
+def test_every_manifest_is_named_and_every_object_is_there_once():
+    named = yaml.safe_load((DEPLOY / FILE).read_text())["resources"]
+    there = {path.name for path in DEPLOY.glob("*.yaml")} - {FILE}
+    assert {name for name in named if (DEPLOY / name).is_file()} == there
+    keys = [(each["kind"], each["metadata"]["name"]) for each in documents()]
+    assert len(keys) == len(set(keys))
+    assert [kind for kind, _ in keys].count("ClusterRole") == 1
+    assert deployments().keys() == {"web", "scheduler", "worker", "beat"}
+    # What an operator makes is not in the repository.
+    assert "Secret" not in {kind for kind, _ in keys}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_reads_the_same():
+    made = subprocess.run(
+        ["kubectl", "kustomize", str(DEPLOY)], check=True, capture_output=True, text=True
+    )
+
+    def sortable(found):
+        return sorted(found, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+    assert sortable(yaml.safe_load_all(made.stdout)) == sortable(documents())
+
+
+def test_everything_is_in_the_namespace_of_kant():
+    of_cluster = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
+    for each in documents():
+        wanted = None if each["kind"] in of_cluster else "kant"
+        assert each["metadata"].get("namespace") == wanted, each["metadata"]["name"]
+    [binding] = [each for each in documents() if each["kind"] == "ClusterRoleBinding"]
+    [account] = [each for each in documents() if each["kind"] == "ServiceAccount"]
+    assert binding["subjects"] == [
+        {"kind": "ServiceAccount", **{n: account["metadata"][n] for n in ("name", "namespace")}}
+    ]
+
+
+@pytest.mark.parametrize("name", deployments())
+def test_each_deployment(name):
+    spec = deployments()[name]["spec"]
+    template = spec["template"]
+    pod = template["spec"]
+    assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    # Kant cannot wait for itself, and its own pods are none of its jobs.
+    assert pod.get("schedulerName") != PodTemplate.scheduler_name
+    assert "tolerations" not in pod
+    assert not any(label.startswith("kant.io/") for label in template["metadata"]["labels"])
+    assert pod["serviceAccountName"] == "kant"
+    # Web reads logs from the clusters, the scheduler does all else; nobody else asks an API server.
+    assert pod.get("automountServiceAccountToken", False) == (name in ("web", "scheduler"))
+    [migrate] = pod["initContainers"]
+    [main] = pod["containers"]
+    assert command(migrate) == ["python", "manage.py", "migrate"]
+    assert main["name"] == name
+    for container in (migrate, main):
+        assert container["image"] == "registry.example/kant:1"
+        assert container["envFrom"] == [
+            {"configMapRef": {"name": "kant"}},
+            {"secretRef": {"name": "kant"}},
+        ]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+        mounts = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounts == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_all_pods_have_the_same_environment_and_rights():
+    every = [each for deployment in deployments().values() for each in containers(deployment)]
+    for field in ("image", "envFrom", "securityContext"):
+        assert all(each[field] == every[0][field] for each in every)
+
+
+def test_two_beats_never_run_for_long():
+    beat = deployments()["beat"]["spec"]
+    assert (beat["replicas"], beat["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_budgets_and_the_service_are_of_pods_that_there_are():
+    several = {name for name, each in deployments().items() if each["spec"]["replicas"] > 1}
+    labels = {n: d["spec"]["template"]["metadata"]["labels"] for n, d in deployments().items()}
+    budgets = [each for each in documents() if each["kind"] == "PodDisruptionBudget"]
+    assert {each["metadata"]["name"] for each in budgets} == several
+    for each in budgets:
+        assert each["spec"]["selector"]["matchLabels"] == labels[each["metadata"]["name"]]
+    [service] = [each for each in documents() if each["kind"] == "Service"]
+    assert service["spec"]["selector"] == labels["web"]
+    [port] = service["spec"]["ports"]
+    [web] = deployments()["web"]["spec"]["template"]["spec"]["containers"]
+    [own] = web["ports"]
+    assert port["targetPort"] == own["name"]
+    assert str(own["containerPort"]) in command(web)
+    for probe in ("readinessProbe", "livenessProbe"):
+        assert web[probe]["httpGet"]["port"] == own["name"]
+
+
+@pytest.mark.parametrize(
+    ("name", "beside"),
+    [
+        ("web", []),
+        ("scheduler", []),
+        ("worker", ["--concurrency", "2"]),
+        ("beat", ["--schedule", "/tmp/beat"]),
+    ],
+)
+def test_commands_are_those_of_the_guide(name, beside):
+    [main] = deployments()[name]["spec"]["template"]["spec"]["containers"]
+    told = re.findall(r"^\| .* \| `((?:uvicorn|celery) .*)` \|$", GUIDE, re.M)
+    assert " ".join(command(main)).removesuffix(" ".join(["", *beside])) in told
+    assert len(told) == len(deployments())
