@@ -38,6 +38,7 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._address: tuple[str, int] = ("", 0)
         self._background: set[asyncio.Task[None]] = set()
+        self._restarting = asyncio.Lock()
 
     # --- life ---------------------------------------------------------------------------------
     async def start(self, host: str, port: int) -> int:
@@ -76,13 +77,15 @@ class Server:
     async def _restart(self, down_s: float) -> None:
         """Close everything, come back with what is on the disk."""
         await asyncio.sleep(0.05)  # lets the reply of the request that asked for it leave
-        self._hang_up()
-        self.cluster.abandon()
-        await asyncio.sleep(down_s)
-        loop = asyncio.get_running_loop()
-        self.cluster = self._open_cluster()
-        self.cluster.timers.start(loop)
-        self._listener = await loop.create_server(self._http, *self._address, backlog=1024)
+        # What is closed cannot be closed again: of two restarts the second begins after the first.
+        async with self._restarting:
+            self._hang_up()
+            self.cluster.abandon()
+            await asyncio.sleep(down_s)
+            loop = asyncio.get_running_loop()
+            self.cluster = self._open_cluster()
+            self.cluster.timers.start(loop)
+            self._listener = await loop.create_server(self._http, *self._address, backlog=1024)
 
     async def _drop_slow_readers(self) -> None:
         while True:

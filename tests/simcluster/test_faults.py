@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import time
 
 import pytest
@@ -123,6 +124,16 @@ def test_slow_replies_are_slow_until_cleared(sim):
     assert sim.call("DELETE", f"{FAULTS}/77")[0] == 404
 
 
+def wait_until_there(sim):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return sim.get(PODS)
+        except OSError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
 def test_a_restart_in_place_keeps_what_was_committed(sim):
     sim.run_pod("through", "gpu-0000", "[0]", limits={"nvidia.com/gpu": 1})
     running = sim.wait_phase("through", "Running")
@@ -132,15 +143,19 @@ def test_a_restart_in_place_keeps_what_was_committed(sim):
         assert code == 202
         with pytest.raises((ConnectionError, StopIteration, OSError)):
             stream.next()
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            again = sim.get(f"{PODS}/through")
-            break
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-    assert again == running
+    wait_until_there(sim)
+    assert sim.get(f"{PODS}/through") == running
     assert int(sim.get(PODS)["metadata"]["resourceVersion"]) >= version
     sim.run_pod("second", "gpu-0000", "[0]", limits={"nvidia.com/gpu": 1})
     assert sim.wait_phase("second", "Failed")["status"]["reason"] == "UnexpectedAdmissionError"
+
+
+def test_a_restart_that_is_asked_for_before_another_has_begun_follows_it(sim):
+    body = json.dumps({"fault": "restart", "down_s": 0.2}).encode()
+    head = f"POST {FAULTS} HTTP/1.1\r\nHost: sim\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", sim.port), 60) as both:
+        both.sendall(2 * (head.encode() + body))
+        replies = both.makefile("rb").read()
+    assert replies.count(b"HTTP/1.1 202") == 2
+    time.sleep(0.5)  # both are over
+    wait_until_there(sim)
