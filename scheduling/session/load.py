@@ -56,13 +56,13 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
         sets: dict[Any, list[PodSetRow]] = defaultdict(list)
         for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
             sets[row.job_id].append(row)
-        attempts = _last_attempts([job for job in rows if job.attempt])
+        last = _last_places([job for job in rows if job.attempt])
         plain = _plain_pods([job for job in rows if job.pod_name])
         for job in rows:
             try:
                 live = live_job(job, tenants[job.tenant_id], sets[job.id])
                 live.plain = plain.get(job.id, {})
-                live.attempt = attempts.get(job.id, live.attempt)
+                live.attempt, live.namespace = last.get(job.id, (live.attempt, live.namespace))
                 good.append(live)
             except (KeyError, TypeError, ValueError) as error:
                 bad.append((str(job.id), job.version, JobState(job.state), str(error)))
@@ -71,13 +71,14 @@ def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobSta
     return good, bad
 
 
-def _last_attempts(placed: list[Job]) -> dict[Any, int]:
-    """The highest attempt among the pods of each of these jobs: the job's own column knows of those
-    that all of it was placed by, not of pods that were placed again alone."""
+def _last_places(placed: list[Job]) -> dict[Any, tuple[int, str]]:
+    """The highest attempt among the pods of each of these jobs, and their namespace: the job's own
+    column knows of those that all of it was placed by, not of pods that were placed again alone."""
     if not placed:
         return {}
-    rows = Placement.objects.filter(job__in=placed).order_by().values_list("job_id")
-    return dict(rows.annotate(Max("attempt")))
+    rows = Placement.objects.filter(job__in=placed).order_by("attempt")
+    places = rows.values_list("job_id", "attempt", "namespace").distinct()
+    return {job_id: (attempt, namespace) for job_id, attempt, namespace in places}
 
 
 def _plain_pods(taken_up: list[Job]) -> dict[Any, dict[PodKey, PodRef]]:

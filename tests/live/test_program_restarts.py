@@ -144,6 +144,22 @@ def test_the_pod_that_failed_last_stays_for_its_log(world, gang):
     fail_again(3)
 
 
+def test_it_goes_in_its_turn_though_kant_restarted_while_its_job_backed_off(world):
+    world.set_policy(backoff_base_s=1.0)
+    gang = world.submit("gang", pods=2, max_restarts=5)
+    world.drive(lambda: len(running(world, gang)) == 2)
+    first = running(world, gang)[1]
+    crash(world, first)
+    world.drive(lambda: K.REQUEUED in world.kinds(gang) and set(world.pods()) == {first.pod_name})
+    world.restart_scheduler()
+    world.drive(lambda: len(running(world, gang)) == 2)
+    second = running(world, gang)[1]
+    crash(world, second)
+    world.drive(lambda: len(running(world, gang)) == 2 and running(world, gang)[1] != second)
+    stay = {second.pod_name, *(p.pod_name for p in running(world, gang))}
+    world.drive(lambda: set(world.pods()) == stay)
+
+
 def test_a_copy_of_a_pod_that_failed_is_not_taken_for_it(world):
     job = world.submit("job", pods=1, max_restarts=5)
     world.drive(lambda: len(running(world, job)) == 1)
