@@ -145,7 +145,7 @@ class LiveJob:
     are, all of them, from one placement of the whole job to the next; "" = they are nowhere.
     `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
-    bound now, "" = it can.
+    bound now, "" = it can. `told`: they were told why they wait, since this scheduler leads.
     """
 
     request: JobRequest
@@ -181,6 +181,7 @@ class LiveJob:
     plain: Mapping[PodKey, PodRef] = field(default_factory=dict)
     pod_gang: str = ""
     pod_hold: str = ""
+    told: bool = False
 
     def restored(self) -> JobRestored:
         """What an engine that begins anew is told of a job that holds places."""

@@ -177,19 +177,21 @@ class PlainPods(Requeueing):
         return verdict
 
     def tell_why(self) -> None:
-        """Put on the pods why they wait, where the reason changed in this pass."""
+        """Put on the pods why they wait, where the reason changed in this pass. What the last
+        scheduler had to tell may not have reached them: each is told at least once."""
         writes = self.out.writes
         told = [
-            (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}")
+            (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new)
             for r in writes.reasons
-            if r.is_new
         ]
         again = (t for t in writes.transitions if t.kind is Kind.REQUEUED)
-        told += [(t.job_id, f"{t.reason}: {t.message}") for t in again]
-        for job_id, text in told:
+        told += [(t.job_id, f"{t.reason}: {t.message}", True) for t in again]
+        for job_id, text, is_new in told:
             job = self.jobs.get(job_id)
-            for pod in self._unbound_of(job) if job is not None else ():
-                self._set_condition(pod, "Unschedulable", text)
+            if job is not None and (is_new or not job.told):
+                job.told = True
+                for pod in self._unbound_of(job):
+                    self._set_condition(pod, "Unschedulable", text)
 
     def _set_condition(self, pod: PodFacts, reason: str, text: str) -> None:
         if not pod.gated:  # of a gated one the API server has said so
@@ -302,6 +304,7 @@ class PlainPods(Requeueing):
         self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
     ) -> None:
         waiting = [] if job.pods else self._unbound_of(job)
+        self._refused.pop(job.id, None)
         super()._leave(job, last_word, cause, now)
         if not isinstance(last_word, JobEnded):
             return

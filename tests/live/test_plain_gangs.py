@@ -201,6 +201,20 @@ def test_so_does_one_that_loses_it_while_no_scheduler_runs(world):
     world.drive(lambda: said_of(world, "a") == {"1 of 2 pods of gang train has come."})
 
 
+def test_what_the_last_scheduler_did_not_get_to_tell_is_told_by_the_next(world, monkeypatch):
+    full(world)
+    member(world, "a")
+    world.drive(lambda: said_of(world, "a") == {"1 of 2 pods of gang train has come."})
+    gateway = world.scheduler.led[world.cluster.pk, WHOLE].session.gateway
+    monkeypatch.setattr(gateway, "submit", lambda effects: None)
+    member(world, "b")
+    world.drive(lambda: [job.reason for job in jobs()] == ["InsufficientGpus"])
+    world.restart_scheduler()
+    world.drive(lambda: len(said_of(world, "a", "b")) == 1)
+    assert condition(world, "a") == condition(world, "b")
+    assert condition(world, "b")[1:] == ("Unschedulable", f"InsufficientGpus: {jobs()[0].message}")
+
+
 def test_a_pod_beyond_a_gang_that_waits_begins_the_next_one(world):
     full(world)
     member(world, "a")
