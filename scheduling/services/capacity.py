@@ -34,15 +34,21 @@ def pools(cluster: Cluster) -> dict[str, Pool]:
     return {model: Pool(total, most) for model, total, most in rows}
 
 
-def refuse_what_never_fits(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool]) -> None:
-    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `installed`: its pools."""
+def refuse_what_never_fits(
+    cluster: Cluster,
+    spec: JobSpec,
+    installed: Mapping[str, Pool],
+    apart: str = "set gang to false",
+) -> None:
+    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `installed`: its pools;
+    `apart`: how pods of a gang are made to start one by one."""
     if not installed:
         return
     for index, pod_set in enumerate(spec.pod_sets):
         if pod_set.gpus:
             _check_one(cluster, spec, index, _acceptable(pod_set, installed))
     if spec.gang:
-        _check_sum(cluster, spec, installed)
+        _check_sum(cluster, spec, installed, apart)
 
 
 def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str, Pool]) -> None:
@@ -63,7 +69,7 @@ def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str
         raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
 
 
-def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool]) -> None:
+def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], apart: str) -> None:
     """A gang needs all its pods at once: per set of acceptable models, and in all."""
     needs: dict[frozenset[str], int] = {}
     for s in spec.pod_sets:
@@ -77,7 +83,7 @@ def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool]) -
         if milli > capacity * 1000:
             detail = (
                 f"The job needs {milli / 1000:g} {_or(sorted(models))} GPUs at once; cluster "
-                f"“{cluster.name}” has {capacity}. Ask for fewer, or set gang to false."
+                f"“{cluster.name}” has {capacity}. Ask for fewer, or {apart}."
             )
             fault = FieldError(("gpus",) if spec.short_form else ("pod_sets",), detail)
             raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)

@@ -193,8 +193,11 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
             "of one, not both.",
         )
     if not (pod.gpus or pod.gpu_milli):
-        if GANG in pod.labels:
+        if GANG in pod.labels and (pod.cpu_milli or pod.memory_mib):
             return {"gpus": 0}
+        if GANG in pod.labels:
+            text = "The pod asks for nothing. Request cpu and memory, or GPUs."
+            raise Refused("InvalidPod", f"{REQUESTS}: {text}")
         raise Refused("InvalidPod", f"{REQUESTS}: The pod asks for no GPU. {ASK_FOR_GPUS}")
     return {"gpus": pod.gpus or 1, "gpu_milli": pod.gpu_milli or MILLI}
 

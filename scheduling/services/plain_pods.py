@@ -13,7 +13,7 @@ from typing import Any
 from scheduling.engine.states import TERMINAL, WAITING, JobEventKind, JobState
 from scheduling.engine.verdict import Reason, counted
 from scheduling.kube.manifests import TENANT
-from scheduling.kube.plain_pods import GANG
+from scheduling.kube.plain_pods import GANG, GANG_SIZE
 from scheduling.kube.seam import PodFacts
 from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
 from scheduling.models.jobs import CANCELLED
@@ -202,7 +202,9 @@ def _spec(place: _Place, tenant: Tenant, sets: PodSets) -> JobSpec:
     try:
         spec = job_spec(document_of(sets, place.cluster.name))
         refuse_unknown_gpu_types(spec)
-        refuse_what_never_fits(place.cluster, spec, place.installed)
+        refuse_what_never_fits(
+            place.cluster, spec, place.installed, f"leave {GANG} and {GANG_SIZE} out"
+        )
         refuse_too_high(tenant.pk, spec.priority)
     except DomainError as error:
         raise refusal_of(error, sets) from None

@@ -181,8 +181,7 @@ class PlainPods(Requeueing):
         scheduler had to tell may not have reached them: each is told at least once."""
         writes = self.out.writes
         told = [
-            (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new)
-            for r in writes.reasons
+            (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new) for r in writes.reasons
         ]
         again = (t for t in writes.transitions if t.kind is Kind.REQUEUED)
         told += [(t.job_id, f"{t.reason}: {t.message}", True) for t in again]

@@ -150,6 +150,16 @@ def test_contradictions_are_told_on_each_pod(world):
     assert not Job.objects.exists()
 
 
+def test_a_gang_that_is_too_large_for_the_cluster_is_told_what_helps(world):
+    for name in "abcde":
+        member(world, name, 5)
+    world.drive(lambda: condition(world, "e"))
+    status, reason, text = condition(world, "e")
+    assert (status, reason) == ("False", "ExceedsCapacity")
+    assert "needs 40 NVIDIA-H100-80GB-HBM3 GPUs at once" in text
+    assert text.endswith("has 32. Ask for fewer, or leave kant.io/gang and kant.io/gang-size out.")
+
+
 def test_a_gang_is_taken_up_when_its_last_gate_is_removed(world):
     member(world, "a")
     member(world, "b", schedulingGates=[{"name": "example.com/later"}])

@@ -127,6 +127,10 @@ WRONG = {
     "zero": ({"size": "0"}, "annotation kant.io/gang-size: Must be from 1 to 100000."),
     "word": ({"size": "two"}, "annotation kant.io/gang-size: Must be a whole number."),
     "swapped": ({"notes": {"kant.io/gang": "x"}}, "annotation kant.io/gang: Write it as a label"),
+    "nothing": (
+        {"size": "1", "gpus": 0, "cpu_milli": 0, "memory_mib": 0},
+        "spec.containers[].resources.requests: The pod asks for nothing. Request cpu and memory",
+    ),
     "no-gpu": ({"size": "1", "gpus": 0}, "No pod of gang train asks for a GPU. Request"),
 }
 
