@@ -143,7 +143,7 @@ def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, An
 
 def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> None:
     if job.pod_name and "max_restarts" in columns:
-        text = "Its pod was made by somebody else, who has to make it again. Leave this out."
+        text = "Its pods were made by somebody else, who has to make them again. Leave this out."
         raise Invalid.field("max_restarts", text)
     if JobState(job.state) in HOLDING and kind == JobEventKind.CHANGED:
         if columns.keys() <= set(WHILE_IT_RUNS):

@@ -38,6 +38,11 @@ def document_of(job: Job) -> dict[str, Any]:
     It is as the job is now, changed or held. A job of an array is one job, and its pods keep their
     index. Raises Conflict for a job that Kant took up from a plain pod.
     """
+    if job.pod_gang:
+        raise Conflict(
+            f"Job {job.name} stands for the pods of gang {job.pod_namespace}/{job.pod_gang}, which "
+            "somebody else made. Make the pods again."
+        )
     if job.pod_name:
         raise Conflict(
             f"Job {job.name} stands for pod {job.pod_namespace}/{job.pod_name}, which somebody "

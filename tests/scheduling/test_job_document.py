@@ -313,6 +313,9 @@ def test_what_cannot_be_repeated_says_so(eve):
     answer = eve.get(f"{URL}/{after}/document")
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     assert "stands for pod web/notebook-0, which somebody else made." in answer.json()["detail"]
+    Job.objects.update(pod_gang="train")
+    said = eve.get(f"{URL}/{after}/document").json()["detail"]
+    assert "stands for the pods of gang web/train, which somebody else made. Make the pods" in said
 
 
 def test_who_may_read_a_job_may_read_its_document(org, eve):
