@@ -51,6 +51,10 @@ class Services:
         manifest = manifests.service_manifest(job.namespace, job.id, tenant)
         out.effects.append(CreateService((job.id,), job.namespace, name, manifest))
 
+    def forget(self, job_id: str) -> None:
+        """What was asked for the job was not done: somebody else was faster with it."""
+        self._asked = {key for key in self._asked if key[0] != job_id}
+
     def look_after(self, left: Callable[[Set[Key]], Set[Key]], out: Outbox, *, again: bool) -> None:
         """Delete those of jobs that are gone, or have their pods elsewhere by now: of what it is
         given, `left` tells them from what is none of this scope's. `again`: ask anew for whatever

@@ -260,7 +260,8 @@ class Session:
         self.gateway.submit([e for e in decided.effects if not is_about(e, stale)])
         self.life.answered(decided.writes.offers)
         for job_id in stale:
-            self._forget_intents(job_id, decided.at)
+            self.services.forget(job_id)
+            self._undo(job_id, decided.at)
         if stale:
             self.changes.refresh(stale, decided.at)
 
@@ -332,11 +333,15 @@ class Session:
         self.news.set()
         self.on_news()
 
-    def _forget_intents(self, job_id: str, now: float) -> None:
-        """A stale job's new pods were neither written nor created: as if they had never been."""
+    def _undo(self, job_id: str, now: float) -> None:
+        """What was decided about a stale job was neither written nor done: its new pods are as if
+        they had never been, and none was deleted."""
         job = self.life.jobs.get(job_id)
         if job is None:
             return
+        job.version = -1  # its row may have the version that the step would have led to
+        for pod in job.pods.values():
+            pod.delete_sent_at = None
         forgotten = [p for p in job.pods.values() if not p.row]
         for pod in forgotten:
             job.forget(pod)

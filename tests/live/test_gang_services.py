@@ -1,6 +1,7 @@
 """The pods of a job of several find each other: ranks, host names, and one Service."""
 
 import pytest
+from django.db.models import F
 
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, PodSet
@@ -49,6 +50,17 @@ def test_pods_know_their_ranks_and_reach_the_first_of_them(world):
     spec = world.call("GET", f"{PATH}/{name_of(job)}")["spec"]
     selects = spec["selector"].items()
     assert all(pod["metadata"]["labels"].items() >= selects for pod in pods.values())
+
+
+def test_a_gang_that_somebody_changed_as_it_started_has_one_too(world, monkeypatch):
+    full, gang = world.submit("full", pods=4), world.submit("gang", pods=2)
+    world.drive_to(full, S.RUNNING)
+    world.drive(lambda: Job.objects.get(pk=gang.pk).reason == "InsufficientGpus")
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)  # nothing is looked at again
+    Job.objects.filter(pk=gang.pk).update(version=F("version") + 1)
+    world.cancel(full)
+    world.drive_to(gang, S.RUNNING)
+    world.drive(lambda: name_of(gang) in services(world))
 
 
 def test_a_service_stays_while_its_job_waits_again_and_goes_with_it(world, monkeypatch):

@@ -1,12 +1,17 @@
 """What people change of waiting jobs over REST reaches the scheduler that leads the cluster."""
 
 import pytest
+from django.db.models import F
 from rest_framework.test import APIClient
 
 from metrics.benches import stage
 from scheduling.engine.shards import WHOLE
+from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
+from scheduling.services import cycle
+from scheduling.services.job_changes import hold_job, release_job
+from scheduling.session import changes, leaving
 from tenants.models import GpuType, Membership, Quota, Role, Tenant, User
 from tenants.services.tokens import create_token
 
@@ -209,3 +214,37 @@ def test_the_record_of_a_preemption_is_told_over_rest(world, rest):
     # The other gang would have made room as well.
     assert said["alternatives"].startswith("other victims: ")
     assert said["alternative_gpu_s"] > 0
+
+
+def test_a_job_that_is_put_on_hold_as_it_starts_stays_on_hold(world, monkeypatch):
+    full, job = world.submit("full", pods=4), world.submit("job", pods=2)
+    world.drive_to(full, S.RUNNING)
+    world.drive(lambda: Job.objects.get(pk=job.pk).reason == "InsufficientGpus")
+    apply = cycle.apply_decisions
+
+    def after_a_hold(lease, writes, now):
+        if writes.intents and not Job.objects.get(pk=job.pk).held:
+            hold_job(world.user, job)
+        return apply(lease, writes, now)
+
+    monkeypatch.setattr(cycle, "apply_decisions", after_a_hold)
+    world.cancel(full)
+    world.drive(lambda: Job.objects.get(pk=job.pk).reason == "OnHold")
+    assert (world.state(job), world.placements(job)) == (S.QUOTA_RESERVED, [])
+    monkeypatch.undo()
+    release_job(world.user, job)
+    world.drive_to(job, S.RUNNING)
+    assert world.kinds(job).count(K.ADMITTED) == 1
+
+
+def test_a_job_that_is_cancelled_as_it_is_preempted_goes_at_once(world, monkeypatch):
+    monkeypatch.setattr(leaving, "ASK_AGAIN_S", 3600.0)
+    monkeypatch.setattr(changes, "COUNT_S", 3600.0)
+    world.set_policy(preemption=["priority"], min_runtime_s=0)
+    low = world.submit("low", pods=4)
+    world.drive_to(low, S.RUNNING)
+    row = Job.objects.filter(pk=low.pk)
+    row.update(state=S.CANCELLED, version=F("version") + 1)  # of which nothing is heard yet
+    high = world.submit("high", pods=4, priority=1)
+    world.drive_to(high, S.RUNNING)
+    assert world.state(low) == S.CANCELLED
