@@ -22,6 +22,7 @@ from scheduling.kube.seam import (
     Effect,
     EvictPod,
     Outcome,
+    PatchCondition,
     PodFacts,
     Result,
 )
@@ -281,6 +282,8 @@ class Lifecycle(PlainPods):
         self.follow(job, now)
 
     def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
+        if isinstance(effect, PatchCondition) and outcome.result == Result.FAILED:
+            self.not_told(effect.uid)
         if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
             return
         job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)

@@ -167,6 +167,12 @@ class PlainPods(Requeueing):
                     self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
                     self._set_condition(pod, *refusal)
 
+    def not_told(self, uid: str) -> None:
+        """The API server did not answer when the pod was to be told something: it is told again."""
+        self._told.pop(uid, None)
+        if (job := self._job_of(uid)) is not None:
+            job.told = False
+
     # --- jobs that wait ---------------------------------------------------------------------------
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
         """What the engine says of a waiting job; it knows that a job is held, not why."""

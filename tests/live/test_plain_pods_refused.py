@@ -3,6 +3,7 @@
 import pytest
 
 from scheduling.engine.states import JobState as S
+from scheduling.kube import settle
 from scheduling.session import changes
 from tenants.models import Tenant
 from tests.live.plain_pods import (
@@ -62,6 +63,15 @@ def test_a_pod_is_taken_up_when_its_tenant_is_made_active(world, monkeypatch):
     Tenant.objects.update(is_active=True)
     world.drive(lambda: state_of(uid) is S.RUNNING)
     assert len(told(world)) == 1
+
+
+def test_a_pod_that_the_api_server_did_not_let_be_told_is_told_again(world, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 0.5)
+    monkeypatch.setattr(settle, "BUDGET_S", 0.0)
+    world.fault("too-many-requests", verb="patch", resource="pods", count=1, retry_after_s=0)
+    make(world, labels={})
+    world.drive(lambda: condition(world) and condition(world)[1] == "NoTenant")
+    assert world.call("GET", "/sim/faults")["faults"] == []
 
 
 ASKED = {"nvidia.com/gpu": "1"}
