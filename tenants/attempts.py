@@ -1,8 +1,12 @@
 """How often passwords may be guessed: at the sign-in page and over REST together."""
 
 import hashlib
+import logging
 
 from django.core.cache import cache
+from redis import RedisError
+
+logger = logging.getLogger(__name__)
 
 # For one user name from one address, before further passwords are not looked at.
 ATTEMPTS = 10
@@ -12,21 +16,33 @@ WINDOW_S = 300
 def too_many(name: str, address: str) -> bool:
     """Whether there were too many attempts in the window, this one included.
 
-    To be asked before the password is looked at: many at once are not let through either.
+    To be asked before the password is looked at: many at once are not let through either. While
+    Redis is away nothing is counted: who has to mend it has to be able to sign in.
     """
-    key = _key(name, address)
-    if cache.add(key, 1, WINDOW_S):
-        return False
     try:
-        return cache.incr(key) > ATTEMPTS
+        return _count(_key(name, address)) > ATTEMPTS
+    except RedisError as error:
+        logger.warning("passwords may be guessed, as Redis does not count attempts: %s", error)
+        return False
+
+
+def _count(key: str) -> int:
+    """How many attempts there were in the window, this one included."""
+    if cache.add(key, 1, WINDOW_S):
+        return 1
+    try:
+        return cache.incr(key)
     except ValueError:  # it has expired since
         cache.add(key, 1, WINDOW_S)
-        return False
+        return 1
 
 
 def forget(name: str, address: str) -> None:
     """Begin the count anew: the password was right."""
-    cache.delete(_key(name, address))
+    try:
+        cache.delete(_key(name, address))
+    except RedisError as error:
+        logger.warning("attempts to sign in stay counted, as Redis is away: %s", error)
 
 
 def _key(name: str, address: str) -> str:

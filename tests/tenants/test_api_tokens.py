@@ -5,9 +5,11 @@ from datetime import timedelta
 
 import pytest
 from django.core.cache import cache
+from django.core.cache.backends.redis import RedisCache
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from tenants import attempts
 from tenants.models import ApiToken, AuditRecord, IdempotencyKey, User
 
 URL = "/api/v1/tokens"
@@ -200,6 +202,16 @@ def test_the_sign_in_page_and_rest_count_guesses_together(org, client):
     assert refused in text(client.post("/login/", right))
     assert basic("eve:x").post(URL, {"name": "a"}, format="json").status_code == 429
     assert client.post("/login/", {"username": "joe", "password": "x"}).status_code == 302
+
+
+def test_people_sign_in_while_redis_is_away(org, client, monkeypatch, caplog):
+    monkeypatch.setattr(attempts, "cache", RedisCache("redis://127.0.0.1:1/0", {}))
+    assert basic("eve:guess").post(URL, {"name": "a"}, format="json").status_code == 401
+    assert basic("eve:x").post(URL, {"name": "a"}, format="json").status_code == 201
+    wrong = client.post("/login/", {"username": "eve", "password": "guess"})
+    assert "The user name or the password is wrong." in text(wrong)
+    assert client.post("/login/", {"username": "eve", "password": "x"}).status_code == 302
+    assert "Redis does not count attempts" in caplog.text
 
 
 def text(answer):
