@@ -127,6 +127,8 @@ class Replay(models.Model):
     policy_before = models.JSONField()
     policy = models.JSONField()
     nodes = models.JSONField(default=list)
+    quotas_before = models.JSONField(default=list)
+    quotas = models.JSONField(default=list)
     state = models.CharField(max_length=16, choices=ReplayState.choices, default=ReplayState.QUEUED)
     progress = models.FloatField(default=0.0)
     message = models.TextField(blank=True)

@@ -8,7 +8,9 @@ from metrics.api.views import QualitySerializer, WaitSerializer
 from metrics.models import Replay
 from metrics.replays.recorded import CLOSE, FAR, ROUGH, UNKNOWN
 from metrics.replays.scenario import MOST_NODES
-from tenants.api.fields import Integer, List, Moment, Object, Serializer, Text
+from tenants.api.fields import Gpus, Integer, List, Moment, Object, Serializer, Text
+from tenants.api.serializers import QuotaValues
+from tenants.models import QuotaMode
 
 
 class NodeChangeInput(Serializer):
@@ -17,6 +19,14 @@ class NodeChangeInput(Serializer):
     gpu_type = Text(max_length=63)
     gpus = Integer(min_value=1, max_value=1024, help_text="GPUs of each node.")
     change = Integer(min_value=-1_000_000, max_value=MOST_NODES)
+
+
+class QuotaChangeInput(QuotaValues):
+    """A quota in place of that of a tenant for a GPU type, as `PUT /api/v1/quotas/…` takes it. It
+    stands for the whole period, also where the quota was changed in it."""
+
+    tenant = Text(max_length=63)
+    gpu_type = Text(max_length=63)
 
 
 class ReplayInput(Serializer):
@@ -28,12 +38,22 @@ class ReplayInput(Serializer):
     until = Moment(required=False)
     policy = Object(required=False)
     nodes = List(child=NodeChangeInput(), max_length=100, required=False)
+    quotas = List(child=QuotaChangeInput(), max_length=1000, required=False)
 
 
 class NodeChangeOutput(serializers.Serializer[Any]):
     gpu_type = serializers.CharField()
     gpus = serializers.IntegerField()
     change = serializers.IntegerField()
+
+
+class QuotaChangeOutput(serializers.Serializer[Any]):
+    tenant = serializers.CharField()
+    gpu_type = serializers.CharField()
+    guaranteed = Gpus()
+    mode = serializers.ChoiceField(QuotaMode.values)
+    borrow_limit = Gpus(allow_null=True)
+    lend_limit = Gpus(allow_null=True)
 
 
 class ReplayOutput(serializers.Serializer[Replay]):
@@ -46,6 +66,10 @@ class ReplayOutput(serializers.Serializer[Replay]):
     policy_before = serializers.DictField(help_text="The cluster's, when it was asked for.")
     policy = serializers.DictField(help_text="As it is tried.")
     nodes = NodeChangeOutput(many=True)
+    quotas_before = QuotaChangeOutput(
+        many=True, help_text="Those of `quotas` as they were when it was asked for."
+    )
+    quotas = QuotaChangeOutput(many=True, help_text="Those that are changed, as they are tried.")
     state = serializers.CharField()
     progress = serializers.FloatField()
     message = serializers.CharField()
@@ -146,6 +170,9 @@ class HistorySerializer(serializers.Serializer[Any]):
     held = serializers.IntegerField()
     unreadable = serializers.IntegerField()
     unreadable_first = serializers.ListField(child=serializers.CharField())
+    quota_changes = serializers.IntegerField(
+        default=0, help_text="Changes of quotas in the period; both runs make them when they were."
+    )
     complete_from = serializers.DateTimeField(allow_null=True)
 
 

@@ -1,4 +1,5 @@
-"""The form that asks for a replay: the fields of a policy that people try, and nodes by shape."""
+"""The form that asks for a replay: the fields of a policy that people try, nodes by shape, and
+quotas."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -8,6 +9,7 @@ from typing import Any
 from django import forms
 
 from metrics.models import Replay
+from metrics.replays.quota_form import PATTERN, QuotaGrid, Row
 from metrics.replays.scenario import MOST_NODES, Shape
 from metrics.replays.services import MOST, USUAL
 from scheduling.engine.placement.strategies import STRATEGIES
@@ -62,10 +64,17 @@ class ReplayForm(Fields):
     )
 
     def __init__(
-        self, shapes: Mapping[Shape, int], data: Any = None, *, initial: Mapping[str, Any]
+        self,
+        shapes: Mapping[Shape, int],
+        grid: QuotaGrid,
+        data: Any = None,
+        *,
+        initial: Mapping[str, Any],
     ) -> None:
         super().__init__(data, initial=dict(initial))
         self.shapes = list(shapes)
+        self.grid = grid
+        self._asked_cells: list[int] = []
         names = [(name, name) for name in STRATEGIES]
         for job_kind in JobKind:
             strategy = forms.ChoiceField(label=f"Placement of {job_kind} jobs", choices=names)
@@ -85,6 +94,12 @@ class ReplayForm(Fields):
                     help_text=f"{count} there are now",
                 ),
             )
+        grid.add_to(self)
+
+    def clean(self) -> dict[str, Any]:
+        for name, text in self.grid.faults(self.cleaned_data):
+            self.add_error(name, text)
+        return self.cleaned_data
 
     # The parts of the form, for the page.
     def strategies(self) -> list[forms.BoundField]:
@@ -99,9 +114,14 @@ class ReplayForm(Fields):
     def nodes(self) -> list[forms.BoundField]:
         return [self[f"nodes_{index}"] for index in range(len(self.shapes))]
 
+    def quotas(self) -> list[Row]:
+        return self.grid.rows(self)
+
     def asked(self) -> dict[str, Any]:
         """What `services.create_replay` takes."""
         data = self.cleaned_data
+        quotas = self.grid.asked(data)
+        self._asked_cells = list(quotas)
         return {
             "since": data["since"],
             "until": data["until"],
@@ -116,12 +136,13 @@ class ReplayForm(Fields):
                 {"gpu_type": shape.gpu_type, "gpus": shape.gpus, "change": data[f"nodes_{i}"] or 0}
                 for i, shape in enumerate(self.shapes)
             ],
+            "quotas": list(quotas.values()),
         }
 
     def show(self, error: DomainError) -> None:
         """Put each fault beside its field, what is of none above the form."""
         for fault in error.errors:
-            name = _field_of(fault)
+            name = self._field_of(fault)
             if name in self.fields:
                 self.add_error(name, fault.detail)
             else:
@@ -129,22 +150,23 @@ class ReplayForm(Fields):
         if not error.errors:
             self.add_error(None, error.detail)
 
+    def _field_of(self, fault: FieldError) -> str:
+        match fault.path:
+            case ("policy", "strategies", kind):
+                return f"strategy_{kind}"
+            case ("policy", "backfill_after_s"):
+                return "backfill_after_min"
+            case ("policy", name) | (name,):
+                return str(name)
+            case ("nodes", index, *_):
+                return f"nodes_{index}"
+            case ("quotas", int(index), *_):
+                return PATTERN.format(self._asked_cells[index])
+        return ""
 
-def _field_of(fault: FieldError) -> str:
-    match fault.path:
-        case ("policy", "strategies", kind):
-            return f"strategy_{kind}"
-        case ("policy", "backfill_after_s"):
-            return "backfill_after_min"
-        case ("policy", name) | (name,):
-            return str(name)
-        case ("nodes", index, *_):
-            return f"nodes_{index}"
-    return ""
 
-
-def initial_of(policy: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The fields of a policy as it is, and the last seven days."""
+def initial_of(policy: Mapping[str, Any], grid: QuotaGrid, now: datetime) -> dict[str, Any]:
+    """The fields of a policy and of quotas as they are, and the last seven days."""
     until = now.astimezone(UTC).replace(second=0, microsecond=0)
     minutes = round(Decimal(str(policy["backfill_after_s"])) / 60, 2)
     return {
@@ -155,15 +177,17 @@ def initial_of(policy: Mapping[str, Any], now: datetime) -> dict[str, Any]:
         **{f"strategy_{kind}": policy["strategies"][kind] for kind in JobKind},
         **{f"preemption_{kind}": kind in policy["preemption"] for kind in PREEMPTIONS},
         **{name: policy[name] for name in SWITCHES},
+        **grid.initial(),
     }
 
 
-def initial_like(replay: Replay, shapes: Mapping[Shape, int]) -> dict[str, Any]:
+def initial_like(replay: Replay, shapes: Mapping[Shape, int], grid: QuotaGrid) -> dict[str, Any]:
     """The fields as they were when another replay was asked for."""
-    return initial_of(effective(replay.policy), replay.until) | {
+    return initial_of(effective(replay.policy), grid, replay.until) | {
         "since": replay.since,
         "until": replay.until,
         **dict(_nodes(replay, shapes)),
+        **grid.initial(replay.quotas),
     }
 
 

@@ -17,7 +17,6 @@ from metrics.models import Replay
 from metrics.replays import services
 from metrics.replays.results import result_of
 from metrics.replays.runs import ReplayError, Tell
-from metrics.simulation import no_collection
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ def limit() -> None:
 def carry_out_all(parent: int | None) -> None:
     """Compute what waits until nothing does; ends with its parent."""
     while not _is_gone(parent) and (replay := services.take_next()) is not None:
-        with _Watch(replay, parent) as watch, no_collection():
+        with _Watch(replay, parent) as watch:
             carry_out(replay, watch)
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from metrics import definitions, selectors, simulation
 from metrics.definitions import WaitCurve
 from metrics.models import MetricSample, Replay
+from metrics.replays import quotas
 from metrics.selectors import Scope
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
@@ -225,7 +226,7 @@ def grade(held: Sequence[float | None], wait: Sequence[float | None]) -> str:
 
 
 def doubts(replay: Replay) -> list[str]:
-    """What happened since the period began that the runs know nothing of."""
+    """What happened since the period began that the runs, or one of them, know nothing of."""
     found = []
     policy = ClusterPolicy.objects.filter(cluster=replay.cluster_id).first()
     if policy and replay.since < policy.updated_at <= timezone.now():
@@ -233,17 +234,21 @@ def doubts(replay: Replay) -> list[str]:
             f"The policy was changed on {policy.updated_at:%Y-%m-%d %H:%M} UTC; what was decided "
             "before, another one decided."
         )
-    since = AuditRecord.objects.filter(at__gt=replay.since)
-    tenants = since.filter(action="tenant.changed")
-    for what, changes in (
-        ("Quotas", since.filter(action__startswith="quota.").count()),
-        ("Minimum run times of tenants", sum(map(_changes_min_runtime, tenants))),
-    ):
-        if changes:
-            times = "once" if changes == 1 else f"{changes} times"
+    times = quotas.changes_in(replay.since, replay.until)
+    for one in replay.quotas:
+        if count := times[one["tenant"], one["gpu_type"]]:
             found.append(
-                f"{what} were changed {times} since the period began; both runs go by those of now."
+                f"The quota of {one['tenant']} for {one['gpu_type']} was changed "
+                f"{'once' if count == 1 else f'{count} times'} in the period; with the change it "
+                "is what you asked for, all the time."
             )
+    tenants = AuditRecord.objects.filter(at__gt=replay.since, action="tenant.changed")
+    if changes := sum(map(_changes_min_runtime, tenants)):
+        found.append(
+            "Minimum run times of tenants were changed "
+            f"{'once' if changes == 1 else f'{changes} times'} since the period began; both runs "
+            "go by those of now."
+        )
     if replay.policy_before.get("shards"):
         found.append("The cluster is divided into shards; the runs decide about it as a whole.")
     if Cluster.objects.exclude(pk=replay.cluster_id).exists():

@@ -5,6 +5,7 @@ from typing import Any
 
 from metrics.definitions import WaitCurve
 from metrics.models import Replay
+from metrics.replays import quotas
 from metrics.replays.recorded import Recorded, scope_of, trust
 from metrics.replays.runs import Jobs, Tell, simulated
 from scheduling.models import Job
@@ -86,5 +87,6 @@ def _history(replay: Replay, jobs: Jobs) -> Document:
         "held": jobs.held,
         "unreadable": len(jobs.unreadable),
         "unreadable_first": jobs.unreadable[:NAMED],
+        "quota_changes": quotas.changes_in(replay.since, replay.until).total(),
         "complete_from": kept_from.isoformat() if kept_from and kept_from > replay.since else None,
     }

@@ -9,6 +9,7 @@ from typing import Any
 
 from metrics import definitions, simulation
 from metrics.models import Replay
+from metrics.replays import quotas
 from metrics.replays.scenario import Shape, changed_nodes
 from scheduling import history
 from scheduling.engine.deltas import PolicyChanged, TenantsChanged
@@ -24,10 +25,12 @@ from scheduling.simulator.run import TraceError
 
 MOST_JOBS = 200_000
 POINTS = 240  # of a series
+READ = 0.3  # of the time goes by until the history is read
 SAME_S = 1.0  # starts no further apart are the same
 
 Figures = dict[str, Any]
 Tell = Callable[[float], None]  # how much is done, in 0..1
+Tenancy = tuple[float, TenantsChanged]  # from which second of the period on
 
 
 class ReplayError(Exception):
@@ -72,7 +75,7 @@ class Jobs:
         self.arrivals.append(arrival)
 
 
-def jobs_of(window: history.Window, seconds: float) -> Jobs:
+def jobs_of(window: history.Window, seconds: float, tell: Tell) -> Jobs:
     """The jobs that were open in the first `seconds` of the window; raises ReplayError for none,
     and for too many."""
     waiting = Job.objects.filter(cluster=window.cluster, state__in=list(WAITING))
@@ -89,6 +92,7 @@ def jobs_of(window: history.Window, seconds: float) -> Jobs:
             )
         else:
             found.add(one, waits=one.job.id in wait)
+            tell(max(0.0, one.submitted_at / seconds))
     if not found.arrivals:
         raise ReplayError("No job that can be read waited or ran in this period. Choose another.")
     return found
@@ -103,28 +107,36 @@ class Run:
         jobs: Jobs,
         nodes: Sequence[Node],
         policy: Policy,
-        tenants: TenantsChanged,
+        tenancies: Sequence[Tenancy],
         seconds: float,
         tell: Tell,
     ) -> None:
+        """`tenancies`: tenants and quotas at the start, then as they change in the period."""
         self._nodes, self._seconds, self._unknown = nodes, seconds, jobs.unknown
+        _, first = tenancies[0]
         simulated = Simulation(
             nodes,
             jobs.arrivals,
             policy=policy,
-            tenants=tenants.tenants,
-            quotas=tenants.quotas,
+            tenants=first.tenants,
+            quotas=first.quotas,
             settings=Settings(
                 sample_s=max(1.0, seconds / POINTS),
                 warm_up_s=-history.RUNNING_AT,
                 stop_s=seconds,
             ),
             # Who waits for ever waits to the end of the period, though nothing else is to come.
-            changes=[Change(seconds + 1.0, PolicyChanged(policy))],
+            changes=[
+                *(Change(at, tenancy) for at, tenancy in tenancies[1:]),
+                Change(seconds + 1.0, PolicyChanged(policy)),
+            ],
             start=history.RUNNING_AT,
         )
         try:
-            self.outcome = simulated.run(lambda now, _events, _jobs: tell(max(0.0, now / seconds)))
+            with simulation.no_collection():
+                self.outcome = simulated.run(
+                    lambda now, _events, _jobs: tell(max(0.0, now / seconds))
+                )
         except TraceError as error:
             raise ReplayError(f"The history cannot be simulated: {error}.") from error
         # To the end of the period also where its last job ended before.
@@ -249,7 +261,8 @@ def _shares(books: Collection[PoolBook]) -> dict[str, float | None]:
 # --- both -----------------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Runs:
-    """The history under the policy as it was when the replay was asked for, and as it is tried."""
+    """The history under the policy as it was when the replay was asked for and the quotas as they
+    were, and under both as they are tried."""
 
     jobs: Jobs
     baseline: Run
@@ -291,8 +304,9 @@ def _moved(before: float, after: float) -> str:
 
 def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
     """Both runs of a replay, by what is known at `now`; raises ReplayError."""
-    seconds = history.exact(replay.until - replay.since)
-    jobs = jobs_of(history.Window(replay.cluster, replay.since, now), seconds)
+    window = history.Window(replay.cluster, replay.since, now)
+    seconds = window.at(replay.until)
+    jobs = jobs_of(window, seconds, _part(tell, 0.0, READ))
     nodes = list(history.nodes_of(replay.cluster))
     other = changed_nodes(
         nodes, {Shape(c["gpu_type"], c["gpus"]): c["change"] for c in replay.nodes}
@@ -300,8 +314,19 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
     for fleet in (nodes, other):
         if not any(node.devices for node in fleet):
             raise ReplayError("There is no node with GPUs to run the jobs on.")
-    tenants = tenancy(replay.cluster_id)
+    tenants = tenancy(replay.cluster_id).tenants
+
+    def tenancies(changes: Sequence[quotas.Document]) -> list[Tenancy]:
+        over_time = quotas.over_time(replay.since, replay.until, changes)
+        return [(window.at(at), TenantsChanged(tenants, found)) for at, found in over_time]
+
     before, after = to_policy(replay.policy_before), to_policy(replay.policy)
-    baseline = Run(jobs, nodes, before, tenants, seconds, lambda share: tell(share / 2))
-    changed = Run(jobs, other, after, tenants, seconds, lambda share: tell((1 + share) / 2))
+    half = (READ + 1.0) / 2
+    baseline = Run(jobs, nodes, before, tenancies(()), seconds, _part(tell, READ, half))
+    changed = Run(jobs, other, after, tenancies(replay.quotas), seconds, _part(tell, half, 1.0))
     return Runs(jobs, baseline, changed)
+
+
+def _part(tell: Tell, begin: float, end: float) -> Tell:
+    """Tells of a part of the whole that lasts from `begin` to `end` of it."""
+    return lambda share: tell(begin + share * (end - begin))

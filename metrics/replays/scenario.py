@@ -1,10 +1,12 @@
-"""What a replay changes: nodes more or fewer of a shape, fields of the policy; in words too."""
+"""What a replay changes: nodes more or fewer of a shape; and all that it changes in words."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from metrics.models import Replay
+from metrics.replays import quotas
 from scheduling.engine.types import Node
 from scheduling.models import Cluster, NodeRecord
 from scheduling.wording import policy_words
@@ -77,18 +79,22 @@ def _copy(node: Node, number: int) -> Node:
 
 
 # --- in words -------------------------------------------------------------------------------------
-def differences(
-    before: Mapping[str, Any], after: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[str, str, str]]:
-    """(what, as it was, as it is tried) of each field of the policy and each shape of nodes."""
-    was = dict(policy_words(_flat(before)))
-    for name, value in policy_words(_flat(after)):
+def differences(replay: Replay) -> Iterator[tuple[str, str, str]]:
+    """(what, as it was, as it is tried) of each field of the policy, each shape of nodes, and each
+    quota."""
+    was = dict(policy_words(_flat(replay.policy_before)))
+    for name, value in policy_words(_flat(replay.policy)):
         if was.get(name) != value:
             yield name, was.get(name, "–"), value
-    for one in nodes:
+    for one in replay.nodes:
         if one["change"]:
             shape = Shape(short_model(one["gpu_type"]), one["gpus"])
             yield f"Nodes of {shape}", "as now", f"{one['change']:+d}".replace("-", "−")
+    before = {(one["tenant"], one["gpu_type"]): one for one in replay.quotas_before}
+    for one in replay.quotas:
+        name = f"Quota of {one['tenant']} for {short_model(one['gpu_type'])}"
+        was_quota = before.get((one["tenant"], one["gpu_type"]))
+        yield name, quotas.words(was_quota), quotas.words(one)
 
 
 def _flat(policy: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 that whoever is late changes nothing."""
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,6 +13,7 @@ from django.db.models import Q, QuerySet
 from django.utils import timezone
 
 from metrics.models import Replay, ReplayState
+from metrics.replays import quotas as quota_changes
 from metrics.replays.scenario import MOST_NODES, Shape, shapes_of
 from scheduling.models import Cluster, Job
 from scheduling.policies import effective
@@ -56,13 +58,15 @@ def create_replay(
     until: datetime | None = None,
     policy: Mapping[str, Any] | None = None,
     nodes: Sequence[Mapping[str, Any]] = (),
+    quotas: Sequence[Mapping[str, Any]] = (),
     dry_run: bool = False,
 ) -> Replay:
     """Ask for a replay of the last seven days up to `until`, or from `since`.
 
     `policy`: fields that are to differ from the cluster's policy of now; of `strategies` those of
-    some kinds. `nodes`: [{"gpu_type", "gpus", "change"}], one entry a shape. Raises NotAllowed,
-    Invalid naming each field, Conflict while too many wait.
+    some kinds. `nodes`: [{"gpu_type", "gpus", "change"}], one entry a shape. `quotas`: documents
+    (`metrics.replays.quotas`) of those that are to be others, for all of the period. Raises
+    NotAllowed, Invalid naming each field, Conflict while too many wait.
     """
     _operators_only(actor)
     now = timezone.now()
@@ -72,6 +76,8 @@ def create_replay(
     faults = [*_period_faults(since, until, now), *_node_faults(cluster, nodes)]
     wrong = document_faults(policy or {}, before)
     faults += [FieldError(("policy", *f.path), f.detail) for f in wrong]
+    changed = [quota_changes.whole(one) for one in quotas]
+    faults += quota_changes.faults_of(changed, _added(nodes))
     if faults:
         raise Invalid.fields(faults)
     _check_there_is_history(cluster, since, until)
@@ -86,6 +92,8 @@ def create_replay(
             policy_before=before,
             policy=_merged(before, policy or {}),
             nodes=[dict(one) for one in nodes if one["change"]],
+            quotas_before=quota_changes.of_now(changed),
+            quotas=changed,
             created_at=now,
         )
         transaction.on_commit(ring, robust=True)
@@ -121,6 +129,14 @@ def _effective(cluster: Cluster) -> dict[str, Any]:
 def _merged(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     strategies = {**before["strategies"], **changes.get("strategies", {})}
     return effective({**before, **changes, "strategies": strategies})
+
+
+def _added(nodes: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    """GPUs more, or fewer, by GPU type."""
+    added: Counter[str] = Counter()
+    for one in nodes:
+        added[one["gpu_type"]] += one["gpus"] * one["change"]
+    return added
 
 
 def _period_faults(since: datetime, until: datetime, now: datetime) -> list[FieldError]:

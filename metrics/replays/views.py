@@ -15,6 +15,7 @@ from metrics.models import Replay, ReplayState
 from metrics.replays import services, tables
 from metrics.replays.charts import FIGURES
 from metrics.replays.forms import ReplayForm, initial_like, initial_of
+from metrics.replays.quota_form import QuotaGrid
 from metrics.replays.recorded import CLOSE, FAR, ROUGH, UNKNOWN
 from metrics.replays.scenario import differences, shapes_of
 from metrics.views import figure_answer, operator_required
@@ -94,7 +95,7 @@ class Shown:
 
 
 def shown(replay: Replay) -> Shown:
-    return Shown(replay, list(differences(replay.policy_before, replay.policy, replay.nodes)))
+    return Shown(replay, list(differences(replay)))
 
 
 def replay_or_404(replay_id: uuid.UUID) -> Replay:
@@ -132,16 +133,17 @@ def replay_new(request: HttpRequest) -> HttpResponse:
         raise Http404(f"There is no cluster “{wanted}”.")
     cluster = names.get(wanted) or (like.cluster if like else clusters[0])
     shapes = shapes_of(cluster)
+    grid = QuotaGrid({shape.gpu_type for shape in shapes})
     try:
         policy = effective(policy_of(cluster).document)
     except (TypeError, ValueError):
         raise Http404("A newer version of Kant has set its policy; it cannot be read.") from None
-    initial = initial_of(policy, timezone.now())
+    initial = initial_of(policy, grid, timezone.now())
     if like is not None and like.cluster_id == cluster.pk:
-        initial |= initial_like(like, shapes)
+        initial |= initial_like(like, shapes, grid)
     status = 200
     if request.method == "POST":
-        form = ReplayForm(shapes, request.POST, initial=initial)
+        form = ReplayForm(shapes, grid, request.POST, initial=initial)
         if form.is_valid():
             try:
                 made = services.create_replay(actor_of(request), cluster, **form.asked())
@@ -152,7 +154,7 @@ def replay_new(request: HttpRequest) -> HttpResponse:
         form.mark_errors()
         status = 422
     else:
-        form = ReplayForm(shapes, initial=initial)
+        form = ReplayForm(shapes, grid, initial=initial)
     context = {
         "nav": "replays",
         "form": form,

@@ -26,6 +26,7 @@ from scheduling.engine.deltas import (
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
+from scheduling.engine.verdict import Reason
 from scheduling.simulator.agenda import (
     ARRIVAL,
     CHANGE,
@@ -85,8 +86,12 @@ class Simulation:
         for node in nodes:
             self._deltas.append(NodeChanged(node))
             self.observer.node_changed(node, start)
+        # Jobs beyond all quota and why, who wait while tenants and quotas are to change so often.
+        self._beyond_quota: dict[str, str] = {}
+        self._tenancies = 0
         for change in changes:
             self._push(change.at, CHANGE, change.delta)
+            self._tenancies += isinstance(change.delta, TenantsChanged)
         self._warming = self.settings.warm_up_s > 0
         if self._warming:
             self._push(start + self.settings.warm_up_s, WARM, None)
@@ -174,11 +179,13 @@ class Simulation:
             if limit.exceeded and limit.job_id in self.jobs:
                 self._finish(self.jobs[limit.job_id], FAILED)
         for waiting in result.waiting:
-            if waiting.verdict.reason in NEVER_RUNS:
-                self.never[waiting.job_id] = waiting.verdict.summary
-                # Whoever waits for it must not wait for ever.
-                self._deltas.append(JobEnded(waiting.job_id, succeeded=False))
-                self._leave(waiting.job_id, FAILED)
+            verdict = waiting.verdict
+            if verdict.reason == Reason.EXCEEDS_MAX_QUOTA and self._tenancies:
+                self._beyond_quota[waiting.job_id] = verdict.summary
+            elif verdict.reason in NEVER_RUNS:
+                self._never_runs(waiting.job_id, verdict.summary)
+        if self._beyond_quota and not self._tenancies:
+            self._quotas_stand()
         lost: dict[str, list[Pod]] = {}
         for job_id, pod_set, ordinal in result.lost:
             lost.setdefault(job_id, []).append((pod_set, ordinal))
@@ -189,6 +196,20 @@ class Simulation:
         if self._deltas:
             self._cycle_at = now
             self._push(now, CYCLE, None)
+
+    def _quotas_stand(self) -> None:
+        """Who is beyond all quota now stays so."""
+        for job_id, why in self._beyond_quota.items():
+            record = self.state.jobs.get(job_id)
+            if record is not None and record.lane is not None and record.lane.never is not None:
+                self._never_runs(job_id, why)
+        self._beyond_quota.clear()
+
+    def _never_runs(self, job_id: str, why: str) -> None:
+        self.never[job_id] = why
+        # Whoever waits for it must not wait for ever.
+        self._deltas.append(JobEnded(job_id, succeeded=False))
+        self._leave(job_id, FAILED)
 
     def _preempt(self, victim: Preempted, now: float) -> None:
         """Pods are told to go; the whole job stops, or the job goes on with the rest."""
@@ -374,6 +395,7 @@ class Simulation:
         if isinstance(delta, NodeChanged):
             self._node_is(self._outages.changed(delta.node))
         elif isinstance(delta, TenantsChanged | PolicyChanged):
+            self._tenancies -= isinstance(delta, TenantsChanged)
             self._deltas.append(delta)
         else:
             raise TraceError(f"{type(delta).__name__} cannot stand on the timeline of a run")

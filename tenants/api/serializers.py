@@ -160,13 +160,18 @@ class GpuTypeOutput(serializers.Serializer[Any]):
     created_at = serializers.DateTimeField()
 
 
-class QuotaInput(Serializer):
+class QuotaValues(Serializer):
     """What a tenant is guaranteed of a GPU type; a limit of null is unlimited."""
 
     guaranteed = Gpus()
     mode = Choice(QuotaMode.values, required=False)
     borrow_limit = Gpus(required=False, allow_null=True)
     lend_limit = Gpus(required=False, allow_null=True)
+
+
+class QuotaInput(QuotaValues):
+    """What a tenant is guaranteed of a GPU type; a limit of null is unlimited."""
+
     reason = Text(max_length=2000)
 
 

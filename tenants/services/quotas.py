@@ -54,7 +54,9 @@ def change_quota(
     reason) and Stale.
     """
     _may_change(actor, tenant, overcommit=overcommit)
-    _check_values(guaranteed_milli, mode, borrow_limit_milli, lend_limit_milli, reason)
+    faults = value_faults(guaranteed_milli, mode, borrow_limit_milli, lend_limit_milli)
+    if faults := [*faults, *_reason_faults(reason)]:
+        raise Invalid.fields(faults)
     values = {
         "guaranteed_milli": guaranteed_milli,
         "mode": str(mode),
@@ -143,9 +145,11 @@ def _may_change(actor: User, tenant: Tenant, *, overcommit: bool) -> None:
         raise NotAllowed("Only operators may promise more GPUs than are installed.")
 
 
-def _check_values(
-    guaranteed: int, mode: str, borrow: int | None, lend: int | None, reason: str
-) -> None:
+def value_faults(
+    guaranteed: int, mode: str, borrow: int | None, lend: int | None
+) -> list[FieldError]:
+    """What is wrong with the values of a quota by themselves, in milli-GPU; limits: None =
+    unlimited."""
     faults: list[FieldError] = []
     amounts = {"guaranteed": guaranteed, "borrow_limit": borrow, "lend_limit": lend}
     for name, milli in amounts.items():
@@ -165,9 +169,7 @@ def _check_values(
     elif lend is not None and lend > guaranteed:
         detail = f"{_gpus(lend)} is more than the guaranteed {_gpus(guaranteed)}."
         faults.append(FieldError(("lend_limit",), f"{detail} Lend at most what is guaranteed."))
-    faults += _reason_faults(reason)
-    if faults:
-        raise Invalid.fields(faults)
+    return faults
 
 
 def _check_reason(reason: str) -> None:
@@ -216,26 +218,26 @@ def _check_sums(
     if excess is None:
         return ()
     if excess.over is None and overcommit:
-        return (_excess_sentence(excess, gpu_type, "are installed"),)
+        return (excess_sentence(excess, gpu_type.name),)
     raise _too_much(excess, gpu_type)
 
 
 def _too_much(excess: Excess, gpu_type: GpuType) -> Invalid:
     if excess.over is None:
-        sentence = _excess_sentence(excess, gpu_type, "are installed")
         remedy = "Guarantee less, or let an operator do it over REST, with ?overcommit=true."
     else:
         owner = Tenant.objects.get(id=excess.over).name
-        sentence = _excess_sentence(excess, gpu_type, f"are guaranteed to “{owner}” above them")
         remedy = f"Guarantee less below, or more to “{owner}”."
-    return Invalid.field("guaranteed", f"{sentence} {remedy}")
+    return Invalid.field("guaranteed", f"{excess_sentence(excess, gpu_type.name)} {remedy}")
 
 
-def _excess_sentence(excess: Excess, gpu_type: GpuType, exist: str) -> str:
-    return (
-        f"{gpu_type.name}: {_gpus(excess.promised)} would be promised, "
-        f"{_gpus(excess.exists)} {exist}."
-    )
+def excess_sentence(excess: Excess, gpu_type: str) -> str:
+    """What of a GPU type would be promised, and what there is of it."""
+    exist = "are installed"
+    if excess.over is not None:
+        exist = f"are guaranteed to “{Tenant.objects.get(id=excess.over).name}” above them"
+    promised, exists = _gpus(excess.promised), _gpus(excess.exists)
+    return f"{gpu_type}: {promised} would be promised, {exists} {exist}."
 
 
 def _stored(

@@ -8,7 +8,7 @@ from django.utils import timezone
 from metrics.models import Replay, ReplayState
 from metrics.replays import process, services, views
 from scheduling.models import Cluster, ClusterPolicy
-from tenants.models import User
+from tenants.models import Quota, User
 
 MINUTES = "%Y-%m-%dT%H:%M"
 
@@ -75,6 +75,62 @@ def test_only_what_is_changed_differs(ops):
     assert replay.policy["preemption"] == ["priority", "reclaim"]
     assert replay.nodes == [{"gpu_type": "H200", "gpus": 8, "change": -3}]
     assert replay.user.username == "operator"
+
+
+def cell(form, tenant, gpu_type):
+    """The number of the quota of a tenant for a GPU type, in the names of its fields."""
+    keys = [(one.tenant, one.gpu_type) for one in form.grid.cells]
+    return keys.index((tenant, gpu_type))
+
+
+def test_quotas_start_as_they_are_and_those_that_are_changed_are_asked_for(ops):
+    Quota.objects.filter(tenant__name="search", gpu_type__name="H100").delete()
+    Quota.objects.filter(tenant__name="ads", gpu_type__name="H100").update(lend_limit_milli=8000)
+    form = ops.get("/replays/new/").context["form"]
+    names = [(row.tenant.name, row.depth) for row in form.quotas()]
+    assert names[:3] == [("products", 0), ("ads", 1), ("search", 1)]
+    numbers = [cell(form, name, "H100") for name in ("vision", "search", "ads")]
+    shown = [(form[f"quota_{i}"].value(), form[f"isolated_{i}"].value()) for i in numbers]
+    assert shown == [("64", False), ("", False), ("32", False)]
+    vision, search, ads = numbers
+    typed = {f"quota_{vision}": "48", f"quota_{search}": "8", f"quota_{ads}": " 24.5 "}
+    replay = asked(ops, **typed, **{f"isolated_{vision}": "on"})
+    assert [(one["tenant"], one["guaranteed"], one["mode"]) for one in replay.quotas] == [
+        ("ads", 24_500, "shared"), ("search", 8000, "shared"), ("vision", 48_000, "isolated"),
+    ]  # fmt: skip
+    assert [one["lend_limit"] for one in replay.quotas] == [8000, None, None]
+    text = ops.get(f"/replays/{replay.pk}/").content.decode()
+    assert "Quota of vision for H100" in text
+    assert "48 GPUs, isolated" in text
+    again = ops.get(f"/replays/new/?like={replay.pk}").context["form"]
+    assert (again[f"quota_{vision}"].value(), again[f"isolated_{vision}"].value()) == ("48", True)
+    edited = [place for row in again.quotas() for place in row.places if place.edited]
+    assert [place.cell.tenant for place in edited] == ["ads", "search", "vision"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"quota": "many"}, "Write a number of GPUs"),
+        ({"quota": ""}, "Write 0 to guarantee none."),
+        ({"quota": "1,5"}, "with a point"),
+        ({"quota": "900"}, "would be promised"),
+    ],
+)
+def test_what_is_wrong_with_a_quota_stands_in_its_cell(ops, changes, text):
+    number = cell(ops.get("/replays/new/").context["form"], "research", "H100")
+    typed = {f"{name}_{number}": value for name, value in changes.items()}
+    answer = ops.post("/replays/new/", given(ops, **typed))
+    assert answer.status_code == 422
+    assert text in answer.context["form"].errors[f"quota_{number}"][0]
+    assert text in answer.content.decode()
+
+
+def test_a_quota_that_is_isolated_has_to_be_one(ops):
+    Quota.objects.filter(tenant__name="ads", gpu_type__name="H100").delete()
+    number = cell(ops.get("/replays/new/").context["form"], "ads", "H100")
+    answer = ops.post("/replays/new/", given(ops, **{f"isolated_{number}": "on"}))
+    assert "how many GPUs" in answer.context["form"].errors[f"quota_{number}"][0]
 
 
 @pytest.mark.parametrize(

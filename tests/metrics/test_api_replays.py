@@ -14,6 +14,7 @@ from tenants.models import Quota
 from tests import organisation
 
 URL = "/api/v1/replays"
+QUOTA = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 8}
 
 
 @pytest.fixture
@@ -56,7 +57,8 @@ def ask(client, query="", **body):
 def test_a_replay_is_asked_for_carried_out_and_read(ops):
     change = {"gpu_type": "H100", "gpus": 8, "change": 2}
     policy = {"queueing": "backfill", "strategies": {"training": "e-binpack"}}
-    answer = ask(ops, policy=policy, nodes=[change])
+    quota = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 16.5, "mode": "isolated"}
+    answer = ask(ops, policy=policy, nodes=[change], quotas=[quota])
     assert answer.status_code == 201
     body = answer.json()
     assert answer["Location"].endswith(f"{URL}/{body['id']}")
@@ -66,6 +68,9 @@ def test_a_replay_is_asked_for_carried_out_and_read(ops):
         "training": "e-binpack", "inference": "binpack", "development": "binpack",
     }  # fmt: skip
     assert body["nodes"] == [change]
+    no_limits = {"borrow_limit": None, "lend_limit": None}
+    assert body["quotas"] == [{**quota, **no_limits}]
+    assert body["quotas_before"] == [{**quota, "guaranteed": 32, "mode": "shared", **no_limits}]
     assert "result" not in body
     assert ops.get(f"{URL}/{body['id']}").json()["result"] is None
 
@@ -120,6 +125,12 @@ def test_a_dry_run_asks_for_nothing_and_a_key_asks_once(ops):
         ({"nodes": [{"gpu_type": "T4", "gpus": 8, "change": 1}]}, "/nodes/0/gpu_type"),
         ({"nodes": [{"gpu_type": "H100", "gpus": 8, "change": -5}]}, "/nodes/0/change"),
         ({"days": 7}, "/days"),
+        ({"quotas": [{"tenant": "vision", "gpu_type": "H100"}]}, "/quotas/0/guaranteed"),
+        ({"quotas": [{**QUOTA, "mode": "mixed"}]}, "/quotas/0/mode"),
+        ({"quotas": [{**QUOTA, "lend_limit": 9}]}, "/quotas/0/lend_limit"),
+        ({"quotas": [{**QUOTA, "guaranteed": 900}]}, "/quotas/0/guaranteed"),
+        ({"quotas": [{**QUOTA, "reason": "x"}]}, "/quotas/0/reason"),
+        ({"quotas": [QUOTA, {**QUOTA, "tenant": "nobody"}]}, "/quotas/1/tenant"),
     ],
 )
 def test_a_wrong_field_is_named(ops, body, pointer):

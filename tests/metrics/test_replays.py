@@ -122,7 +122,7 @@ def test_what_is_not_known_of_jobs_is_told(cluster, operator):
     assert told["unreadable_first"] == [f"job {bad.pk}: cannot be read (the job has no pod set)"]
     assert {name: told[name] for name in told if isinstance(told[name], int)} == {
         "jobs": 6, "carried_over": 1, "open_ended": 2, "gave_up": 1, "declared": 1, "held": 1,
-        "unreadable": 1,
+        "unreadable": 1, "quota_changes": 0,
     }  # fmt: skip
 
 
@@ -199,19 +199,15 @@ def test_what_the_runs_do_not_know_is_told(cluster, operator):
     assert recorded.doubts(replay) == []
     replay.policy_before = effective({"shards": [{"name": "a"}]})
     ClusterPolicy.objects.create(cluster=cluster)
-    AuditRecord.objects.create(
-        actor_name="ops", action="quota.changed", subject="vision / H100", source="page"
-    )
     for title, seconds in (("same", None), ("other", 60.0), ("other", 90.0)):
         AuditRecord.objects.create(
             actor_name="ops", action="tenant.changed", subject="vision", source="page",
             before={"title": "Vision"}, after={"title": title, "min_runtime_s": seconds},
         )  # fmt: skip
     Cluster.objects.create(name="other")
-    assert "tenants were changed 2 times" in recorded.doubts(replay)[2]
+    assert "tenants were changed 2 times" in recorded.doubts(replay)[1]
     assert [text.split()[:3] for text in recorded.doubts(replay)] == [
         ["The", "policy", "was"],
-        ["Quotas", "were", "changed"],
         ["Minimum", "run", "times"],
         ["The", "cluster", "is"],
         ["Quota", "that", "is"],
@@ -233,12 +229,28 @@ def test_added_nodes_are_whole_and_stand_in_leaves_of_their_own(cluster):
 
 
 def test_what_differs_is_told_in_words():
-    before = effective({})
-    after = effective({"queueing": "backfill", "strategies": {"training": "e-binpack"}})
-    assert list(differences(before, after, [change(-2)])) == [
+    shared = {"mode": "shared", "borrow_limit": None, "lend_limit": None}
+    quota = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 64_000, **shared}
+    replay = Replay(
+        policy_before=effective({}),
+        policy=effective({"queueing": "backfill", "strategies": {"training": "e-binpack"}}),
+        nodes=[change(-2)],
+        quotas_before=[quota],
+        quotas=[
+            {**quota, "guaranteed": 8500, "borrow_limit": 0, "lend_limit": 4000},
+            {**quota, "tenant": "speech", "mode": "isolated"},
+        ],
+    )
+    assert list(differences(replay)) == [
         ("Queueing", "best-effort-fifo", "backfill"),
         ("Training strategy", "binpack", "e-binpack"),
         ("Nodes of H100 × 8", "as now", "−2"),
+        (
+            "Quota of vision for H100",
+            "64 GPUs",
+            "8.5 GPUs, borrows at most 0, lends at most 4",
+        ),
+        ("Quota of speech for H100", "none", "64 GPUs, isolated"),
     ]
 
 

@@ -1,0 +1,213 @@
+"""Quotas of a replay: those that it changes, and how all of them were in its period.
+
+A quota as a document: {"tenant", "gpu_type", "guaranteed", "mode", "borrow_limit", "lend_limit"},
+amounts in milli-GPU, a limit of None is none.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from scheduling.engine.types import Quota, QuotaMode
+from tenants import facts
+from tenants.errors import FieldError
+from tenants.models import AuditRecord, GpuType, Tenant
+from tenants.models import Quota as QuotaRow
+from tenants.selectors import parents_by_id
+from tenants.services.quota_sums import excess_of
+from tenants.services.quotas import excess_sentence, value_faults
+from tenants.templatetags.ui import gpus
+
+Key = tuple[str, str]  # names of tenant and GPU type
+Quotas = dict[Key, Quota]
+Document = Mapping[str, Any]
+
+# Records of one save of several quotas are no further apart; the scheduler hears of it as one.
+TOGETHER = timedelta(seconds=1)
+
+
+# --- what is asked for ----------------------------------------------------------------------------
+def whole(given: Document) -> dict[str, Any]:
+    """The document of what was given of a quota: as for the quota API, what is not named has its
+    default."""
+    defaults = {"mode": QuotaMode.SHARED.value, "borrow_limit": None, "lend_limit": None}
+    return {**defaults, **given}
+
+
+def faults_of(changes: Sequence[Document], added: Mapping[str, int]) -> list[FieldError]:
+    """What is wrong with these quotas in place of those of now; `added`: GPUs more (or fewer) of
+    each GPU type."""
+    tenants = set(Tenant.objects.values_list("name", flat=True))
+    types = set(GpuType.objects.values_list("name", flat=True))
+    found: list[FieldError] = []
+    seen: set[Key] = set()
+    for index, one in enumerate(changes):
+        key, at = (one["tenant"], one["gpu_type"]), ("quotas", index)
+        if key[0] not in tenants:
+            detail = f"There is no tenant “{key[0]}”. GET /api/v1/tenants lists them."
+            found.append(FieldError((*at, "tenant"), detail))
+        if key[1] not in types:
+            detail = f"There is no GPU type “{key[1]}”. GET /api/v1/gpu-types lists them."
+            found.append(FieldError((*at, "gpu_type"), detail))
+        if key in seen:
+            detail = f"The quota of {key[0]} for {key[1]} stands twice; name it once."
+            found.append(FieldError((*at, "tenant"), detail))
+        seen.add(key)
+        values = (one[name] for name in ("guaranteed", "mode", "borrow_limit", "lend_limit"))
+        found += [FieldError((*at, *fault.path), fault.detail) for fault in value_faults(*values)]
+    return found or _sum_faults(changes, added)
+
+
+def _sum_faults(changes: Sequence[Document], added: Mapping[str, int]) -> list[FieldError]:
+    """Sums of guarantees that would be larger than what they are made from, as for the quota API;
+    all quotas are changed at once."""
+    ids = dict(Tenant.objects.values_list("name", "pk"))
+    parents = parents_by_id()
+    by_type: dict[str, dict[str, int]] = {}
+    for index, one in enumerate(changes):
+        by_type.setdefault(one["gpu_type"], {})[one["tenant"]] = index
+    found = []
+    for gpu_type, entries in by_type.items():
+        rows = QuotaRow.objects.filter(gpu_type__name=gpu_type).order_by()
+        before = dict(rows.values_list("tenant_id", "guaranteed_milli"))
+        wanted = {ids[name]: changes[index]["guaranteed"] for name, index in entries.items()}
+        installed = facts.scheduling().installed_milli(gpu_type)
+        if installed is not None:
+            installed += 1000 * added.get(gpu_type, 0)
+        excess = excess_of(parents, before, {**before, **wanted}, installed)
+        if excess is not None:
+            raised = [
+                index
+                for name, index in entries.items()
+                if changes[index]["guaranteed"] > before.get(ids[name], 0)
+            ]
+            remedy = "Guarantee less, or have more nodes."
+            if excess.over is not None:
+                remedy = "Guarantee less below, or more above."
+            detail = f"{excess_sentence(excess, gpu_type)} {remedy}"
+            at = min(raised, default=min(entries.values()))
+            found.append(FieldError(("quotas", at, "guaranteed"), detail))
+    return found
+
+
+def of_now(changes: Sequence[Document]) -> list[dict[str, Any]]:
+    """Documents of the quotas that these would take the place of, where there are such."""
+    now = stored()
+    keys = [(one["tenant"], one["gpu_type"]) for one in changes]
+    return [document_of(now[key]) for key in keys if key in now]
+
+
+def document_of(quota: Quota) -> dict[str, Any]:
+    return {
+        "tenant": quota.tenant,
+        "gpu_type": quota.gpu_model,
+        "guaranteed": quota.guaranteed,
+        "mode": quota.mode.value,
+        "borrow_limit": quota.borrow_limit,
+        "lend_limit": quota.lend_limit,
+    }
+
+
+def words(document: Document | None) -> str:
+    """A quota in a few words, e.g. "64 GPUs, borrows at most 16"."""
+    if document is None:
+        return "none"
+    parts = [f"{gpus(document['guaranteed'])} GPUs"]
+    if document["mode"] == QuotaMode.ISOLATED:
+        parts.append("isolated")
+    for name, verb in (("borrow_limit", "borrows"), ("lend_limit", "lends")):
+        if document[name] is not None:
+            parts.append(f"{verb} at most {gpus(document[name])}")
+    return ", ".join(parts)
+
+
+# --- as they were ---------------------------------------------------------------------------------
+def over_time(
+    since: datetime, until: datetime, changes: Sequence[Document] = ()
+) -> Iterator[tuple[datetime, tuple[Quota, ...]]]:
+    """All quotas as of `since`, then as of each instant before `until` at which they changed, by
+    the audit trail. Those of `changes` stand in place of their own all the time."""
+    tenants = set(Tenant.objects.values_list("name", flat=True))
+    fixed = {
+        (one["tenant"], one["gpu_type"]): _quota(one["tenant"], one["gpu_type"], one)
+        for one in changes
+    }
+    now, later = stored(), list[tuple[datetime, Key, Quota | None]]()
+    records = AuditRecord.objects.filter(action__startswith="quota.", at__gt=since)
+    for record in records.order_by("-at", "-id"):
+        tenant, _, gpu_type = record.subject.partition(" / ")
+        key = (tenant, gpu_type)
+        if tenant in tenants:  # else it was deleted since, and never had a job
+            _set(now, key, _recorded(key, record.before))
+            later.append((record.at, key, _recorded(key, record.after)))
+    later.reverse()
+
+    def told() -> tuple[Quota, ...]:
+        return tuple(quota for _, quota in sorted({**now, **fixed}.items()))
+
+    last, at = told(), since
+    yield since, last
+    for index, (at, key, quota) in enumerate(later):
+        if at >= until:
+            break
+        _set(now, key, quota)
+        if index + 1 < len(later) and later[index + 1][0] - at < TOGETHER:
+            continue
+        if (found := told()) != last:
+            last = found
+            yield at, found
+
+
+def changes_in(since: datetime, until: datetime) -> Counter[Key]:
+    """How often each quota was changed in the period."""
+    records = AuditRecord.objects.filter(
+        action__startswith="quota.", at__gt=since, at__lt=until
+    ).order_by()
+    subjects = (subject.partition(" / ") for subject in records.values_list("subject", flat=True))
+    return Counter((tenant, gpu_type) for tenant, _, gpu_type in subjects)
+
+
+def stored() -> Quotas:
+    """All quotas as they are now."""
+    rows = QuotaRow.objects.order_by().values_list(
+        "tenant__name",
+        "gpu_type__name",
+        "guaranteed_milli",
+        "mode",
+        "borrow_limit_milli",
+        "lend_limit_milli",
+    )
+    return {
+        (tenant, gpu_type): Quota(tenant, gpu_type, milli, QuotaMode(mode), borrow, lend)
+        for tenant, gpu_type, milli, mode, borrow, lend in rows
+    }
+
+
+def _recorded(key: Key, document: Document | None) -> Quota | None:
+    """A quota as the audit trail tells it, in GPUs."""
+    if document is None:
+        return None
+    amounts = {
+        name: None if document[name] is None else round(1000 * document[name])
+        for name in ("guaranteed", "borrow_limit", "lend_limit")
+    }
+    return _quota(*key, {**document, **amounts})
+
+
+def _quota(tenant: str, gpu_type: str, document: Document) -> Quota:
+    return Quota(
+        tenant,
+        gpu_type,
+        document["guaranteed"],
+        QuotaMode(document["mode"]),
+        document["borrow_limit"],
+        document["lend_limit"],
+    )
+
+
+def _set(quotas: Quotas, key: Key, quota: Quota | None) -> None:
+    if quota is None:
+        quotas.pop(key, None)
+    else:
+        quotas[key] = quota
