@@ -10,7 +10,17 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlsplit
 
-from kant.client import account, completion, jobs, logs, output, places, submission, usage
+from kant.client import (
+    account,
+    completion,
+    jobs,
+    logs,
+    output,
+    places,
+    replays,
+    submission,
+    usage,
+)
 from kant.client.account import Account
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
@@ -164,6 +174,21 @@ def _parser() -> argparse.ArgumentParser:
     nodes.add_argument("cluster", nargs="?", help="its name, if there are several")
     used = command("usage", usage.usage, "GPU-hours of tenants and users", (*both, "csv"))
     usage.add_flags(used)
+    replay = commands.add_parser("replay", help=REPLAYS, description=f"{REPLAYS.capitalize()}.")
+    tries = replay.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    with_ids = ("table", "id", "json")
+    text = "ask for a replay, follow it, and show both runs side by side"
+    replays.add_flags(command("start", replays.start, text, with_ids, tries))
+    asked = command("list", replays.listed, "the replays, the newest first", with_ids, tries)
+    asked.add_argument("-c", "--cluster", help="of this cluster")
+    asked.add_argument("-s", "--state", action="append", type=str.upper, choices=replays.STATES,
+                       help="in this state; again for others")  # fmt: skip
+    asked.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
+    one = command("show", replays.show, "how far a replay is, or what it found", with_ids, tries)
+    one.add_argument("replay", metavar=replays.REPLAY, help=REPLAY)
+    one.add_argument("--wait", action="store_true", help="wait until it is over")
+    ends = command("cancel", replays.cancel, "end replays that wait or run", with_ids, tries)
+    ends.add_argument("replays", nargs="+", metavar=replays.REPLAY, help=REPLAY)
     shells = commands.add_parser("completion", help="print what lets a shell complete commands")
     shells.set_defaults(run=completion.script)
     shells.add_argument("shell", choices=tuple(completion.SCRIPTS))
@@ -171,12 +196,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 JOB = "id, the beginning of it, or name"
+REPLAY = "its id, or the beginning of it"
+REPLAYS = (
+    "what a cluster's history would have been under another policy, with other nodes or quotas"
+)
 # By metavar: what knows values that are not among the choices of the parser.
 VALUES = {
     "JOB": jobs.named,
     submission.TIME_OR_NONE: submission.none_for,
     submission.WHEN_OR_NONE: submission.none_for,
     usage.BY: usage.keys,
+    replays.REPLAY: replays.named,
+    replays.FIELD: replays.settings,
+    replays.SHAPE: replays.shapes,
+    replays.CELL: replays.cells,
 }
 
 

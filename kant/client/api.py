@@ -173,12 +173,13 @@ def _problem(error: HTTPError) -> ClientError:
     try:
         problem = json.loads(error.read())
         lines = [f"{problem['title']}: {problem['detail']}"]
-        if wrong := problem.get("errors"):
-            lines = [f"{problem['title']}:"]
-            lines += [f"  {_place(each)}: {each['detail']}" for each in wrong]
+        faults = [(_place(each), each["detail"]) for each in problem.get("errors") or ()]
+        if faults:
+            lines = [f"{problem['title']}:", *(f"  {at}: {detail}" for at, detail in faults)]
     except (OSError, ValueError, KeyError, TypeError):
         return ClientError(FAILED, f"{error.url} answers {error.code} {error.reason}.")
     if problem.get("code") in ("ExceedsCapacity", "NoMatchingGpuType"):
         return ClientError(NEVER_RUNS, *lines)
     codes = {400: USAGE, 401: DENIED, 403: DENIED, 404: NOT_FOUND, 422: USAGE}
-    return ClientError(codes.get(error.code, FAILED), *lines, problem=problem.get("code", ""))
+    code = codes.get(error.code, FAILED)
+    return ClientError(code, *lines, problem=problem.get("code", ""), faults=faults)

@@ -1,5 +1,7 @@
 """What ends a command, and with which exit code."""
 
+from collections.abc import Sequence
+
 FAILED, USAGE, NOT_FOUND, DENIED, NEVER_RUNS, TIMED_OUT = 1, 2, 3, 4, 5, 6
 
 EXIT_CODES = """exit codes:
@@ -9,13 +11,20 @@ EXIT_CODES = """exit codes:
 
 class ClientError(Exception):
     """Shown to the user, a line each; `code` is the exit code, `problem` the code of the problem
-    document, "" where there was none."""
+    document, "" where there was none, `faults` (place, what is wrong there) of its fields."""
 
-    def __init__(self, code: int, *lines: str, problem: str = "") -> None:
+    def __init__(
+        self,
+        code: int,
+        *lines: str,
+        problem: str = "",
+        faults: Sequence[tuple[str, str]] = (),
+    ) -> None:
         super().__init__(*lines)
         self.code = code
         self.lines = lines
         self.problem = problem
+        self.faults = faults
 
 
 def usage(text: str) -> ClientError:

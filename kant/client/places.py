@@ -57,13 +57,14 @@ def nodes(api: Api, args: argparse.Namespace) -> None:
         trouble = ["out of service"] * (not n["schedulable"]) + n["problems"]
         return n["name"], n["gpu_type"], *gpus, n["leaf"], "; ".join(trouble)
 
-    cluster = args.cluster or _only_cluster(api)
+    cluster = args.cluster or only_cluster(api)
     found = list(api.items(f"clusters/{quote(cluster, safe='')}/nodes"))
     heads = ("NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "LEAF", "STATE")
     output.listed(args.output, found, heads, row, f"{cluster} has no nodes.")
 
 
-def _only_cluster(api: Api) -> str:
+def only_cluster(api: Api) -> str:
+    """The name of the only cluster; raises ClientError where there are several, or none."""
     names = [c["name"] for c in api.items("clusters")]
     if len(names) != 1:
         raise usage(f"Name a cluster: {', '.join(names)}." if names else "There is no cluster.")
