@@ -117,6 +117,10 @@ class ReplayForm(Fields):
     def quotas(self) -> list[Row]:
         return self.grid.rows(self)
 
+    def is_unfolded(self) -> bool:
+        """Whether there is something to see in the quotas besides what they are."""
+        return any(place.edited or place.errors for row in self.quotas() for place in row.places)
+
     def asked(self) -> dict[str, Any]:
         """What `services.create_replay` takes."""
         data = self.cleaned_data
