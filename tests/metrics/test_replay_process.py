@@ -69,7 +69,7 @@ class Left(BaseException):
     ("parent", "most_s", "state", "text"),
     [
         (1_000_000_000, 60.0, ReplayState.FAILED, "the process that computed it ended"),
-        (None, 0.0, ReplayState.FAILED, "It took more than 0 minutes of CPU time. Choose a shorter"),
+        (None, 0.0, ReplayState.FAILED, "It took more than 0 minutes of CPU time. Choose a"),
         (None, 60.0, ReplayState.CANCELLED, "Cancelled by ops."),
     ],
 )
