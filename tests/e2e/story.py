@@ -133,6 +133,7 @@ def tell(now: datetime | None = None) -> None:
 def _replay(now: datetime) -> None:
     operator, cluster = User.objects.get(username="operator"), Cluster.objects.get()
     change = {"gpu_type": "H200", "gpus": 8, "change": 16}
+    quota = {"tenant": "vision", "gpu_type": "H200", "guaranteed": 144_000, "mode": "isolated"}
     for _ in range(3):
         services.create_replay(
             operator,
@@ -141,6 +142,7 @@ def _replay(now: datetime) -> None:
             until=now,
             policy={"queueing": "backfill", "preemption": ["priority"], "consolidation": True},
             nodes=[change],
+            quotas=[quota],
         )
     process.carry_out(services.take_next(), lambda _: None)
     services.fail(services.take_next(), services.LOST)

@@ -45,6 +45,7 @@ PAGES = {
     "REPLAY DONE": "operator",
     "REPLAY RUNNING": "operator",
     "REPLAY FAILED": "operator",
+    "AGAIN DONE": "operator",
 }
 
 
@@ -58,7 +59,8 @@ def address(site, tmp_path_factory):
         kind, _, name = page.partition(" ")
         if not name:
             return page
-        rows = "metrics_replay where state" if kind == "REPLAY" else "scheduling_job where name"
+        of_replays = kind in ("REPLAY", "AGAIN")
+        rows = "metrics_replay where state" if of_replays else "scheduling_job where name"
         with sqlite3.connect(database) as connection:
             row = connection.execute(f"select id from {rows} = ?", [name]).fetchone()
         found = uuid.UUID(row[0])
@@ -67,6 +69,7 @@ def address(site, tmp_path_factory):
             "LOGS": f"/jobs/{found}/logs/",
             "LIKE": f"/jobs/new/?like={found}",
             "REPLAY": f"/replays/{found}/",
+            "AGAIN": f"/replays/new/?like={found}",
         }[kind]
 
     return path

@@ -183,6 +183,21 @@ def test_a_quota_change_on_the_timeline_lets_a_job_in():
     assert rows(out)["x"][2] == "SUCCEEDED"
 
 
+@pytest.mark.parametrize(
+    ("last", "ended", "state", "never"),
+    [(8_000, 60, "SUCCEEDED", set()), (6_000, 50, "FAILED", {"x"})],
+)
+def test_who_is_beyond_quota_waits_for_its_last_change(last, ended, state, never):
+    def tenancy(at, milli):
+        quota = Quota("a", "H100", milli, QuotaMode.ISOLATED)
+        return Change(at, TenantsChanged((Tenant("a"),), (quota,)))
+
+    changes = [tenancy(0, 4_000), tenancy(40, 5_000), tenancy(50, last)]
+    out = simulation([arrival("x", 0, 10)], changes=changes).run()
+    assert rows(out)["x"][1:] == (ended, state)
+    assert set(out.never) == never
+
+
 def test_a_job_larger_than_the_fleet_is_reported_and_the_rest_goes_on():
     out = simulation([arrival("huge", 0, 10, pods=9), arrival("y", 1, 10)]).run()
     assert set(out.never) == {"huge"}
