@@ -1,4 +1,4 @@
-"""How long a replay of a month on 8,000 GPUs takes, what memory it needs, how large it is."""
+"""How long a replay of some days on 8,000 GPUs takes, what memory it needs, how large it is."""
 
 import json
 import math
@@ -45,7 +45,7 @@ from scheduling.simulator.observe import STATE_NAMES
 from scheduling.simulator.run import Outcome
 from tenants.models import GpuType, Quota, Tenant, User
 
-DAYS = 30
+DAYS = 3
 ROWS = 2000  # written at once
 SAMPLE = timedelta(minutes=10)
 
