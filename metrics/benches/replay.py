@@ -45,7 +45,7 @@ from scheduling.simulator.observe import STATE_NAMES
 from scheduling.simulator.run import Outcome
 from tenants.models import GpuType, Quota, Tenant, User
 
-DAYS = 3
+DAYS = 2
 ROWS = 2000  # written at once
 SAMPLE = timedelta(minutes=10)
 
