@@ -103,7 +103,13 @@ class Borrowing:
         self._held[name, model] += milli
 
     def _pass(self, at: int, change: QuotaChange | TreeChange | None) -> None:
-        """A midnight or a change of the structure: what was borrowed before it is added up."""
+        """A midnight or a change: what was borrowed before it is added up where it has to be."""
+        if isinstance(change, QuotaChange) and self._is_other_amount(change):
+            self._history.apply(change)
+            if account := self._accounts.get((change.tenant, change.gpu_model)):
+                account.advance(at)
+                account.guaranteed = change.milli or 0
+            return
         for (name, model), account in self._accounts.items():
             account.advance(at)
             place = self._history.tree.get(name)
@@ -120,6 +126,11 @@ class Borrowing:
         for (name, model), milli in self._held.items():
             for account in self._chain(name, model, at):
                 account.used += milli
+
+    def _is_other_amount(self, change: QuotaChange) -> bool:
+        """Whether there is such a quota before and after: then what counts where stays."""
+        known = (change.tenant, change.gpu_model) in self._history.guaranteed
+        return known and change.milli is not None
 
     def _chain(self, tenant: str, model: str, at: int) -> list[Account]:
         """The accounts that what the tenant holds counts at, its own and those above it."""
