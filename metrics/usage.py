@@ -119,29 +119,67 @@ def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount
     """GPU time by some of DIMENSIONS, in the order of their texts; every job counts for its own
     tenant, not for those above it. What a tenant borrowed is told of it with all below it, in rows
     of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known."""
-    told = "tenant" in by and OF_QUOTA.issuperset(by) and scope.cluster is None
+    (found,) = usages(scope, [by], now)
+    return found
+
+
+def usages(
+    scope: Scope, groupings: Sequence[Sequence[str]], now: datetime
+) -> list[dict[Labels, Amount]]:
+    """`usage` by each of several groups of DIMENSIONS, of one moment; what is not written yet is
+    measured once for all of them."""
+    told = [_tells_borrowed(scope, by) for by in groupings]
     while True:
         known = days_known()
         until = known.until
-        sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
-        for key, amount in (*_written(scope, by, until), *_open(scope, by, until, now, told)):
-            sums[key].add(amount)
-        if told:
-            for key, amount in _written_borrowed(scope, by, until):
-                sums[key].add(amount)
+        found = list(_open(scope, until, now, any(told)))
+        sums = [
+            _summed(scope, by, until, found, tells)
+            for by, tells in zip(groupings, told, strict=True)
+        ]
         # Of a day that was written meanwhile, jobs may be deleted already.
         if days_known().until == until:
             break
     borrowed_from = known.borrowed_from or date.min
-    for key, amount in sums.items():
-        first = max([scope.period.since, *(part for part in key if isinstance(part, date))])
-        if not told or first < borrowed_from:
-            amount.borrowed = None
-    named = _texts(by, sums)
-    merged: defaultdict[Labels, Amount] = defaultdict(Amount)
-    for key, amount in sums.items():
-        merged[tuple(of[part] for of, part in zip(named, key, strict=True))].add(amount)
-    return dict(sorted(merged.items(), key=lambda row: tuple(text or "" for text in row[0])))
+    names = Names.read()
+    answers = []
+    for by, amounts, tells in zip(groupings, sums, told, strict=True):
+        for key, amount in amounts.items():
+            first = max([scope.period.since, *(part for part in key if isinstance(part, date))])
+            if not tells or first < borrowed_from:
+                amount.borrowed = None
+        named = _texts(by, amounts, names)
+        merged: defaultdict[Labels, Amount] = defaultdict(Amount)
+        for key, amount in amounts.items():
+            merged[tuple(of[part] for of, part in zip(named, key, strict=True))].add(amount)
+        rows = sorted(merged.items(), key=lambda row: tuple(text or "" for text in row[0]))
+        answers.append(dict(rows))
+    return answers
+
+
+def _tells_borrowed(scope: Scope, by: Sequence[str]) -> bool:
+    return "tenant" in by and OF_QUOTA.issuperset(by) and scope.cluster is None
+
+
+def _summed(
+    scope: Scope,
+    by: Sequence[str],
+    until: date,
+    found: Iterable[tuple[Key | BorrowedKey, Amount]],
+    told: bool,
+) -> dict[tuple[Any, ...], Amount]:
+    """What is written and what was `found` of open days, by values of the dimensions; `told`: with
+    what was borrowed."""
+    sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
+    for part, amount in _written(scope, by, until):
+        sums[part].add(amount)
+    for key, amount in found:
+        if told or isinstance(key, Key):
+            sums[tuple(_part(name, getattr(key, DIMENSIONS[name])) for name in by)].add(amount)
+    if told:
+        for part, amount in _written_borrowed(scope, by, until):
+            sums[part].add(amount)
+    return sums
 
 
 def total_of(amounts: Iterable[Amount]) -> Amount:
@@ -203,8 +241,8 @@ def _in_scope(rows: QuerySet[Any], scope: Scope, until: date) -> QuerySet[Any]:
 
 
 def _open(
-    scope: Scope, by: Sequence[str], until: date, now: datetime, told: bool
-) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    scope: Scope, until: date, now: datetime, told: bool
+) -> Iterator[tuple[Key | BorrowedKey, Amount]]:
     """`told`: with what was borrowed."""
     begin = midnight(max(scope.period.since, until))
     end = min(scope.period.end, now)
@@ -216,7 +254,7 @@ def _open(
         found += [(key, Amount(borrowed=milli_ms)) for key, milli_ms in borrowing.sums().items()]
     for key, amount in found:
         if scope.has(key):
-            yield tuple(_part(name, getattr(key, DIMENSIONS[name])) for name in by), amount
+            yield key, amount
 
 
 def _part(name: str, value: Any) -> Any:
@@ -224,9 +262,10 @@ def _part(name: str, value: Any) -> Any:
 
 
 # --- texts ----------------------------------------------------------------------------------------
-def _texts(by: Sequence[str], keys: Collection[tuple[Any, ...]]) -> list[Mapping[Any, str | None]]:
+def _texts(
+    by: Sequence[str], keys: Collection[tuple[Any, ...]], now: Names
+) -> list[Mapping[Any, str | None]]:
     """Of each dimension asked for, {value: its text}."""
-    now = Names.read()
     named = {"tenant": now.tenants, "user": now.users, "cluster": now.clusters}
     found: list[Mapping[Any, str | None]] = []
     for at, name in enumerate(by):

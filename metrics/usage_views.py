@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse
@@ -127,17 +127,16 @@ def known(request: HttpRequest) -> Chosen:
 @require_safe
 def page(request: HttpRequest) -> HttpResponse:
     now, found = timezone.now(), chosen(request)
-    amounts = {} if found.unknown else usage.usage(found.scope, ("tenant", "user", "gpu_type"), now)
-    by_tenant, by_user = _tables(found.tenants, amounts)
-    total = usage.total_of(amounts.values())
+    groupings = (("tenant", "gpu_type"), ("user", "gpu_type"))
+    of_tenants, of_users = ({}, {}) if found.unknown else usage.usages(found.scope, groupings, now)
+    by_tenant, by_user = _tenant_rows(found.tenants, of_tenants), _user_rows(of_users)
+    total = usage.total_of(of_users.values())
     ledger = usage.days_known()
     since, borrowed_from = ledger.complete_from, ledger.borrowed_from
     period = found.scope.period
     borrowed_known = borrowed_from is None or borrowed_from <= period.since
     if not found.unknown:
         _add_guarantees(by_tenant, period)
-        if borrowed_known:
-            _add_borrowed(by_tenant, found.scope, now)
     models = sorted({m for row in by_tenant.values() for m in row.by_model + row.guaranteed})
     for row in (*by_tenant.values(), *by_user.values()):
         row.models = models
@@ -165,21 +164,30 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "metrics/usage.html", context)
 
 
-def _tables(
-    tenants: list[Tenant], amounts: Mapping[Labels, Amount]
-) -> tuple[dict[str, Row], dict[str | None, Row]]:
-    """Rows of tenants, each with all below it, in the order of the tree; and of users."""
+def _tenant_rows(tenants: list[Tenant], amounts: Mapping[Labels, Amount]) -> dict[str, Row]:
+    """Rows of tenants, each with all below it, in the order of the tree."""
     parents, names = parents_by_id(), {t.pk: t.name for t in tenants}
     rows = {t.name: Row(t.name, t, depth) for t, depth in in_tree_order(tenants)}
     above = {t.name: [names[i] for i in lineage(parents, t.pk) if i in names] for t in tenants}
-    users: dict[str | None, Row] = {}
-    for (tenant, user, model), amount in amounts.items():
+    for (tenant, model), amount in amounts.items():
         assert tenant is not None
         assert model is not None
-        for name in above.get(tenant, [tenant]):
-            rows.setdefault(name, Row(name)).add(model, amount)
-        users.setdefault(user, Row(user)).add(model, amount)
-    return rows, users
+        own = Amount(amount.held, amount.lost, amount.pods)
+        if own:
+            for name in above.get(tenant, [tenant]):
+                rows.setdefault(name, Row(name)).add(model, own)
+        # Of all below it already.
+        if amount.borrowed:
+            rows.setdefault(tenant, Row(tenant)).borrowed[model] += amount.borrowed
+    return rows
+
+
+def _user_rows(amounts: Mapping[Labels, Amount]) -> dict[str | None, Row]:
+    rows: dict[str | None, Row] = {}
+    for (user, model), amount in amounts.items():
+        assert model is not None
+        rows.setdefault(user, Row(user)).add(model, amount)
+    return rows
 
 
 def _add_guarantees(rows: Mapping[str, Row], period: Period) -> None:
@@ -188,14 +196,6 @@ def _add_guarantees(rows: Mapping[str, Row], period: Period) -> None:
     for (tenant, model), amount in guaranteed(midnight(period.since), end).items():
         if tenant in rows and amount:
             rows[tenant].guaranteed[model] += amount
-
-
-def _add_borrowed(rows: dict[str, Row], scope: Scope, now: datetime) -> None:
-    for (tenant, model), amount in usage.usage(scope, ("tenant", "gpu_type"), now).items():
-        assert tenant is not None
-        assert model is not None
-        if amount.borrowed:
-            rows.setdefault(tenant, Row(tenant)).borrowed[model] += amount.borrowed
 
 
 def _periods(period: Period, today: date, tenant: str) -> list[tuple[str, str, bool]]:

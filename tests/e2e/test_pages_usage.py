@@ -11,6 +11,7 @@ from metrics import usage
 from metrics.models import UsageDay, UsageLedger
 from scheduling.models import Placement
 from tenants.models import AuditRecord, Quota, Tenant, User
+from tests.plans import query
 
 
 def table(answer, who):
@@ -214,3 +215,10 @@ def test_since_when_it_is_known_is_told_where_it_matters(now, as_user):
     said = f"GPU-hours are known from {today - timedelta(days=3)} on"
     assert said in client.get("/usage/?since=7d").content.decode()
     assert said not in client.get("/usage/?since=3d").content.decode()
+
+
+def test_what_holds_gpus_today_is_read_once_for_all_tables(as_user, django_assert_max_num_queries):
+    client = as_user("operator")
+    with django_assert_max_num_queries(24):
+        assert client.get("/usage/").context["used"]
+    query(lambda: client.get("/usage/"), 'FROM "scheduling_placement"', '"held_milli" > 0')
