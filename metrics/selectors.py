@@ -9,7 +9,8 @@ from operator import itemgetter
 from statistics import fmean
 
 import numpy as np
-from django.db.models import CharField, Count, Exists, F, OuterRef, Q, QuerySet, Value
+from django.db.models import CharField, Count, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
 from metrics import definitions
@@ -42,6 +43,15 @@ def node_records(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeR
     return rows
 
 
+def uses_by_model(cluster: Cluster | None) -> defaultdict[str, list[definitions.NodeUse]]:
+    """`node_uses` of a cluster by GPU model, "" = of all; read once."""
+    found: defaultdict[str, list[definitions.NodeUse]] = defaultdict(list)
+    for node in node_uses(node_records(cluster)):
+        found[node.gpu_model].append(node)
+        found[""].append(node)
+    return found
+
+
 def node_uses(rows: QuerySet[NodeRecord]) -> list[definitions.NodeUse]:
     """The facts of each node that GAR, GFR and the gang curve need."""
     return [
@@ -69,7 +79,36 @@ def waiting_jobs(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[Job]:
 def _of_model(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
     """Those of the jobs that would take this GPU model first."""
     taken = PodSet.objects.filter(job=OuterRef("pk"), gpu_models__0=gpu_model)
-    return rows.filter(Exists(taken))
+    # Not EXISTS: PostgreSQL makes a join of it and reads the pod sets of all jobs first.
+    return rows.alias(taken=Subquery(taken.values("index")[:1])).filter(taken__isnull=False)
+
+
+@dataclass(slots=True)
+class Waiting:
+    """How many jobs wait, for how many milli-GPU, and since when the oldest of them does."""
+
+    jobs: int = 0
+    milli: int = 0
+    since: datetime | None = None
+
+    def add(self, milli: int, since: datetime) -> None:
+        self.jobs += 1
+        self.milli += milli
+        self.since = since if self.since is None else min(self.since, since)
+
+
+def waiting_by_model(cluster: Cluster | None) -> defaultdict[str, Waiting]:
+    """What waits by the GPU model that it would take first, of several by each; "" = all."""
+    first = KeyTextTransform(0, "pod_sets__gpu_models")
+    rows = waiting_jobs(cluster).order_by()
+    models: defaultdict[tuple[str, int, datetime], set[str]] = defaultdict(lambda: {""})
+    for *job, model in rows.values_list(_text("pk"), "gpu_milli", "submitted_at", first):
+        models[tuple(job)].add(model or "")
+    found: defaultdict[str, Waiting] = defaultdict(Waiting)
+    for (_, milli, since), named in models.items():
+        for name in named:
+            found[name].add(milli, since)
+    return found
 
 
 def latest_samples(cluster: Cluster) -> dict[str, MetricSample]:

@@ -31,19 +31,13 @@ def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
     last_at = previous[""].at if previous else now
     if previous and now <= last_at:
         return []
-    uses: dict[str, list[definitions.NodeUse]] = defaultdict(list)
-    for node in selectors.node_uses(selectors.node_records(cluster)):
-        uses[node.gpu_model].append(node)
-        uses[""].append(node)
+    uses = selectors.uses_by_model(cluster)
     if not uses:
         return []
     # A pool whose last node left still closes its integrals.
     models = sorted(set(uses) | set(previous))
     held = _held_since(cluster, last_at, now)
-    waiting = {
-        m: list(selectors.waiting_jobs(cluster, m).values_list("gpu_milli", flat=True))
-        for m in models
-    }
+    waiting = selectors.waiting_by_model(cluster)
     elapsed = (now - last_at).total_seconds()
     rows = []
     for model in models:
@@ -61,8 +55,8 @@ def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
                 free_by_node={str(k): v for k, v in use.free_by_node.items()},
                 largest_gang_leaf=use.largest_gang_leaf,
                 largest_gang_any=use.largest_gang_any,
-                pending_jobs=len(waiting[model]),
-                pending_milli=sum(waiting[model]),
+                pending_jobs=waiting[model].jobs,
+                pending_milli=waiting[model].milli,
                 allocated_milli_s=(before.allocated_milli_s if before else 0.0)
                 + held.get(model, 0.0),
                 available_milli_s=(before.available_milli_s if before else 0.0)

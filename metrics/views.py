@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
@@ -86,7 +86,7 @@ def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Sel
     if window not in WINDOWS:
         raise Http404(f"There is no window “{window}”; choose one of {', '.join(WINDOWS)}.")
     models = selectors.node_records(cluster).values_list("gpu_model", flat=True)
-    known = sorted(set(models.order_by()))
+    known = sorted(models.order_by().distinct())
     if model and model not in known:
         text = f"No node has GPUs of model “{model}”"
         unknown["gpu"], model = UnknownFilter("gpu", model, text), ""
@@ -109,45 +109,32 @@ class Pool:
 
     gpu_model: str
     use: definitions.PoolUse
-    pending_jobs: int
-    pending_milli: int
-
-
-def pools(scope: Scope, models: list[str]) -> list[Pool]:
-    rows = []
-    for model in models:
-        use = definitions.pool_use(
-            selectors.node_uses(selectors.node_records(scope.cluster, model))
-        )
-        waiting = list(
-            selectors.waiting_jobs(scope.cluster, model).values_list("gpu_milli", flat=True)
-        )
-        rows.append(Pool(model, use, len(waiting), sum(waiting)))
-    return rows
+    waiting: selectors.Waiting
 
 
 def summary(chosen: Selection) -> dict[str, Any]:
     """The numbers of the KPI strip and the table of pools."""
     scope = chosen.scope
-    use = definitions.pool_use(
-        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    nodes, waiting = (
+        selectors.uses_by_model(scope.cluster),
+        selectors.waiting_by_model(scope.cluster),
     )
+    rows = [
+        Pool(model, definitions.pool_use(nodes[model]), waiting[model])
+        for model in chosen.gpu_models
+    ]
     occupation, recorded = selectors.sor(scope)
-    waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
     trend = selectors.samples(scope, most=60)
-    rows = pools(scope, chosen.gpu_models)
     # A gang runs on one GPU model: over several pools the largest one counts, not their sum.
     shown = [p for p in rows if scope.gpu_model in ("", p.gpu_model)]
     return {
-        "use": use,
+        "use": definitions.pool_use(nodes[scope.gpu_model]),
         "gang_leaf": max(shown, key=lambda p: p.use.largest_gang_leaf, default=None),
         "gang_any": max(shown, key=lambda p: p.use.largest_gang_any, default=None),
         "sor": occupation,
         "sor_recorded": recorded,
         "sor_partial": recorded < (scope.until - scope.since) * 0.95,
-        "pending_jobs": waiting.count(),
-        "pending_milli": sum(waiting.values_list("gpu_milli", flat=True)),
-        "oldest": waiting.order_by("submitted_at").first(),
+        "waiting": waiting[scope.gpu_model],
         "pools": rows,
         "complete_from": since if (since := complete_from()) and since > scope.since else None,
         "trends": {
@@ -213,7 +200,8 @@ def operations(request: HttpRequest) -> HttpResponse:
             (cluster, leaders) for cluster, leaders in led if any(x.scope for x in leaders)
         ],
         "unknown": chosen.unknown,
-        "policies": shown_policies(led),
+        # Called by the whole page alone, which shows them.
+        "policies": partial(shown_policies, led),
         **summary(chosen),
     }
     return render(request, live_or_whole(request, "metrics/operations.html"), context)

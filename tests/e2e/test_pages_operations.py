@@ -6,6 +6,8 @@ import re
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from metrics.views import FIGURES
@@ -312,3 +314,20 @@ def test_a_broken_page_apologises_in_its_own_look(client, db, monkeypatch):
     answer = client.get("/login/")
     assert answer.status_code == 500
     assert "Something broke on our side" in answer.content.decode()
+
+
+def test_the_part_that_refreshes_reads_nodes_and_queue_once_whatever_the_number_of_pools(
+    as_user, django_assert_num_queries
+):
+    client = as_user("operator")
+    refresh = {"headers": {"HX-Request": "true"}}
+    with CaptureQueriesContext(connection) as before:
+        assert client.get("/ops/", **refresh).status_code == 200
+    where = Cluster.objects.get()
+    for i in range(5):
+        NodeRecord.objects.create(cluster=where, name=f"x{i}", gpu_model=f"X{i}", gpus=8)
+    with django_assert_num_queries(len(before)):
+        assert "X4" in client.get("/ops/", **refresh).content.decode()
+    sql = " ".join(q["sql"] for q in before)
+    assert sql.count('FROM "scheduling_job"') == 1
+    assert "clusterpolicy" not in sql

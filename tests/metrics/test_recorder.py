@@ -7,8 +7,8 @@ import pytest
 
 from metrics import selectors, services
 from metrics.models import MetricSample
-from metrics.selectors import Scope
-from scheduling.models import Placement
+from metrics.selectors import Scope, Waiting
+from scheduling.models import Placement, PodSet
 from tests.metrics.rows import at, cluster, job
 from tests.plans import plan, query
 
@@ -85,6 +85,26 @@ def test_pending_jobs_are_counted_by_the_model_they_prefer():
     rows = {r.gpu_model: r for r in services.record_sample(c, at(0))}
     assert (rows[""].pending_jobs, rows["A10"].pending_jobs) == (2, 1)
     assert rows["A10"].pending_milli == 4_000
+
+
+def test_what_waits_is_read_once_and_stands_at_every_model_that_it_would_take_first(
+    django_assert_num_queries,
+):
+    c = cluster(1)
+    job(c, "a", submitted=5)
+    both = job(c, "b", submitted=3, gpus=4, model="A10")
+    for index, models in ((1, ["H100", "A10"]), (2, ["A10"]), (3, [])):
+        PodSet.objects.create(
+            job=both, index=index, name=f"s{index}", count=1, gpus=0, gpu_models=models
+        )
+    job(c, "over", bound=0, ended=1)
+    with django_assert_num_queries(1):
+        found = selectors.waiting_by_model(None)
+    assert found == {
+        "": Waiting(2, 12_000, at(3)),
+        "H100": Waiting(2, 12_000, at(3)),
+        "A10": Waiting(1, 4_000, at(3)),
+    }
 
 
 def test_thinning_keeps_one_in_ten_minutes_and_the_integrals():
