@@ -157,12 +157,10 @@ def _placement() -> Iterator[Metric]:
         "kant_job_group_deviation_ratio", f"JTTED: node net groups used / {of}", labels=labels
     )
     now = timezone.now()
+    found = selectors.jtted_by_pool(now - selectors.DEFAULT_WINDOW, now)
     for cluster in Cluster.objects.filter(is_active=True):
-        for model in selectors.latest_samples(cluster):
-            if not model:
-                continue
-            scope = selectors.Scope(cluster, model, now - selectors.DEFAULT_WINDOW, now)
-            for quality in selectors.jtted(scope):
+        for model in filter(None, selectors.latest_samples(cluster)):
+            for quality in found.get((cluster.pk, model), ()):
                 key = [cluster.name, model, quality.size]
                 nodes.add_metric(key, quality.node_deviation)
                 groups.add_metric(key, quality.group_deviation)

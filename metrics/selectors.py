@@ -220,23 +220,38 @@ def _curves(
     return curves | {"all": definitions.wait_curve(waits, seen)}
 
 
+# Cluster, name, GPU model, GPUs and leaf of a node.
+NodeRow = tuple[int, str, str, int, str]
+# Job, attempt, GPU model, cluster, node and milli-GPU of a pod.
+PodRow = tuple[str, int, str, int, str, int]
+
+
 def jtted(scope: Scope) -> list[definitions.PlacementQuality]:
     """JTTED by size class over the placements that began to hold inside the window, without what
     elastic gangs got while they ran."""
-    nodes = node_records(scope.cluster, scope.gpu_model)
-    leaf_of: dict[tuple[int, str], str] = {}
-    per_node: dict[str, int] = {}
-    per_leaf: dict[tuple[str, str], int] = defaultdict(int)
-    for cluster_id, name, model, gpus, leaf in nodes.values_list(
-        "cluster_id", "name", "gpu_model", "gpus", "leaf"
-    ):
-        leaf_of[cluster_id, name] = leaf
-        per_node[model] = max(per_node.get(model, 0), gpus)
-        per_leaf[model, f"{cluster_id}/{leaf}"] += 1
-    largest_group: dict[str, int] = {}
-    for (model, _), count in per_leaf.items():
-        largest_group[model] = max(largest_group.get(model, 0), count)
+    return _jtted(_node_rows(scope), _pod_rows(scope))
 
+
+def jtted_by_pool(
+    since: datetime, until: datetime
+) -> dict[tuple[int, str], list[definitions.PlacementQuality]]:
+    """`jtted` of each primary key of a cluster and GPU model, read once for all of them."""
+    everywhere = Scope(None, "", since, until)
+    nodes: defaultdict[tuple[int, str], list[NodeRow]] = defaultdict(list)
+    for node in _node_rows(everywhere):
+        nodes[node[0], node[2]].append(node)
+    pods: defaultdict[tuple[int, str], list[PodRow]] = defaultdict(list)
+    for pod in _pod_rows(everywhere):
+        pods[pod[3], pod[2]].append(pod)
+    return {pool: _jtted(nodes[pool], rows) for pool, rows in pods.items()}
+
+
+def _node_rows(scope: Scope) -> Iterable[NodeRow]:
+    nodes = node_records(scope.cluster, scope.gpu_model).order_by()
+    return nodes.values_list("cluster_id", "name", "gpu_model", "gpus", "leaf")
+
+
+def _pod_rows(scope: Scope) -> Iterable[PodRow]:
     begun = Q(job__admitted_at=None) | Q(intended_at__lte=F("job__admitted_at"))
     # By when they ended, since of that there is an index.
     lasted = Q(ended_at=None) | Q(ended_at__gte=scope.since)
@@ -245,17 +260,32 @@ def jtted(scope: Scope) -> list[definitions.PlacementQuality]:
     )
     if scope.gpu_model:
         placements = placements.filter(gpu_model=scope.gpu_model)
-    rows: Iterable[tuple[str, int, str, int, str, int]] = placements.order_by().values_list(
+    rows = placements.order_by().values_list(
         _text("job_id"), "attempt", "gpu_model", "job__cluster_id", "node", "held_milli"
     )
-    if scope.cluster is not None:
-        # Asked for one cluster, SQLite walks through all jobs that it ever had.
-        rows = (row for row in rows if row[3] == scope.cluster.pk)
+    if scope.cluster is None:
+        return rows
+    # Asked for one cluster, SQLite walks through all jobs that it ever had.
+    return (row for row in rows if row[3] == scope.cluster.pk)
+
+
+def _jtted(nodes: Iterable[NodeRow], pods: Iterable[PodRow]) -> list[definitions.PlacementQuality]:
+    leaf_of: dict[tuple[int, str], str] = {}
+    per_node: dict[str, int] = {}
+    per_leaf: dict[tuple[str, str], int] = defaultdict(int)
+    for cluster_id, name, model, gpus, leaf in nodes:
+        leaf_of[cluster_id, name] = leaf
+        per_node[model] = max(per_node.get(model, 0), gpus)
+        per_leaf[model, f"{cluster_id}/{leaf}"] += 1
+    largest_group: dict[str, int] = {}
+    for (model, _), count in per_leaf.items():
+        largest_group[model] = max(largest_group.get(model, 0), count)
+
     # Most gangs are alike: (model, milli-GPU, nodes, groups) of so many.
     alike: Counter[tuple[str, int, int, int]] = Counter()
-    for (_, _, model), pods in groupby(sorted(rows), key=itemgetter(0, 1, 2)):
+    for (_, _, model), gang in groupby(sorted(pods), key=itemgetter(0, 1, 2)):
         names, milli = set(), 0
-        for *_, cluster_id, node, held in pods:
+        for *_, cluster_id, node, held in gang:
             names.add((cluster_id, node))
             milli += held
         groups = {leaf_of.get(name, "") for name in names}

@@ -32,6 +32,11 @@ def timestamp(at: datetime) -> str:
 
 def seconds_between(begins: Sequence[str], ends: Sequence[str]) -> NDArray[np.float64]:
     """Seconds from each beginning to its end, to the microsecond."""
+    return microseconds_between(begins, ends) / 1_000_000
+
+
+def microseconds_between(begins: Sequence[str], ends: Sequence[str]) -> NDArray[np.int64]:
+    """Microseconds from each beginning to its end."""
     begun = np.array(begins, dtype="datetime64[us]")
     ended = np.array(ends, dtype="datetime64[us]")
-    return (ended - begun).astype(np.int64) / 1_000_000
+    return (ended - begun).astype(np.int64)

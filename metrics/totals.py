@@ -4,18 +4,22 @@ A counter must not fall when old jobs are deleted, nor cost more the longer Kant
 change any more is therefore counted once and kept as a sum (docs/decisions/0016).
 """
 
-from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any
 
+import numpy as np
 from django.db import transaction
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KT
+from numpy.typing import NDArray
 
 from metrics import definitions
 from metrics.models import CounterTotals
+from metrics.timestamps import Timestamp, microseconds_between
 from scheduling.engine.states import JobEventKind
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.models.jobs import MOVED
@@ -34,6 +38,7 @@ EVENTS = (
 LAG = timedelta(minutes=5)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+AT_ONCE = 100_000  # rows of jobs
 _BOUNDS_US = [s * 1_000_000 for s in WAIT_BUCKETS_S]
 
 
@@ -50,12 +55,11 @@ class Waits:
     sum_us: int = 0
     within: list[int] = field(default_factory=lambda: [0] * len(WAIT_BUCKETS_S))
 
-    def add(self, wait: timedelta) -> None:
-        microseconds = wait // MICROSECOND
-        self.count += 1
-        self.sum_us += microseconds
-        for bucket in range(bisect_left(_BOUNDS_US, microseconds), len(_BOUNDS_US)):
-            self.within[bucket] += 1
+    @classmethod
+    def of(cls, waits_us: NDArray[np.int64]) -> "Waits":
+        """Waits in microseconds."""
+        within = np.searchsorted(np.sort(waits_us), _BOUNDS_US, side="right")
+        return cls(len(waits_us), int(waits_us.sum()), within.tolist())
 
     def plus(self, other: "Waits") -> "Waits":
         within = [a + b for a, b in zip(self.within, other.within, strict=True)]
@@ -140,20 +144,41 @@ def _folded(row: CounterTotals) -> Totals:
 
 
 def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
-    counts: dict[str, dict[str, int]] = {}
-    kinds = events.filter(kind__in=[k.value for k in EVENTS]).order_by()
-    for cluster, kind, count in kinds.values_list("job__cluster", "kind").annotate(Count("id")):
-        counts.setdefault(str(cluster), {})[kind.lower()] = count
-    moves = events.filter(reason=MOVED).order_by()
-    for cluster, count in moves.values_list("job__cluster").annotate(Count("id")):
-        counts.setdefault(str(cluster), {})["moved"] = count
+    counts: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    named = Q(kind__in=[k.value for k in EVENTS])
+    rows = events.filter(named | Q(reason=MOVED)).order_by().values_list("job__cluster", "kind")
+    told = rows.annotate(count=Count("id", filter=named), moved=Count("id", filter=Q(reason=MOVED)))
+    for cluster, kind, count, moved in told:
+        of_cluster = counts[str(cluster)]
+        if count:
+            of_cluster[kind.lower()] = count
+        if moved:
+            of_cluster["moved"] = of_cluster.get("moved", 0) + moved
     waits: dict[Key, Waits] = {}
-    # Columns, binned here: SQLite asks Python for every difference of two times anyway.
+    # As text, binned here: SQLite asks Python for every difference of two times.
     bound = jobs.filter(bound_at__isnull=False).order_by()
     sets = PodSet.objects.filter(job=OuterRef("pk"), gpus__gt=0).order_by("index")
     model = Subquery(sets.values(first=KT("gpu_models__0"))[:1])
-    rows: Any = bound.values_list("cluster_id", model, "gpu_milli", "submitted_at", "bound_at")
-    for cluster_id, gpu_type, milli, submitted_at, bound_at in rows.iterator(chunk_size=2000):
-        key = (str(cluster_id), gpu_type or "", definitions.size_class(milli))
-        waits.setdefault(key, Waits()).add(bound_at - submitted_at)
+    columns = (Timestamp("submitted_at"), Timestamp("bound_at"))
+    found = bound.values_list("cluster_id", model, "gpu_milli", *columns)
+    rest = found.iterator(chunk_size=2000)
+    while part := list(islice(rest, AT_ONCE)):
+        for key, waits_us in _waits_by_key(part).items():
+            waits[key] = waits.get(key, Waits()).plus(Waits.of(waits_us))
     return Totals(counts, waits)
+
+
+def _waits_by_key(
+    rows: list[tuple[int, str | None, int, str, str]],
+) -> dict[Key, NDArray[np.int64]]:
+    """Microseconds that jobs waited, of rows of cluster, GPU type, milli-GPU, and from when to
+    when."""
+    clusters, models, millis, begins, ends = zip(*rows, strict=True)
+    waits_us = microseconds_between(begins, ends)
+    alike: defaultdict[tuple[int, str | None, int], list[int]] = defaultdict(list)
+    for row, pool in enumerate(zip(clusters, models, millis, strict=True)):
+        alike[pool].append(row)
+    found: defaultdict[Key, list[NDArray[np.int64]]] = defaultdict(list)
+    for (cluster, model, milli), own in alike.items():
+        found[str(cluster), model or "", definitions.size_class(milli)].append(waits_us[own])
+    return {key: np.concatenate(parts) for key, parts in found.items()}

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from metrics import exporter, services
+from metrics import exporter, selectors, services, totals
 from scheduling.kube.seam import CreateAndBind, Outcome, Result
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.session.pace import Pace
@@ -106,6 +106,33 @@ def test_waits_are_told_by_the_pool_that_a_job_would_take_first():
     assert sums == {"H100": 4, "A100": 9, "": 7}
 
 
+def test_a_wait_as_long_as_a_bucket_is_within_it_however_many_are_read_at_once(monkeypatch):
+    c = cluster(1)
+    for number, seconds in enumerate((1, 1.000001, 5, 86_400, 90_000)):
+        job(c, f"j{number}", bound=seconds, nodes=("n000",))
+    (told,) = totals.totals().waits.values()
+    assert told.within == [1, 3, 3, 3, 3, 3, 3, 3, 3, 4]
+    assert (told.count, told.sum_us) == (5, 176_407_000_001)
+    monkeypatch.setattr(totals, "AT_ONCE", 2)
+    assert list(totals.totals().waits.values()) == [told]
+
+
+def test_events_are_counted_in_one_pass(django_assert_num_queries):
+    c = cluster(1)
+    job(c, "a")
+    of = Job.objects.get()
+    for kind, reason in (
+        ("SUBMITTED", ""),
+        ("REASON", "Moved"),
+        ("REASON", ""),
+        ("REQUEUED", "Moved"),
+    ):
+        JobEvent.objects.create(job=of, at=at(1), kind=kind, to_state="PENDING", reason=reason)
+    with django_assert_num_queries(4):  # the row, events, jobs, the row
+        counted = totals.totals()
+    assert counted.events == {str(c.pk): {"submitted": 1, "requeued": 1, "moved": 2}}
+
+
 def test_placement_quality_is_that_of_rest():
     c = cluster(4, leaf_size=2)
     begun = (timezone.now() - T0).total_seconds() - 600
@@ -115,6 +142,29 @@ def test_placement_quality_is_that_of_rest():
     key = (("cluster", "c1"), ("gpu_type", "H100"), ("size_class", "16"))
     assert found["kant_job_node_deviation_ratio", key] == 1
     assert found["kant_job_group_deviation_ratio", key] == 2
+
+
+def test_placement_quality_of_all_pools_is_read_once_and_is_that_of_each(
+    django_assert_max_num_queries,
+):
+    begun = (timezone.now() - T0).total_seconds() - 600
+    c = cluster(4, leaf_size=2)
+    cluster(2, gpus=4, model="A10", leaf_size=1)
+    job(c, "a", pods=2, submitted=begun, bound=begun, nodes=("n000", "n002"))
+    job(c, "b", pods=2, gpus=2, bound=begun, nodes=("n004", "n005"), model="A10")
+    other = Cluster.objects.create(name="c2")
+    for node in list(c.nodes.all()):
+        other.nodes.create(name=node.name, gpu_model=node.gpu_model, gpus=2 * node.gpus, leaf="l")
+    job(other, "c", pods=2, submitted=begun, bound=begun, nodes=("n000", "n002"))
+    now = timezone.now()
+    with django_assert_max_num_queries(2):
+        found = selectors.jtted_by_pool(T0, now)
+    assert found == {
+        (where.pk, model): selectors.jtted(selectors.Scope(where, model, T0, now))
+        for where, model in ((c, "H100"), (c, "A10"), (other, "H100"))
+    }
+    assert [q.group_deviation for q in found[c.pk, "H100"]] == [2]
+    assert [q.node_deviation for q in found[other.pk, "H100"]] == [2]
 
 
 def test_loans_are_told_by_borrower_and_lender():
