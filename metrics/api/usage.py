@@ -13,9 +13,10 @@ from metrics import usage
 from metrics.usage import DIMENSIONS, Period, Scope
 from scheduling.models import Cluster
 from tenants.api.base import View
+from tenants.api.filters import tenant_asked_for
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
-from tenants.models import Tenant, User
+from tenants.models import User
 from tenants.permissions import access_of
 from tenants.selectors import subtree_ids
 
@@ -118,14 +119,7 @@ def scope_of(user: User, query: Any) -> Scope:
     access = access_of(user)
     tenants = access.visible_tenants()
     if name := query.get("tenant", ""):
-        tenant = Tenant.objects.filter(name=name).first()
-        if tenant is None or not access.may_view(tenant.pk):
-            raise bad_query(
-                "tenant",
-                f"There is no tenant {name[:63]!r} that you may see. GET /api/v1/tenants lists "
-                "yours.",
-            )
-        tenants = frozenset(subtree_ids(tenant.pk))
+        tenants = frozenset(subtree_ids(tenant_asked_for(access, name).pk))
     cluster = None
     if name := query.get("cluster", ""):
         cluster = Cluster.objects.filter(name=name).values_list("pk", flat=True).first()

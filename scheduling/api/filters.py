@@ -10,14 +10,25 @@ from scheduling.engine.types import JobKind
 from scheduling.models import Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
 from scheduling.selectors import accepting, in_tenant, matching
-from tenants.api.filters import AnyOf, FilterSet, Flag, Moment, Number, OneOf
+from tenants.api.filters import (
+    AnyOf,
+    FilterSet,
+    Flag,
+    Moment,
+    Number,
+    OneOf,
+    tenant_asked_for,
+)
+from tenants.permissions import access_of
 
 MAX_GPUS = 10**9
 
 
 class JobFilter(FilterSet):
     tenant = filters.CharFilter(
-        method="in_tenant", max_length=63, label="Jobs of this tenant and of all tenants below it."
+        method="in_tenant",
+        max_length=63,
+        label="Jobs of this tenant and of all tenants below it; refused where you may see no such.",
     )
     user = filters.CharFilter(
         method="of_user", max_length=150, label="Name of the submitter; “me” = you."
@@ -46,7 +57,7 @@ class JobFilter(FilterSet):
         fields: list[str] = []
 
     def in_tenant(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
-        return in_tenant(rows, name)
+        return in_tenant(rows, tenant_asked_for(access_of(self.request.user), name).name)
 
     def of_user(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
         if name == "me":

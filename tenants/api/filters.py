@@ -13,8 +13,10 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
 
 from tenants import texts
+from tenants.api.problems import bad_query
 from tenants.forms import PlainForm
 from tenants.models import AuditRecord, Quota, QuotaMode, Tenant
+from tenants.permissions import Access
 from tenants.selectors import id_begins, visible_tenants
 
 
@@ -93,6 +95,18 @@ class FilterSet(filters.FilterSet):
     def get_form_class(self) -> type[forms.Form]:
         fields = {name: filter_.field for name, filter_ in self.filters.items()}
         return type("Parameters", (PlainForm,), fields)
+
+
+def tenant_asked_for(access: Access, name: str) -> Tenant:
+    """The tenant that the parameter `tenant` names. Raises a Problem, which does not tell a tenant
+    that the user may not see from one that does not exist."""
+    tenant = Tenant.objects.filter(name=name).first()
+    if tenant is None or not access.may_view(tenant.pk):
+        raise bad_query(
+            "tenant",
+            f"There is no tenant {name[:63]!r} that you may see. GET /api/v1/tenants lists yours.",
+        )
+    return tenant
 
 
 class TenantFilter(FilterSet):

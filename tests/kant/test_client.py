@@ -79,6 +79,7 @@ def test_login_keeps_a_token_for_its_owner_alone(kant, monkeypatch, tmp_path):
         (("submit", "--time", "soon"), 2, "'soon' is no time"),
         (("submit", "--env", "X"), 2, "'X' is not NAME=VALUE"),
         (("jobs", "-s", "lost"), 2, "state: Choose one of PENDING"),
+        (("jobs", "-t", "nobody"), 2, "tenant: There is no tenant 'nobody' that you may see"),
         (("show", "nothing"), 3, "There is no job 'nothing'"),
         (("show", "00000000-0000-0000-0000-000000000000"), 3, "There is no job"),
         (("change", "nothing"), 2, "nothing to change"),
