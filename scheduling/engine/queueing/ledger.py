@@ -4,7 +4,8 @@ Nothing is kept, so it balances whatever happened to quotas, modes or the tree m
 jobs that started last carry what their tenant borrowed; lenders serve in the order of their names.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.engine.queueing.accounts import Account, Group
@@ -33,15 +34,30 @@ def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:
     for account in book.accounts():
         if gpu_model in (None, account.gpu_model):
             groups.setdefault(id(account.group), account.group)
-    return tuple(loan for group in groups.values() for loan in _of_group(book, group))
+    holders = _holders(book)
+    return tuple(loan for group in groups.values() for loan in _of_group(group, holders))
 
 
-def _of_group(book: QuotaBook, group: Group) -> Iterator[Loan]:
+# Since when which job holds how many milli-GPU that count at an account.
+_Holders = Mapping[Account, Sequence[tuple[float, str, int]]]
+
+
+def _holders(book: QuotaBook) -> _Holders:
+    found: defaultdict[Account, list[tuple[float, str, int]]] = defaultdict(list)
+    for job_id, booking in book.bookings.items():
+        for model, milli in booking.held.items():
+            for account in book.chain(booking.tenant, model):
+                if account.over:
+                    found[account].append((booking.since, job_id, milli))
+    return found
+
+
+def _of_group(group: Group, holders: _Holders) -> Iterator[Loan]:
     members = sorted(group.members, key=lambda a: a.tenant)
     idle = {a.tenant: a.lendable for a in members if a.lendable}
     for borrower in members:
         above = borrower.parent.tenant if borrower.parent else ""
-        for job_id, borrowed, since in borrowing_jobs(book, borrower):
+        for job_id, borrowed, since in _borrowing_jobs(borrower, holders.get(borrower, ())):
             left = borrowed
             while left:
                 lender = next(iter(idle), above)
@@ -54,7 +70,9 @@ def _of_group(book: QuotaBook, group: Group) -> Iterator[Loan]:
                         del idle[lender]
 
 
-def borrowing_jobs(book: QuotaBook, account: Account) -> Iterator[tuple[str, int, float]]:
+def _borrowing_jobs(
+    account: Account, holders: Sequence[tuple[float, str, int]]
+) -> Iterator[tuple[str, int, float]]:
     """(job, borrowed milli, since) of an account, the latest started first.
 
     The account above may borrow for its children without any one job being over; what no job
@@ -63,12 +81,6 @@ def borrowing_jobs(book: QuotaBook, account: Account) -> Iterator[tuple[str, int
     left = account.over
     if not left:
         return
-    model = account.gpu_model
-    holders = [
-        (b.since, job_id, b.held[model])
-        for job_id, b in book.bookings.items()
-        if model in b.held and account in book.chain(b.tenant, model)
-    ]
     for since, job_id, held in sorted(holders, reverse=True):
         part = min(left, held)
         yield job_id, part, since
