@@ -6,7 +6,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from scheduling.engine.states import TERMINAL
-from scheduling.kube.config import FORMS
+from scheduling.kube.config import FORMS, own_namespace
 from scheduling.kube.labels import label_table
 from scheduling.models import Cluster, Job
 from scheduling.services.doorbell import ring_after_commit
@@ -93,6 +93,12 @@ def _check(cluster: Cluster) -> None:
     faults = [*_access_faults(cluster.access)]
     if theirs := Tenant.objects.filter(namespace=cluster.namespace).first():
         detail = f"It is the namespace of tenant “{theirs.name}”. Choose another one."
+        faults.append(FieldError(("namespace",), detail))
+    if cluster.namespace == own_namespace():
+        detail = (
+            f"Kant itself runs in {cluster.namespace}: jobs could use its service account. Choose "
+            "another one."
+        )
         faults.append(FieldError(("namespace",), detail))
     try:
         label_table(cluster.label_map)

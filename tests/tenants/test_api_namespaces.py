@@ -116,3 +116,21 @@ def test_a_cluster_does_not_get_that_of_a_tenant(ops):
         [error] = answer.json()["errors"]
         assert (error["pointer"], "tenant “law”" in error["detail"]) == ("/namespace", True)
     assert Cluster.objects.get().namespace == "kant-jobs"
+
+
+def test_a_cluster_does_not_get_that_of_kant_itself(ops, monkeypatch, tmp_path):
+    own = tmp_path / "namespace"
+    own.write_text("kant\n")
+    monkeypatch.setattr(config, "OWN_NAMESPACE", own)
+    body = {"name": "east", "access": {"in_cluster": True}, "namespace": "kant"}
+    for answer in (
+        ops.post("/api/v1/clusters", body, format="json"),
+        ops.patch("/api/v1/clusters/demo", {"namespace": "kant"}, format="json"),
+    ):
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        assert error["pointer"] == "/namespace"
+        assert "Kant itself runs in kant" in error["detail"]
+    assert Cluster.objects.get().namespace == "kant-jobs"
+    answer = ops.post("/api/v1/clusters", {**body, "namespace": "jobs"}, format="json")
+    assert answer.status_code == 201
