@@ -17,6 +17,8 @@ TENANT = "kant.io/tenant"
 ATTEMPT = "kant.io/attempt"
 POD_SET = "kant.io/pod-set"
 ORDINAL = "kant.io/ordinal"
+# Labels by which Kant knows the pods that it made.
+IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 DEVICES = "kant.io/devices"
 DEVICE_MILLI = "kant.io/milli"
 NICS = "kant.io/nics"
@@ -109,10 +111,22 @@ def pod_name(
     """`{job}-{8 hex of the job's id}-{attempt}-{pod set}-{ordinal}`, a legal name of ≤ 63
     characters; a pod set's name of more than 20 is cut and followed by its index, the job's name
     is cut to what is left, what makes it unique never is."""
-    middle = f"-{job_id.replace('-', '')[:8]}-{attempt}-"
+    middle = _middle(job_id, attempt)
     end = host_name(pod_set, pod_set_name, ordinal)
     room = NAME_LIMIT - len(middle) - len(end)
     return f"{_legal(job_name)[:room].strip('-') or 'job'}{middle}{end}"
+
+
+def is_made(name: str, labels: Mapping[str, str]) -> bool:
+    """Whether Kant gives a pod of this name these labels, by what of the name they tell."""
+    if not labels.keys() >= IDENTITY:
+        return False
+    middle, ordinal = _middle(labels[JOB], labels[ATTEMPT]), labels[ORDINAL]
+    return middle in name and name.endswith(f"-{ordinal}")
+
+
+def _middle(job_id: str, attempt: int | str) -> str:
+    return f"-{job_id.replace('-', '')[:8]}-{attempt}-"
 
 
 def host_name(pod_set: int, pod_set_name: str, ordinal: int) -> str:

@@ -5,20 +5,19 @@ listed with its field and a remedy, and such a pod is not bound. Preferences are
 Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from scheduling.engine.types import Toleration
-from scheduling.kube.manifests import ATTEMPT, JOB, ORDINAL, POD_SET
+from scheduling.kube.manifests import IDENTITY, is_made
 from scheduling.kube.objects import Container, KubePod, PodSpec
 from scheduling.kube.quantities import is_counted, requested
 from scheduling.kube.seam import PlainPod, Unhonoured
 from scheduling.kube.texts import storable
 
-# Labels by which Kant knows the pods that it made.
-IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 # Volumes that every node can mount, or that name no place.
 ANYWHERE = frozenset(
     {
@@ -77,9 +76,9 @@ class _More(Struct, rename="camel"):
 
 
 def is_plain(raw: KubePod) -> bool:
-    """Whether it waits for a place and carries none of the labels of Kant's own pods."""
+    """Whether it waits for a place and Kant did not make it."""
     waits = not raw.spec.node_name and raw.status.phase not in ("Succeeded", "Failed")
-    return waits and IDENTITY.isdisjoint(raw.metadata.labels)
+    return waits and not is_made(raw.metadata.name, raw.metadata.labels)
 
 
 def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
@@ -91,6 +90,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         more = _more(spec)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         unhonoured = (
+            *_labels(raw.metadata.labels),
             *_unhonoured(more),
             *_volumes(more, raw.metadata.annotations.get(CLAIMS_WISH)),
             *_ports(spec),
@@ -129,6 +129,11 @@ def _more(spec: PodSpec) -> _More:
 def _decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
     found = msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
     return absent if found is None else found
+
+
+def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
+    remedy = "Only Kant gives it, to the pods that it makes; remove it."
+    return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
 
 
 def _unhonoured(more: _More) -> list[Unhonoured]:

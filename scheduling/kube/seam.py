@@ -84,7 +84,7 @@ class PodFacts(Struct, frozen=True, gc=False):
     terminated container, as the database can store them; `exit_code` is None until a container
     has terminated. `gated`: it still has scheduling gates.
     `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
-    `plain`: of an owned pod that waits for a place and has none of the labels of Kant's own pods.
+    `plain`: of an owned pod that waits for a place and that Kant did not make.
     """
 
     namespace: str

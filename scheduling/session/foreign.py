@@ -42,8 +42,7 @@ class ForeignPods:
     `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
     remembered, in case the node comes here. A pod with the labels of Kant's own pods for which no
     placement is known may be a leftover, another scope's, or somebody's copy: `leftovers` waits
-    until that is looked up. On a pod that has labels of Kant's own pods and is none, an Event tells
-    that it will not be bound.
+    until that is looked up. On a copy an Event tells that it will not be bound.
     """
 
     def __init__(self, mine: Set[str] | None = None) -> None:
@@ -69,8 +68,6 @@ class ForeignPods:
             self.leftovers[facts.uid] = facts, who
         else:
             self.leftovers.pop(facts.uid, None)
-        if who is None:
-            self._tell(facts, out)
 
     def gone(self, uid: str, out: Outbox) -> None:
         self.leftovers.pop(uid, None)

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from scheduling.engine.types import Toleration
 from scheduling.kube.manifests import (
+    IDENTITY,
     Gang,
     PodSettings,
     PodTemplate,
     binding_annotations,
     host_name,
+    is_made,
+    own_labels,
     pod_manifest,
     pod_name,
 )
@@ -130,6 +133,18 @@ def test_a_host_name_is_the_end_of_the_pods_name():
     for index, name in ((0, "worker"), (2, long)):
         whole = pod_name("train", JOB_ID, 2, index, name, 7)
         assert whole == f"train-3f2b8c1e-2-{host_name(index, name, 7)}"
+
+
+def test_a_pod_that_kant_makes_is_known_by_its_labels_and_name_together():
+    labels = own_labels(JOB_ID, "team", 2, 0, 7)
+    long = "a-name-that-is-cut-to-what-is-left-of-the-63-characters-of-a-host-name"
+    for job in ("train", long, "—"):
+        assert is_made(pod_name(job, JOB_ID, 2, 0, "prefill-worker-large-a", 7), labels)
+    name = pod_name("train", JOB_ID, 2, 0, "worker", 7)
+    for other in ("notebook", name[:-1] + "8", name.replace("-2-", "-3-")):
+        assert not is_made(other, labels)
+    for label in IDENTITY:
+        assert not is_made(name, {n: value for n, value in labels.items() if n != label})
 
 
 def test_what_a_pod_uses_of_its_namespace():

@@ -9,6 +9,7 @@ from scheduling.models import Job
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.session import changes
 from tests.live.plain_pods import (
+    MERGE,
     NAMESPACE,
     REQUIRED,
     TERM,
@@ -123,6 +124,36 @@ def test_a_gated_pod_that_gets_a_constraint_is_held_until_it_is_deleted(world):
     assert job.message.startswith("spec.affinity.nodeAffinity")
     world.call("DELETE", path("plain"))
     world.drive(lambda: state_of(uid) is S.CANCELLED)
+
+
+OWN = {"kant.io/job": "of-another", "kant.io/attempt": "1", "kant.io/pod-set": "0"}
+
+
+@pytest.mark.parametrize("own", [{"kant.io/job": "x"}, OWN | {"kant.io/ordinal": "0"}])
+def test_a_waiting_pod_that_gets_labels_of_kants_own_is_held_until_they_are_removed(
+    world, monkeypatch, own
+):
+    def relabel(labels):
+        world.call("PATCH", path("plain"), {"metadata": {"labels": labels}}, kind=MERGE)
+
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+    other = full(world)
+    uid = make(world)
+    world.drive(lambda: condition(world))
+    relabel(own)
+    world.drive(lambda: [t for t in told(world) if t[1] == "NotHonoured"])
+    world.drive(lambda: "Only Kant gives it" in condition(world)[2])
+    world.restart_scheduler()
+    world.cancel(other)
+    world.drive_to(world.submit("behind", pods=4, run_s=0.2), S.SUCCEEDED)
+    job = job_of(uid)
+    assert (job.state, job.reason) == (S.PENDING, "OnHold")
+    assert job.message.startswith("metadata.labels[")
+    assert "Only Kant gives it" in job.message
+    relabel(dict.fromkeys(own))
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    of_pod = [K.SUBMITTED, K.HELD, K.RELEASED]
+    assert [kind for kind in world.kinds(job) if kind in of_pod] == of_pod
 
 
 def test_a_pod_that_is_deleted_while_it_waits_ends_its_job(world):

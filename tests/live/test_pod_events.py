@@ -59,22 +59,24 @@ def test_pods_that_go_because_another_failed_are_told_which(world):
 
 def test_a_copy_of_a_pod_of_kant_is_told_once_that_it_will_not_be_bound(world):
     path = "/api/v1/namespaces/default/pods"
+    running = world.submit("first")
+    world.drive_to(running, S.RUNNING)
+    [row] = world.placements(running)
     spec = {"schedulerName": "kant", "containers": [{"name": "c", "image": "busybox"}]}
-    copied = {"kant.io/job": "of-another", "kant.io/tenant": "team"}
-    meta = {"name": "alone", "labels": copied}
+    meta = {"name": row.pod_name, "labels": world.pods()[row.pod_name]["metadata"]["labels"]}
     alone = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
     world.call("POST", path, alone)
 
     def events():
         found = world.call("GET", "/apis/events.k8s.io/v1/events")["items"]
-        return [e for e in found if e["regarding"]["name"] == "alone"]
+        return [e for e in found if e["regarding"]["namespace"] == "default"]
 
     world.drive(events)
     labels = {"metadata": {"labels": {"seen": "again"}}}
-    world.call("PATCH", f"{path}/alone", labels, kind="merge-patch+json")
+    world.call("PATCH", f"{path}/{row.pod_name}", labels, kind="merge-patch+json")
     job = world.submit()
     world.drive_to(job, S.RUNNING)
     [event] = events()
     assert (event["reason"], event["type"], event.get("series")) == ("NotOfAJob", "Warning", None)
     assert "remove them" in event["note"]
-    assert not world.call("GET", f"{path}/alone")["spec"].get("nodeName")
+    assert not world.call("GET", f"{path}/{row.pod_name}")["spec"].get("nodeName")
