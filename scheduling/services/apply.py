@@ -110,10 +110,10 @@ def _advance(transitions: Iterable[Transition], stale: set[str], now: datetime) 
             if rows.filter(id__in=ids).update(**values) == len(ids):
                 done += chunk
                 continue
-            # Somebody was faster with one of them: those that took the step carry its version.
-            taken = Job.objects.filter(
-                id__in=ids, state=first.to_state, version=first.version + 1
-            ).values_list("id", flat=True)
+            # Somebody was faster with one of them. Those that took the step are as it wrote them:
+            # a person's cancellation leads to the same state and version.
+            written = {name: value for name, value in values.items() if name != "evidence"}
+            taken = Job.objects.filter(id__in=ids, **written).values_list("id", flat=True)
             mine = {str(i) for i in taken}
             done += [t for t in chunk if t.job_id in mine]
             stale.update(t.job_id for t in chunk if t.job_id not in mine)

@@ -14,6 +14,7 @@ from scheduling.services.job_changes import hold_job, release_job
 from scheduling.session import changes, leaving
 from tenants.models import GpuType, Membership, Quota, Role, Tenant, User
 from tenants.services.tokens import create_token
+from tests.live.plain_pods import job_of, make, path, state_of
 
 pytestmark = pytest.mark.live
 
@@ -235,6 +236,31 @@ def test_a_job_that_is_put_on_hold_as_it_starts_stays_on_hold(world, monkeypatch
     release_job(world.user, job)
     world.drive_to(job, S.RUNNING)
     assert world.kinds(job).count(K.ADMITTED) == 1
+
+
+def test_a_job_that_is_cancelled_as_its_pod_goes_ends_once(world, monkeypatch):
+    uid, beside = make(world), make(world, "beside")
+    world.drive(lambda: state_of(uid) is state_of(beside) is S.RUNNING)
+    apply = cycle.apply_decisions
+
+    def after_a_cancellation(lease, writes, now):
+        ends = [step.kind for step in writes.transitions if step.job_id == uid]
+        if ends and world.state(job_of(uid)) == S.RUNNING:
+            assert ends == [K.CANCELLED]
+            world.cancel(job_of(uid))
+        return apply(lease, writes, now)
+
+    monkeypatch.setattr(cycle, "apply_decisions", after_a_cancellation)
+    for name in ("plain", "beside"):
+        world.call("DELETE", path(name), {"gracePeriodSeconds": 0})
+    world.drive(lambda: state_of(uid) is state_of(beside) is S.CANCELLED)
+    world.drive(lambda: world.free_gpus() == 32_000)
+    assert (job_of(uid).reason, job_of(uid).message) == ("", "Cancelled by op.")
+    assert job_of(beside).reason == "PodDeleted"
+    for job in (job_of(uid), job_of(beside)):
+        assert world.kinds(job).count(K.CANCELLED) == 1
+    [led] = world.scheduler.led.values()
+    world.drive(lambda: not led.session.life.jobs)
 
 
 def test_a_job_that_is_cancelled_as_it_is_preempted_goes_at_once(world, monkeypatch):
