@@ -52,7 +52,7 @@ class PlainPods(Requeueing):
         self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
         self._new: dict[str, None] = {}
         self._short: set[Gang] = set()  # gangs that miss pods, to be told at the next look
-        self._told: dict[str, Cause] = {}
+        self._told: dict[str, tuple[Cause, bool]] = {}  # what, and whether the pod was gated
         self._deleting: set[str] = set()
         self._missing: set[str] = set()
         self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
@@ -160,12 +160,14 @@ class PlainPods(Requeueing):
                     self._delete(pod.uid, pod, offer.over[pod.uid])
                 elif (refusal := offer.refused.get(pod.uid)) is None:
                     self._told.pop(pod.uid, None)
-                elif self._told.get(pod.uid) != refusal and pod.uid in self.unbound:
-                    self._told[pod.uid] = refusal
-                    of = pod.namespace, pod.name, pod.uid
-                    kind = "Normal" if refusal.reason == GANG_INCOMPLETE else "Warning"
-                    self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
-                    self._set_condition(pod, *refusal)
+                elif pod.uid in self.unbound:
+                    before, self._told[pod.uid] = self._told.get(pod.uid), (refusal, pod.gated)
+                    if before is None or before[0] != refusal:
+                        of = pod.namespace, pod.name, pod.uid
+                        kind = "Normal" if refusal.reason == GANG_INCOMPLETE else "Warning"
+                        self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
+                    if before != (refusal, pod.gated):
+                        self._set_condition(pod, *refusal)
 
     def not_told(self, uid: str) -> None:
         """The API server did not answer when the pod was to be told something: it is told again."""

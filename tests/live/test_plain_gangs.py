@@ -125,6 +125,17 @@ def test_a_gang_that_comes_at_once_is_not_told_what_it_missed(world, monkeypatch
     assert [told(world, name) for name in "abcd"] == [[]] * 4
 
 
+def test_a_pod_that_was_gated_gets_the_condition_of_its_gang_when_it_is_not_any_more(world):
+    for name in "abc":
+        gates = {"schedulingGates": [{"name": "example.com/later"}]} if name == "a" else {}
+        member(world, name, 2, **gates)
+    world.drive(lambda: "GangTooLarge" in [reason for _, reason, _ in told(world, "a")])
+    assert condition(world, "a")[1] == "SchedulingGated"
+    ungate(world, "a")
+    world.drive(lambda: condition(world, "a")[1] == "GangTooLarge")
+    assert [reason for _, reason, _ in told(world, "a")].count("GangTooLarge") == 1
+
+
 def test_contradictions_are_told_on_each_pod(world):
     for name, size in (("a", 2), ("b", 3)):
         member(world, name, size, gang="sizes")
