@@ -5,14 +5,15 @@ import time
 import urllib.error
 
 import pytest
+from django.db.models import F
 
 from metrics.benches import stage
-from scheduling.engine.shards import WHOLE
+from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.kube import settle
 from scheduling.kube.gateway import Gateway
 from scheduling.kube.seam import Bind, CreateAndBind, Outcome, Result
-from scheduling.models import Job, Placement
+from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services import cycle
 from scheduling.services.job_changes import change_job, hold_job, release_job
@@ -27,6 +28,16 @@ GANGS = ("a", "b", "c")
 DENIED = Outcome(Result.REFUSED, code=403, message="denied")
 
 
+@pytest.fixture
+def cluster_process(tmp_path):
+    """Of two leaves, each of half the nodes."""
+    fleet = stage.inventory(tmp_path / "fleet.yaml", NODES, per_leaf=NODES // 2)
+    process = ClusterProcess(str(fleet), tmp_path / "cluster")
+    process.start()
+    yield process
+    process.stop()
+
+
 class History:
     """Random acts. `refused`: so many bindings are denied; `dies`: the scheduler does, after its
     next write, when it has sent half of what was to be sent; `between`: a person changes the next
@@ -34,8 +45,9 @@ class History:
 
     def __init__(self, world, seed, monkeypatch):
         self.world, self.random = world, random.Random(seed)
-        self.log, self.made = [], 0
+        self.log, self.made, self.scopes = [], 0, 1
         self.refused, self.dies, self.between = 0, False, False
+        self.rows = world.describe
         submit, apply = Gateway.submit, cycle.apply_decisions
 
         def at_the_door(gateway, effects):
@@ -171,6 +183,13 @@ class History:
         self.world.call("DELETE", "/sim/faults")
 
     # --- what there is ----------------------------------------------------------------------------
+    def divide(self):
+        labels = self.world.call("GET", f"/api/v1/nodes/{self.nodes()[0]}")["metadata"]["labels"]
+        levels = (f"network.topology.nvidia.com/{name}" for name in ("core", "spine", "leaf"))
+        leaf = "/".join(labels[level] for level in levels)
+        self.world.set_policy(shards=[{"name": "north", "groups": [leaf]}, {"name": "south"}])
+        self.scopes = 3
+
     def plain(self):
         items = self.world.call("GET", f"/api/v1/namespaces/{NAMESPACE}/pods")["items"]
         return sorted(items, key=lambda pod: pod["metadata"]["name"])
@@ -181,11 +200,10 @@ class History:
         )
 
     def wrong(self):
-        """What does not agree: rows, pods, the session's memory, the engine's books."""
-        led = self.world.scheduler.led.get((self.world.cluster.pk, WHOLE))
-        if led is None or not led.session.connected:
+        """What does not agree: rows, pods, the sessions' memory, the engines' books."""
+        sessions = [led.session for led in self.world.scheduler.led.values()]
+        if len(sessions) != self.scopes or not all(s.connected for s in sessions):
             return ["nobody leads"]
-        life, state = led.session.life, led.session.state
         pods = {pod["metadata"]["uid"]: pod for pod in self.world.pods().values()}
         here = {
             u: p for u, p in pods.items() if p["status"]["phase"] not in ("Succeeded", "Failed")
@@ -212,15 +230,19 @@ class History:
                     found.append(f"{meta['name']} runs without a place")
             if not node and not pod["spec"].get("schedulingGates"):
                 found += self._told_wrong(uid, meta["name"], jobs)
-        if not jobs.keys() == life.jobs.keys() == state.jobs.keys():
-            found.append(f"open {jobs.keys()}, known {life.jobs.keys()}, {state.jobs.keys()}")
-        if life.leave.jobs or life._unanswered or life._refused:
+        known = sorted(job_id for s in sessions for job_id in s.life.jobs)
+        decided = sorted(job_id for s in sessions for job_id in s.state.jobs)
+        if not sorted(jobs) == known == decided:
+            found.append(f"open {sorted(jobs)}, known {known}, {decided}")
+        if any(s.life.leave.jobs or s.life._unanswered or s.life._refused for s in sessions):
             found.append("something is under way")
         milli = sum(row.held_milli for row in held.values())
-        if state.book.account("team", stage.MODEL).used != milli:
-            found.append(f"quota used {state.book.account('team', stage.MODEL).used}, not {milli}")
-        if self.world.free_gpus() != NODES * 8000 - milli - others:
-            found.append(f"{self.world.free_gpus()} free beside {milli} and {others}")
+        used = {s.state.book.account("team", stage.MODEL).used for s in sessions}
+        if used != {milli}:
+            found.append(f"quota used {used}, not {milli}")
+        if self.free() != NODES * 8000 - milli - others:
+            found.append(f"{self.free()} free beside {milli} and {others}")
+        found += filter(None, map(self._told_twice, Job.objects.all()))
         services = self.world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
         named = {service["metadata"]["labels"]["kant.io/job"] for service in services}
         return [*found, *(f"service of job {job}" for job in sorted(named - jobs.keys()))]
@@ -234,12 +256,28 @@ class History:
         told = job.state in WAITING and text.startswith(f"{job.reason}: ")
         return [] if told else [f"{name}: {text}, and its job {job.state} {job.reason}"]
 
+    def _told_twice(self, job):
+        """Each event begins where the one before it led, and the last one where the job is."""
+        at = ""
+        for event in (
+            JobEvent.objects.filter(job=job).exclude(from_state=F("to_state")).order_by("pk")
+        ):
+            if at and event.from_state != at:
+                return f"{job.name}: {event.kind} from {event.from_state} at {at}"
+            at = event.to_state
+        return "" if at == job.state else f"{job.name}: is {job.state}, events end at {at}"
+
+    def free(self):
+        sessions = [led.session for led in self.world.scheduler.led.values()]
+        return sum(s.state.cluster.free_milli(stage.MODEL) for s in sessions)
+
     def describe(self):
-        return "\n".join([*self.log, *self.wrong(), *map(str, self.world.describe())])
+        return "\n".join([*self.log, *self.wrong(), *map(str, self.rows())])
 
 
+@pytest.mark.parametrize("divided", [False, True], ids=["whole", "divided"])
 @pytest.mark.parametrize("seed", range(3))
-def test_all_books_agree_when_nothing_happens_any_more(world, monkeypatch, seed):
+def test_all_books_agree_when_nothing_happens_any_more(world, monkeypatch, seed, divided):
     monkeypatch.setattr(changes, "COUNT_S", 0.5)
     monkeypatch.setattr(plain_pods, "BIND_AGAIN_S", 0.2)
     monkeypatch.setattr(leaving, "ASK_AGAIN_S", 2.0)
@@ -247,6 +285,8 @@ def test_all_books_agree_when_nothing_happens_any_more(world, monkeypatch, seed)
     monkeypatch.setattr(cycle, "RETRY_S", 0.1)
     world.set_policy(preemption=["priority"], min_runtime_s=0, gang_timeout_s=20.0)
     history = History(world, seed, monkeypatch)
+    if divided:
+        history.divide()
     history.run()
     history.heal()
     monkeypatch.setattr(world, "describe", history.describe)
@@ -256,4 +296,4 @@ def test_all_books_agree_when_nothing_happens_any_more(world, monkeypatch, seed)
     for job in Job.objects.filter(pod_name="").exclude(state__in=list(TERMINAL)):
         world.cancel(job)
     world.drive(lambda: not Job.objects.exclude(state__in=list(TERMINAL)) and not history.wrong())
-    assert world.free_gpus() == NODES * 8000
+    assert history.free() == NODES * 8000
