@@ -74,7 +74,8 @@ def ask_for_nodes(lease: Lease, wanted: Wanted) -> None:
 # --- jobs, in the transaction of a pass -----------------------------------------------------------
 def route_jobs(lease: Lease, routes: Iterable[RouteStep], now: datetime) -> list[JobEvent]:
     """Send waiting jobs to other scopes; returns the events of those that went. A job that
-    somebody else changed meanwhile stays, and is looked at again."""
+    somebody else changed meanwhile stays, and is looked at again; so does one that waits again and
+    of whose pods some are not gone yet, as only the scheduler that placed them knows them."""
     steps = sorted(routes, key=lambda step: (step.from_scope, step.job_id))
     # The scheduler they are taken from writes many of their rows at once. Its row is taken first,
     # so that two transactions cannot wait for each other.
@@ -83,9 +84,10 @@ def route_jobs(lease: Lease, routes: Iterable[RouteStep], now: datetime) -> list
         rows.update(holder=F("holder"))
     events = []
     for step in steps:
+        left = Placement.objects.filter(job_id=step.job_id, state__in=LIVE_PLACEMENTS)
         row = Job.objects.filter(
             id=step.job_id, version=step.version, scope=step.from_scope, state__in=list(WAITING)
-        )
+        ).exclude(id__in=left.values("job_id"))
         if row.update(scope=step.to_scope, version=step.version + 1):
             events.append(
                 JobEvent(

@@ -163,6 +163,17 @@ def test_a_job_is_routed_only_as_it_was_read(cluster):
     assert (event.job_id, event.kind, event.evidence["to"]) == (good.pk, "ROUTED", NORTH)
 
 
+def test_a_job_that_waits_again_is_routed_when_the_last_of_its_pods_is_gone(cluster):
+    wide = lease(cluster, WIDE)
+    job = job_in(cluster, NORTH, n0=P.RUNNING, n1=P.RELEASED)
+    step = RouteStep(str(job.pk), S.PENDING, 1, NORTH, SOUTH, "why")
+    apply_decisions(wide, Writes(routes=[step]), NOW)
+    assert (scope_of(job), JobEvent.objects.count()) == (NORTH, 0)
+    Placement.objects.filter(job=job).update(state=P.RELEASED)
+    apply_decisions(wide, Writes(routes=[step]), NOW)
+    assert scope_of(job) == SOUTH
+
+
 def test_what_the_jobs_of_a_scope_ask_for(cluster):
     job_in(cluster, NORTH)
     job_in(cluster, NORTH, S.RUNNING, n0=P.RUNNING)
