@@ -3,6 +3,7 @@
 import heapq
 import math
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import chain
 
 from scheduling.engine.queueing.exposed import Whose
@@ -29,20 +30,20 @@ class Claim:
         self.borrows = borrows
         self.overdue = overdue
         self._state = state
-        self._allowed = frozenset(state.policy.preemption)
+        self._allowed = state.policy.preemption
         self._debts: dict[str, bool] = {}
 
     def members(self) -> Iterable[JobRecord]:
         """Running jobs from which it may take; not all of them at this instant."""
         exposed = self._state.exposed
-        return chain.from_iterable(exposed.members(whose) for whose in self._groups())
+        return chain.from_iterable(exposed.members(whose) for whose in self._groups)
 
     def enough_at(self, now: float) -> float:
         """When as much as is asked for will be free, or have been held by those jobs for long
         enough, if nothing happens; inf = never, `now` if it is so already."""
         state = self._state
         lack = {m: milli - state.cluster.free_milli(m) for m, milli in self.asked.items()}
-        exposures = [state.exposed.of(whose, now) for whose in self._groups()]
+        exposures = [state.exposed.of(whose, now) for whose in self._groups]
         for exposure in exposures:
             for model in lack:
                 lack[model] -= exposure.ripe.get(model, 0)
@@ -55,6 +56,7 @@ class Claim:
                     return at
         return math.inf
 
+    @cached_property
     def _groups(self) -> list[Whose]:
         return [whose for whose in self._state.exposed.groups() if self._may_take(*whose)]
 

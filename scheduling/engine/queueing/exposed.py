@@ -45,8 +45,11 @@ class Exposed:
     def leave(self, record: JobRecord) -> None:
         """The job holds nothing any more, or is about to be another's."""
         whose = record.job.tenant, record.job.priority
-        if self._members.get(whose, {}).pop(record.job.id, None) is not None:
+        members = self._members.get(whose, {})
+        if members.pop(record.job.id, None) is not None:
             self._known.pop(whose, None)
+            if not members:
+                del self._members[whose]
 
     def touch(self, record: JobRecord) -> None:
         """What the job holds, or since when, has changed."""
@@ -57,8 +60,8 @@ class Exposed:
         self._members.setdefault(whose, {})[record.job.id] = record
         self._known.pop(whose, None)
 
-    def groups(self) -> list[Whose]:
-        return [whose for whose, members in self._members.items() if members]
+    def groups(self) -> Collection[Whose]:
+        return self._members.keys()
 
     def members(self, whose: Whose) -> Collection[JobRecord]:
         return self._members[whose].values()

@@ -40,11 +40,7 @@ class Victims:
     """
 
     def __init__(
-        self,
-        state: SchedulerState,
-        claim: Claim,
-        now: float,
-        begun: frozenset[str],
+        self, state: SchedulerState, claim: Claim, now: float, begun: frozenset[str]
     ) -> None:
         self._state = state
         self._claim = claim
