@@ -39,14 +39,16 @@ def in_minutes(seconds: float | None) -> str | None:
     return f"{max(shortest, round(Decimal(seconds) / 60, 2)).normalize():f}"
 
 
-def minutes(name: str, label: str, help_text: str) -> forms.DecimalField:
-    """A field for a time that the job has, `name` as in LIMITS, or may have none of."""
+def minutes(
+    label: str, most_s: int, *, least: Decimal = SHORTEST_MIN, help_text: str = ""
+) -> forms.DecimalField:
+    """A field for a time of `least` minutes to `most_s` seconds, or none."""
     return forms.DecimalField(
         label=label,
         show_hidden_initial=True,
         required=False,
-        min_value=SHORTEST_MIN,
-        max_value=LIMITS[name][1] // 60,
+        min_value=least,
+        max_value=most_s // 60,
         decimal_places=2,
         help_text=help_text,
     )
@@ -65,14 +67,14 @@ class ChangeForm(Fields):
         max_value=LIMITS["priority"][1],
     )
     declared_min = minutes(
-        "declared_s",
         "Run time, minutes",
-        "Expected, from its start. Empty: not declared",
+        LIMITS["declared_s"][1],
+        help_text="Expected, from its start. Empty: not declared",
     )
     limit_min = minutes(
-        "run_limit_s",
         "Run-time limit, minutes",
-        "It is ended so long after its start. Empty: no limit",
+        LIMITS["run_limit_s"][1],
+        help_text="It is ended so long after its start. Empty: no limit",
     )
 
     def __init__(self, job: Job, data: Any = None) -> None:
@@ -129,14 +131,7 @@ class LimitsForm(Fields):
         "Jobs that ask for more are refused. Empty: no limit",
         *LIMITS["priority"],
     )
-    min_runtime_min = forms.DecimalField(
-        label="Minimum run time, minutes",
-        required=False,
-        show_hidden_initial=True,
-        min_value=0,
-        max_value=MAX_MIN_RUNTIME_S // 60,
-        decimal_places=2,
-    )
+    min_runtime_min = minutes("Minimum run time, minutes", MAX_MIN_RUNTIME_S, least=Decimal(0))
     namespace = forms.CharField(
         label="Namespace of their pods",
         required=False,
