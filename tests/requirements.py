@@ -1,9 +1,12 @@
 """Outside tools that some tests need: a skip on a user's machine, a failure in CI."""
 
 import os
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
+
+from metrics.benches.apiserver import ApiServer, ServerUnavailable
 
 
 def missing(tool: str, remedy: str) -> NoReturn:
@@ -12,3 +15,11 @@ def missing(tool: str, remedy: str) -> NoReturn:
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(text, pytrace=False)
     pytest.skip(text)
+
+
+def apiserver(folder: Path) -> ApiServer:
+    """A real kube-apiserver, to be entered; its files are in `folder`."""
+    try:
+        return ApiServer(folder)
+    except ServerUnavailable as error:
+        missing("kube-apiserver", str(error))

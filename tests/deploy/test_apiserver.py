@@ -7,9 +7,8 @@ import urllib.error
 import pytest
 import yaml
 
-from metrics.benches.apiserver import ApiServer, ServerUnavailable
+from tests import requirements
 from tests.deploy.manifests import ROOT, config, deployments, documents
-from tests.requirements import missing
 
 pytestmark = pytest.mark.apiserver
 PATHS = {
@@ -33,11 +32,7 @@ def apply_all(server):
 
 @pytest.fixture(scope="module")
 def apiserver(tmp_path_factory):
-    try:
-        server = ApiServer(tmp_path_factory.mktemp("deploy") / "apiserver")
-    except ServerUnavailable as error:
-        missing("kube-apiserver", str(error))
-    with server:
+    with requirements.apiserver(tmp_path_factory.mktemp("deploy") / "apiserver") as server:
         apply_all(server)
         yield server
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 import pytest
 
 from metrics.benches import stage
-from metrics.benches.apiserver import ApiServer, ServerUnavailable
+from tests import requirements
 from tests.deploy.image import assemble, environment, own_programs, stages
 from tests.deploy.manifests import command, config, deployments
 from tests.deploy.test_apiserver import apply_all
@@ -152,11 +152,7 @@ class Pods:
 
 @pytest.fixture
 def apiserver(tmp_path):
-    try:
-        server = ApiServer(tmp_path / "apiserver")
-    except ServerUnavailable as error:
-        missing("kube-apiserver", str(error))
-    with server:
+    with requirements.apiserver(tmp_path / "apiserver") as server:
         apply_all(server)
         stage.create_nodes(server.request, 2)
         yield server

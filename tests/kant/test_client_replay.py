@@ -9,8 +9,9 @@ from django.utils import timezone
 from kant.client import replays
 from metrics.models import Replay, ReplayState
 from metrics.replays import process, services
-from scheduling.models import Cluster, Job, Placement, PodSet
+from scheduling.models import Cluster
 from tenants.models import Quota
+from tests.metrics.replays import job_that_ran
 
 
 @pytest.fixture
@@ -20,18 +21,7 @@ def ops(kant):
     Quota.objects.create(
         tenant=vision, gpu_type=h100, guaranteed_milli=32_000, lend_limit_milli=8000
     )
-    begun = timezone.now() - timedelta(hours=3)
-    times = {"submitted_at": begun, "admitted_at": begun, "bound_at": begun}
-    job = Job.objects.create(
-        name="train", tenant=vision, cluster=kant.org.cluster, state="SUCCEEDED", gpu_milli=8000,
-        attempt=1, ended_at=begun + timedelta(hours=1), **times,
-    )  # fmt: skip
-    PodSet.objects.create(job=job, index=0, name="main", count=1, gpus=8, gpu_models=["H100"])
-    Placement.objects.create(
-        job=job, attempt=1, pod_set=0, ordinal=0, pod_name="train-0", node="h000",
-        gpu_model="H100", devices=list(range(8)), held_milli=8000, state="SUCCEEDED",
-        intended_at=begun, held_from=begun, ended_at=job.ended_at,
-    )  # fmt: skip
+    job_that_ran(vision, kant.org.cluster)
     return kant.sign_in("ops")
 
 

@@ -11,7 +11,6 @@ import yaml
 from rest_framework.test import APIClient
 
 from metrics.benches import stage
-from metrics.benches.apiserver import ApiServer, ServerUnavailable
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
 from scheduling.services.cycle import Scheduler
@@ -19,8 +18,8 @@ from scheduling.services.jobs import cancel_job
 from scheduling.session import changes
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.services.tokens import create_token
+from tests import requirements
 from tests.live.conftest import drive, wait
-from tests.requirements import missing
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.live, pytest.mark.apiserver]
@@ -28,11 +27,7 @@ pytestmark = [pytest.mark.live, pytest.mark.apiserver]
 
 @pytest.fixture
 def apiserver(tmp_path):
-    try:
-        server = ApiServer(tmp_path / "apiserver")
-    except ServerUnavailable as error:
-        missing("kube-apiserver", str(error))
-    with server:
+    with requirements.apiserver(tmp_path / "apiserver") as server:
         stage.create_nodes(server.request, 2)
         yield server
 

@@ -1,17 +1,15 @@
 """Replays over REST: asked for, listed, read, cancelled, by operators."""
 
 import uuid
-from datetime import timedelta
 
 import pytest
-from django.utils import timezone
 
 from kant.celery import app
 from metrics.models import Replay, ReplayState
 from metrics.replays import process, services
-from scheduling.models import Job, Placement, PodSet
 from tenants.models import Quota
 from tests import organisation
+from tests.metrics.replays import job_that_ran
 
 URL = "/api/v1/replays"
 QUOTA = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 8}
@@ -23,25 +21,7 @@ def org(db):
     Quota.objects.create(
         tenant=found.tenants["vision"], gpu_type=found.gpu_types["H100"], guaranteed_milli=32_000
     )
-    begun = timezone.now() - timedelta(hours=3)
-    job = Job.objects.create(
-        name="train",
-        tenant=found.tenants["vision"],
-        cluster=found.cluster,
-        state="SUCCEEDED",
-        gpu_milli=8000,
-        submitted_at=begun,
-        attempt=1,
-        admitted_at=begun,
-        bound_at=begun,
-        ended_at=begun + timedelta(hours=1),
-    )
-    PodSet.objects.create(job=job, index=0, name="main", count=1, gpus=8, gpu_models=["H100"])
-    Placement.objects.create(
-        job=job, attempt=1, pod_set=0, ordinal=0, pod_name="train-0", node="h000",
-        gpu_model="H100", devices=list(range(8)), held_milli=8000, state="SUCCEEDED",
-        intended_at=begun, held_from=begun, ended_at=job.ended_at,
-    )  # fmt: skip
+    job_that_ran(found.tenants["vision"], found.cluster)
     return found
 
 
