@@ -2,8 +2,10 @@
 
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,6 +53,32 @@ def site(tmp_path_factory) -> Iterator[str]:
     yield line.split()[1]
     process.stdin.close()
     process.wait(timeout=60)
+
+
+@pytest.fixture(scope="session")
+def address(site, tmp_path_factory):
+    """The path of a page; jobs are named by their name, replays by their state, for their ids are
+    random."""
+    database = next(tmp_path_factory.getbasetemp().glob("site*/site.sqlite3"))
+
+    def path(page: str) -> str:
+        kind, _, name = page.partition(" ")
+        if not name:
+            return page
+        of_replays = kind in ("REPLAY", "AGAIN")
+        rows = "metrics_replay where state" if of_replays else "scheduling_job where name"
+        with sqlite3.connect(database) as connection:
+            row = connection.execute(f"select id from {rows} = ?", [name]).fetchone()
+        found = uuid.UUID(row[0])
+        return {
+            "JOB": f"/jobs/{found}/",
+            "LOGS": f"/jobs/{found}/logs/",
+            "LIKE": f"/jobs/new/?like={found}",
+            "REPLAY": f"/replays/{found}/",
+            "AGAIN": f"/replays/new/?like={found}",
+        }[kind]
+
+    return path
 
 
 @dataclass
