@@ -107,6 +107,15 @@ class JobHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class PastUse:
+    """What was held until the cycle that applies this, replacing what was known of it. `held`:
+    (tenant, user, gpu model, milli-GPU on average over the past, older use counting half as much
+    every half-life of the policy)."""
+
+    held: tuple[tuple[str, str, str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PodEnded:
     """One pod of a started job is gone; its place is free. The job itself goes on.
 
@@ -183,6 +192,7 @@ Delta = (
     | JobSubmitted
     | JobRestored
     | JobHistory
+    | PastUse
     | PodEnded
     | PodRequeued
     | JobEnded

@@ -4,17 +4,19 @@ import logging
 import time
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from scheduling.engine.deltas import JobEnded, JobSubmitted, PolicyChanged, TenantsChanged
 from scheduling.engine.shards import WHOLE, WIDE
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import Shard
+from scheduling.engine.types import Policy, Shard
 from scheduling.models import Cluster
 from scheduling.session import load
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import LiveJob, Transition
 from scheduling.session.news import News
+from scheduling.session.past import past_use
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class Changes:
         self._shards = tuple(shards)
         self._signature: tuple[object, ...] = ()
         self.tenancy = TenantsChanged((), ())
+        self._looked_back = _counts_past(Policy())
         self._looked_at = self._counted_at = self._used_at = 0.0
 
     @property
@@ -73,6 +76,18 @@ class Changes:
             self._counted_at = clock
             ids.update(self._differing())
         self.refresh(ids, now)
+
+    def look_back(self, now: float) -> None:
+        """Tell the engine what was held before `now` where the policy begins to count it, or counts
+        it in another way."""
+        counted = _counts_past(self.life.policy)
+        if counted == self._looked_back:
+            return
+        self._looked_back = counted
+        if counted is not None:
+            at = datetime.fromtimestamp(now, UTC)
+            half_life_s, _ = counted
+            self.life.out.deltas.append(past_use(self.cluster_id, half_life_s, at))
 
     def refresh(self, ids: Set[str], now: float) -> None:
         """Read these jobs and take over what people did: submit, cancel, hold, release, change."""
@@ -197,3 +212,10 @@ class Changes:
         # Read after them: whatever tenant the engine knows has one.
         self.life.namespaces = load.namespaces(self._namespace)
         self.life.out.deltas.append(self.tenancy)
+
+
+def _counts_past(policy: Policy) -> tuple[float, bool] | None:
+    """By which half-life past use is counted, and whether that of users; None = it is not."""
+    if not policy.fair_share or policy.usage_half_life_s <= 0:
+        return None
+    return policy.usage_half_life_s, policy.fair_users

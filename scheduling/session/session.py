@@ -193,6 +193,7 @@ class Session:
         again = self.changes.counted or not self._cycled
         self.services.look_after(self.leftovers.services, self.life.out, again=again)
         self._divide(now)
+        self.changes.look_back(now)
         deltas, self.life.out.deltas = self.life.out.deltas, []
         return self._decided(deltas, now)
 

@@ -9,6 +9,7 @@ from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.models import Quota, Tenant
 from tests.live.conftest import NODES, SchedulerProcess, wait
 
 pytestmark = pytest.mark.live
@@ -91,6 +92,39 @@ def test_a_head_that_waited_half_of_its_threshold_waits_only_the_other_half(worl
     world.cancel(full)
     world.drive_to(head, S.RUNNING)
     world.drive(lambda: Job.objects.get(pk=head.pk).blocked_since is None)
+
+
+def test_what_was_held_in_the_past_counts_for_the_next_scheduler(world, clock):
+    world.set_policy(
+        queueing="strict-fifo", fair_share=True, fair_users=True, usage_half_life_s=600
+    )
+    other = Tenant.objects.create(name="other", weight=2.0)
+    quota = world.tenant.quotas.get()
+    Quota.objects.create(tenant=other, gpu_type=quota.gpu_type, guaranteed_milli=1_000_000)
+    long = world.submit("long", pods=4, user=world.user)
+    world.drive_to(long, S.RUNNING)
+    clock.ahead = 3600
+    world.finish(long)
+    world.drive_to(long, S.SUCCEEDED)
+    full = world.submit("full", pods=4, tenant=other)
+    world.drive_to(full, S.RUNNING)
+    waits = [world.submit("first", pods=4), world.submit("second", pods=4, tenant=other)]
+    world.drive(lambda: all(Job.objects.get(pk=job.pk).reason for job in waits))
+
+    def shares():
+        world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
+        return world.scheduler.led[world.cluster.pk, WHOLE].session.state.shares()
+
+    clock.at = clock.time() + 60
+    tenants, users = shares()
+    world.restart_scheduler()
+    near = [pytest.approx(each, abs=1e-5) for each in (tenants, users)]  # of a millisecond
+    assert list(shares()) == near
+    assert tenants["team"] > 0.8 > tenants["other"] > 0
+    assert users["team", str(world.user.pk)] > 0.8
+    world.finish(full)
+    world.drive_to(waits[1], S.RUNNING)
+    assert world.state(waits[0]) in WAITING
 
 
 def test_each_pod_of_a_service_is_known_to_run_since_its_own_start(world):

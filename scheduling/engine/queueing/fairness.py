@@ -6,7 +6,7 @@ share is the largest over the models, of a tenant divided by its weight.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from scheduling.engine.types import MILLI, JobRequest, Tenant
@@ -44,6 +44,10 @@ class Held(Generic[Holder]):
         else:
             self.now.pop(key, None)
 
+    def remember(self, past: Mapping[tuple[Holder, str], float]) -> None:
+        """Replace what was held before the last call of `pass_time`, on average."""
+        self._past = dict(past)
+
     def pass_time(self, now: float, half_life_s: float) -> None:
         """Let the time since the last call pass, in which nothing changed."""
         if self._at is not None and half_life_s > 0 and now > self._at:
@@ -75,6 +79,16 @@ class Usage:
         self.tenants.change(job.tenant, model, milli)
         if self.users is not None:
             self.users.change((job.tenant, job.user), model, milli)
+
+    def remember(self, past: Iterable[tuple[str, str, str, float]]) -> None:
+        """Replace what was held until now: (tenant, user, GPU model, milli-GPU on average)."""
+        users = {((tenant, user), model): milli for tenant, user, model, milli in past}
+        tenants: dict[tuple[str, str], float] = {}
+        for ((tenant, _), model), milli in users.items():
+            tenants[tenant, model] = tenants.get((tenant, model), 0.0) + milli
+        self.tenants.remember(tenants)
+        if self.users is not None:
+            self.users.remember(users)
 
     def pass_time(self, now: float, half_life_s: float) -> None:
         """Let the time since the last call pass, in which nothing changed."""

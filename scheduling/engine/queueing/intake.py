@@ -65,6 +65,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _job_restored(state, delta, out.now)
         case d.JobHistory():
             _job_history(state, delta, out.now)
+        case d.PastUse(held):
+            state.usage.remember(held)
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
         case d.PodRequeued():

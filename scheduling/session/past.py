@@ -1,0 +1,56 @@
+"""What was held in the past, out of the rows of what was placed (docs/decisions/0033)."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import F, FloatField, Func, Q, Sum
+from django.db.models.functions import Coalesce, Greatest, Least, Power
+
+from scheduling.engine.deltas import PastUse
+from scheduling.models import Placement
+
+FADED = 20  # half-lives after which a millionth is left of what was held: it counts no more
+
+
+class Seconds(Func):
+    """A time in seconds since the epoch, to the millisecond."""
+
+    arity = 1
+    output_field = FloatField()
+
+    def as_sqlite(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, Any]:
+        template = "((julianday(%(expressions)s) - 2440587.5) * 86400.0)"
+        return self.as_sql(compiler, connection, template=template, **context)
+
+    def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, Any]:
+        template = "CAST(EXTRACT(EPOCH FROM %(expressions)s) AS double precision)"
+        return self.as_sql(compiler, connection, template=template, **context)
+
+
+def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:
+    """What jobs of the cluster held before `at`, older use counting half as much every
+    `half_life_s` seconds: whoever held the same all the time held that."""
+    faded_s = FADED * half_life_s
+
+    def kept(column: str) -> Power:
+        """How much is left at `at` of what was held just before a time; 1 of what is still held."""
+        age = Greatest(Least(Seconds(column) - at.timestamp(), 0.0), -faded_s)
+        return Power(2.0, age / half_life_s)
+
+    held = Coalesce(kept("ended_at"), 1.0) - kept("intended_at")
+    since = at - timedelta(seconds=faded_s)
+    rows = (
+        Placement.objects.filter(Q(ended_at=None) | Q(ended_at__gt=since), intended_at__lt=at)
+        .filter(held_milli__gt=0)
+        .order_by("job__tenant__name", "job__user_id", "gpu_model")
+        .values_list("job__tenant__name", "job__user_id", "gpu_model", "job__cluster_id")
+        .annotate(total=Sum(F("held_milli") * held))
+    )
+    # All clusters: asked for one, SQLite looks at each of its jobs, not at what ended since then.
+    return PastUse(
+        tuple(
+            (tenant, str(user or ""), model, milli)
+            for tenant, user, model, cluster, milli in rows
+            if cluster == cluster_id
+        )
+    )
