@@ -61,6 +61,16 @@ class TenantsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherScopesChanged:
+    """What there is in the other scopes of a divided cluster, replacing what was known: fair share
+    is of the whole cluster. `held`: (tenant, user, gpu model, milli) by their jobs, `gpus`: (gpu
+    model, GPUs) of their nodes."""
+
+    held: tuple[tuple[str, str, str, int], ...] = ()
+    gpus: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyChanged:
     policy: Policy
 
@@ -188,6 +198,7 @@ Delta = (
     | OtherPodChanged
     | OtherPodRemoved
     | TenantsChanged
+    | OtherScopesChanged
     | PolicyChanged
     | JobSubmitted
     | JobRestored

@@ -6,13 +6,19 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from scheduling.engine.deltas import JobEnded, JobSubmitted, PolicyChanged, TenantsChanged
+from scheduling.engine.deltas import (
+    JobEnded,
+    JobSubmitted,
+    OtherScopesChanged,
+    PolicyChanged,
+    TenantsChanged,
+)
 from scheduling.engine.shards import WHOLE, WIDE
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Policy, Shard
 from scheduling.models import Cluster
-from scheduling.session import load
+from scheduling.session import divided, load
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import LiveJob, Transition
 from scheduling.session.news import News
@@ -47,6 +53,7 @@ class Changes:
         self._shards = tuple(shards)
         self._signature: tuple[object, ...] = ()
         self.tenancy = TenantsChanged((), ())
+        self.others = OtherScopesChanged()
         self._looked_back = _counts_past(Policy())
         self._looked_at = self._counted_at = self._used_at = 0.0
 
@@ -191,6 +198,8 @@ class Changes:
             jobs = load.jobs_elsewhere(self.cluster_id, self.scope)
             if (used, jobs) != (self.tenancy.used_elsewhere, self.tenancy.jobs_elsewhere):
                 self._tell_tenancy()
+            else:
+                self._tell_others()
 
     def _read_tenancy(self) -> None:
         self._signature = load.signature(self.cluster_id)
@@ -212,6 +221,16 @@ class Changes:
         # Read after them: whatever tenant the engine knows has one.
         self.life.namespaces = load.namespaces(self._namespace)
         self.life.out.deltas.append(self.tenancy)
+        self._tell_others()
+
+    def _tell_others(self) -> None:
+        """What counts for fair share beside the scope."""
+        others = OtherScopesChanged()
+        if self.scope != WHOLE and self.life.policy.fair_share:
+            others = divided.others(self.cluster_id, self.scope)
+        if others != self.others:
+            self.others = others
+            self.life.out.deltas.append(others)
 
 
 def _counts_past(policy: Policy) -> tuple[float, bool] | None:

@@ -4,8 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from django.db.models import F, Sum
+from django.db.models import F, Q, Sum
 
+from scheduling.engine.deltas import OtherScopesChanged
 from scheduling.engine.shards import WHOLE, WIDE, Demand, scopes_of
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.engine.types import MILLI, Shard
@@ -90,6 +91,23 @@ def wanted(cluster_id: int) -> tuple[frozenset[str], bool]:
     rows = SchedulerLease.objects.filter(cluster_id=cluster_id, scope=WIDE)
     asked: dict[str, Any] = rows.values_list("wanted", flat=True).first() or {}
     return frozenset(asked.get("nodes", ())), bool(asked.get("empty"))
+
+
+def others(cluster_id: int, scope: str) -> OtherScopesChanged:
+    """What the jobs of other scopes hold, and of how many GPUs."""
+    placed = Placement.objects.filter(state__in=LIVE_PLACEMENTS, job__cluster_id=cluster_id)
+    held = (
+        placed.filter(~Q(job__scope=scope), held_milli__gt=0)
+        .order_by("job__tenant__name", "job__user_id", "gpu_model")
+        .values_list("job__tenant__name", "job__user_id", "gpu_model")
+        .annotate(Sum("held_milli"))
+    )
+    nodes = NodeRecord.objects.filter(~Q(scope=scope), cluster_id=cluster_id, gpus__gt=0)
+    gpus = nodes.order_by("gpu_model").values_list("gpu_model").annotate(Sum("gpus"))
+    return OtherScopesChanged(
+        tuple((tenant, str(user or ""), model, milli) for tenant, user, model, milli in held),
+        tuple(gpus),
+    )
 
 
 # --- jobs -----------------------------------------------------------------------------------------

@@ -5,7 +5,13 @@ from collections.abc import Iterable
 
 from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.decisions import Blocked, CycleResult, Waiting
-from scheduling.engine.deltas import Delta, JobSubmitted, PolicyChanged
+from scheduling.engine.deltas import (
+    Delta,
+    JobSubmitted,
+    OtherScopesChanged,
+    PastUse,
+    PolicyChanged,
+)
 from scheduling.engine.lending import Outlook
 from scheduling.engine.queueing.waiting import order_key
 from scheduling.engine.shards import WIDE
@@ -90,7 +96,7 @@ class Borrower:
         nodes = {name: facts.node for name, facts in self._nodes.facts.items()}
         busy = divided.busy_nodes(self._changes.cluster_id)
         taken = {name: milli for name, milli in busy.items() if name not in self._nodes.mine}
-        known = self._known()
+        known = self._known(state)
         wishes = [JobSubmitted(j.request, j.not_before, j.held) for j in waiting.values()]
         if self._emptied_for:
             others = nodes.keys() - self._needed - self._nodes.mine
@@ -120,10 +126,12 @@ class Borrower:
         job.blocked_since = since
         self._changes.life.out.writes.blocked.append(Blocked(job.id, since))
 
-    def _known(self) -> list[Delta]:
-        """Policy, tenants, what others hold, and what the wide scope runs."""
+    def _known(self, state: SchedulerState) -> list[Delta]:
+        """Policy, tenants, what others hold and all held, and what the wide scope runs."""
         life = self._changes.life
         known: list[Delta] = [PolicyChanged(life.policy), self._changes.tenancy]
+        # All nodes are told to be its own.
+        known += (OtherScopesChanged(self._changes.others.held), PastUse(state.usage.past))
         known += life.foreign.not_of_kant()
         for job in life.jobs.values():
             restored = job.restored()

@@ -8,6 +8,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.queueing.fairness import Shares
 from scheduling.engine.types import Policy, QueueingPolicy, Quota, Tenant
 from tests.engine.reference_order import Queue
 from tests.engine.scenario import job, node
@@ -75,6 +76,44 @@ def test_thirty_jobs_of_a_colleague_are_passed_by_the_first_of_another_user() ->
     assert not run_cycle(state, [d.JobSubmitted(one)], 101.0).started
     result = run_cycle(state, [d.JobEnded("many00")], 102.0)
     assert [start.job_id for start in result.started] == ["one"]
+
+
+def test_what_is_held_in_other_scopes_counts_in_all_of_the_cluster() -> None:
+    state = SchedulerState(policy=Policy(fair_share=True))
+    asked = job("j", "a", "1x4 H100", "user=x")
+    there = d.OtherScopesChanged((("a", "x", "H100", 4000), ("a", "y", "L4", 7000)), (("L4", 8),))
+    facts: list[d.Delta] = [
+        d.NodeChanged(node("n0", 16)),
+        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.JobSubmitted(asked),
+        there,
+    ]
+    run_cycle(state, facts, 0.0)
+    assert state.shares() == Shares({"a": 7 / 8})
+    # Users of whom nothing was known are known by what they hold there, too.
+    run_cycle(state, [d.PolicyChanged(replace(state.policy, fair_users=True))], 1.0)
+    assert state.shares().users == {("a", "x"): 8 / 16, ("a", "y"): 7 / 8}
+    run_cycle(state, [d.OtherScopesChanged((("a", "x", "L4", 2000),), (("L4", 8),))], 2.0)
+    assert state.shares() == Shares({"a": 1 / 4}, {("a", "x"): 1 / 4})
+    run_cycle(state, [d.OtherScopesChanged(), d.JobEnded("j")], 3.0)
+    assert state.shares() == Shares({}, {})
+
+
+@pytest.mark.parametrize("fair_users", [False, True])
+def test_what_was_held_can_be_told_to_another_state(fair_users: bool) -> None:
+    policy = Policy(fair_share=True, fair_users=fair_users, usage_half_life_s=100.0)
+    states = [SchedulerState(policy=policy), SchedulerState(policy=policy)]
+    facts: list[d.Delta] = [
+        d.NodeChanged(node("n0", 16)),
+        d.TenantsChanged((Tenant("a"), Tenant("b")), (Quota("a", "H100", 64_000),)),
+    ]
+    past = (("a", "", "H100", 8000.0), ("a", "x", "H100", 4000.0), ("b", "x", "H100", 2000.0))
+    run_cycle(states[0], [*facts, d.PastUse(past)], 0.0)
+    assert states[0].shares().tenants == {"a": 12 / 16, "b": 2 / 16}
+    run_cycle(states[0], [], 100.0)
+    run_cycle(states[1], [*facts, d.PastUse(states[0].usage.past)], 100.0)
+    users = {("a", ""): 4 / 16, ("a", "x"): 2 / 16, ("b", "x"): 1 / 16} if fair_users else None
+    assert states[0].shares() == states[1].shares() == Shares({"a": 6 / 16, "b": 1 / 16}, users)
 
 
 def test_an_account_that_is_deleted_does_not_change_as_whose_its_jobs_count() -> None:

@@ -10,13 +10,13 @@ from django.utils import timezone
 from metrics.benches import stage
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.shards import WIDE
-from scheduling.engine.states import TERMINAL, JobEventKind
+from scheduling.engine.states import TERMINAL, WAITING, JobEventKind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import changes
-from tenants.models import Quota
+from tenants.models import Quota, Tenant
 from tests.live.conftest import SchedulerProcess, wait
 from tests.live.plain_pods import condition, job_of, make, node_of, path, pod_of, state_of
 
@@ -233,6 +233,32 @@ def test_quota_counts_what_other_scopes_hold(world):
     assert Job.objects.get(pk=second.pk).reason == "WaitingForQuota"
     world.cancel(first)
     world.drive_to(second, S.SUCCEEDED)
+
+
+def test_a_gang_on_lent_nodes_is_ordered_by_what_its_tenant_held_in_any_scope(world, clock):
+    divide(world, queueing="strict-fifo", fair_share=True, usage_half_life_s=600)
+    other = Tenant.objects.create(name="other")
+    gpu_type = Quota.objects.get().gpu_type
+    Quota.objects.create(tenant=other, gpu_type=gpu_type, guaranteed_milli=1_000_000)
+    long = world.submit("long", pods=4)
+    world.drive_to(long, S.RUNNING)
+    assert scope_of(long) in (NORTH, SOUTH)
+    clock.ahead = 3600
+    world.finish(long)
+    world.drive_to(long, S.SUCCEEDED)
+    full = world.submit("full", pods=4, tenant=other)
+    world.drive_to(full, S.RUNNING)
+    first, second = world.submit("first", pods=5), world.submit("second", pods=6, tenant=other)
+    world.drive(lambda: scope_of(first) == scope_of(second) == WIDE)
+    world.restart_scheduler()
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    for (_, scope), led in world.scheduler.led.items():
+        shares = led.session.state.shares().tenants
+        assert 0.4 < shares["team"] < 0.5, scope
+        assert 0 < shares["other"] < 0.1, scope
+    world.finish(full)
+    world.drive_to(second, S.RUNNING)
+    assert world.state(first) in WAITING
 
 
 def test_jobs_move_from_a_full_shard_to_one_with_room(world, monkeypatch):

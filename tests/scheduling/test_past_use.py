@@ -10,8 +10,8 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.shards import WHOLE
-from scheduling.engine.types import PodPlacement, Policy
-from scheduling.models import Cluster, ClusterPolicy, Job, Placement, PodSet
+from scheduling.engine.types import PodPlacement, Policy, Shard
+from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from scheduling.session import load, restore
 from scheduling.session.changes import Changes
@@ -83,11 +83,11 @@ class Fleet:
 class Scheduler:
     """The rows and the engine of a session; pods are placed and gone as the test says."""
 
-    def __init__(self, fleet):
+    def __init__(self, fleet, scope=WHOLE, shards=(), nodes=tuple(CAPACITY)):
         self.life, self.state = Lifecycle(), SchedulerState()
-        self.changes = Changes(fleet.cluster, WHOLE, (), self.life)
+        self.changes = Changes(fleet.cluster, scope, shards, self.life)
         self.changes.start()
-        self.life.out.deltas += (d.NodeChanged(node(m, n, m)) for m, n in CAPACITY.items())
+        self.life.out.deltas += (d.NodeChanged(node(m, CAPACITY[m], m)) for m in nodes)
         restore.take_up_jobs(self.changes)
 
     def cycle(self, seconds, *deltas):
@@ -192,6 +192,52 @@ def test_a_half_life_that_is_set_while_it_runs_counts_the_past_too(monkeypatch):
     again = Scheduler(fleet)
     again.cycle(history.now)
     assert again.shares() == expected
+
+
+def test_shards_order_by_what_was_and_is_held_in_all_of_the_cluster(monkeypatch):
+    monkeypatch.setattr("scheduling.session.changes.LOOK_S", -1.0)
+    monkeypatch.setattr("scheduling.session.changes.USED_S", -1.0)
+    shards = (Shard("north", ("H100",)), Shard("south"))
+    declared = [{"name": "north", "gpu_models": ["H100"]}, {"name": "south"}]
+    fleet = Fleet(usage_half_life_s=100, shards=declared)
+    scopes = {"H100": "north", "L4": "south"}
+    for model, scope in scopes.items():
+        NodeRecord.objects.create(
+            cluster=fleet.cluster, name=model, scope=scope, gpu_model=model, gpus=CAPACITY[model]
+        )
+
+    def holds(tenant, model, gpus):
+        job_id = fleet.submit(0, tenant, fleet.users[0], model, gpus)
+        Job.objects.filter(pk=job_id).update(scope=scopes[model])
+        fleet.started(job_id, (PodPlacement(0, 0, model, tuple(range(gpus)), 1000),), 0)
+        return job_id
+
+    def share(part, begin, end, now):
+        """Of who held a part of all GPUs of a model."""
+        return part * (2 ** ((end - now) / 100) - 2 ** ((begin - now) / 100))
+
+    def same_in_both(seconds, **expected):
+        user = str(fleet.users[0].pk)
+        users = {(tenant, user): share for tenant, share in expected.items()}
+        tenants = {tenant: share / WEIGHTS[tenant] for tenant, share in expected.items()}
+        for scheduler in schedulers:
+            scheduler.cycle(seconds)
+            assert scheduler.shares() == (tenants, users)
+
+    first, second, _ = holds("a", "H100", 8), holds("b", "L4", 2), holds("a", "L4", 1)
+    fleet.ended(first, 100)
+    schedulers = [Scheduler(fleet, scope, shards, [model]) for model, scope in scopes.items()]
+    same_in_both(150, a=share(1, 0, 100, 150), b=share(1 / 2, 0, 150, 150))
+    fleet.ended(second, 150)
+    for scheduler in schedulers:
+        scheduler.changes.read(150)
+        scheduler.cycle(150, d.JobEnded(second))
+    same_in_both(400, a=share(1 / 4, 0, 400, 400), b=share(1 / 2, 0, 150, 400))
+    # What is held now counts in the same way.
+    fleet.set_policy(usage_half_life_s=0)
+    for scheduler in schedulers:
+        scheduler.changes.read(400)
+    same_in_both(400, a=1 / 4)
 
 
 def test_use_of_long_ago_is_not_read():

@@ -29,11 +29,12 @@ NO_SHARES = Shares({})
 
 
 class Held(Generic[Holder]):
-    """What every holder holds, and held, by GPU model (milli-GPU)."""
+    """What every holder holds by GPU model (milli-GPU), and in `past` what it held on average until
+    the last call of `pass_time`."""
 
     def __init__(self) -> None:
         self.now: dict[tuple[Holder, str], int] = {}
-        self._past: dict[tuple[Holder, str], float] = {}
+        self.past: dict[tuple[Holder, str], float] = {}
         self._at: float | None = None
 
     def change(self, holder: Holder, model: str, milli: int) -> None:
@@ -44,22 +45,18 @@ class Held(Generic[Holder]):
         else:
             self.now.pop(key, None)
 
-    def remember(self, past: Mapping[tuple[Holder, str], float]) -> None:
-        """Replace what was held before the last call of `pass_time`, on average."""
-        self._past = dict(past)
-
     def pass_time(self, now: float, half_life_s: float) -> None:
         """Let the time since the last call pass, in which nothing changed."""
         if self._at is not None and half_life_s > 0 and now > self._at:
             kept = math.exp2(-(now - self._at) / half_life_s)
-            for key in sorted(self._past.keys() | self.now.keys()):
-                left = self._past.get(key, 0.0) * kept + self.now.get(key, 0) * (1 - kept)
-                self._past[key] = left
+            for key in sorted(self.past.keys() | self.now.keys()):
+                left = self.past.get(key, 0.0) * kept + self.now.get(key, 0) * (1 - kept)
+                self.past[key] = left
         self._at = now
 
     def shares(self, capacity: Mapping[str, int], half_life_s: float) -> dict[Holder, float]:
         """Dominant share by holder; `capacity` is GPUs by model. Who holds nothing has 0."""
-        amounts: Mapping[tuple[Holder, str], float] = self._past if half_life_s > 0 else self.now
+        amounts: Mapping[tuple[Holder, str], float] = self.past if half_life_s > 0 else self.now
         found: dict[Holder, float] = {}
         for (holder, model), milli in amounts.items():
             if capacity.get(model):
@@ -73,12 +70,32 @@ class Usage:
     def __init__(self, *, of_users: bool) -> None:
         self.tenants = Held[str]()
         self.users: Held[User] | None = Held() if of_users else None
+        self.elsewhere: dict[tuple[User, str], int] = {}  # by jobs of other scopes, by GPU model
 
     def change(self, job: JobRequest, model: str, milli: int) -> None:
         """Places of a job were given to it, or given back."""
-        self.tenants.change(job.tenant, model, milli)
+        self._change((job.tenant, job.user), model, milli)
+
+    def change_elsewhere(self, held: Iterable[tuple[str, str, str, int]]) -> None:
+        """Replace what jobs of other scopes hold: (tenant, user, GPU model, milli-GPU)."""
+        before = self.elsewhere
+        self.elsewhere = {((tenant, user), model): milli for tenant, user, model, milli in held}
+        for key in sorted(before.keys() | self.elsewhere.keys()):
+            self._change(*key, self.elsewhere.get(key, 0) - before.get(key, 0))
+
+    def _change(self, user: User, model: str, milli: int) -> None:
+        self.tenants.change(user[0], model, milli)
         if self.users is not None:
-            self.users.change((job.tenant, job.user), model, milli)
+            self.users.change(user, model, milli)
+
+    @property
+    def past(self) -> tuple[tuple[str, str, str, float], ...]:
+        """What `remember` takes to know the same."""
+        if self.users is None:
+            return tuple(
+                (name, "", model, milli) for (name, model), milli in self.tenants.past.items()
+            )
+        return tuple((*user, model, milli) for (user, model), milli in self.users.past.items())
 
     def remember(self, past: Iterable[tuple[str, str, str, float]]) -> None:
         """Replace what was held until now: (tenant, user, GPU model, milli-GPU on average)."""
@@ -86,9 +103,9 @@ class Usage:
         tenants: dict[tuple[str, str], float] = {}
         for ((tenant, _), model), milli in users.items():
             tenants[tenant, model] = tenants.get((tenant, model), 0.0) + milli
-        self.tenants.remember(tenants)
+        self.tenants.past = tenants
         if self.users is not None:
-            self.users.remember(users)
+            self.users.past = users
 
     def pass_time(self, now: float, half_life_s: float) -> None:
         """Let the time since the last call pass, in which nothing changed."""

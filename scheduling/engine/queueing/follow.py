@@ -27,6 +27,8 @@ def _count_users(state: SchedulerState, now: float) -> None:
     for record in state.jobs.values():
         for model, milli in record.pods.values():
             users.change((record.job.tenant, record.job.user), model, milli)
+    for (user, model), milli in state.usage.elsewhere.items():
+        users.change(user, model, milli)
 
 
 def _regroup(state: SchedulerState, now: float) -> None:

@@ -57,6 +57,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
                 state.exposed.forget()
                 state.queue.plan_anew()
                 _tell_anew(state)
+        case d.OtherScopesChanged(held, gpus):
+            state.usage.change_elsewhere(held)
+            state.gpus_elsewhere = dict(gpus)
         case d.PolicyChanged(policy):
             if policy.min_runtime_s != state.policy.min_runtime_s:
                 _tell_anew(state)

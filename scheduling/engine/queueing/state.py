@@ -1,6 +1,7 @@
 """What one cluster's scheduler remembers between two cycles."""
 
 import math
+from collections import Counter
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -66,6 +67,7 @@ class SchedulerState:
         self.queue = WaitQueue()
         self.in_the_way = InTheWay()
         self.usage = Usage(of_users=self.policy.fair_users)
+        self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
         self.exposed = Exposed(self.tired, self.min_runtime_of)
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
@@ -231,7 +233,8 @@ class SchedulerState:
         """Dominant shares where the policy orders by fairness, else nothing."""
         if not self.policy.fair_share:
             return NO_SHARES
-        capacity = {model: self.pools.capacity(model) for model in self.pools.models()}
+        capacity = Counter({model: self.pools.capacity(model) for model in self.pools.models()})
+        capacity.update(self.gpus_elsewhere)
         return self.usage.shares(self.book.tenants, capacity, self.policy.usage_half_life_s)
 
     def strategy_of(self, job: JobRequest) -> str:
