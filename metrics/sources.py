@@ -49,7 +49,8 @@ class Source:
     """What arrives and on what. `hours`: length of the run, None = until everything has ended.
 
     `start`: where the run begins, before 0 where jobs are carried over. `policy`: the source's
-    own, None = it has none. `remarks`: what people should know of it.
+    own, and `window` the history that it is, None = it has none. `remarks`: what people should know
+    of it.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Source:
     hours: float | None
     start: float = 0.0
     policy: Policy | None = None
+    window: history.Window | None = None
     remarks: tuple[str, ...] = ()
 
 
@@ -222,6 +224,7 @@ def recorded(
         hours=most,
         start=history.RUNNING_AT,
         policy=policy(cluster.pk),
+        window=window,
         remarks=(
             f"--since: jobs that ended before {kept_from:%Y-%m-%d %H:%M:%S} UTC are deleted; the "
             "run is complete from then on",

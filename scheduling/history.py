@@ -15,12 +15,13 @@ from django.db.models import Max, Min, Q, QuerySet
 
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import Node, Taint
+from scheduling.engine.types import Node, Policy, Taint
 from scheduling.kube.devices import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import MOVED, PREEMPTED
 from scheduling.session.load import live_job
-from scheduling.simulator.model import Arrival
+from scheduling.session.past import half_life_of, past_use
+from scheduling.simulator.model import Arrival, Change
 
 CHUNK = 500  # jobs read at once, and ids in one IN list
 STEPS = 1 << 20  # steps of time in a second
@@ -94,6 +95,15 @@ def node_of(row: NodeRecord) -> Node:
         gives_shares="shares" in row.facts,
         unnamed_unhealthy=int(told("unnamed_unhealthy_gpus", 0)),
     )
+
+
+# --- what was held before -------------------------------------------------------------------------
+def held_before(window: Window, policy: Policy) -> list[Change]:
+    """What was held before the window, for a run under a policy that counts it."""
+    half_life_s = half_life_of(policy)
+    if not half_life_s:
+        return []
+    return [Change(RUNNING_AT, past_use(window.cluster.pk, half_life_s, window.since))]
 
 
 # --- jobs -----------------------------------------------------------------------------------------

@@ -108,10 +108,12 @@ class Run:
         nodes: Sequence[Node],
         policy: Policy,
         tenancies: Sequence[Tenancy],
+        past: Sequence[Change],
         seconds: float,
         tell: Tell,
     ) -> None:
-        """`tenancies`: tenants and quotas at the start, then as they change in the period."""
+        """`tenancies`: tenants and quotas at the start, then as they change in the period. `past`:
+        what was held before it."""
         self._nodes, self._seconds, self._unknown = nodes, seconds, jobs.unknown
         _, first = tenancies[0]
         simulated = Simulation(
@@ -127,6 +129,7 @@ class Run:
             ),
             # Who waits for ever waits to the end of the period, though nothing else is to come.
             changes=[
+                *past,
                 *(Change(at, tenancy) for at, tenancy in tenancies[1:]),
                 Change(seconds + 1.0, PolicyChanged(policy)),
             ],
@@ -322,8 +325,24 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
 
     before, after = to_policy(replay.policy_before), to_policy(replay.policy)
     half = (READ + 1.0) / 2
-    baseline = Run(jobs, nodes, before, tenancies(()), seconds, _part(tell, READ, half))
-    changed = Run(jobs, other, after, tenancies(replay.quotas), seconds, _part(tell, half, 1.0))
+    baseline = Run(
+        jobs,
+        nodes,
+        before,
+        tenancies(()),
+        history.held_before(window, before),
+        seconds,
+        _part(tell, READ, half),
+    )
+    changed = Run(
+        jobs,
+        other,
+        after,
+        tenancies(replay.quotas),
+        history.held_before(window, after),
+        seconds,
+        _part(tell, half, 1.0),
+    )
     return Runs(jobs, baseline, changed)
 
 

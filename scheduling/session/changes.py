@@ -16,13 +16,13 @@ from scheduling.engine.deltas import (
 from scheduling.engine.shards import WHOLE, WIDE
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import Policy, Shard
+from scheduling.engine.types import Shard
 from scheduling.models import Cluster
 from scheduling.session import divided, load
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import LiveJob, Transition
 from scheduling.session.news import News
-from scheduling.session.past import past_use
+from scheduling.session.past import half_life_of, past_use
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Changes:
         self._signature: tuple[object, ...] = ()
         self.tenancy = TenantsChanged((), ())
         self.others = OtherScopesChanged()
-        self._looked_back = _counts_past(Policy())
+        self._looked_back = (0.0, False)  # by which half-life, and whether for users
         self._looked_at = self._counted_at = self._used_at = 0.0
 
     @property
@@ -87,14 +87,13 @@ class Changes:
     def look_back(self, now: float) -> None:
         """Tell the engine what was held before `now` where the policy begins to count it, or counts
         it in another way."""
-        counted = _counts_past(self.life.policy)
-        if counted == self._looked_back:
-            return
-        self._looked_back = counted
-        if counted is not None:
+        policy = self.life.policy
+        half_life_s = half_life_of(policy)
+        counted = half_life_s, policy.fair_users
+        if counted != self._looked_back and half_life_s:
             at = datetime.fromtimestamp(now, UTC)
-            half_life_s, _ = counted
             self.life.out.deltas.append(past_use(self.cluster_id, half_life_s, at))
+        self._looked_back = counted
 
     def refresh(self, ids: Set[str], now: float) -> None:
         """Read these jobs and take over what people did: submit, cancel, hold, release, change."""
@@ -231,10 +230,3 @@ class Changes:
         if others != self.others:
             self.others = others
             self.life.out.deltas.append(others)
-
-
-def _counts_past(policy: Policy) -> tuple[float, bool] | None:
-    """By which half-life past use is counted, and whether that of users; None = it is not."""
-    if not policy.fair_share or policy.usage_half_life_s <= 0:
-        return None
-    return policy.usage_half_life_s, policy.fair_users

@@ -7,6 +7,7 @@ from django.db.models import F, FloatField, Func, Q, Sum
 from django.db.models.functions import Coalesce, Greatest, Least, Power
 
 from scheduling.engine.deltas import PastUse
+from scheduling.engine.types import Policy
 from scheduling.models import Placement
 
 FADED = 20  # half-lives after which a millionth is left of what was held: it counts no more
@@ -25,6 +26,12 @@ class Seconds(Func):
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> tuple[str, Any]:
         template = "CAST(EXTRACT(EPOCH FROM %(expressions)s) AS double precision)"
         return self.as_sql(compiler, connection, template=template, **context)
+
+
+def half_life_of(policy: Policy) -> float:
+    """In which past use counts half as much for the order of jobs, in seconds; 0 = it counts
+    nothing."""
+    return policy.usage_half_life_s if policy.fair_share else 0.0
 
 
 def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:

@@ -18,6 +18,7 @@ from scheduling.engine.deltas import (
     JobRequeued,
     JobSubmitted,
     NodeChanged,
+    PastUse,
     PodEnded,
     PodRequeued,
     PolicyChanged,
@@ -394,7 +395,7 @@ class Simulation:
     def _change(self, delta: Delta) -> None:
         if isinstance(delta, NodeChanged):
             self._node_is(self._outages.changed(delta.node))
-        elif isinstance(delta, TenantsChanged | PolicyChanged):
+        elif isinstance(delta, TenantsChanged | PolicyChanged | PastUse):
             self._tenancies -= isinstance(delta, TenantsChanged)
             self._deltas.append(delta)
         else:

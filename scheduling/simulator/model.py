@@ -55,7 +55,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A quota, tenant or policy change (any delta) on the timeline."""
+    """A node, quota, tenant or policy change on the timeline, or what is known of the past."""
 
     at: float
     delta: Delta

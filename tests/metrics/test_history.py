@@ -14,7 +14,7 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.kube.nodes import NodeTranslator
 from scheduling.kube.objects import NodeTaint
-from scheduling.models import Cluster, Job, JobEvent, NodeRecord, PodSet
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.services.lease import take_or_renew
 from scheduling.services.projection import write_nodes
@@ -291,6 +291,28 @@ def test_a_job_that_takes_any_gpu_is_judged_by_the_one_it_got(recent):
     PodSet.objects.update(gpu_models=[])
     found = simulate("--since", recent.isoformat())
     assert found["jtted"]["32"] == {"jobs": 2, "nodes": 1.0, "groups": 1.0}
+
+
+def test_what_was_held_before_counts_under_a_policy_that_counts_it(recent):
+    cluster, start = Cluster.objects.get(), seconds(recent)
+    nodes = tuple(f"n{i:03}" for i in range(4))
+    times = {"submitted": start - 700, "bound": start - 700, "ended": start - 100}
+    rows.job(cluster, "before", pods=4, **times, nodes=nodes)
+    times = {"submitted": start + 120, "bound": start + 900, "ended": start + 1000}
+    rows.job(cluster, "z", pods=4, **times, nodes=nodes)
+    for name, tenant in (("x", "third"), ("z", "law")):
+        Job.objects.filter(name=name).update(tenant=Tenant.objects.create(name=tenant))
+    for tenant in Tenant.objects.exclude(quotas__isnull=False):
+        Quota.objects.create(
+            tenant=tenant, gpu_type=GpuType.objects.get(), guaranteed_milli=1_000_000
+        )
+    policy = ClusterPolicy.objects.create(cluster=cluster, document={"fair_share": True})
+    found = simulate("--since", recent.isoformat())
+    assert found["waits"]["32"]["mean_s"] == pytest.approx((540 + 780) / 3, abs=1e-3)
+    policy.document["usage_half_life_s"] = 600
+    policy.save()
+    found = simulate("--since", recent.isoformat())
+    assert found["waits"]["32"]["mean_s"] == pytest.approx((640 + 480) / 3, abs=1e-3)
 
 
 def test_another_fleet_and_policy_may_be_asked_for(recent):

@@ -13,7 +13,7 @@ from scheduling.engine.states import JobState
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
 from scheduling.policies import effective
 from tenants.errors import Conflict, Invalid, NotAllowed
-from tenants.models import AuditRecord, User
+from tenants.models import AuditRecord, Quota, Tenant, User
 from tests.metrics import rows
 from tests.metrics.replays import NODES, asked
 
@@ -153,6 +153,27 @@ def test_who_waits_for_ever_waits_to_the_end_of_the_period(cluster, operator):
     Job.objects.filter(pk=late.pk).update(held=True)
     waits = everyone(found(asked(cluster, operator))["baseline"])
     assert (waits["waiting"], waits["mean_s"]) == (1, pytest.approx(500))
+
+
+def test_a_period_begins_with_what_was_held_before_it(cluster, operator):
+    """By whom, decides who comes first in it."""
+    Job.objects.all().delete()
+    gpu_type = Quota.objects.get().gpu_type
+    others = [Tenant.objects.create(name=name) for name in ("law", "third")]
+    for tenant in others:
+        Quota.objects.create(tenant=tenant, gpu_type=gpu_type, guaranteed_milli=64_000)
+    rows.job(cluster, "before", pods=4, submitted=-600, bound=-600, ended=-300, nodes=NODES)
+    full = rows.job(cluster, "full", pods=4, submitted=-300, bound=-300, ended=100, nodes=NODES)
+    rows.job(cluster, "first", pods=4, submitted=10, bound=100, ended=200, nodes=NODES)
+    second = rows.job(cluster, "second", pods=4, submitted=20, bound=200, ended=300, nodes=NODES)
+    for job, tenant in zip((second, full), others, strict=True):
+        Job.objects.filter(pk=job.pk).update(tenant=tenant)
+    fair = {"fair_share": True, "usage_half_life_s": 1000}
+    ClusterPolicy.objects.create(cluster=cluster, document=fair)
+    tried = found(asked(cluster, operator, policy={"usage_half_life_s": 0}))
+    assert everyone(tried["baseline"])["mean_s"] == pytest.approx((190 + 80) / 2)
+    assert everyone(tried["changed"])["mean_s"] == pytest.approx((90 + 180) / 2)
+    assert (tried["starts"]["earlier"], tried["starts"]["later"]) == (1, 1)
 
 
 def test_what_was_sampled_is_beside_the_runs(cluster, operator):

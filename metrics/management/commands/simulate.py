@@ -20,6 +20,7 @@ from metrics.inputs import InputError, policy_of
 from metrics.interrupts import asked_to_stop
 from metrics.output import folder, hand_over, make_folder
 from metrics.simulation_files import write_results
+from scheduling import history
 from scheduling.simulator import traces, workload
 from scheduling.simulator.faults import faults_of
 from scheduling.simulator.loop import Simulation
@@ -145,6 +146,7 @@ class Command(BaseCommand):
                 stop_s=longest * 3600 if longest else None,
             ),
             faults=faults_of(nodes, per_1000_node_days=fault_rate, seed=options["seed"]),
+            changes=history.held_before(source.window, policy) if source.window else (),
             start=source.start,
         )
         gpus = sum(source.fleet.gpus.values())
