@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from django.utils import timezone
+
 from scheduling import quota_use
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.deltas import (
@@ -43,6 +45,7 @@ from scheduling.models import Cluster, Job, NodeRecord
 from scheduling.models.jobs import PlacementState
 from scheduling.session import divided, load
 from scheduling.session.live import LiveJob
+from scheduling.session.past import half_life_of, past_use
 from scheduling.standstill import standstill
 from tenants.models import GpuType, User
 
@@ -151,6 +154,10 @@ def _known(job: Job, live: LiveJob) -> list[Delta]:
     if policy.shards:
         job.scope = _scope_of(live.request, policy, rows, cluster)
     facts: list[Delta] = [PolicyChanged(policy), load.tenancy(cluster.pk, job.scope)]
+    if policy.fair_share and job.scope != WHOLE:
+        facts.append(divided.others(cluster.pk, job.scope))
+    if half_life_s := half_life_of(policy):
+        facts.append(past_use(cluster.pk, half_life_s, timezone.now()))
     for row in rows:
         if row.scope == job.scope:
             facts += _others_on(row)

@@ -183,6 +183,35 @@ def test_others_make_room_as_the_policy_lets_them(fleet):
     assert ask(fleet)["rehearsal"]["outlook"] == "waits"
 
 
+def test_whose_tenant_held_less_in_the_past_goes_first(fleet):
+    held = runs(fleet, ["h000", "h001"])
+    over = timezone.now() - timedelta(minutes=1)
+    Job.objects.filter(pk=held.pk).update(state="SUCCEEDED", ended_at=over)
+    Placement.objects.update(state=PlacementState.SUCCEEDED, ended_at=over)
+    runs(fleet, ["h002", "h003"], tenant="ml")
+    waits(fleet, 3)
+    fair = {"queueing": "strict-fifo", "fair_share": True}
+    policy = ClusterPolicy.objects.create(cluster=fleet.cluster, document=fair)
+    said = ask(fleet)["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("waits", "BehindInQueue")
+    policy.document["usage_half_life_s"] = 600
+    policy.save()
+    assert ask(fleet)["rehearsal"]["outlook"] == "starts"
+    # In a shard of which it holds nothing, too.
+    policy.document["shards"] = [{"name": "one", "groups": ["leaf-a"]}, {"name": "rest"}]
+    policy.save()
+    NodeRecord.objects.update(scope="rest")
+    Job.objects.update(scope="rest")
+    Job.objects.filter(pk=held.pk).update(scope="one")
+    assert ask(fleet)["rehearsal"]["outlook"] == "starts"
+    # What is held elsewhere now counts likewise.
+    Job.objects.filter(pk=held.pk).update(state="RUNNING")
+    Placement.objects.filter(job=held).update(state="RUNNING", held_milli=1000, ended_at=None)
+    policy.document["usage_half_life_s"] = 0
+    policy.save()
+    assert ask(fleet)["rehearsal"]["outlook"] == "starts"
+
+
 @pytest.mark.parametrize(
     ("fields", "reason", "basis"),
     [
