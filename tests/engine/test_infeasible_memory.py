@@ -66,6 +66,8 @@ def on(node: str, devices: int = GPUS, ordinal: int = 0) -> PodPlacement:
 BUSY = ask("busy", PodSet("pods", 1, GPUS, ("H100",)))
 WEB = ask("web", PodSet("pods", 2, GPUS // 2, ("H100",)), gang=False)
 AHEAD = ask("ahead", replace(ROW, required_level=""), priority=9)
+FAIR = Policy(QueueingPolicy.STRICT_FIFO, fair_share=True)
+OTHER = replace(AHEAD, tenant="u", submitted_at=-1.0, priority=0)
 SICK = tuple(Device(i, healthy=i != 0, memory_mib=80_000) for i in range(GPUS))
 SMALL = tuple(Device(i, memory_mib=40_000) for i in range(GPUS))
 RUNS = d.JobRestored(BUSY, (on("n0"),), 0.0)
@@ -75,6 +77,15 @@ FOREIGN = d.OtherPodChanged("u", "n0", 1, 0, 0)
 
 def node_is(**facts) -> list[d.Delta]:
     return [d.NodeChanged(machine("n0", **facts))]
+
+
+def behind_another_tenant(policy: Policy) -> list[d.Delta]:
+    quotas = (*AMPLE, *(replace(quota, tenant="u") for quota in AMPLE))
+    full = d.JobRestored(BUSY, (on("n1"),), 0.0)
+    return [
+        *(*node_is(), d.NodeChanged(machine("n1")), full, d.JobSubmitted(OTHER)),
+        *(d.PolicyChanged(policy), d.TenantsChanged((Tenant("t"), Tenant("u")), quotas)),
+    ]
 
 
 # What the cluster is like, what waits, and what makes room for it.
@@ -158,6 +169,16 @@ CURES = {
         ],
         ONE,
         [d.JobSubmitted(AHEAD, held=True)],
+    ),
+    "who is ahead holds more in another scope": (
+        behind_another_tenant(FAIR),
+        ONE,
+        [d.OtherScopesChanged((("u", "", "H100", 5_000),), (("H100", 8),))],
+    ),
+    "who is ahead held more in the past": (
+        behind_another_tenant(replace(FAIR, usage_half_life_s=600.0)),
+        ONE,
+        [d.PastUse((("u", "", "H100", 4_000.0),))],
     ),
     "a quota comes": (
         [*node_is(), d.TenantsChanged((Tenant("t"),), (Quota("t", "H100", 1_000),))],
