@@ -37,6 +37,7 @@ def half_life_of(policy: Policy) -> float:
 def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:
     """What jobs of the cluster held before `at`, older use counting half as much every
     `half_life_s` seconds: whoever held the same all the time held that."""
+    half_life_s = float(half_life_s)  # the database divides by what Django makes of its type
     faded_s = FADED * half_life_s
 
     def kept(column: str) -> Power:
