@@ -2,12 +2,14 @@
 policy, on pages and in refusals."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from scheduling.engine.states import JobState
 from scheduling.engine.verdict import Reason
 from scheduling.models import Job
-from tenants.templatetags.ui import duration, words
+from scheduling.policy_settings import differing, settings_of
+from tenants.templatetags.ui import DAY, HOUR, MINUTE, duration, words
 
 STATE_WORDS: dict[str, str] = {
     JobState.PENDING: "Waiting",
@@ -45,6 +47,64 @@ def policy_words(policy: Mapping[str, Any]) -> list[tuple[str, str]]:
         else (words(name), value_words(value))
         for name, value in policy.items()
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A setting of a policy (`scheduling.policy_settings`) that differs, in words."""
+
+    key: str
+    name: str
+    before: str
+    after: str
+
+
+def policy_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
+    """What two whole policies differ by."""
+    was, then = settings_of(before), settings_of(after)
+    return [
+        Difference(
+            key,
+            setting_name(key),
+            setting_words(key, was.get(key)),
+            setting_words(key, then.get(key)),
+        )
+        for key in differing(was, then)
+    ]
+
+
+def setting_name(key: str) -> str:
+    field, _, part = key.partition(".")
+    match field:
+        case "strategies":
+            return f"{part.capitalize()} strategy"
+        case "spare_nodes":
+            return f"Spare nodes of {part}"
+        case "preemption":
+            return f"Preemption: {part}"
+    return words(field.removesuffix("_s"))
+
+
+def setting_words(key: str, value: Any) -> str:
+    """A value of a setting, told apart from every other; None = the policy does not name it."""
+    if key.startswith("spare_nodes."):
+        return str(value or "none")
+    if value is None:
+        return "–"
+    if key == "shards":
+        return "; ".join(map(_shard_words, value)) or "none"
+    return exact_duration(value) if key.endswith("_s") else value_words(value)
+
+
+def exact_duration(seconds: float) -> str:
+    """A span as `duration` writes it, in seconds where that would leave a part of it out."""
+    rest = seconds % (HOUR if seconds >= DAY else MINUTE if seconds >= HOUR else 1)
+    return f"{seconds:,.13g} s" if rest else duration(seconds)
+
+
+def _shard_words(shard: Mapping[str, Any]) -> str:
+    parts = [*shard.get("gpu_models", ()), *shard.get("groups", ())]
+    return f"{shard['name']}: {', '.join(parts)}" if parts else f"{shard['name']}: all others"
 
 
 def value_words(value: Any) -> str:

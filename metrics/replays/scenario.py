@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from metrics.models import Replay
 from metrics.replays import quotas
 from scheduling.engine.types import Node
 from scheduling.models import Cluster, NodeRecord
-from scheduling.wording import policy_words
+from scheduling.wording import policy_differences
 from tenants.templatetags.ui import short_model
 
 MOST_NODES = 10_000  # added of one shape
@@ -80,12 +79,9 @@ def _copy(node: Node, number: int) -> Node:
 
 # --- in words -------------------------------------------------------------------------------------
 def differences(replay: Replay) -> Iterator[tuple[str, str, str]]:
-    """(what, as it was, as it is tried) of each field of the policy, each shape of nodes, and each
-    quota."""
-    was = dict(policy_words(_flat(replay.policy_before)))
-    for name, value in policy_words(_flat(replay.policy)):
-        if was.get(name) != value:
-            yield name, was.get(name, "–"), value
+    """(what, as it was, as it is tried) of each setting of the policy, shape of nodes and quota."""
+    for setting in policy_differences(replay.policy_before, replay.policy):
+        yield setting.name, setting.before, setting.after
     for one in replay.nodes:
         if one["change"]:
             shape = Shape(short_model(one["gpu_type"]), one["gpus"])
@@ -95,10 +91,3 @@ def differences(replay: Replay) -> Iterator[tuple[str, str, str]]:
         name = f"Quota of {one['tenant']} for {short_model(one['gpu_type'])}"
         was_quota = before.get((one["tenant"], one["gpu_type"]))
         yield name, quotas.words(was_quota), quotas.words(one)
-
-
-def _flat(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """With a field for the strategy of each kind of job."""
-    found = dict(policy)
-    kinds: Mapping[str, str] = found.pop("strategies", {})
-    return found | {f"{kind} strategy": name for kind, name in kinds.items()}

@@ -123,6 +123,10 @@ class PolicyInput(Serializer):
     reason = Text(max_length=2000, allow_blank=True, required=False)
 
 
+class PolicyRevertInput(Serializer):
+    reason = Text(max_length=2000, allow_blank=True, required=False)
+
+
 class PolicyOutput(serializers.Serializer[Any]):
     cluster = serializers.CharField()
     policy = serializers.DictField()

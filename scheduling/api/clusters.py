@@ -1,5 +1,6 @@
 """REST for clusters, their nodes and their policies."""
 
+import uuid
 from typing import Any
 
 from django.db.models import QuerySet
@@ -14,12 +15,14 @@ from scheduling.api.cluster_serializers import (
     NodeOutput,
     PolicyInput,
     PolicyOutput,
+    PolicyRevertInput,
 )
 from scheduling.api.filters import NodeFilter
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
 from scheduling.policies import effective
 from scheduling.services.clusters import change_cluster, create_cluster, delete_cluster
-from scheduling.services.policies import change_policy, policy_of
+from scheduling.services.policies import change_policy, changes_of, policy_of
+from scheduling.services.policy_revert import revert_policy_change
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
@@ -140,6 +143,35 @@ class PolicyView(View):
             )
         except Invalid as error:
             raise error.below("policy") from None
+        body = _document(policy)
+        if self.dry_run:
+            return rehearsed("update", body)
+        return Response(body, headers=etag(policy.version))
+
+
+class PolicyRevertView(View):
+    """Takes back a change of a policy, by the id of its record in the audit trail, as a change of
+    its own: `GET /api/v1/audit?action=policy` lists them. The version is that of the policy."""
+
+    shapes = {"POST": Shape(PolicyOutput, PolicyRevertInput, versioned=True)}
+
+    @idempotent()
+    def post(self, request: Request, name: str, record_id: uuid.UUID) -> Response:
+        given = self.body(PolicyRevertInput)
+        record = changes_of(selectors.cluster_by_name(name)).filter(pk=record_id).first()
+        if record is None:
+            raise NotFound(
+                f"There is no change {record_id} of the policy of “{name}”. "
+                "GET /api/v1/audit?action=policy lists them."
+            )
+        policy = revert_policy_change(
+            self.actor,
+            record,
+            expected_version=expected_version(request),
+            reason=given.get("reason", ""),
+            source=API,
+            dry_run=self.dry_run,
+        )
         body = _document(policy)
         if self.dry_run:
             return rehearsed("update", body)

@@ -39,4 +39,9 @@ urlpatterns: list[URLPattern] = [
     path("clusters/<str:name>/nodes", clusters.NodesView.as_view(), name="api-nodes"),
     path("clusters/<str:name>/nodes/<str:node>", clusters.NodeView.as_view(), name="api-node"),
     path("clusters/<str:name>/policy", clusters.PolicyView.as_view(), name="api-policy"),
+    path(
+        "clusters/<str:name>/policy/changes/<uuid:record_id>/revert",
+        clusters.PolicyRevertView.as_view(),
+        name="api-policy-revert",
+    ),
 ]

@@ -3,23 +3,33 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policies import effective, faults
 from scheduling.services.doorbell import ring_after_commit
 from tenants.errors import FieldError, Invalid, NotAllowed, Stale
-from tenants.models import GpuType, User
+from tenants.models import AuditRecord, GpuType, User
 from tenants.selectors import known_gpu_types_hint
 from tenants.services import audit
 from tenants.services.transactions import unit_of_work
+
+CHANGED = "policy.changed"
 
 
 def policy_of(cluster: Cluster) -> ClusterPolicy:
     """The stored policy, or the default one (version 0, not stored)."""
     row = ClusterPolicy.objects.filter(cluster=cluster).first()
     return row or ClusterPolicy(cluster=cluster, document={}, version=0)
+
+
+def changes_of(cluster: Cluster) -> QuerySet[AuditRecord]:
+    """The changes of its policy in the audit trail, the newest first."""
+    # There may have been another cluster of that name before.
+    return AuditRecord.objects.filter(
+        action=CHANGED, subject=cluster.name, at__gte=cluster.created_at
+    )
 
 
 def change_policy(
@@ -30,14 +40,15 @@ def change_policy(
     expected_version: int,
     reason: str = "",
     source: str,
+    reverts: AuditRecord | None = None,
     dry_run: bool = False,
 ) -> ClusterPolicy:
     """Replace the policy document; fields it does not name get their defaults.
 
-    `expected_version` 0 = none is stored yet. Raises NotAllowed, Invalid naming each field, Stale.
+    `expected_version` 0 = none is stored yet. `reverts`: the change that this one takes back.
+    Raises NotAllowed, Invalid naming each field, Stale.
     """
-    if not actor.is_operator:
-        raise NotAllowed("Only operators change the policy of a cluster.")
+    operators_only(actor)
     if wrong := document_faults(document):
         raise Invalid.fields(wrong)
     with unit_of_work(dry_run):
@@ -47,15 +58,22 @@ def change_policy(
         after = _stored(cluster, before, dict(document))
         audit.record(
             actor,
-            "policy.changed",
+            CHANGED,
             cluster.name,
             before=effective(before.document),
             after=effective(after.document),
             reason=reason.strip(),
             source=source,
+            reverts=reverts,
         )
         ring_after_commit(cluster.pk)
     return after
+
+
+def operators_only(actor: User) -> None:
+    """Raises NotAllowed."""
+    if not actor.is_operator:
+        raise NotAllowed("Only operators change the policy of a cluster.")
 
 
 def document_faults(

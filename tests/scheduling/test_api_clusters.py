@@ -207,3 +207,79 @@ def test_wrong_policies(ops, document, pointer):
     assert [e["pointer"] for e in answer.json()["errors"]] == [f"/policy{pointer}"]
     assert answer.json()["detail"].startswith("policy.")
     assert not ClusterPolicy.objects.exists()
+
+
+# --- changes of a policy --------------------------------------------------------------------------
+def put(client, version, **policy):
+    answer = client.put(
+        POLICY, {"policy": policy}, format="json", headers={"If-Match": f'"{version}"'}
+    )
+    assert answer.status_code == 200, answer.json()
+
+
+def changes(client):
+    return client.get("/api/v1/audit?action=policy").json()["items"]
+
+
+def revert(client, record, version, query="", **body):
+    return client.post(
+        f"{POLICY}/changes/{record['id']}/revert{query}",
+        body,
+        format="json",
+        headers={"If-Match": f'"{version}"'},
+    )
+
+
+def test_what_a_change_of_a_policy_set_is_taken_back_and_nothing_else(ops):
+    put(ops, 0, queueing="backfill", spare_nodes={"H100": 2}, preemption=["priority"])
+    put(ops, 1, queueing="backfill", blame_s=60, preemption=["priority", "reclaim"])
+    second, first = changes(ops)
+    would = revert(ops, second, 2, "?dry_run=true").json()
+    assert (would["would"], would["result"]["policy"]["spare_nodes"]) == ("update", {"H100": 2})
+    assert ClusterPolicy.objects.get().version == 2
+    done = revert(ops, first, 2, reason="Too early")
+    assert (done.status_code, done["ETag"]) == (200, '"3"')
+    policy = done.json()["policy"]
+    assert (policy["queueing"], policy["preemption"]) == ("best-effort-fifo", ["reclaim"])
+    assert (policy["blame_s"], policy["spare_nodes"]) == (60, {})
+    newest = changes(ops)[0]
+    assert (newest["reverts"], newest["reason"]) == (first["id"], "Too early")
+    again = revert(ops, first, 3)
+    assert (again.status_code, again.json()["code"]) == (409, "conflict")
+    assert "It is as it was before this change already. ops changed it" in again.json()["detail"]
+    assert revert(ops, newest, 3).json()["policy"]["queueing"] == "backfill"
+
+
+def test_a_setting_that_was_set_again_since_is_named_not_overwritten(ops):
+    put(ops, 0, blame_s=60.5)
+    put(ops, 1, blame_s=30, queueing="backfill")
+    later, record = changes(ops)
+    answer = revert(ops, record, 2)
+    assert answer.status_code == 409
+    told = "Blame was set to 60.5 s by this change and is 30 s now. ops changed it at "
+    assert answer.json()["detail"].startswith(told)
+    assert revert(ops, later, 2).json()["policy"]["blame_s"] == 60.5
+    assert revert(ops, record, 3).json()["policy"]["blame_s"] == Policy().blame_s
+
+
+def test_what_a_revert_would_break_is_refused(ops):
+    put(ops, 0, fair_share=True)
+    put(ops, 1, fair_share=True, fair_users=True)
+    answer = revert(ops, changes(ops)[1], 2)
+    assert [e["pointer"] for e in answer.json()["errors"]] == ["/fair_users"]
+    assert ClusterPolicy.objects.get().version == 2
+
+
+def test_who_may_revert_a_change_of_a_policy_and_which(ops, org):
+    put(ops, 0, blame_s=60)
+    record = changes(ops)[0]
+    assert revert(org.client("root"), record, 1).status_code == 403
+    assert revert(ops, record, 7).status_code == 412
+    assert ops.post(f"{POLICY}/changes/{record['id']}/revert").status_code == 428
+    ops.patch(f"{URL}/demo", {"title": "D"}, format="json")
+    other = ops.get("/api/v1/audit?action=cluster").json()["items"][0]
+    assert revert(ops, other, 1).status_code == 404
+    # The changes of another cluster that had the name before are not those of this one.
+    Cluster.objects.update(created_at=timezone.now())
+    assert revert(ops, record, 1).status_code == 404
+    assert changes(org.client("root")) == []
