@@ -1,6 +1,8 @@
 from django.urls import path
 
 from metrics import overview, usage_views, views
+from metrics.policies import history_views
+from metrics.policies import views as policy_views
 from metrics.replays import views as replay_views
 
 urlpatterns = [
@@ -23,6 +25,17 @@ urlpatterns = [
     path("ops/charts/<slug:name>.json", views.chart, name="chart"),
     path("ops/nodes/", views.nodes, name="nodes"),
     path("ops/nodes/<slug:cluster>/<str:name>/", views.node, name="node"),
+    path("policies/<slug:name>/", policy_views.policy, name="policy"),
+    path("policies/<slug:name>/draft/", policy_views.policy_draft, name="policy-draft"),
+    path("policies/<slug:name>/check/", policy_views.policy_check, name="policy-check"),
+    path("policies/<slug:name>/replay/", policy_views.policy_replay, name="policy-replay"),
+    path("policies/<slug:name>/save/", policy_views.policy_save, name="policy-save"),
+    path("policies/<slug:name>/changes/", history_views.policy_changes, name="policy-changes"),
+    path(
+        "policies/<slug:name>/changes/<uuid:record_id>/revert/",
+        history_views.policy_revert,
+        name="policy-revert",
+    ),
     path("replays/", replay_views.replays, name="replays"),
     path("replays/new/", replay_views.replay_new, name="replay-new"),
     path("replays/<uuid:replay_id>/", replay_views.replay, name="replay"),

@@ -183,7 +183,12 @@ def replay(request: HttpRequest, replay_id: uuid.UUID) -> HttpResponse:
     if request.htmx and not found.is_open:  # type: ignore[attr-defined]
         # It was open when the page was loaded: now the page has another form.
         return HttpResponse(headers={"HX-Refresh": "true"})
-    context: dict[str, Any] = {"nav": "replays", "shown": found, "replay": found.replay}
+    context: dict[str, Any] = {
+        "nav": "replays",
+        "shown": found,
+        "replay": found.replay,
+        "sets_policy": found.replay.policy != found.replay.policy_before,
+    }
     if found.replay.state == ReplayState.QUEUED:
         earlier = Replay.objects.filter(state__in=services.OPEN)
         context["ahead"] = earlier.filter(created_at__lt=found.replay.created_at).count()

@@ -1,0 +1,462 @@
+"""The pages that change the policy of a cluster, without a browser: form, check, save, history."""
+
+import html
+import json
+import re
+import uuid
+from dataclasses import fields
+
+import pytest
+from django.utils import timezone
+
+from metrics.models import Replay, ReplayState
+from metrics.policies.forms import GROUPS, LABELS, STRATEGY_TEXTS, PolicyForm, typed
+from metrics.replays import process, services
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.types import Policy, PreemptionKind
+from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
+from scheduling.policies import effective
+from scheduling.policy_settings import settings_of
+from scheduling.services.policies import change_policy, policy_of
+from tenants.models import AuditRecord, Tenant, User
+
+URL = "/policies/demo/"
+CHECK, SAVE, DRAFT, CHANGES = (f"{URL}{page}/" for page in ("check", "save", "draft", "changes"))
+
+
+@pytest.fixture
+def ops(as_user):
+    return as_user("operator")
+
+
+def plain(answer) -> str:
+    text = re.sub(r"<(svg|script).*?</\1>", "", answer.content.decode(), flags=re.DOTALL)
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", text).split()))
+
+
+def hidden(answer) -> dict[str, str]:
+    """What a page carries to the next one."""
+    found = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', answer.content.decode())
+    return {name: html.unescape(value) for name, value in found if "csrf" not in name}
+
+
+def sent(answer, **changes) -> dict[str, str]:
+    """What the form of a page would send with some fields changed; None = a box not ticked."""
+    form = answer.context["form"]
+    found = hidden(answer) | typed(form, form.shown) | changes
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def checked(client, **changes):
+    return client.post(CHECK, sent(client.get(URL), **changes))
+
+
+def saved(client, check, **more):
+    return client.post(SAVE, hidden(check) | {"reason": "Gangs wait"} | more)
+
+
+def change(document, who="operator", reason="Other reasons"):
+    cluster = Cluster.objects.get(name="demo")
+    return change_policy(
+        User.objects.get(username=who),
+        cluster,
+        document,
+        expected_version=policy_of(cluster).version,
+        reason=reason,
+        source="api",
+    )
+
+
+def now() -> dict:
+    return policy_of(Cluster.objects.get(name="demo")).document
+
+
+# --- rights ---------------------------------------------------------------------------------------
+def test_only_operators_open_them(as_user):
+    record = change({"blame_s": 60}) and AuditRecord.objects.first()
+    pages = (URL, CHECK, CHANGES, f"{CHANGES}{record.pk}/revert/")
+    for page in pages:
+        assert as_user("vera").get(page).status_code == 403
+        assert as_user("operator").get(page, follow=True).status_code == 200
+    for page in (URL, CHECK, SAVE, DRAFT, f"{URL}replay/", pages[-1]):
+        assert as_user("vera").post(page, {}).status_code == 403
+    assert policy_of(Cluster.objects.get()).version == 1
+    assert as_user("operator").get("/policies/nowhere/").status_code == 404
+
+
+def test_the_operations_page_leads_there(ops):
+    page = ops.get("/ops/").content.decode()
+    for link in (URL, CHANGES):
+        assert f'href="{link}"' in page
+    ClusterPolicy.objects.create(
+        cluster=Cluster.objects.get(), document={"queueing": "of-a-newer-version"}
+    )
+    assert f'href="{URL}"' not in ops.get("/ops/").content.decode()
+    assert "this one cannot read it" in plain(ops.get(URL))
+
+
+# --- the form -------------------------------------------------------------------------------------
+def test_every_setting_of_a_policy_has_a_field_in_a_group():
+    assert {name for _, _, names in GROUPS for name in names} == {f.name for f in fields(Policy)}
+    assert STRATEGY_TEXTS.keys() == STRATEGIES.keys()
+    assert {f"preemption.{kind}" for kind in PreemptionKind} < LABELS.keys()
+
+
+def test_the_form_shows_the_policy_as_it_is_with_units_and_defaults(ops):
+    change({"queueing": "backfill", "backfill_after_s": 90, "usage_half_life_s": 86400})
+    answer = ops.get(URL)
+    text, form = plain(answer), answer.context["form"]
+    assert "by operator: “Other reasons”" in text
+    assert form["queueing"].value() == "backfill"
+    assert str(form["backfill_after_s"].value()) == "1.5"
+    assert str(form["usage_half_life_s"].value()) == "24"
+    assert "Backfill after, minutes For so long a blocked head is passed" in text
+    assert "Default: 10 min" in text
+    assert [f.label for f in form if f.name.startswith("spare_nodes.")] == [
+        "Spare nodes of H100", "Spare nodes of H200", "Spare nodes of L40S",
+    ]  # fmt: skip
+
+
+def test_what_the_form_says_is_what_it_was_shown_with():
+    policy = effective(
+        {
+            "strategies": {"training": "e-binpack"},
+            "preemption": ["reclaim"],
+            "spare_nodes": {"H100": 2},
+            "min_runtime_s": 0.25,
+            "usage_half_life_s": 0,
+            "shards": [
+                {"name": "a", "gpu_models": ["H100", "A100"], "groups": []},
+                {"name": "b", "gpu_models": [], "groups": ["c/s1", "c/s2"]},
+                {"name": "c"},
+            ],
+        }
+    )
+    data = typed(PolicyForm(policy, ["H100"]), settings_of(policy))
+    assert data["shards"] == "a; H100, A100\nb; ; c/s1, c/s2\nc"
+    form = PolicyForm(policy, ["H100"], data | {"shards": data["shards"].replace("\n", "\r\n")})
+    assert form.is_valid(), form.errors
+    # A hundredth of a minute is all that the page can say of what was not touched.
+    assert form.changes() == {}
+    other = PolicyForm(effective({}), ["H100"], data)
+    assert other.is_valid()
+    assert other.changes() == {
+        "strategies.training": "e-binpack",
+        "preemption.reclaim": True,
+        "spare_nodes.H100": 2,
+        "min_runtime_s": 0.6,
+        "shards": policy["shards"],
+    }
+
+
+def test_settings_without_effect_are_marked_and_kept(ops):
+    draft = ops.post(DRAFT, sent(ops.get(URL)), headers={"HX-Request": "true"})
+    idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}
+    assert idle == {"preemption.backfill", "backfill_after_s", "max_preemptions", "min_runtime_s",
+                    "fair_users", "usage_half_life_s"}  # fmt: skip
+    changes = {"queueing": "backfill", "preemption.priority": "on", "backfill_after_s": "5"}
+    draft = ops.post(DRAFT, sent(ops.get(URL), **changes), headers={"HX-Request": "true"})
+    idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}
+    assert idle == {"fair_users", "usage_half_life_s"}
+    text = plain(draft)
+    assert "3 changes" in text
+    assert "Was 10 min." in text
+    check = checked(ops, backfill_after_s="5")
+    assert "No effect then. Only under backfill, or with several schedulers." in plain(check)
+    saved(ops, check)
+    assert now() == {"backfill_after_s": 300.0}
+
+
+@pytest.mark.parametrize(
+    ("typed_in", "field", "text"),
+    [
+        ({"max_attempts": "-1"}, "max_attempts", "from 0 to 1000000"),
+        ({"max_attempts": "many"}, "max_attempts", "whole number"),
+        ({"blame_s": ""}, "blame_s", "Fill this in."),
+        ({"blame_s": "527041"}, "blame_s", "from 0 to 527040"),
+        ({"queueing": "lottery"}, "queueing", "Choose one of"),
+        ({"strategies.training": "x"}, "strategies.training", "Choose one of"),
+        ({"fair_users": "on"}, "fair_users", "Only with fair_share"),
+        ({"spare_nodes.H100": "-1"}, "spare_nodes.H100", "from 0 to"),
+        ({"shards": "a; b; c; d"}, "shards", "Line 1: write NAME; GPU TYPES; GROUPS."),
+        ({"shards": "a; H100\nA; ; s"}, "shards", "Shard 2, name: Must be 1 to 63 lower-case"),
+        ({"shards": "a\nb"}, "shards", "Shard 1, gpu_models: Only the last shard takes all"),
+        ({}, None, "Nothing was changed."),
+    ],
+)
+def test_what_cannot_be_stands_beside_its_field_and_nothing_typed_is_lost(
+    ops, typed_in, field, text
+):
+    answer = checked(ops, gang_timeout_s="12", **typed_in) if typed_in else checked(ops)
+    assert answer.status_code == 422
+    form = answer.context["form"]
+    errors = form.errors[field] if field else form.non_field_errors()
+    assert any(text in error for error in errors), form.errors
+    assert form["gang_timeout_s"].value() == ("12" if typed_in else "10")
+    live = ops.post(DRAFT, sent(ops.get(URL), **typed_in), headers={"HX-Request": "true"})
+    assert live.status_code == 200
+    if field:
+        assert live.context["form"].errors.keys() == {field}
+    assert not ClusterPolicy.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"version": "x"},
+        {"shown": "{"},
+        {"shown": "[]"},
+        {"shown": '{"queueing": "lottery"}'},
+        {"changes": '{"queueing.x": 1}'},
+        {"changes": "7"},
+    ],
+)
+def test_a_damaged_page_says_so(ops, broken):
+    check = checked(ops, queueing="backfill")
+    for url in (SAVE, URL, CHECK, f"{URL}replay/"):
+        answer = ops.post(url, hidden(check) | broken)
+        assert answer.status_code == 422
+        assert "The form is damaged. Load the page again." in plain(answer)
+    assert ops.post(DRAFT, broken).status_code == 400
+    assert not ClusterPolicy.objects.exists()
+
+
+# --- what it would mean, and the save -------------------------------------------------------------
+def test_a_change_is_looked_at_field_by_field_and_saved_with_its_reason(ops):
+    change({"queueing": "backfill", "blame_s": 60})
+    check = checked(ops, **{"strategies.training": "e-binpack", "preemption.reclaim": "on"})
+    text = plain(check)
+    assert "2 settings; the others stay as they are" in text
+    assert "Training strategy binpack e-binpack Preemption: reclaim no yes" in text
+    assert policy_of(Cluster.objects.get()).version == 1
+    page = ops.get(saved(ops, check)["Location"])
+    assert "The policy of Demo cluster is changed; it is version 2 now." in plain(page)
+    assert now() == {
+        "queueing": "backfill",
+        "blame_s": 60,
+        "strategies": {"training": "e-binpack", "inference": "binpack", "development": "binpack"},
+        "preemption": ["reclaim"],
+    }
+    record = AuditRecord.objects.first()
+    assert (record.action, record.reason, record.source) == ("policy.changed", "Gangs wait", "page")
+
+
+def test_whom_it_concerns_is_told_from_what_is_so_now(ops):
+    Tenant.objects.filter(name="speech").update(min_runtime_s=5400)
+    Job.objects.filter(name="wait-000").update(
+        blocked_since=timezone.now() - timezone.timedelta(minutes=11)
+    )
+    Job.objects.filter(name="train-000").update(preemptible=False)
+    for number, (kind, gang) in enumerate([("inference", False), ("inference", True)]):
+        name = f"train-{number + 1:03d}"
+        assert Job.objects.filter(name=name).update(kind=kind, gang=gang)
+    check = checked(
+        ops,
+        queueing="backfill",
+        consolidation="on",
+        min_runtime_s="2",
+        shards="h; H100\nrest",
+        **{"preemption.reclaim": "on", "spare_nodes.H100": "3", "strategies.training": "spread"},
+    )
+    told = check.context["effects"]
+    running = Job.objects.filter(state="RUNNING").count()
+    idle = NodeRecord.objects.filter(gpu_model="H100", allocated_milli=0, schedulable=True).count()
+    assert told[0].startswith("Waiting: 5 jobs (632 GPUs). Holding places: ")
+    assert "so overdue at once: 1 job (64 GPUs)." in told[1]
+    assert told[2].startswith(f"Preemptible among those that hold places: {running - 1} jobs")
+    assert "Not preemptible: 1 job" in told[2]
+    assert told[3].startswith("Tenants that borrow GPUs now, on all clusters:")
+    assert "speech 1 h 30 min" in told[4]
+    assert told[5].startswith("Waiting training jobs, to be placed by spread: 5 jobs (632 GPUs)")
+    assert told[6].startswith("Inference jobs whose replicas may be moved: 1 job")
+    assert told[7] == f"Nodes with H100: 32, of which {idle} are idle now; 3 would be kept free."
+    assert told[8].startswith("Nodes at home in each shard: h 32, rest 88.")
+    other = checked(ops, blame_s="1").context["effects"]
+    assert len(other) == 1
+
+
+def test_one_goes_back_to_the_form_with_what_was_typed(ops):
+    check = checked(ops, queueing="strict-fifo", **{"spare_nodes.H200": "2"})
+    form = ops.post(URL, hidden(check) | {"reason": "Half a"})
+    edited = {i.field.name: i.was for g in form.context["groups"] for i in g.items if i.was}
+    assert edited == {"queueing": "best-effort-fifo", "spare_nodes.H200": "none"}
+    again = ops.post(CHECK, sent(form, queueing="strict-fifo"))
+    assert again.context["reason"]["reason"].value() == "Half a"
+
+
+def test_a_reason_that_is_too_long_is_refused(ops):
+    answer = saved(ops, checked(ops, queueing="backfill"), reason="x" * 2001)
+    assert answer.status_code == 422
+    assert "at most 2000 characters" in plain(answer)
+    assert not ClusterPolicy.objects.exists()
+
+
+# --- somebody else --------------------------------------------------------------------------------
+def test_a_change_made_meanwhile_is_told_and_not_overwritten_unseen(ops):
+    form = ops.get(URL)
+    check = ops.post(CHECK, sent(form, queueing="backfill", blame_s="1"))
+    change({"queueing": "strict-fifo", "max_attempts": 3}, reason="Order first")
+    answer = saved(ops, check)
+    assert answer.status_code == 422
+    text = plain(answer)
+    assert "This policy was changed meanwhile. So yours was not saved." in text
+    assert "Queueing: best-effort-fifo to strict-fifo , by operator just now" in text
+    assert "“Order first”" in text
+    assert "strict-fifo operator set it meanwhile; it was best-effort-fifo backfill" in text
+    assert 'value="Gangs wait"' in answer.content.decode()
+    assert now() == {"queueing": "strict-fifo", "max_attempts": 3}
+    saved(ops, answer)  # having seen it
+    assert now() == {"queueing": "backfill", "max_attempts": 3, "blame_s": 60.0}
+    assert AuditRecord.objects.first().before["max_attempts"] == 3
+    # Whoever still has the form open is told too, and what was not touched there stays.
+    live = ops.post(DRAFT, sent(form, warn_before_s="7"), headers={"HX-Request": "true"})
+    assert "Max attempts: 8 to 3 , by operator" in plain(live)
+    late = ops.post(CHECK, sent(form, warn_before_s="7"))
+    assert "Warn before 5 min 7 min" in plain(late)
+    saved(ops, late)
+    assert now()["max_attempts"] == 3
+    assert now()["warn_before_s"] == 420.0
+
+
+def test_a_policy_that_was_saved_as_it_was_meanwhile_is_saved_at_the_second_try(ops):
+    check = checked(ops, queueing="backfill")
+    change({})
+    answer = saved(ops, check)
+    assert "Somebody saved this policy as it was meanwhile" in plain(answer)
+    assert saved(ops, answer).status_code == 302
+    again = saved(ops, check)  # an older page: the change is there already
+    assert again["Location"] == CHANGES
+    assert policy_of(Cluster.objects.get()).version == 2
+
+
+def test_what_cannot_be_saved_any_more_comes_back_in_the_form(ops):
+    change({"fair_share": True})
+    check = checked(ops, fair_users="on")
+    change({})
+    answer = saved(ops, check)
+    assert answer.status_code == 422
+    assert "Only with fair_share" in answer.context["form"].errors["fair_users"][0]
+    assert "Fair share: yes to no , by operator" in plain(answer)
+    nothing = saved(ops, ops.get(URL))
+    assert "Nothing was changed." in plain(nothing)
+    assert now() == {}
+
+
+# --- the replay -----------------------------------------------------------------------------------
+def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
+    change({"blame_s": 60, "max_preemptions": 2})
+    check = checked(ops, queueing="backfill", **{"preemption.priority": "on"})
+    assert "Replay the last 7 days" in plain(check)
+    started = ops.post(f"{URL}replay/", hidden(check))
+    replay = Replay.objects.get()
+    assert started["Location"] == f"/replays/{replay.pk}/"
+    tried = {"queueing": "backfill", "preemption": ["priority"]}
+    assert replay.policy_before == effective(now())
+    assert replay.policy == effective(now() | tried)
+    back = f"{CHECK}?replay={replay.pk}"
+    assert f'href="{back}"' in ops.get(started["Location"]).content.decode()
+    page = ops.get(back)
+    assert "Queueing best-effort-fifo backfill" in plain(page)
+    assert "Waiting A replay of this change is not done yet" in plain(page)
+    process.carry_out(services.take_next(), lambda _: None)
+    replay.refresh_from_db()
+    assert replay.state == ReplayState.DONE, replay.message
+    text = plain(ops.get(back))
+    assert "What it would have meant Replay of" in text
+    assert "Mean wait" in text
+    assert "start earlier" in text
+    assert "Mean wait" in plain(checked(ops, queueing="backfill", **{"preemption.priority": "on"}))
+    assert "Mean wait" not in plain(checked(ops, queueing="backfill"))
+    assert saved(ops, ops.get(back)).status_code == 302
+    assert now() == {"blame_s": 60, "max_preemptions": 2, **tried}
+    done = ops.get(back, follow=True)
+    assert "The policy is what that replay tried already." in plain(done)
+
+
+def test_what_was_changed_since_the_replay_is_told(ops):
+    operator, cluster = User.objects.get(username="operator"), Cluster.objects.get()
+    quota = {"tenant": "vision", "gpu_type": "H200", "guaranteed": 144_000, "mode": "shared"}
+    wanted = {"policy": {"queueing": "backfill"}, "quotas": [quota]}
+    replay = services.create_replay(operator, cluster, **wanted)
+    change({"blame_s": 60})
+    page = ops.get(f"{CHECK}?replay={replay.pk}")
+    text = plain(page)
+    assert "Blame: 5 min to 1 min" in text
+    assert "compared with another policy than the one of now" in text
+    assert "nodes and quotas, which it changed too, stay as they are" in text
+    saved(ops, page)
+    assert now() == {"blame_s": 60, "queueing": "backfill"}
+    same = services.create_replay(operator, cluster)
+    assert "To the change of the policy" not in plain(ops.get(f"/replays/{same.pk}/"))
+    for wrong in ("x", uuid.uuid4()):
+        assert ops.get(f"{CHECK}?replay={wrong}").status_code == 404
+    Cluster.objects.create(name="east", access={"in_cluster": True})
+    assert ops.get(f"/policies/east/check/?replay={replay.pk}").status_code == 404
+
+
+def test_why_a_replay_cannot_be_started_is_told_beside_the_change(ops, monkeypatch):
+    check = checked(ops, queueing="backfill")
+    monkeypatch.setattr(services, "MOST_QUEUED", 0)
+    answer = ops.post(f"{URL}replay/", hidden(check))
+    assert answer.status_code == 422
+    assert "0 replays wait already." in plain(answer)
+    assert hidden(answer)["changes"] == json.dumps({"queueing": "backfill"})
+    gone = hidden(check) | {"changes": '{"spare_nodes.X": 2}'}
+    answer = ops.post(f"{URL}replay/", gone)
+    assert "There is no GPU type “X”." in answer.context["form"].errors["spare_nodes.X"][0]
+
+
+# --- history --------------------------------------------------------------------------------------
+def test_changes_are_listed_with_who_why_and_what_and_reverted(ops):
+    assert "The policy has not been changed yet" in plain(ops.get(CHANGES))
+    change({"queueing": "backfill", "blame_s": 60})
+    change({"queueing": "backfill", "blame_s": 60, "max_attempts": 2}, reason="Fewer")
+    later, first = AuditRecord.objects.all()
+    text = plain(ops.get(CHANGES))
+    assert "operator Max attempts 8 to 2 Fewer api Revert" in text
+    assert "Queueing best-effort-fifo to backfill" in text
+    url = f"{CHANGES}{first.pk}/revert/"
+    page = ops.get(url)
+    assert "Blame 5 min to 1 min 1 min 5 min" in plain(page)
+    assert "Max attempts" not in plain(page)
+    done = ops.post(url, {**hidden(page), "reason": "Back"}, follow=True)
+    assert "The change of the policy is reverted." in plain(done)
+    assert effective(now()) == effective({"max_attempts": 2})
+    own = AuditRecord.objects.first()
+    assert (own.reverts, own.reason, own.source) == (first, "Back", "page")
+    text = plain(done)
+    assert "reverts the change of operator" in text
+    assert "reverted by operator" in text
+    assert url not in done.content.decode()
+    assert "It is as it was before this change already." in plain(ops.get(url))
+    live = ops.get(CHANGES, headers={"HX-Request": "true"})
+    assert "<h1>" not in live.content.decode()
+    assert later.reverted_by.count() == 0
+
+
+def test_a_revert_that_others_were_faster_than_is_refused(ops):
+    change({"blame_s": 60})
+    first = AuditRecord.objects.first()
+    url = f"{CHANGES}{first.pk}/revert/"
+    page = ops.get(url)
+    change({"blame_s": 60, "max_attempts": 2})
+    answer = ops.post(url, {**hidden(page), "reason": "Back"})
+    assert answer.status_code == 422
+    assert "Somebody changed this policy meanwhile." in plain(answer)
+    assert 'value="Back"' in answer.content.decode()
+    assert "The form is damaged." in plain(ops.post(url, {"version": "x"}))
+    long = ops.post(url, {"version": "2", "reason": "x" * 2001})
+    assert "at most 2000 characters" in plain(long)
+    change({"blame_s": 30})
+    answer = ops.post(url, {"version": "3", "reason": "By force"})
+    assert answer.status_code == 422
+    assert "Blame was set to 1 min by this change and is 30 s now." in plain(answer)
+    assert now() == {"blame_s": 30}
+    assert ops.get(f"{CHANGES}{uuid.uuid4()}/revert/").status_code == 404
+
+
+def test_many_changes_are_paged(ops):
+    for minutes in range(27):
+        change({"blame_s": 60 * minutes})
+    assert len(ops.get(CHANGES).context["changes"]) == 25
+    assert len(ops.get(f"{CHANGES}?page=2").context["changes"]) == 2
