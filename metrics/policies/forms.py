@@ -26,7 +26,7 @@ ORDERS = {
 }
 STRATEGY_TEXTS = {
     "binpack": "fills used nodes first",
-    "e-binpack": "also few network groups, and run times",
+    "e-binpack": "packs gangs into few network groups",
     "spread": "apart, where most is free",
     "e-spread": "apart in the inference zone",
     "native": "most free GPUs first, the baseline",
@@ -133,13 +133,6 @@ class Group:
     text: str
     items: list[Item]
 
-    @property
-    def folded(self) -> bool:
-        """Whether it is a text that hardly anybody needs, and that says nothing."""
-        one = self.items[0]
-        empty = not (one.field.value() or one.was or one.field.errors)
-        return isinstance(one.field.field, ShardLines) and empty
-
 
 class PolicyForm(Fields):
     """Its fields have the names of settings (`scheduling.policy_settings`). Only what differs from
@@ -165,8 +158,11 @@ class PolicyForm(Fields):
         return {k: v for k, v in found.items() if not is_same(k, v, self.shown.get(k))}
 
     def groups(self) -> list[Group]:
-        readable = getattr(self, "cleaned_data", {})
-        idle = without_effect({**self.shown, **readable})
+        legible: Settings = {}
+        if self.is_bound:
+            self.is_valid()
+            legible = self.cleaned_data
+        idle = without_effect({**self.shown, **legible})
         return [Group(title, text, list(self._items(names, idle))) for title, text, names in GROUPS]
 
     def _items(self, names: Collection[str], idle: Mapping[str, str]) -> Iterator[Item]:

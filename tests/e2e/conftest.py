@@ -65,7 +65,7 @@ def address(site, tmp_path_factory):
         kind, _, name = page.partition(" ")
         if not name:
             return page
-        of_replays = kind in ("REPLAY", "AGAIN")
+        of_replays = kind in ("REPLAY", "AGAIN", "TRIED")
         rows = "metrics_replay where state" if of_replays else "scheduling_job where name"
         with sqlite3.connect(database) as connection:
             row = connection.execute(f"select id from {rows} = ?", [name]).fetchone()
@@ -76,6 +76,7 @@ def address(site, tmp_path_factory):
             "LIKE": f"/jobs/new/?like={found}",
             "REPLAY": f"/replays/{found}/",
             "AGAIN": f"/replays/new/?like={found}",
+            "TRIED": f"/policies/demo/check/?replay={found}",
         }[kind]
 
     return path

@@ -44,6 +44,9 @@ PAGES = {
     "REPLAY RUNNING": "operator",
     "REPLAY FAILED": "operator",
     "AGAIN DONE": "operator",
+    "TRIED DONE": "operator",
+    "/policies/demo/": "operator",
+    "/policies/demo/changes/": "operator",
 }
 
 

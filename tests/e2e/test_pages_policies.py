@@ -276,10 +276,13 @@ def test_whom_it_concerns_is_told_from_what_is_so_now(ops):
 
 
 def test_one_goes_back_to_the_form_with_what_was_typed(ops):
-    check = checked(ops, queueing="strict-fifo", **{"spare_nodes.H200": "2"})
+    check = checked(ops, queueing="strict-fifo", fair_share="on", **{"spare_nodes.H200": "2"})
     form = ops.post(URL, hidden(check) | {"reason": "Half a"})
-    edited = {i.field.name: i.was for g in form.context["groups"] for i in g.items if i.was}
-    assert edited == {"queueing": "best-effort-fifo", "spare_nodes.H200": "none"}
+    items = [item for group in form.context["groups"] for item in group.items]
+    edited = {item.field.name: item.was for item in items if item.was}
+    was = {"queueing": "best-effort-fifo", "fair_share": "no", "spare_nodes.H200": "none"}
+    assert edited == was
+    assert "fair_users" not in {item.field.name for item in items if item.idle}
     again = ops.post(CHECK, sent(form, queueing="strict-fifo"))
     assert again.context["reason"]["reason"].value() == "Half a"
 
