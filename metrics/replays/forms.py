@@ -33,6 +33,7 @@ SWITCHES = {
     "fair_users": "Inside a tenant, so does the user with the smallest",
     "consolidation": "Move replicas to make nodes whole",
 }
+POLICY_FIELDS = {"queueing", "backfill_after_s", "strategies", "preemption", *SWITCHES}
 MINUTES = "%Y-%m-%dT%H:%M"
 
 
@@ -193,6 +194,13 @@ def initial_like(replay: Replay, shapes: Mapping[Shape, int], grid: QuotaGrid) -
         **dict(_nodes(replay, shapes)),
         **grid.initial(replay.quotas),
     }
+
+
+def kept_of(replay: Replay) -> dict[str, Any]:
+    """What another replay tried in fields of the policy that the form does not have."""
+    before, tried = replay.policy_before, replay.policy
+    changed = {name: value for name, value in tried.items() if before.get(name) != value}
+    return {name: value for name, value in changed.items() if name not in POLICY_FIELDS}
 
 
 def _nodes(replay: Replay, shapes: Mapping[Shape, int]) -> Iterator[tuple[str, int]]:

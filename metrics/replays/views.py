@@ -14,7 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from metrics.models import Replay, ReplayState
 from metrics.replays import services, tables
 from metrics.replays.charts import FIGURES
-from metrics.replays.forms import ReplayForm, initial_like, initial_of
+from metrics.replays.forms import ReplayForm, initial_like, initial_of, kept_of
 from metrics.replays.quota_form import QuotaGrid
 from metrics.replays.recorded import CLOSE, FAR, ROUGH, UNKNOWN
 from metrics.replays.scenario import differences, shapes_of
@@ -22,6 +22,7 @@ from metrics.views import figure_answer, operator_required
 from scheduling.models import Cluster
 from scheduling.policies import effective
 from scheduling.services.policies import policy_of
+from scheduling.wording import policy_differences
 from tenants.errors import DomainError, NotFound
 from tenants.web import actor_of, live_or_whole
 
@@ -139,14 +140,18 @@ def replay_new(request: HttpRequest) -> HttpResponse:
     except (TypeError, ValueError):
         raise Http404("A newer version of Kant has set its policy; it cannot be read.") from None
     initial = initial_of(policy, grid, timezone.now())
+    kept: dict[str, Any] = {}
     if like is not None and like.cluster_id == cluster.pk:
         initial |= initial_like(like, shapes, grid)
+        kept = kept_of(like)
     status = 200
     if request.method == "POST":
         form = ReplayForm(shapes, grid, request.POST, initial=initial)
         if form.is_valid():
             try:
-                made = services.create_replay(actor_of(request), cluster, **form.asked())
+                asked = form.asked()
+                asked["policy"] |= kept
+                made = services.create_replay(actor_of(request), cluster, **asked)
             except DomainError as error:
                 form.show(error)
             else:
@@ -161,13 +166,15 @@ def replay_new(request: HttpRequest) -> HttpResponse:
         "cluster": cluster,
         "clusters": clusters,
         "most_days": services.MOST.days,
+        "like": like,
+        "kept": policy_differences(policy, policy | kept),
         "unknown": {},
     }
     return render(request, "metrics/replay_new.html", context, status=status)
 
 
 def _like(request: HttpRequest) -> Replay | None:
-    text = request.GET.get("like", "")
+    text = request.GET.get("like", "") or request.POST.get("like", "")
     if not text:
         return None
     try:

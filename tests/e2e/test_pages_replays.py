@@ -223,6 +223,21 @@ def test_another_one_starts_from_an_earlier_one(ops):
         assert ops.get(f"/replays/new/?{wrong}").status_code == 404
 
 
+def test_what_the_form_has_no_field_for_is_kept_of_an_earlier_one(ops):
+    operator, cluster = User.objects.get(username="operator"), Cluster.objects.get()
+    tried = {"blame_s": 60, "max_attempts": 2, "queueing": "strict-fifo"}
+    earlier = services.create_replay(operator, cluster, policy=tried)
+    page = ops.get(f"/replays/new/?like={earlier.pk}")
+    assert [(one.name, one.after) for one in page.context["kept"]] == [
+        ("Max attempts", "2"), ("Blame", "1 min"),
+    ]  # fmt: skip
+    assert "As in the earlier replay also" in page.content.decode()
+    answer = ops.post("/replays/new/", given(ops, like=str(earlier.pk), queueing="backfill"))
+    again = Replay.objects.get(pk=answer["Location"].split("/")[2])
+    values = [again.policy[name] for name in ("blame_s", "max_attempts", "queueing")]
+    assert values == [60.0, 2, "backfill"]
+
+
 def test_many_are_paged(ops, monkeypatch):
     monkeypatch.setattr(views, "PER_PAGE", 2)
     cluster, operator = Cluster.objects.get(), User.objects.get(username="operator")
