@@ -154,7 +154,9 @@ class PolicyForm(Fields):
 
     def changes(self) -> Settings:
         """The settings that were changed; only of a form that is valid."""
-        found = {key: self.cleaned_data[key] for key in self.changed_data}
+        data = self.cleaned_data
+        # No number of spare nodes is none of them.
+        found = {key: 0 if data[key] is None else data[key] for key in self.changed_data}
         return {k: v for k, v in found.items() if not is_same(k, v, self.shown.get(k))}
 
     def groups(self) -> list[Group]:

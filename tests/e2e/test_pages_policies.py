@@ -287,6 +287,14 @@ def test_one_goes_back_to_the_form_with_what_was_typed(ops):
     assert again.context["reason"]["reason"].value() == "Half a"
 
 
+def test_a_number_of_spare_nodes_that_is_cleared_is_none(ops):
+    change({"spare_nodes": {"H100": 2, "L40S": 1}})
+    check = checked(ops, **{"spare_nodes.H100": ""})
+    assert "Spare nodes of H100 2 none" in plain(check)
+    saved(ops, check)
+    assert now() == {"spare_nodes": {"L40S": 1}}
+
+
 def test_a_reason_that_is_too_long_is_refused(ops):
     answer = saved(ops, checked(ops, queueing="backfill"), reason="x" * 2001)
     assert answer.status_code == 422
