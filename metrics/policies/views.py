@@ -15,11 +15,12 @@ from metrics.policies.drafts import Draft, draft_like, draft_of_now, foreign, se
 from metrics.policies.effects import effects
 from metrics.policies.forms import PolicyForm, ReasonForm, typed
 from metrics.replays import services, tables
+from metrics.replays.scenario import UNSEEN
 from metrics.replays.views import TRUST, Shown, replay_or_404, shown
 from metrics.views import operator_required
 from scheduling.models import Cluster, NodeRecord
 from scheduling.policies import effective, to_policy
-from scheduling.policy_settings import settings_of, without_effect
+from scheduling.policy_settings import field_of, settings_of, without_effect
 from scheduling.services.policies import changes_of
 from scheduling.wording import Difference, policy_differences
 from tenants.errors import DomainError, FieldError, Invalid, NotFound, Stale
@@ -211,6 +212,7 @@ def check_page(
                 draft.cluster, to_policy(before), to_policy(after), {one.key for one in changed}
             )
         ),
+        "unseen": [one.name for one in changed if field_of(one.key) in UNSEEN],
         "same": same,
         "result": result,
         "days": services.USUAL.days,
@@ -240,6 +242,7 @@ def _found(replay: Replay) -> dict[str, Any]:
     lines = tables.totals(replay.result)
     return {
         "trusted": TRUST[replay.result["trust"]["grade"]],
+        "doubts": replay.result["trust"]["doubts"],
         "totals": [lines[i] for i in (0, 1, 2, 3, 5, 6, 7)],
         "starts": replay.result["starts"],
     }

@@ -249,8 +249,8 @@ def doubts(replay: Replay) -> list[str]:
             f"{'once' if changes == 1 else f'{changes} times'} since the period began; both runs "
             "go by those of now."
         )
-    if replay.policy_before.get("shards"):
-        found.append("The cluster is divided into shards; the runs decide about it as a whole.")
+    if replay.policy_before.get("shards") or replay.policy.get("shards"):
+        found.append("Shards make no difference: the runs decide about the cluster as a whole.")
     if Cluster.objects.exclude(pk=replay.cluster_id).exists():
         found.append("Quota that is held in other clusters is not counted.")
     return found

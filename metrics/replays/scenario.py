@@ -12,6 +12,14 @@ from scheduling.wording import policy_differences
 from tenants.templatetags.ui import short_model
 
 MOST_NODES = 10_000  # added of one shape
+# Fields of a policy that make no difference in a replay: it has neither faults nor warnings, and
+# decides about the cluster as a whole.
+UNSEEN = frozenset(
+    (
+        *("max_attempts", "backoff_base_s", "backoff_cap_s", "gang_timeout_s", "blame_s"),
+        *("warn_before_s", "shards"),
+    )
+)
 HOSTNAME = "kubernetes.io/hostname"
 
 

@@ -358,6 +358,7 @@ def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
     change({"blame_s": 60, "max_preemptions": 2})
     check = checked(ops, queueing="backfill", **{"preemption.priority": "on"})
     assert "Replay the last 7 days" in plain(check)
+    assert "no difference in a replay" not in plain(check)
     started = ops.post(f"{URL}replay/", hidden(check))
     replay = Replay.objects.get()
     assert started["Location"] == f"/replays/{replay.pk}/"
@@ -374,6 +375,7 @@ def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
     assert replay.state == ReplayState.DONE, replay.message
     text = plain(ops.get(back))
     assert "What it would have meant Replay of" in text
+    assert "The policy was changed on" in text  # a doubt that the replay tells of itself
     assert "Mean wait" in text
     assert "start earlier" in text
     assert "Mean wait" in plain(checked(ops, queueing="backfill", **{"preemption.priority": "on"}))
@@ -382,6 +384,15 @@ def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
     assert now() == {"blame_s": 60, "max_preemptions": 2, **tried}
     done = ops.get(back, follow=True)
     assert "The policy is what that replay tried already." in plain(done)
+
+
+def test_what_a_replay_cannot_show_is_said(ops):
+    check = checked(ops, max_attempts="3", queueing="backfill", shards="h; H100\nrest")
+    assert "Max attempts, Shards: no difference in a replay" in plain(check)
+    ops.post(f"{URL}replay/", hidden(check))
+    process.carry_out(services.take_next(), lambda _: None)
+    doubts = Replay.objects.get().result["trust"]["doubts"]
+    assert doubts == ["Shards make no difference: the runs decide about the cluster as a whole."]
 
 
 def test_what_was_changed_since_the_replay_is_told(ops):

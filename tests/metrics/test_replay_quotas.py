@@ -94,7 +94,7 @@ def test_a_changed_quota_stands_all_the_time(cluster, operator):
 
 
 def vars_of(replay):
-    names = ("cluster", "since", "until", "policy_before")
+    names = ("cluster", "since", "until", "policy_before", "policy")
     return {name: getattr(replay, name) for name in names}
 
 

@@ -230,7 +230,7 @@ def test_what_the_runs_do_not_know_is_told(cluster, operator):
     assert [text.split()[:3] for text in recorded.doubts(replay)] == [
         ["The", "policy", "was"],
         ["Minimum", "run", "times"],
-        ["The", "cluster", "is"],
+        ["Shards", "make", "no"],
         ["Quota", "that", "is"],
     ]
 
