@@ -1,74 +1,37 @@
-"""The pages that change the policy of a cluster, without a browser: form, check, save, history."""
+"""The pages that change the policy of a cluster, without a browser: form, check and save."""
 
-import html
-import json
-import re
-import uuid
 from dataclasses import fields
 
 import pytest
 from django.utils import timezone
 
-from metrics.models import Replay, ReplayState
 from metrics.policies.forms import GROUPS, LABELS, STRATEGY_TEXTS, PolicyForm, typed
-from metrics.replays import process, services
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import Policy, PreemptionKind
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
 from scheduling.policies import effective
 from scheduling.policy_settings import settings_of
-from scheduling.services.policies import change_policy, policy_of
-from tenants.models import AuditRecord, Tenant, User
-
-URL = "/policies/demo/"
-CHECK, SAVE, DRAFT, CHANGES = (f"{URL}{page}/" for page in ("check", "save", "draft", "changes"))
+from scheduling.services.policies import policy_of
+from tenants.models import AuditRecord, Tenant
+from tests.e2e.policies import (
+    CHANGES,
+    CHECK,
+    DRAFT,
+    SAVE,
+    URL,
+    change,
+    checked,
+    hidden,
+    now,
+    plain,
+    saved,
+    sent,
+)
 
 
 @pytest.fixture
 def ops(as_user):
     return as_user("operator")
-
-
-def plain(answer) -> str:
-    text = re.sub(r"<(svg|script).*?</\1>", "", answer.content.decode(), flags=re.DOTALL)
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", text).split()))
-
-
-def hidden(answer) -> dict[str, str]:
-    """What a page carries to the next one."""
-    found = re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', answer.content.decode())
-    return {name: html.unescape(value) for name, value in found if "csrf" not in name}
-
-
-def sent(answer, **changes) -> dict[str, str]:
-    """What the form of a page would send with some fields changed; None = a box not ticked."""
-    form = answer.context["form"]
-    found = hidden(answer) | typed(form, form.shown) | changes
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def checked(client, **changes):
-    return client.post(CHECK, sent(client.get(URL), **changes))
-
-
-def saved(client, check, **more):
-    return client.post(SAVE, hidden(check) | {"reason": "Gangs wait"} | more)
-
-
-def change(document, who="operator", reason="Other reasons"):
-    cluster = Cluster.objects.get(name="demo")
-    return change_policy(
-        User.objects.get(username=who),
-        cluster,
-        document,
-        expected_version=policy_of(cluster).version,
-        reason=reason,
-        source="api",
-    )
-
-
-def now() -> dict:
-    return policy_of(Cluster.objects.get(name="demo")).document
 
 
 # --- rights ---------------------------------------------------------------------------------------
@@ -351,134 +314,3 @@ def test_what_cannot_be_saved_any_more_comes_back_in_the_form(ops):
     nothing = saved(ops, ops.get(URL))
     assert "Nothing was changed." in plain(nothing)
     assert now() == {}
-
-
-# --- the replay -----------------------------------------------------------------------------------
-def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
-    change({"blame_s": 60, "max_preemptions": 2})
-    check = checked(ops, queueing="backfill", **{"preemption.priority": "on"})
-    assert "Replay the last 7 days" in plain(check)
-    assert "no difference in a replay" not in plain(check)
-    started = ops.post(f"{URL}replay/", hidden(check))
-    replay = Replay.objects.get()
-    assert started["Location"] == f"/replays/{replay.pk}/"
-    tried = {"queueing": "backfill", "preemption": ["priority"]}
-    assert replay.policy_before == effective(now())
-    assert replay.policy == effective(now() | tried)
-    back = f"{CHECK}?replay={replay.pk}"
-    assert f'href="{back}"' in ops.get(started["Location"]).content.decode()
-    page = ops.get(back)
-    assert "Queueing best-effort-fifo backfill" in plain(page)
-    assert "Waiting A replay of this change is not done yet" in plain(page)
-    process.carry_out(services.take_next(), lambda _: None)
-    replay.refresh_from_db()
-    assert replay.state == ReplayState.DONE, replay.message
-    text = plain(ops.get(back))
-    assert "What it would have meant Replay of" in text
-    assert "The policy was changed on" in text  # a doubt that the replay tells of itself
-    assert "Mean wait" in text
-    assert "start earlier" in text
-    assert "Mean wait" in plain(checked(ops, queueing="backfill", **{"preemption.priority": "on"}))
-    assert "Mean wait" not in plain(checked(ops, queueing="backfill"))
-    assert saved(ops, ops.get(back)).status_code == 302
-    assert now() == {"blame_s": 60, "max_preemptions": 2, **tried}
-    done = ops.get(back, follow=True)
-    assert "The policy is what that replay tried already." in plain(done)
-
-
-def test_what_a_replay_cannot_show_is_said(ops):
-    check = checked(ops, max_attempts="3", queueing="backfill", shards="h; H100\nrest")
-    assert "Max attempts, Shards: no difference in a replay" in plain(check)
-    ops.post(f"{URL}replay/", hidden(check))
-    process.carry_out(services.take_next(), lambda _: None)
-    doubts = Replay.objects.get().result["trust"]["doubts"]
-    assert doubts == ["Shards make no difference: the runs decide about the cluster as a whole."]
-
-
-def test_what_was_changed_since_the_replay_is_told(ops):
-    operator, cluster = User.objects.get(username="operator"), Cluster.objects.get()
-    quota = {"tenant": "vision", "gpu_type": "H200", "guaranteed": 144_000, "mode": "shared"}
-    wanted = {"policy": {"queueing": "backfill"}, "quotas": [quota]}
-    replay = services.create_replay(operator, cluster, **wanted)
-    change({"blame_s": 60})
-    page = ops.get(f"{CHECK}?replay={replay.pk}")
-    text = plain(page)
-    assert "Blame: 5 min to 1 min" in text
-    assert "compared with another policy than the one of now" in text
-    assert "nodes and quotas, which it changed too, stay as they are" in text
-    saved(ops, page)
-    assert now() == {"blame_s": 60, "queueing": "backfill"}
-    same = services.create_replay(operator, cluster)
-    assert "To the change of the policy" not in plain(ops.get(f"/replays/{same.pk}/"))
-    for wrong in ("x", uuid.uuid4()):
-        assert ops.get(f"{CHECK}?replay={wrong}").status_code == 404
-    Cluster.objects.create(name="east", access={"in_cluster": True})
-    assert ops.get(f"/policies/east/check/?replay={replay.pk}").status_code == 404
-
-
-def test_why_a_replay_cannot_be_started_is_told_beside_the_change(ops, monkeypatch):
-    check = checked(ops, queueing="backfill")
-    monkeypatch.setattr(services, "MOST_QUEUED", 0)
-    answer = ops.post(f"{URL}replay/", hidden(check))
-    assert answer.status_code == 422
-    assert "0 replays wait already." in plain(answer)
-    assert hidden(answer)["changes"] == json.dumps({"queueing": "backfill"})
-    gone = hidden(check) | {"changes": '{"spare_nodes.X": 2}'}
-    answer = ops.post(f"{URL}replay/", gone)
-    assert "There is no GPU type “X”." in answer.context["form"].errors["spare_nodes.X"][0]
-
-
-# --- history --------------------------------------------------------------------------------------
-def test_changes_are_listed_with_who_why_and_what_and_reverted(ops):
-    assert "The policy has not been changed yet" in plain(ops.get(CHANGES))
-    change({"queueing": "backfill", "blame_s": 60})
-    change({"queueing": "backfill", "blame_s": 60, "max_attempts": 2}, reason="Fewer")
-    later, first = AuditRecord.objects.all()
-    text = plain(ops.get(CHANGES))
-    assert "operator Max attempts 8 to 2 Fewer api Revert" in text
-    assert "Queueing best-effort-fifo to backfill" in text
-    url = f"{CHANGES}{first.pk}/revert/"
-    page = ops.get(url)
-    assert "Blame 5 min to 1 min 1 min 5 min" in plain(page)
-    assert "Max attempts" not in plain(page)
-    done = ops.post(url, {**hidden(page), "reason": "Back"}, follow=True)
-    assert "The change of the policy is reverted." in plain(done)
-    assert effective(now()) == effective({"max_attempts": 2})
-    own = AuditRecord.objects.first()
-    assert (own.reverts, own.reason, own.source) == (first, "Back", "page")
-    text = plain(done)
-    assert "reverts the change of operator" in text
-    assert "reverted by operator" in text
-    assert url not in done.content.decode()
-    assert "It is as it was before this change already." in plain(ops.get(url))
-    live = ops.get(CHANGES, headers={"HX-Request": "true"})
-    assert "<h1>" not in live.content.decode()
-    assert later.reverted_by.count() == 0
-
-
-def test_a_revert_that_others_were_faster_than_is_refused(ops):
-    change({"blame_s": 60})
-    first = AuditRecord.objects.first()
-    url = f"{CHANGES}{first.pk}/revert/"
-    page = ops.get(url)
-    change({"blame_s": 60, "max_attempts": 2})
-    answer = ops.post(url, {**hidden(page), "reason": "Back"})
-    assert answer.status_code == 422
-    assert "Somebody changed this policy meanwhile." in plain(answer)
-    assert 'value="Back"' in answer.content.decode()
-    assert "The form is damaged." in plain(ops.post(url, {"version": "x"}))
-    long = ops.post(url, {"version": "2", "reason": "x" * 2001})
-    assert "at most 2000 characters" in plain(long)
-    change({"blame_s": 30})
-    answer = ops.post(url, {"version": "3", "reason": "By force"})
-    assert answer.status_code == 422
-    assert "Blame was set to 1 min by this change and is 30 s now." in plain(answer)
-    assert now() == {"blame_s": 30}
-    assert ops.get(f"{CHANGES}{uuid.uuid4()}/revert/").status_code == 404
-
-
-def test_many_changes_are_paged(ops):
-    for minutes in range(27):
-        change({"blame_s": 60 * minutes})
-    assert len(ops.get(CHANGES).context["changes"]) == 25
-    assert len(ops.get(f"{CHANGES}?page=2").context["changes"]) == 2
