@@ -112,7 +112,8 @@ def draft_like(replay: Replay) -> tuple[Draft, list[Difference]]:
 
 def sent_draft(cluster: Cluster, sent: Mapping[str, str]) -> Draft:
     """The draft that a page carries, its `changes` left out where it is the form that sends them.
-    Raises Invalid where the page is damaged."""
+    Raises Invalid where the page is damaged, NotFound as `draft_of_now`."""
+    draft_of_now(cluster)
     version = sent.get("version", "")
     shown, changes = _object(sent.get("shown", "")), _object(sent.get("changes", "{}"))
     if not (version.isascii() and version.isdigit() and len(version) < 19) or faults(shown):
@@ -120,7 +121,11 @@ def sent_draft(cluster: Cluster, sent: Mapping[str, str]) -> Draft:
     known = settings_of(effective({}))
     if not all(key in known or key.startswith("spare_nodes.") for key in changes):
         raise Invalid(DAMAGED)
-    return Draft(cluster, effective(shown), int(version), changes)
+    draft = Draft(cluster, effective(shown), int(version), changes)
+    # It could be saved when it was sent, on the policy that it was shown with.
+    if faults(draft.policy):
+        raise Invalid(DAMAGED)
+    return draft
 
 
 def _readable(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from typing import Any
 from django import forms
 
 from metrics.policies.fields import ShardLines, Span
-from metrics.replays.forms import PREEMPTIONS
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import QueueingPolicy
 from scheduling.policies import MAX_COUNT, effective
@@ -33,10 +32,12 @@ STRATEGY_TEXTS = {
     "fragmentation": "keeps nodes useful for the usual mix",
 }
 LABELS = {
-    **{f"preemption.{kind}": text for kind, text in PREEMPTIONS.items()},
-    "fair_share": "The tenant with the smallest share by weight goes first",
-    "fair_users": "Inside a tenant, so does the user with the smallest share",
-    "consolidation": "Move replicas of inference jobs together where that makes nodes whole",
+    "preemption.priority": "Priority: by jobs of higher priority",
+    "preemption.reclaim": "Reclaim: by tenants who lent their quota",
+    "preemption.backfill": "Backfill: by an overdue head, of who passed it",
+    "fair_share": "Fair share: the tenant with the smallest share by weight goes first",
+    "fair_users": "Fair users: inside a tenant, so does the user with the smallest share",
+    "consolidation": "Consolidation: move replicas of inference jobs where that makes nodes whole",
 }
 HELP = {
     "backfill_after_s": "For so long a blocked head is passed; then nothing gets in its way",

@@ -279,8 +279,7 @@ def policy_save(request: HttpRequest, cluster: Cluster) -> HttpResponse:
         return refused(request, draft, Invalid(NOTHING))
     reason = ReasonForm(request.POST)
     if not reason.is_valid():
-        found, theirs = draft.rebased()
-        return check_page(request, found, theirs, status=422)
+        return check_page(request, draft, [], status=422)
     try:
         saved = draft.save(actor_of(request), reason=reason.cleaned_data["reason"])
     except Stale:

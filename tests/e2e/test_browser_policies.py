@@ -26,7 +26,7 @@ def test_a_policy_is_edited_tried_saved_and_reverted(new_tab):
     expect(bar).to_contain_text("No changes")
 
     # The marks follow what is chosen; what is only half typed elsewhere stays.
-    page.get_by_label("The tenant with the smallest share by weight goes first").check()
+    page.get_by_label("Fair share: the tenant with the smallest share").check()
     expect(share).not_to_contain_text("No effect now")
     expect(bar).to_contain_text("1 change")
     page.get_by_label("Usage half life, hours").fill("24")

@@ -55,7 +55,10 @@ def test_the_operations_page_leads_there(ops):
         cluster=Cluster.objects.get(), document={"queueing": "of-a-newer-version"}
     )
     assert f'href="{URL}"' not in ops.get("/ops/").content.decode()
-    assert "this one cannot read it" in plain(ops.get(URL))
+    for answer in (ops.get(URL), ops.post(SAVE, {"version": "1"})):
+        assert answer.status_code == 404
+        assert "this one cannot read it" in plain(answer)
+    assert ops.get(CHANGES).status_code == 200
 
 
 # --- the form -------------------------------------------------------------------------------------
@@ -172,6 +175,8 @@ def test_what_cannot_be_stands_beside_its_field_and_nothing_typed_is_lost(
         {"shown": '{"queueing": "lottery"}'},
         {"changes": '{"queueing.x": 1}'},
         {"changes": "7"},
+        {"changes": '{"blame_s": "x"}'},
+        {"changes": '{"shards": [{}]}'},
     ],
 )
 def test_a_damaged_page_says_so(ops, broken):
