@@ -14,8 +14,6 @@ from metrics.accounting import Amount, Key, Names, measured, written_until
 from metrics.borrowing import BorrowedKey, Borrowing
 from metrics.days import ONE_DAY, midnight
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
-from scheduling.models import NodeRecord
-from tenants.models import GpuType
 
 MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
 MOST_DAYS = 3660  # of a period
@@ -193,15 +191,6 @@ def total_of(amounts: Iterable[Amount]) -> Amount:
 def days_known() -> UsageLedger:
     """How far the days are written, and from when on what is known of them."""
     return written_until() or UsageLedger(until=date.min)
-
-
-def is_gpu_type(name: str) -> bool:
-    """Whether there is, or was, such a GPU type, or a node with such GPUs."""
-    return (
-        GpuType.objects.filter(name=name).exists()
-        or NodeRecord.objects.filter(gpu_model=name).exists()
-        or UsageDay.objects.filter(gpu_model=name).exists()
-    )
 
 
 def _written(

@@ -19,6 +19,7 @@ from metrics.usage import Labels, Period, Scope, gpu_hours
 from metrics.views import figure_answer
 from scheduling.tenant_views import in_tree_order
 from tenants.models import Tenant
+from tenants.names import tenant_names
 from tenants.permissions import access_of, lineage
 from tenants.selectors import parents_by_id, subtree_ids, visible_tenants
 from tenants.web import UnknownFilter, page_login_required, unknown_names
@@ -110,7 +111,7 @@ def chosen(request: HttpRequest) -> Chosen:
         ids = frozenset(subtree_ids(tenant.pk))
         tenants = [t for t in tenants if t.pk in ids]
     elif given["tenant"]:
-        text = f"There is no tenant “{given['tenant']}” that you may see"
+        text = tenant_names(request.user).none_such(given["tenant"])
         unknown["tenant"] = UnknownFilter("tenant", given["tenant"], text)
     return Chosen(Scope(period, ids), tenant, tenants, unknown)
 

@@ -27,6 +27,7 @@ from scheduling.quota_use import quota_uses
 from scheduling.selectors import Leader, complete_from, leaders_of
 from scheduling.services.policies import policy_of
 from scheduling.wording import policy_words
+from tenants.names import but
 from tenants.permissions import access_of
 from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
 
@@ -82,13 +83,14 @@ def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Sel
     unknown = unknown_names(request, filters, *places)
     cluster = next((c for c in clusters if c.name == name), None)
     if name and cluster is None:
-        unknown["cluster"] = UnknownFilter("cluster", name, f"There is no cluster “{name}”")
+        text = f"There is no cluster “{name}”{but(name, (c.name for c in clusters))}"
+        unknown["cluster"] = UnknownFilter("cluster", name, text)
     if window not in WINDOWS:
         raise Http404(f"There is no window “{window}”; choose one of {', '.join(WINDOWS)}.")
     models = selectors.node_records(cluster).values_list("gpu_model", flat=True)
     known = sorted(models.order_by().distinct())
     if model and model not in known:
-        text = f"No node has GPUs of model “{model}”"
+        text = f"No node has GPUs of model “{model}”{but(model, known)}"
         unknown["gpu"], model = UnknownFilter("gpu", model, text), ""
     now = timezone.now()
     scope = Scope(cluster, model, now - WINDOWS[window][1], now)
@@ -326,7 +328,7 @@ def nodes(request: HttpRequest) -> HttpResponse:
     if show in filters:
         rows = rows.filter(filters[show])
     elif show:
-        text = f"There is no choice of nodes “{show}”"
+        text = f"There is no choice of nodes “{show}”{but(show, filters)}"
         unknown["show"] = UnknownFilter("show", show, text)
     if unknown:
         rows = rows.none()

@@ -22,6 +22,7 @@ from scheduling.evidence import names_in
 from scheduling.evidence import shown as shown_evidence
 from scheduling.job_views import job_or_404
 from scheduling.models import Cluster, Job
+from scheduling.names import gpu_type_names
 from scheduling.rehearsal import rehearse_job
 from scheduling.selectors import JobArray, visible_jobs
 from scheduling.services.job_document import document_of
@@ -35,6 +36,7 @@ from tenants.errors import Conflict, DomainError, NotFound
 from tenants.forms import Fields
 from tenants.keyset import rows_after
 from tenants.models import GpuType
+from tenants.names import Names, tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import visible_tenants
 from tenants.web import UnknownFilter, actor_of, page_login_required, unknown_names
@@ -66,9 +68,8 @@ def jobs(request: HttpRequest) -> HttpResponse:
     filters = {name: request.GET.get(name, "").strip() for name in JOB_FILTERS}
     array = array_or_404(request, filters["array"]) if filters["array"] else None
     tenants, gpu_types = visible_tenants(request.user), GpuType.objects.all()
-    unknown = unknown_names(request, JOB_FILTERS, "after") | unknown_filters(
-        filters, {t.name for t in tenants}, {gpu_type.name for gpu_type in gpu_types}
-    )
+    unknown = unknown_names(request, JOB_FILTERS, "after")
+    unknown |= unknown_filters(request.user, filters)
     rows = visible_jobs(request.user)
     rows = rows.none() if unknown else filtered_jobs(rows, filters, actor_of(request).pk)
     cursor = request.GET.get("after", "")
@@ -128,21 +129,21 @@ def array_or_404(request: HttpRequest, array_id: str) -> ShownArray:
     )
 
 
-def unknown_filters(
-    filters: dict[str, str], tenants: set[str], gpu_types: set[str]
-) -> dict[str, UnknownFilter]:
+def unknown_filters(user: Any, filters: dict[str, str]) -> dict[str, UnknownFilter]:
     """The filters that name nothing there is, by name of the parameter."""
     known = {
-        "state": (dict(STATE_CHOICES), "There is no job state “{}”"),
-        "tenant": (tenants, "There is no tenant “{}” that you may see"),
-        "gpu": (gpu_types, "There is no GPU type “{}”"),
-        "user": ({"me"}, "Jobs are shown of anybody or of you alone, not of “{}”"),
+        "state": Names("job state", fixed=tuple(dict(STATE_CHOICES))),
+        "tenant": tenant_names(user),
+        "gpu": gpu_type_names(),
     }
-    return {
-        name: UnknownFilter(name, filters[name], text.format(filters[name]))
-        for name, (values, text) in known.items()
-        if filters[name] and filters[name] not in values
+    told = {
+        name: names.none_such(filters[name])
+        for name, names in known.items()
+        if filters[name] and filters[name] not in names
     }
+    if filters["user"] not in ("", "me"):
+        told["user"] = f"Jobs are shown of anybody or of you alone, not of “{filters['user']}”"
+    return {name: UnknownFilter(name, filters[name], text) for name, text in told.items()}
 
 
 def filtered_jobs(rows: QuerySet[Job], filters: dict[str, str], user_id: int) -> QuerySet[Job]:

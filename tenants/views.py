@@ -23,9 +23,10 @@ from tenants.errors import DomainError, Invalid
 from tenants.forms import SignInForm
 from tenants.keyset import rows_after
 from tenants.models import AuditRecord
+from tenants.names import tenant_names
 from tenants.oidc.config import is_configured
 from tenants.permissions import Access, access_of
-from tenants.selectors import tokens_of, visible_audit_records, visible_tenants
+from tenants.selectors import tokens_of, visible_audit_records
 from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
@@ -160,9 +161,8 @@ def quota_changes(request: HttpRequest) -> HttpResponse:
         .prefetch_related("reverted_by")
     )
     wanted, unknown = request.GET.get("tenant", ""), unknown_names(request, ("tenant",), "before")
-    if wanted and not visible_tenants(request.user).filter(name=wanted).exists():
-        text = f"There is no tenant “{wanted}” that you may see"
-        unknown["tenant"] = UnknownFilter("tenant", wanted, text)
+    if wanted and wanted not in (known := tenant_names(request.user)):
+        unknown["tenant"] = UnknownFilter("tenant", wanted, known.none_such(wanted))
     if wanted:
         records = records.filter(tenant__name=wanted)
     before = request.GET.get("before", "")

@@ -2,7 +2,6 @@
 
 import uuid
 
-import django_filters as filters
 from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,15 +10,21 @@ from metrics.api.replay_serializers import ReplayInput, ReplayOutput, ReplayWith
 from metrics.models import Replay, ReplayState
 from metrics.replays import services
 from scheduling.models import Cluster
+from scheduling.names import cluster_names
 from tenants.api.base import ListView, OperatorsOnly, View, location, rehearsed, shown
-from tenants.api.filters import AnyOf, FilterSet
+from tenants.api.filters import AnyOf, FilterSet, Named
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
 from tenants.errors import Invalid
 
 
 class ReplayFilter(FilterSet):
-    cluster = filters.CharFilter("cluster__name", max_length=63, label="Name of a cluster.")
+    cluster = Named(
+        "cluster__name",
+        names=lambda *_: cluster_names(),
+        max_length=63,
+        label="Name of a cluster.",
+    )
     state = AnyOf(ReplayState.values)
 
     class Meta:

@@ -1,6 +1,7 @@
 """REST for GPU time: who used how much of which GPU type, as JSON or CSV."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 from django.utils import timezone
@@ -10,13 +11,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from metrics import usage
+from metrics.models import UsageDay
 from metrics.usage import DIMENSIONS, Period, Scope
-from scheduling.models import Cluster
+from scheduling.names import cluster_names, gpu_type_names
 from tenants.api.base import View
-from tenants.api.filters import tenant_asked_for
+from tenants.api.filters import asked_for
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
 from tenants.models import User
+from tenants.names import Names, tenant_names
 from tenants.permissions import access_of
 from tenants.selectors import subtree_ids
 
@@ -116,24 +119,20 @@ def by_of(text: str) -> tuple[str, ...]:
 
 def scope_of(user: User, query: Any) -> Scope:
     """The scope a query string names, within what the user may see; raises a Problem."""
-    access = access_of(user)
-    tenants = access.visible_tenants()
+    tenants, cluster = access_of(user).visible_tenants(), None
     if name := query.get("tenant", ""):
-        tenants = frozenset(subtree_ids(tenant_asked_for(access, name).pk))
-    cluster = None
+        tenants = frozenset(subtree_ids(asked_for("tenant", name, tenant_names(user)).pk))
     if name := query.get("cluster", ""):
-        cluster = Cluster.objects.filter(name=name).values_list("pk", flat=True).first()
-        if cluster is None:
-            raise bad_query(
-                "cluster", f"There is no cluster {name[:63]!r}. GET /api/v1/clusters lists them."
-            )
-    gpu_type = query.get("gpu_type", "")
-    if gpu_type and not usage.is_gpu_type(gpu_type):
-        raise bad_query(
-            "gpu_type",
-            f"There is no GPU type {gpu_type[:63]!r}. GET /api/v1/gpu-types lists them.",
-        )
+        cluster = asked_for("cluster", name, cluster_names()).pk
+    if gpu_type := query.get("gpu_type", ""):
+        asked_for("gpu_type", gpu_type, used_gpu_type_names())
     return Scope(period_of(query), tenants, gpu_type, cluster)
+
+
+def used_gpu_type_names() -> Names:
+    """GPU types that there are, and those that were used."""
+    known = gpu_type_names()
+    return replace(known, sources=(*known.sources, (UsageDay.objects.all(), "gpu_model")))
 
 
 class UsageView(View):

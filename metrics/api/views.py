@@ -11,9 +11,10 @@ from rest_framework.response import Response
 from metrics import definitions, selectors
 from metrics.inputs import length_of
 from metrics.selectors import Scope
-from scheduling.models import Cluster
+from scheduling.names import cluster_names, gpu_type_names
 from scheduling.selectors import complete_from
 from tenants.api.base import OperatorsOnly, View
+from tenants.api.filters import asked_for
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
 
@@ -35,17 +36,15 @@ def window_of(text: str) -> timedelta:
 
 
 def scope_of(query: Any) -> Scope:
-    """The scope a query string names; raises a Problem for an unknown cluster."""
-    now = timezone.now()
-    name = query.get("cluster", "")
-    cluster = Cluster.objects.filter(name=name).first() if name else None
-    if name and cluster is None:
-        raise bad_query(
-            "cluster", f"There is no cluster {name[:63]!r}. GET /api/v1/clusters lists them."
-        )
+    """The scope a query string names; raises a Problem."""
+    now, cluster = timezone.now(), None
+    if name := query.get("cluster", ""):
+        cluster = asked_for("cluster", name, cluster_names())
+    if gpu_type := query.get("gpu_type", ""):
+        asked_for("gpu_type", gpu_type, gpu_type_names())
     return Scope(
         cluster=cluster,
-        gpu_model=query.get("gpu_type", ""),
+        gpu_model=gpu_type,
         since=now - window_of(query.get("window", "24h")),
         until=now,
     )

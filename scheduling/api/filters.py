@@ -7,38 +7,40 @@ from django.db.models import QuerySet
 
 from scheduling.engine.states import REASON_LENGTH, JobState
 from scheduling.engine.types import JobKind
-from scheduling.models import Job, NodeRecord, Placement
+from scheduling.models import Job, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import PlacementState
+from scheduling.names import cluster_names, gpu_type_names, submitter_names
 from scheduling.selectors import accepting, in_tenant, matching
-from tenants.api.filters import (
-    AnyOf,
-    FilterSet,
-    Flag,
-    Moment,
-    Number,
-    OneOf,
-    tenant_asked_for,
-)
-from tenants.permissions import access_of
+from tenants.api.filters import AnyOf, FilterSet, Flag, Moment, Named, Number, OneOf, of_tenant
+from tenants.names import Names
 
 MAX_GPUS = 10**9
 
 
 class JobFilter(FilterSet):
-    tenant = filters.CharFilter(
-        method="in_tenant",
+    tenant = of_tenant(method="in_tenant", label="Of this tenant and of all tenants below it.")
+    user = Named(
+        method="of_user",
+        names=submitter_names,
+        max_length=150,
+        label="Name of the submitter; “me” = you.",
+    )
+    cluster = Named(
+        "cluster__name",
+        names=lambda *_: cluster_names(),
         max_length=63,
-        label="Jobs of this tenant and of all tenants below it; refused where you may see no such.",
+        label="Name of a cluster.",
     )
-    user = filters.CharFilter(
-        method="of_user", max_length=150, label="Name of the submitter; “me” = you."
-    )
-    cluster = filters.CharFilter("cluster__name", max_length=63, label="Name of a cluster.")
     state = AnyOf(JobState)
     kind = OneOf(JobKind)
-    reason = filters.CharFilter("reason", max_length=REASON_LENGTH, label="Reason code.")
-    gpu_type = filters.CharFilter(
-        method="accepting", max_length=63, label="Jobs that accept this GPU type by name."
+    reason = filters.CharFilter(
+        "reason", max_length=REASON_LENGTH, label="Reason code; kubelets have others."
+    )
+    gpu_type = Named(
+        method="accepting",
+        names=lambda *_: gpu_type_names(),
+        max_length=63,
+        label="Jobs that accept this GPU type by name.",
     )
     name = filters.CharFilter("name", max_length=63, label="The whole name.")
     min_gpus = filters.NumberFilter(
@@ -57,7 +59,7 @@ class JobFilter(FilterSet):
         fields: list[str] = []
 
     def in_tenant(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
-        return in_tenant(rows, tenant_asked_for(access_of(self.request.user), name).name)
+        return in_tenant(rows, name)
 
     def of_user(self, rows: QuerySet[Job], _: str, name: str) -> QuerySet[Job]:
         if name == "me":
@@ -74,22 +76,33 @@ class JobFilter(FilterSet):
         return matching(rows, text)
 
 
+def node_names(_: Any, pods: QuerySet[Placement]) -> Names:
+    return Names("node", ((NodeRecord.objects.all(), "name"), (pods, "node")))
+
+
 class PodFilter(FilterSet):
     state = AnyOf(PlacementState)
     attempt = Number("attempt", max_value=2**31 - 1)
-    node = filters.CharFilter("node", max_length=253, label="Name of the node.")
+    node = Named("node", names=node_names, max_length=253, label="Name of the node.")
 
     class Meta:
         model = Placement
         fields: list[str] = []
 
 
+def scope_names(_: Any, nodes: QuerySet[NodeRecord]) -> Names:
+    """A shard may have no node at all for a while."""
+    return Names("scope", ((nodes, "scope"), (SchedulerLease.objects.all(), "scope")))
+
+
 class NodeFilter(FilterSet):
-    gpu_type = filters.CharFilter("gpu_model", max_length=63)
-    scope = filters.CharFilter("scope", max_length=63, label="Shard that owns the node now.")
-    leaf = filters.CharFilter("leaf", max_length=253)
-    spine = filters.CharFilter("spine", max_length=253)
-    zone = filters.CharFilter("zone", max_length=32)
+    gpu_type = Named("gpu_model", names=lambda *_: gpu_type_names(), max_length=63)
+    scope = Named("scope", names=scope_names, max_length=63, label="Shard that owns the node now.")
+    leaf = Named("leaf", names=lambda _, nodes: Names("leaf", ((nodes, "leaf"),)), max_length=253)
+    spine = Named(
+        "spine", names=lambda _, nodes: Names("spine", ((nodes, "spine"),)), max_length=253
+    )
+    zone = Named("zone", names=lambda _, nodes: Names("zone", ((nodes, "zone"),)), max_length=63)
     schedulable = Flag("schedulable", label="true or false.")
     q = filters.CharFilter("name", "icontains", max_length=253, label="Part of the name.")
 

@@ -16,7 +16,8 @@ from tenants.api.schema import PROBLEM_SCHEMA
 SETTINGS: dict[str, Any] = {
     "DESCRIPTION": (
         "Control plane for GPU clusters. Send `Authorization: Bearer kant_…`; errors are RFC 9457 "
-        "problem documents; lists are pages `{items, next}`; every write takes `?dry_run=true`, "
+        "problem documents; lists are pages `{items, next}`, and a filter that names "
+        "nothing there is, or nothing you may see, is refused; every write takes `?dry_run=true`, "
         "every POST an `Idempotency-Key`."
     ),
     "APPEND_COMPONENTS": {"schemas": {"Problem": PROBLEM_SCHEMA}},

@@ -1,6 +1,7 @@
 """Filters of query parameters, stricter than the library's: no guess, no silent default."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,13 +12,15 @@ from django.db.models import Q, QuerySet
 from django.utils.dateparse import parse_datetime
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema_field
+from rest_framework import exceptions
 
 from tenants import texts
 from tenants.api.problems import bad_query
 from tenants.forms import PlainForm
 from tenants.models import AuditRecord, Quota, QuotaMode, Tenant
-from tenants.permissions import Access
-from tenants.selectors import id_begins, visible_tenants
+from tenants.names import Names, gpu_type_names, tenant_names, user_names
+from tenants.selectors import id_begins
+from tenants.services.audit import ACTIONS
 
 
 class MomentField(forms.Field):
@@ -89,6 +92,23 @@ def _choices(names: Iterable[str]) -> list[tuple[str, str]]:
     return [(str(name), str(name)) for name in names]
 
 
+class Named(filters.CharFilter):
+    """The name of a thing that rows belong to. Refused where `names`, of the user and of the rows
+    of the list before they are filtered, has no such name."""
+
+    def __init__(
+        self, *args: Any, names: Callable[[Any, QuerySet[Any]], Names], **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.names = names
+
+
+def of_tenant(*args: Any, label: str = "Name of the tenant.", **kwargs: Any) -> Named:
+    return Named(
+        *args, names=lambda user, _: tenant_names(user), max_length=63, label=label, **kwargs
+    )
+
+
 class FilterSet(filters.FilterSet):
     """The filters of a list, which say in Kant's words what is wrong with a value."""
 
@@ -96,21 +116,27 @@ class FilterSet(filters.FilterSet):
         fields = {name: filter_.field for name, filter_ in self.filters.items()}
         return type("Parameters", (PlainForm,), fields)
 
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        refused = {}
+        for name, value in self.form.cleaned_data.items():
+            if value and isinstance(filter_ := self.filters[name], Named):
+                names = filter_.names(self.request.user, queryset)
+                if value not in names:
+                    refused[name] = [names.refusal(value)]
+        if refused:
+            raise exceptions.ValidationError(refused)
+        return super().filter_queryset(queryset)
 
-def tenant_asked_for(access: Access, name: str) -> Tenant:
-    """The tenant that the parameter `tenant` names. Raises a Problem, which does not tell a tenant
-    that the user may not see from one that does not exist."""
-    tenant = Tenant.objects.filter(name=name).first()
-    if tenant is None or not access.may_view(tenant.pk):
-        raise bad_query(
-            "tenant",
-            f"There is no tenant {name[:63]!r} that you may see. GET /api/v1/tenants lists yours.",
-        )
-    return tenant
+
+def asked_for(parameter: str, name: str, names: Names) -> Any:
+    """The row that a parameter names; raises a Problem where there is none."""
+    if (row := names.row(name)) is None:
+        raise bad_query(parameter, names.refusal(name))
+    return row
 
 
 class TenantFilter(FilterSet):
-    parent = filters.CharFilter(method="below", max_length=63, label="Name of the parent.")
+    parent = of_tenant("parent__name", label="Name of the parent.")
     is_active = Flag("is_active", label="true or false.")
     q = filters.CharFilter(method="matching", max_length=100, label="Part of name or title.")
 
@@ -118,16 +144,18 @@ class TenantFilter(FilterSet):
         model = Tenant
         fields: list[str] = []
 
-    def below(self, rows: QuerySet[Tenant], _: str, name: str) -> QuerySet[Tenant]:
-        return rows.filter(parent__in=visible_tenants(self.request.user).filter(name=name))
-
     def matching(self, rows: QuerySet[Tenant], _: str, text: str) -> QuerySet[Tenant]:
         return rows.filter(Q(name__icontains=text) | Q(title__icontains=text))
 
 
 class QuotaFilter(FilterSet):
-    tenant = filters.CharFilter("tenant__name", max_length=63, label="Name of the tenant.")
-    gpu_type = filters.CharFilter("gpu_type__name", max_length=63, label="Name of the GPU type.")
+    tenant = of_tenant("tenant__name")
+    gpu_type = Named(
+        "gpu_type__name",
+        names=lambda *_: gpu_type_names(),
+        max_length=63,
+        label="Name of the GPU type.",
+    )
     mode = OneOf(QuotaMode)
 
     class Meta:
@@ -135,11 +163,24 @@ class QuotaFilter(FilterSet):
         fields: list[str] = []
 
 
+def actor_names(user: Any, records: QuerySet[AuditRecord]) -> Names:
+    """Those whom the user may know, and whoever made one of the changes."""
+    known = user_names(user)
+    return replace(known, sources=(*known.sources, (records, "actor_name")))
+
+
+def _subject(action: str) -> str:
+    return action.partition(".")[0]
+
+
 class AuditFilter(FilterSet):
-    tenant = filters.CharFilter("tenant__name", max_length=63, label="Name of the tenant.")
-    actor = filters.CharFilter("actor_name", max_length=150, label="Name of the user.")
-    action = filters.CharFilter(
-        method="of_action", max_length=64, label="E.g. quota.changed; quota = all about quotas."
+    tenant = of_tenant("tenant__name")
+    actor = Named("actor_name", names=actor_names, max_length=150, label="Name of the user.")
+    action = Named(
+        method="of_action",
+        names=lambda *_: Names("action", fixed=(*ACTIONS, *dict.fromkeys(map(_subject, ACTIONS)))),
+        max_length=64,
+        label="E.g. quota.changed; quota = all about quotas.",
     )
     q = filters.CharFilter(
         method="matching", max_length=200, label="Part of the subject, or the beginning of the id."

@@ -4,6 +4,15 @@ from typing import Any
 
 from tenants.models import AuditRecord, Tenant, User
 
+ACTIONS = (
+    *("cluster.created", "cluster.changed", "cluster.deleted"),
+    *("gpu-type.created", "gpu-type.changed", "gpu-type.deleted"),
+    *("member.set", "member.removed"),
+    "policy.changed",
+    *("quota.changed", "quota.deleted"),
+    *("tenant.created", "tenant.changed", "tenant.deleted"),
+    "user.changed",
+)
 PAGE, API, COMMAND, SIGN_IN = SOURCES = ("page", "api", "command", "sign-in")
 
 
@@ -19,8 +28,9 @@ def record(
     source: str,
     reverts: AuditRecord | None = None,
 ) -> AuditRecord:
-    """Append one record. `source` is one of SOURCES; `before`/`after` are JSON documents;
-    `reverts` is the record of the change that this one takes back."""
+    """Append one record. `action` is one of ACTIONS, `source` one of SOURCES; `before`/`after` are
+    JSON documents; `reverts` is the record of the change that this one takes back."""
+    assert action in ACTIONS, action
     return AuditRecord.objects.create(
         actor=actor,
         actor_name=actor.get_username(),

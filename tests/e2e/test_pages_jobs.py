@@ -102,8 +102,12 @@ def test_page_and_rest_mean_the_same_by_a_filter(as_user):
     [
         ("state=ASLEEP&q=-00", "There is no job state “ASLEEP”", "?q=-00"),
         ("tenant=law", "There is no tenant “law” that you may see", "?"),
-        ("tenant=search", "There is no tenant “search” that you may see", "?"),
-        ("gpu=B200&user=me", "There is no GPU type “B200”", "?user=me"),
+        (
+            "tenant=search",
+            "There is no tenant “search” that you may see, but there is “research”",
+            "?",
+        ),
+        ("gpu=B200&user=me", "There is no GPU type “B200”, but there is “H200”", "?user=me"),
         ("user=vik", "Jobs are shown of anybody or of you alone, not of “vik”", "?"),
     ],
 )

@@ -244,7 +244,7 @@ def test_nodes_are_filtered_and_paged(as_user):
 @pytest.mark.parametrize(
     ("query", "text", "rest"),
     [
-        ("gpu=B200&q=node", "No node has GPUs of model “B200”", "?q=node"),
+        ("gpu=B200&q=node", "No node has GPUs of model “B200”, but there is “H200”", "?q=node"),
         ("cluster=nowhere", "There is no cluster “nowhere”", "?"),
         ("show=asleep&page=2", "There is no choice of nodes “asleep”", "?"),
     ],

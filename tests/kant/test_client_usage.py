@@ -63,7 +63,7 @@ def test_what_is_wrong_is_told(root):
         (("--since", "soon"), "since: 'soon' is no date"),
         (("--until", "7d"), "until: '7d' is no date"),
         (("--by", "team"), "by: 'team' is none of tenant, user"),
-        (("--tenant", "law"), "tenant: There is no tenant 'law' that you may see"),
+        (("--tenant", "law"), "tenant: There is no tenant “law” that you may see"),
     ):
         code, out, told = root("usage", *words)
         assert (code, out) == (2, ""), told

@@ -55,6 +55,7 @@ def test_all_samples_are_read_at_once(ops, django_assert_max_num_queries):
         ("window=" + "9" * 99 + "d", "window"),
         ("cluster=nowhere", "cluster"),
         ("gpu_type=a%00b", "gpu_type"),
+        ("gpu_type=H1000", "gpu_type"),
         ("windov=1h", "windov"),
         ("dry_run=true", "dry_run"),
     ],

@@ -57,7 +57,7 @@ def test_a_tenant_that_may_not_be_seen_is_refused_as_one_that_does_not_exist(org
         answer = eve.get(f"{URL}?tenant={name}")
         (error,) = answer.json()["errors"]
         assert (answer.status_code, error["parameter"]) == (400, "tenant")
-        assert f"There is no tenant '{name}' that you may see." in error["detail"]
+        assert f"There is no tenant “{name}” that you may see." in error["detail"]
         body = {k: v for k, v in answer.json().items() if k != "request_id"}
         said[name] = str(body).replace(name, "NAME")
     assert len(set(said.values())) == 1, said
@@ -78,7 +78,7 @@ def test_filters(org):
     assert found(org.client("joe"), "user=me") == ["job-2"]
     assert found(ops, "state=RUNNING&state=FAILED") == ["job-1"]
     assert found(ops, "gpu_type=A100") == ["job-1"]
-    assert found(ops, "gpu_type=A10") == []
+    assert found(ops, "gpu_type=T4") == []
     assert found(ops, "kind=inference") == ["serve"]
     assert found(ops, "reason=WaitingForQuota") == ["job-2"]
     assert found(ops, f"reason={long}") == ["serve"]

@@ -1,0 +1,30 @@
+"""Names of what jobs and nodes tell of, for `tenants.names`."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from django.db.models import QuerySet
+
+from scheduling.models import Cluster, Job, NodeRecord, Placement
+from tenants import names
+from tenants.names import Names
+
+if TYPE_CHECKING:
+    from tenants.names import Viewer
+
+
+def cluster_names() -> Names:
+    return Names("cluster", ((Cluster.objects.all(), "name"),), listed="clusters")
+
+
+def gpu_type_names() -> Names:
+    """GPU types that there are, and those that a node has or a pod had."""
+    known = names.gpu_type_names()
+    nodes, pods = NodeRecord.objects.all(), Placement.objects.all()
+    return replace(known, sources=(*known.sources, (nodes, "gpu_model"), (pods, "gpu_model")))
+
+
+def submitter_names(user: "Viewer", jobs: QuerySet[Job]) -> Names:
+    """Those whom the user may know, and whoever submitted one of the jobs; “me” too."""
+    known = names.user_names(user)
+    return replace(known, sources=(*known.sources, (jobs, "user__username")), fixed=("me",))
