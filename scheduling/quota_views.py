@@ -18,7 +18,7 @@ from tenants.errors import DomainError, Stale
 from tenants.facts import QuotaUse
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
 from tenants.permissions import access_of
-from tenants.selectors import parents_by_id, visible_quotas, visible_tenants
+from tenants.selectors import parents_by_id, visible_names, visible_quotas, visible_tenants
 from tenants.services.audit import PAGE
 from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
 from tenants.services.quota_sums import promised_below
@@ -96,7 +96,7 @@ def matrix(request: HttpRequest) -> list[Row]:
     access = access_of(request.user)
     types = list(GpuType.objects.all())
     stored = {(q.tenant_id, q.gpu_type_id): q for q in visible_quotas(request.user)}
-    names = {t.name for t in visible_tenants(request.user)}
+    names = visible_names(request.user)
     uses = {(u.tenant, u.gpu_model): u.seen_by(names) for u in quota_uses()}
     rows = []
     for tenant, depth in in_tree_order(list(visible_tenants(request.user))):
@@ -312,7 +312,7 @@ def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
         "tenant": owner,
         "gpu_type": kind,
         "quota": stored,
-        "use": use.seen_by({t.name for t in visible_tenants(request.user)}) if use else None,
+        "use": use.seen_by(visible_names(request.user)) if use else None,
         "modes": QuotaMode.choices,
         "typed": typed,
         "errors": errors,

@@ -19,7 +19,13 @@ from tenants.errors import DomainError
 from tenants.facts import QuotaUse
 from tenants.models import Membership, Tenant
 from tenants.permissions import Access, access_of, lineage
-from tenants.selectors import given_to_all, members_of, parents_by_id, visible_tenants
+from tenants.selectors import (
+    given_to_all,
+    members_of,
+    parents_by_id,
+    visible_names,
+    visible_tenants,
+)
 from tenants.services.audit import PAGE
 from tenants.services.tenants import LIMITS, change_tenant
 from tenants.web import actor_of, live_or_whole, page_login_required
@@ -100,7 +106,7 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
     access = access_of(request.user)
     jobs = selectors.in_tenant(Job.objects.all(), found.name).exclude(state__in=list(TERMINAL))
     children = visible_tenants(request.user).filter(parent=found)
-    names = {t.name for t in visible_tenants(request.user)}
+    names = visible_names(request.user)
     context = {
         "nav": "tenants",
         "tenant": found,

@@ -20,6 +20,10 @@ def visible_tenants(user: "Viewer") -> QuerySet[Tenant]:
     return _limited(Tenant.objects.select_related("parent"), access_of(user), "id")
 
 
+def visible_names(user: "Viewer") -> frozenset[str]:
+    return frozenset(visible_tenants(user).values_list("name", flat=True))
+
+
 def tenant_by_name(access: Access, name: str) -> Tenant:
     """One tenant by name; raises NotFound also when the user may not see it."""
     tenant = Tenant.objects.select_related("parent").filter(name=name).first()

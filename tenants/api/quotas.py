@@ -155,5 +155,5 @@ class RevertView(View):
 
 
 def _context(viewer: User, instead: Quota | None = None) -> dict[str, object]:
-    visible = selectors.visible_tenants(viewer).values_list("name", flat=True)
-    return {"uses": facts.scheduling().quota_uses(instead), "visible": frozenset(visible)}
+    uses = facts.scheduling().quota_uses(instead)
+    return {"uses": uses, "visible": selectors.visible_names(viewer)}

@@ -253,15 +253,20 @@ class RevertAnswer(serializers.Serializer[Any]):
     warnings = serializers.ListField(child=serializers.CharField())
 
 
+_DOCUMENT = serializers.DictField(allow_null=True)
+
+
 class AuditOutput(serializers.Serializer[Any]):
+    """`before`, `after`: of a tenant, `parent` is null as well where you may not see it."""
+
     id = serializers.UUIDField()
     at = serializers.DateTimeField()
     actor = serializers.CharField(source="actor_name")
     action = serializers.CharField()
     tenant = serializers.SerializerMethodField()
     subject = serializers.CharField()
-    before = serializers.DictField(allow_null=True)
-    after = serializers.DictField(allow_null=True)
+    before = serializers.SerializerMethodField()
+    after = serializers.SerializerMethodField()
     reason = serializers.CharField()
     source = serializers.CharField()  # type: ignore[assignment]
     reverts = serializers.UUIDField(
@@ -272,3 +277,16 @@ class AuditOutput(serializers.Serializer[Any]):
 
     def get_tenant(self, record: Any) -> str | None:
         return record.tenant.name if record.tenant else None
+
+    @extend_schema_field(_DOCUMENT)
+    def get_before(self, record: Any) -> dict[str, Any] | None:
+        return self._seen(record.before)
+
+    @extend_schema_field(_DOCUMENT)
+    def get_after(self, record: Any) -> dict[str, Any] | None:
+        return self._seen(record.after)
+
+    def _seen(self, document: dict[str, Any] | None) -> dict[str, Any] | None:
+        if document is None or document.get("parent") in (None, *self.context["visible"]):
+            return document
+        return {**document, "parent": None}

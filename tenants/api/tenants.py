@@ -219,5 +219,9 @@ class AuditView(ListView):
     def get_queryset(self) -> QuerySet[AuditRecord]:
         return selectors.visible_audit_records(self.request.user)
 
+    def get_serializer_context(self) -> dict[str, Any]:
+        visible = selectors.visible_names(self.actor)
+        return {**super().get_serializer_context(), "visible": visible}
+
     def get(self, _request: Request) -> Response:
         return self.page(AuditOutput)

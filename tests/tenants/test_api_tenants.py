@@ -40,6 +40,24 @@ def test_the_name_of_a_tenant_above_is_for_who_may_see_it(org, ops):
     assert ops.get(f"{URL}/vision").json()["parent"] == "ml"
 
 
+def test_nor_does_the_audit_trail_tell_it_to_others(org, ops, root):
+    ops.patch(f"{URL}/vision", {"parent": "law"}, format="json")
+    ops.patch(f"{URL}/vision", {"parent": "ml"}, format="json")
+    root.patch(f"{URL}/vision-lab", {"parent": "ml"}, format="json")
+    root.patch(f"{URL}/vision-lab", {"parent": "vision"}, format="json")
+
+    def told(client):
+        changes = client.get("/api/v1/audit?action=tenant").json()["items"]
+        return [(c["before"]["parent"], c["after"]["parent"]) for c in changes]
+
+    lab = [("ml", "vision"), ("vision", "ml")]
+    assert told(ops) == [*lab, ("law", "ml"), ("ml", "law")]
+    assert told(root) == [*lab, (None, "ml"), ("ml", None)]
+    ada = org.client("ada")
+    assert told(ada) == [(None, "vision"), ("vision", None), (None, None), (None, None)]
+    assert not {"ml", "law"} & set(str(ada.get("/api/v1/audit").json()).split("'"))
+
+
 def test_create(ops, root):
     made = ops.post(URL, {"name": "speech", "title": "Speech", "parent": "ml"}, format="json")
     assert made.status_code == 201
