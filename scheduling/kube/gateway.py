@@ -17,6 +17,7 @@ import uvloop
 from scheduling.kube.client import Client, NoReply
 from scheduling.kube.disruption import budget_facts
 from scheduling.kube.effects import Executor
+from scheduling.kube.labels import WrongRow
 from scheduling.kube.manifests import JOB
 from scheduling.kube.namespaces import ensure_namespace
 from scheduling.kube.nodes import NodeTranslator
@@ -75,8 +76,9 @@ class Gateway:
     ) -> None:
         try:
             self._nodes = NodeTranslator(label_map)
-        except ValueError as wrong:
-            raise KubeError(str(wrong), "correct the cluster's label map") from None
+        except WrongRow as wrong:
+            text = f"label_map.{wrong.fact}: {wrong}"
+            raise KubeError(text, "correct the cluster's label map") from None
         self._namespace = namespace
         self._scheduler_name = scheduler_name
         self._times = times

@@ -134,23 +134,30 @@ _LABEL_KEY = re.compile(
 )
 
 
+class WrongRow(ValueError):
+    """A row of a label map that cannot be used; `fact`: its key. The text has no full stop."""
+
+    def __init__(self, fact: str, text: str) -> None:
+        super().__init__(text)
+        self.fact = fact
+
+
 def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[Source, ...]]:
     """The default table with an operator's rows instead of its own.
 
-    ValueError names the row: an unknown fact, or a value that is no label key.
+    Raises WrongRow for an unknown fact, or a value that is no label key.
     """
     table = dict(TABLE)
     for fact, given in label_map.items():
         if fact not in TABLE:
-            raise ValueError(
-                f"label_map: there is no fact {fact!r}; facts are {', '.join(sorted(TABLE))}"
-            )
+            facts = ", ".join(sorted(TABLE))
+            raise WrongRow(fact, f"There is no fact {fact!r}; facts are {facts}")
         keys = [given] if isinstance(given, str) else given
         if not isinstance(keys, list) or not keys:
-            raise ValueError(f"label_map.{fact}: give a label key or a list of them")
+            raise WrongRow(fact, "Give a label key or a list of them")
         for key in keys:
             if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
-                raise ValueError(f"label_map.{fact}: {key!r} is not a Kubernetes label key")
+                raise WrongRow(fact, f"{key!r} is not a Kubernetes label key")
         table[fact] = tuple(Source(key) for key in keys)
     return table
 

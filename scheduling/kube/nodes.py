@@ -37,7 +37,7 @@ class NodeTranslator:
     """Translates the nodes of one cluster; knows the others' topology to find contradictions."""
 
     def __init__(self, label_map: Mapping[str, Any]) -> None:
-        """Raises ValueError naming the row of `label_map` that cannot be used."""
+        """Raises WrongRow for a row of `label_map` that cannot be used."""
         self._table = label_table(label_map)
         self._tree = TopologyTree()
         # Label keys and most values repeat on every node; one copy of each is enough.

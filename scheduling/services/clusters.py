@@ -7,7 +7,7 @@ from django.db import IntegrityError, transaction
 
 from scheduling.engine.states import TERMINAL
 from scheduling.kube.config import FORMS, own_namespace
-from scheduling.kube.labels import label_table
+from scheduling.kube.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
 from scheduling.services.doorbell import ring_after_commit
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
@@ -102,8 +102,8 @@ def _check(cluster: Cluster) -> None:
         faults.append(FieldError(("namespace",), detail))
     try:
         label_table(cluster.label_map)
-    except ValueError as error:
-        faults.append(FieldError(("label_map",), f"{error}."))
+    except WrongRow as wrong:
+        faults.append(FieldError(("label_map", wrong.fact), f"{wrong}."))
     if faults:
         raise Invalid.fields(faults)
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduling.engine.types import Nic, Taint
 from scheduling.kube.gpu_parts import GKE_PARTITION, GKE_SHARING, MIG_STRATEGY, REPLICAS
-from scheduling.kube.labels import TABLE, label_table
+from scheduling.kube.labels import TABLE, WrongRow, label_table
 from scheduling.kube.nodes import NodeTranslator
 from scheduling.kube.objects import Condition, KubeNode, Meta, NodeSpec, NodeStatus, NodeTaint
 from scheduling.kube.seam import Sourced
@@ -313,17 +313,17 @@ def test_an_operator_overrides_a_row():
 @pytest.mark.parametrize(
     ("label_map", "words"),
     [
-        ({"rack": "x"}, "there is no fact 'rack'"),
-        ({"leaf": 7}, "label_map.leaf: give a label key"),
-        ({"leaf": []}, "label_map.leaf: give a label key"),
+        ({"rack": "x"}, "There is no fact 'rack'; facts are"),
+        ({"leaf": 7}, "Give a label key"),
+        ({"leaf": []}, "Give a label key"),
         ({"leaf": ["a b"]}, "'a b' is not a Kubernetes label key"),
         ({"leaf": [7]}, "7 is not a Kubernetes label key"),
     ],
 )
 def test_an_override_that_cannot_be_used_names_its_row(label_map, words):
-    with pytest.raises(ValueError, match="label_map") as caught:
+    with pytest.raises(WrongRow, match=words) as caught:
         label_table(label_map)
-    assert words in str(caught.value)
+    assert [caught.value.fact] == list(label_map)
 
 
 # --- anything at all ------------------------------------------------------------------------------

@@ -88,13 +88,15 @@ def test_create_change_delete(ops, eve):
         ({"namespace": "a.b"}, "/namespace"),
         ({"name": "No"}, "/name"),
         ({"namespace": "x" * 64}, "/namespace"),
-        ({"label_map": {"colour": "x"}}, "/label_map"),
+        ({"label_map": {"colour": "x"}}, "/label_map/colour"),
+        ({"label_map": {"leaf": []}}, "/label_map/leaf"),
     ],
 )
 def test_wrong_clusters(ops, body, pointer):
     answer = ops.post(URL, {"name": "east", "access": {"in_cluster": True}, **body}, format="json")
     assert answer.status_code == 422, answer.json()
     assert pointer in [e["pointer"] for e in answer.json()["errors"]]
+    assert "label_map" not in "".join(e["detail"] for e in answer.json()["errors"])
     assert Cluster.objects.count() == 1
 
 
