@@ -63,7 +63,7 @@ def _sum_faults(changes: Sequence[Document], added: Mapping[str, int]) -> list[F
     """Sums of guarantees that would be larger than what they are made from, as for the quota API;
     all quotas are changed at once."""
     ids = dict(Tenant.objects.values_list("name", "pk"))
-    parents = parents_by_id()
+    names, parents = {pk: name for name, pk in ids.items()}, parents_by_id()
     by_type: dict[str, dict[str, int]] = {}
     for index, one in enumerate(changes):
         by_type.setdefault(one["gpu_type"], {})[one["tenant"]] = index
@@ -82,10 +82,10 @@ def _sum_faults(changes: Sequence[Document], added: Mapping[str, int]) -> list[F
                 for name, index in entries.items()
                 if changes[index]["guaranteed"] > before.get(ids[name], 0)
             ]
-            remedy = "Guarantee less, or have more nodes."
+            owner, remedy = "", "Guarantee less, or have more nodes."
             if excess.over is not None:
-                remedy = "Guarantee less below, or more above."
-            detail = f"{excess_sentence(excess, gpu_type)} {remedy}"
+                owner, remedy = f"“{names[excess.over]}”", "Guarantee less below, or more above."
+            detail = f"{excess_sentence(excess, owner, gpu_type)} {remedy}"
             at = min(raised, default=min(entries.values()))
             found.append(FieldError(("quotas", at, "guaranteed"), detail))
     return found

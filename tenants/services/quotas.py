@@ -10,7 +10,7 @@ from django.utils import timezone
 from tenants import facts
 from tenants.errors import FieldError, Invalid, NotAllowed, NotFound, Stale
 from tenants.models import MAX_MILLI, AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
-from tenants.permissions import access_of
+from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, subtree_ids
 from tenants.services import audit
 from tenants.services.quota_sums import Excess, excess_of
@@ -53,7 +53,7 @@ def change_quota(
     Raises NotFound, NotAllowed, Invalid (fields guaranteed, mode, borrow_limit, lend_limit,
     reason) and Stale.
     """
-    _may_change(actor, tenant, overcommit=overcommit)
+    access = _may_change(actor, tenant, overcommit=overcommit)
     faults = value_faults(guaranteed_milli, mode, borrow_limit_milli, lend_limit_milli)
     if faults := [*faults, *_reason_faults(reason)]:
         raise Invalid.fields(faults)
@@ -65,7 +65,7 @@ def change_quota(
     }
     with unit_of_work(dry_run):
         before = _locked(tenant, gpu_type, expected_version)
-        warnings = _check_sums(tenant, gpu_type, guaranteed_milli, overcommit=overcommit)
+        warnings = _check_sums(access, tenant, gpu_type, guaranteed_milli, overcommit=overcommit)
         if before is not None and all(getattr(before, n) == v for n, v in values.items()):
             return QuotaChangeResult(before, tuple(warnings), changed=False)
         quota = _stored(before, tenant, gpu_type, values)
@@ -132,7 +132,7 @@ def as_document(quota: Quota | None) -> dict[str, Any] | None:
     }
 
 
-def _may_change(actor: User, tenant: Tenant, *, overcommit: bool) -> None:
+def _may_change(actor: User, tenant: Tenant, *, overcommit: bool) -> Access:
     access = access_of(actor)
     if not access.may_view(tenant.pk):
         raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
@@ -143,6 +143,7 @@ def _may_change(actor: User, tenant: Tenant, *, overcommit: bool) -> None:
         )
     if overcommit and not access.operator:
         raise NotAllowed("Only operators may promise more GPUs than are installed.")
+    return access
 
 
 def value_faults(
@@ -208,7 +209,7 @@ def _locked(tenant: Tenant, gpu_type: GpuType, expected_version: int) -> Quota |
 
 
 def _check_sums(
-    tenant: Tenant, gpu_type: GpuType, guaranteed: int, *, overcommit: bool
+    access: Access, tenant: Tenant, gpu_type: GpuType, guaranteed: int, *, overcommit: bool
 ) -> Sequence[str]:
     rows = Quota.objects.filter(gpu_type=gpu_type).order_by()
     before = dict(rows.values_list("tenant_id", "guaranteed_milli"))
@@ -217,25 +218,29 @@ def _check_sums(
     excess = excess_of(parents_by_id(), before, after, installed)
     if excess is None:
         return ()
-    if excess.over is None and overcommit:
-        return (excess_sentence(excess, gpu_type.name),)
-    raise _too_much(excess, gpu_type)
+    owner = owner_of(excess, access)
+    sentence = excess_sentence(excess, owner, gpu_type.name)
+    if owner:
+        raise Invalid.field("guaranteed", f"{sentence} Guarantee less below, or more to {owner}.")
+    if overcommit:
+        return (sentence,)
+    remedy = "Guarantee less, or let an operator do it over REST, with ?overcommit=true."
+    raise Invalid.field("guaranteed", f"{sentence} {remedy}")
 
 
-def _too_much(excess: Excess, gpu_type: GpuType) -> Invalid:
+def owner_of(excess: Excess, access: Access) -> str:
+    """Whose guarantee is too small, for a sentence; not by name to whoever may not see the tenant.
+    "" = the clusters are too small."""
     if excess.over is None:
-        remedy = "Guarantee less, or let an operator do it over REST, with ?overcommit=true."
-    else:
-        owner = Tenant.objects.get(id=excess.over).name
-        remedy = f"Guarantee less below, or more to “{owner}”."
-    return Invalid.field("guaranteed", f"{excess_sentence(excess, gpu_type.name)} {remedy}")
+        return ""
+    if not access.may_view(excess.over):
+        return "a hidden tenant"
+    return f"“{Tenant.objects.get(id=excess.over).name}”"
 
 
-def excess_sentence(excess: Excess, gpu_type: str) -> str:
-    """What of a GPU type would be promised, and what there is of it."""
-    exist = "are installed"
-    if excess.over is not None:
-        exist = f"are guaranteed to “{Tenant.objects.get(id=excess.over).name}” above them"
+def excess_sentence(excess: Excess, owner: str, gpu_type: str) -> str:
+    """What of a GPU type would be promised, and what there is of it; `owner` as of `owner_of`."""
+    exist = f"are guaranteed to {owner} above them" if owner else "are installed"
     promised, exists = _gpus(excess.promised), _gpus(excess.exists)
     return f"{gpu_type}: {promised} would be promised, {exists} {exist}."
 

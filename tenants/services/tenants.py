@@ -236,11 +236,13 @@ def _new_parent(access: Access, tenant: Tenant, name: str | None) -> Tenant | No
                 f"{'the same tenant' if new.pk == tenant.pk else 'below it'}. "
                 "Choose a parent outside of it."
             )
-    _refuse_broken_sums(parents, tenant, new)
+    _refuse_broken_sums(access, parents, tenant, new)
     return new
 
 
-def _refuse_broken_sums(parents: Parents, tenant: Tenant, new: Tenant | None) -> None:
+def _refuse_broken_sums(
+    access: Access, parents: Parents, tenant: Tenant, new: Tenant | None
+) -> None:
     """The quotas that move along must fit under the quotas above their new place."""
     moved = {**parents, tenant.pk: new.pk if new else None}
     for gpu_type in GpuType.objects.all():
@@ -250,9 +252,9 @@ def _refuse_broken_sums(parents: Parents, tenant: Tenant, new: Tenant | None) ->
         excess = excess_of(moved, given, given, installed, parents_before=parents)
         if excess is None:
             continue
-        over = "all roots" if excess.over is None else Tenant.objects.get(id=excess.over).name
+        over = quotas.owner_of(excess, access)
         raise Conflict(
-            f"There, {gpu_type.name} guaranteed below “{over}” would be "
+            f"There, {gpu_type.name} guaranteed below {over or 'all roots'} would be "
             f"{excess.promised / 1000:g} GPUs of {excess.exists / 1000:g}. Lower the quotas that "
             "move, or raise what is above them."
         )

@@ -107,6 +107,16 @@ def test_wrong_values(root, body, pointer, words):
     assert Quota.objects.count() == 1
 
 
+def test_a_sum_does_not_name_a_tenant_above_those_one_sees(root, org):
+    ada = org.client("ada")  # tenant admin of vision, which has no quota
+    told = put(ada, "vision-lab", NEW, guaranteed=25).json()["errors"][0]["detail"]
+    assert told == (
+        "H100: 25 GPUs would be promised, 24 GPUs are guaranteed to a hidden tenant above them. "
+        "Guarantee less below, or more to a hidden tenant."
+    )
+    assert "“ml”" in put(root, "vision-lab", NEW, guaranteed=25).json()["errors"][0]["detail"]
+
+
 def test_sums(root, ops):
     assert put(root, "vision", NEW, guaranteed=16).status_code == 201
     below = put(root, "vision-lab", NEW, guaranteed=17)

@@ -131,7 +131,7 @@ def test_a_move_must_keep_the_sums_of_quotas(ops, org):
     Quota.objects.create(tenant=org.tenants["vision"], gpu_type=h100, guaranteed_milli=8000)
     refused = ops.patch(f"{URL}/vision", {"parent": "law"}, format="json")
     assert refused.status_code == 409
-    assert "8 GPUs of 4" in refused.json()["detail"]
+    assert "below “law” would be 8 GPUs of 4" in refused.json()["detail"]
     assert Tenant.objects.get(name="vision").parent == org.tenants["ml"]
 
 
