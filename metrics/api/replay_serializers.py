@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from metrics.api.views import QualitySerializer, WaitSerializer
+from metrics.api.views import QualitySerializer, WaitSerializer, WaitsSerializer
 from metrics.models import Replay
 from metrics.replays.recorded import CLOSE, FAR, ROUGH, UNKNOWN
 from metrics.replays.scenario import MOST_NODES
@@ -93,15 +93,9 @@ class PoolSerializer(RatiosSerializer):
     gpus = serializers.IntegerField()
 
 
-class TenantRunSerializer(serializers.Serializer[Any]):
+class TenantRunSerializer(WaitsSerializer):
     tenant = serializers.CharField()
     gpu_hours = serializers.FloatField()
-    jobs = serializers.IntegerField()
-    waiting = serializers.IntegerField()
-    mean_s = serializers.FloatField(allow_null=True)
-    p50_s = serializers.FloatField(allow_null=True)
-    p90_s = serializers.FloatField(allow_null=True)
-    p99_s = serializers.FloatField(allow_null=True)
 
 
 class RecordedSerializer(RatiosSerializer):

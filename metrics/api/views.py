@@ -50,14 +50,19 @@ def scope_of(query: Any) -> Scope:
     )
 
 
-class WaitSerializer(serializers.Serializer[Any]):
-    size = serializers.CharField()
+class WaitsSerializer(serializers.Serializer[Any]):
+    """Waits of some jobs."""
+
     jobs = serializers.IntegerField()
     waiting = serializers.IntegerField()
     mean_s = serializers.FloatField(allow_null=True)
     p50_s = serializers.FloatField(allow_null=True)
     p90_s = serializers.FloatField(allow_null=True)
     p99_s = serializers.FloatField(allow_null=True)
+
+
+class WaitSerializer(WaitsSerializer):
+    size = serializers.CharField()
 
 
 class QualitySerializer(serializers.Serializer[Any]):
