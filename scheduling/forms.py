@@ -29,6 +29,7 @@ SHOWN_AS = {
     **dict.fromkeys(VOLUME_SOURCES, "resource"),
 }
 SHORTEST_MIN = Decimal("0.02")
+DAMAGED = "The form is damaged. Load the page again."
 
 
 def in_minutes(seconds: float | None) -> str | None:

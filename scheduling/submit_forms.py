@@ -8,18 +8,16 @@ from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
 from scheduling.form_fields import Names, Pairs, SecretKeys, gib
-from scheduling.forms import SHORTEST_MIN, SHOWN_AS
-from scheduling.kube.manifests import VOLUME_SOURCES
+from scheduling.forms import DAMAGED, SHORTEST_MIN, SHOWN_AS
 from scheduling.services.faults import LEVELS, LIMITS
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.pod_set_spec import MAX_ENV, MAX_NODE_LABELS
 from scheduling.services.pod_settings_spec import (
     MAX_ENV_FROM_SECRETS,
     MAX_PULL_SECRETS,
-    MAX_VOLUMES,
     NAME_LENGTH,
-    PATH_LENGTH,
 )
+from scheduling.volume_forms import VolumeForm, Volumes
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import slug_validator
@@ -28,10 +26,8 @@ KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
 PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in LEVELS)] + [
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
-SOURCES = [(kind, kind.replace("_", " ").capitalize()) for kind in VOLUME_SOURCES]
 # How a command that people type is run.
 SHELL = ("/bin/sh", "-c")
-DAMAGED = "The form is damaged. Load the page again."
 
 
 def is_used(form: Fields, names: Sequence[str]) -> bool:
@@ -139,57 +135,6 @@ class JobForm(Fields):
             if data[name] is not None:
                 document[name] = data[name]
         return document
-
-
-class VolumeForm(Fields):
-    name = ""  # in the document, by its row
-
-    source = forms.ChoiceField(label="Volume", choices=SOURCES)
-    resource = forms.CharField(label="Its name", max_length=NAME_LENGTH)
-    mount_path = forms.CharField(label="Mounted at", max_length=PATH_LENGTH)
-    read_only = forms.BooleanField(label="Read-only", required=False)
-
-    def has_changed(self) -> bool:
-        """Whether the row says anything; one that does not is left out, wherever it stands."""
-        return any(self[name].value() for name in ("resource", "mount_path"))
-
-    def document(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        document = {
-            "name": self.name,
-            data["source"]: data["resource"],
-            "mount_path": data["mount_path"],
-        }
-        if data["read_only"]:
-            document["read_only"] = True
-        return document
-
-
-class BaseVolumes(forms.BaseFormSet):
-    default_error_messages = {
-        "missing_management_form": DAMAGED,
-        "too_many_forms": f"Give at most {MAX_VOLUMES} volumes.",
-    }
-
-    def initial_form_count(self) -> int:
-        # A row that was there before may be emptied too.
-        return 0 if self.is_bound else super().initial_form_count()
-
-    def add_fields(self, form: VolumeForm, index: int | None) -> None:
-        super().add_fields(form, index)
-        if index is not None:
-            form.name = f"volume-{index + 1}"
-            form.fields["source"].label = f"Volume {index + 1}"
-
-
-Volumes = forms.formset_factory(
-    VolumeForm,
-    formset=BaseVolumes,
-    extra=1,
-    max_num=MAX_VOLUMES,
-    absolute_max=MAX_VOLUMES + 1,
-    validate_max=True,
-)
 
 
 class PodSetForm(Fields):
