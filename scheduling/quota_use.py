@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from django.db.models import Sum
+from django.db.models import Q, Sum
 
 from scheduling.engine import types
 from scheduling.engine.queueing.ledger import ledger
@@ -50,15 +50,22 @@ def use_of(tenant: str, gpu_model: str) -> QuotaUse | None:
 
 
 def quota_book(instead: Quota | None = None) -> QuotaBook:
-    """The book as the scheduler keeps it, from the placements that hold GPUs now; as if one quota
-    were stored `instead` of what is."""
-    book = QuotaBook()
+    """The book as the scheduler keeps it, but for which job holds what, from the placements that
+    hold GPUs now; as if one quota were stored `instead` of what is."""
     quotas = {
         (q.tenant_id, q.gpu_type_id): q for q in Quota.objects.select_related("tenant", "gpu_type")
     }
     if instead is not None:
         quotas[instead.tenant_id, instead.gpu_type_id] = instead
     parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
+    fixed = Sum("held_milli", filter=Q(job__preemptible=False), default=0)
+    held = (
+        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
+        .order_by()
+        .values_list("job__tenant__name", "gpu_model")
+        .annotate(milli=Sum("held_milli"), fixed=fixed)
+    )
+    book = QuotaBook()
     book.replace(
         [types.Tenant(name, parent) for name, parent in parents.items()],
         [
@@ -72,18 +79,8 @@ def quota_book(instead: Quota | None = None) -> QuotaBook:
             )
             for q in quotas.values()
         ],
+        held,
     )
-    held = (
-        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
-        .order_by("job__submitted_at")
-        .values_list(
-            "job_id", "job__tenant__name", "gpu_model", "job__submitted_at", "job__preemptible"
-        )
-        .annotate(milli=Sum("held_milli"))
-    )
-    for job_id, tenant, model, submitted_at, preemptible, milli in held:
-        since = submitted_at.timestamp()
-        book.book(str(job_id), tenant, model, milli, since, fixed=not preemptible)
     return book
 
 

@@ -1,5 +1,10 @@
 """What each tenant uses, borrows and lends, of a tree of two levels."""
 
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.quota_use import quota_uses
@@ -7,15 +12,16 @@ from tenants.facts import HIDDEN, QuotaUse
 
 TREE = {"products": None, "search": "products", "ads": "products", "research": None}
 GUARANTEED = {"products": 115, "search": 40, "ads": 40, "research": 60}
+TREE_AND_QUOTAS = (
+    [Tenant(name, parent) for name, parent in TREE.items()],
+    [Quota(name, "A100", 1000 * n, QuotaMode.SHARED) for name, n in GUARANTEED.items()],
+)
 
 
 def book_of(**held: int) -> QuotaBook:
     """The book while each tenant's job holds so many GPUs."""
     book = QuotaBook()
-    book.replace(
-        [Tenant(name, parent) for name, parent in TREE.items()],
-        [Quota(name, "A100", 1000 * n, QuotaMode.SHARED) for name, n in GUARANTEED.items()],
-    )
+    book.replace(*TREE_AND_QUOTAS)
     for since, (tenant, gpus) in enumerate(held.items()):
         book.book(f"of-{tenant}", tenant, "A100", 1000 * gpus, since)
     return book
@@ -71,6 +77,19 @@ def test_what_a_parent_has_left_for_its_children_comes_from_it_and_is_not_lent()
 
 def test_what_a_parent_itself_uses_of_its_children_is_within_its_own_quota():
     assert loans(products=50) == {"ads": ({}, {"products": 15_000})}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(TREE)), st.integers(1, 60), st.booleans())))
+def test_uses_depend_on_what_tenants_hold_not_on_their_jobs(jobs):
+    """So that the book for pages may be made of sums."""
+    by_job, by_sums = book_of(), QuotaBook()
+    held, fixed = Counter(), Counter()
+    for since, (tenant, gpus, preemptible) in enumerate(jobs):
+        by_job.book(f"{since}", tenant, "A100", 1000 * gpus, since, fixed=not preemptible)
+        held[tenant] += 1000 * gpus
+        fixed[tenant] += 0 if preemptible else 1000 * gpus
+    by_sums.replace(*TREE_AND_QUOTAS, [(t, "A100", held[t], fixed[t]) for t in held])
+    assert quota_uses(by_sums) == quota_uses(by_job)
 
 
 def test_of_tenants_somebody_may_not_see_only_the_sum_is_told():
