@@ -218,6 +218,17 @@ class WaitCurve:
         reached = np.flatnonzero(self.started >= share - 1e-12)
         return float(self.times[reached[0]]) if len(reached) else None
 
+    def row(self) -> dict[str, int | float | None]:
+        """One row of the JWTD table; times in seconds."""
+        return {
+            "jobs": self.jobs,
+            "waiting": self.waiting,
+            "mean_s": self.mean,
+            "p50_s": self.quantile(0.5),
+            "p90_s": self.quantile(0.9),
+            "p99_s": self.quantile(0.99),
+        }
+
 
 def wait_curve(waits: ArrayLike, observed: ArrayLike) -> WaitCurve:
     """Kaplan–Meier estimate of the waiting-time distribution (paper 4.4; metrics.md).

@@ -131,20 +131,8 @@ def _curve(outcome: Outcome, rows: Sequence[int]) -> definitions.WaitCurve:
     return definitions.wait_curve(waits, seen)
 
 
-def wait_row(curve: definitions.WaitCurve) -> dict[str, Any]:
-    """One row of the JWTD table."""
-    return {
-        "jobs": curve.jobs,
-        "waiting": curve.waiting,
-        "mean_s": curve.mean,
-        "p50_s": curve.quantile(0.5),
-        "p90_s": curve.quantile(0.9),
-        "p99_s": curve.quantile(0.99),
-    }
-
-
 def _waits(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
-    return {label: wait_row(curve) for label, curve in wait_curves(outcome, rows).items()}
+    return {label: curve.row() for label, curve in wait_curves(outcome, rows).items()}
 
 
 def wait_curves(outcome: Outcome, rows: Sequence[int]) -> dict[str, definitions.WaitCurve]:
@@ -170,7 +158,7 @@ def _tenants(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]
     return {
         tenant: {
             "gpu_hours": held.get(tenant, 0.0) / 3.6e6,
-            **wait_row(_curve(outcome, members)),
+            **_curve(outcome, members).row(),
         }
         for tenant, members in sorted(by_tenant.items())
     }

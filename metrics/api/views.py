@@ -150,16 +150,7 @@ def summary(scope: Scope) -> dict[str, Any]:
         "pending_jobs": selectors.waiting_jobs(scope.cluster, scope.gpu_model).count(),
         "jobs": selectors.jobs_by_state(scope.cluster, scope.since),
         "jwtd": [
-            {
-                "size": size,
-                "jobs": curve.jobs,
-                "waiting": curve.waiting,
-                "mean_s": curve.mean,
-                "p50_s": curve.quantile(0.5),
-                "p90_s": curve.quantile(0.9),
-                "p99_s": curve.quantile(0.99),
-            }
-            for size, curve in selectors.wait_curves(scope).items()
+            {"size": size, **curve.row()} for size, curve in selectors.wait_curves(scope).items()
         ],
         "jtted": selectors.jtted(scope),
     }

@@ -9,7 +9,7 @@ import numpy as np
 from django.db.models import Q
 from django.utils import timezone
 
-from metrics import definitions, selectors, simulation
+from metrics import definitions, selectors
 from metrics.definitions import WaitCurve
 from metrics.models import MetricSample, Replay
 from metrics.replays import quotas
@@ -68,14 +68,12 @@ class Recorded:
             "gfr": gfr if sampled >= SAMPLED else None,
             "sampled": sampled,
             "gpu_hours": sum(hours.values()),
-            "jwtd": [
-                {"size": size, **simulation.wait_row(curve)} for size, curve in self.curves.items()
-            ],
+            "jwtd": [{"size": size, **curve.row()} for size, curve in self.curves.items()],
             "tenants": [
                 {
                     "tenant": name,
                     "gpu_hours": hours.get(name, 0.0),
-                    **simulation.wait_row(curve),
+                    **curve.row(),
                 }
                 for name, curve in self.by_tenant.items()
             ],
