@@ -43,6 +43,24 @@ def _engine_node(n: FleetNode) -> Node:
     )
 
 
+def _machine(name: str, gpu_model: str, gpus: int, place: tuple[str, str, str]) -> FleetNode:
+    """A machine of the usual make; `place`: its leaf, spine and superspine."""
+    leaf, spine, superspine = place
+    return FleetNode(
+        name=name,
+        pool="pool",
+        gpu_model=gpu_model,
+        gpus=gpus,
+        gpu_memory_mib=GPU_MEMORY_MIB,
+        cpu_milli=16_000 * gpus,
+        memory_mib=200_000 * gpus,
+        nics=gpus,
+        leaf=leaf,
+        spine=spine,
+        superspine=superspine,
+    )
+
+
 def sized(text: str, *, gpu_model: str = "H100", leaf_size: int = 8, seed: int = 0) -> Fleet:
     """A fleet by its size, "1000x8" = 1,000 nodes of 8 GPUs, in the calibrated topology.
 
@@ -69,18 +87,11 @@ def sized(text: str, *, gpu_model: str = "H100", leaf_size: int = 8, seed: int =
         size = min(size, count - len(nodes))
         for _ in range(size):
             nodes.append(
-                FleetNode(
-                    name=f"node-{len(nodes):05}",
-                    pool="pool",
-                    gpu_model=gpu_model,
-                    gpus=gpus,
-                    gpu_memory_mib=GPU_MEMORY_MIB,
-                    cpu_milli=16_000 * gpus,
-                    memory_mib=200_000 * gpus,
-                    nics=gpus,
-                    leaf=f"spine-{spine}/leaf-{leaf}",
-                    spine=f"spine-{spine}",
-                    superspine="superspine-0",
+                _machine(
+                    f"node-{len(nodes):05}",
+                    gpu_model,
+                    gpus,
+                    (f"spine-{spine}/leaf-{leaf}", f"spine-{spine}", "superspine-0"),
                 )
             )
         leaf, spine_left = leaf + 1, spine_left - size
@@ -112,21 +123,8 @@ def recorded_network(text: str, *, gpu_model: str = "H100", gpus: int = 8) -> Fl
         if ip in seen:
             raise FleetError(f"line {line}, column ip: {ip} stands twice")
         seen.add(ip)
-        nodes.append(
-            FleetNode(
-                name=f"host-{ip.replace('.', '-')}",
-                pool="pool",
-                gpu_model=gpu_model,
-                gpus=gpus,
-                gpu_memory_mib=GPU_MEMORY_MIB,
-                cpu_milli=16_000 * gpus,
-                memory_mib=200_000 * gpus,
-                nics=gpus,
-                leaf=f"{spine}/{leaf}",
-                spine=spine,
-                superspine=core,
-            )
-        )
+        place = f"{spine}/{leaf}", spine, core
+        nodes.append(_machine(f"host-{ip.replace('.', '-')}", gpu_model, gpus, place))
     if not nodes:
         raise FleetError("the network file has no hosts")
     return Fleet("network", tuple(nodes))
