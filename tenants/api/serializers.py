@@ -32,18 +32,22 @@ def limit(what: str) -> Integer:
     )
 
 
-def priority_limit() -> Integer:
-    return Integer(
+class TenantFields(Serializer):
+    """What is given of a tenant when it is made, and may be changed later."""
+
+    title = Text(max_length=200, allow_blank=True, required=False)
+    parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
+    weight = Number(min_value=0.001, max_value=1e6, required=False)
+    max_running = limit("run")
+    max_waiting = limit("wait")
+    max_priority = Integer(
         min_value=-MAX_PRIORITY,
         max_value=MAX_PRIORITY,
         required=False,
         allow_null=True,
         help_text="Highest priority that jobs of it and all below it may ask for; null = no limit.",
     )
-
-
-def min_runtime() -> Number:
-    return Number(
+    min_runtime_s = Number(
         min_value=0,
         max_value=MAX_MIN_RUNTIME_S,
         required=False,
@@ -52,10 +56,7 @@ def min_runtime() -> Number:
         "have started, also those that run now; null = that of the tenant above, of a root that "
         "of the cluster's policy. Only operators set it.",
     )
-
-
-def namespace() -> Text:
-    return Text(
+    namespace = Text(
         max_length=63,
         required=False,
         allow_null=True,
@@ -65,27 +66,11 @@ def namespace() -> Text:
     )
 
 
-class TenantInput(Serializer):
+class TenantInput(TenantFields):
     name = Text(max_length=63)
-    title = Text(max_length=200, allow_blank=True, required=False)
-    parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
-    weight = Number(min_value=0.001, max_value=1e6, required=False)
-    max_running = limit("run")
-    max_waiting = limit("wait")
-    max_priority = priority_limit()
-    min_runtime_s = min_runtime()
-    namespace = namespace()
 
 
-class TenantChange(Reason):
-    title = Text(max_length=200, allow_blank=True, required=False)
-    parent = Text(max_length=63, allow_null=True, required=False)  # type: ignore[assignment]
-    weight = Number(min_value=0.001, max_value=1e6, required=False)
-    max_running = limit("run")
-    max_waiting = limit("wait")
-    max_priority = priority_limit()
-    min_runtime_s = min_runtime()
-    namespace = namespace()
+class TenantChange(TenantFields, Reason):
     is_active = Boolean(required=False)
 
 
