@@ -1,8 +1,28 @@
 import pytest
 
+from scheduling.models import Job
 from tests import organisation
 
 
 @pytest.fixture
 def org(db):
     return organisation.build()
+
+
+@pytest.fixture
+def meet_a_scheduler(monkeypatch):
+    """`meet_a_scheduler(state)`: the next write to a job meets one that brought it there since it
+    was read."""
+
+    def meet(state):
+        refresh, times = Job.refresh_from_db, []
+
+        def refreshed(self, *args, **kwargs):
+            refresh(self, *args, **kwargs)
+            times.append(1)
+            if len(times) == 1:  # between our look and our write
+                Job.objects.filter(pk=self.pk).update(state=state, version=self.version + 1)
+
+        monkeypatch.setattr(Job, "refresh_from_db", refreshed)
+
+    return meet

@@ -199,18 +199,10 @@ def test_who_may_hold_and_change(org, eve):
         assert patch(client, job_id, priority=1).status_code == status
 
 
-def test_a_change_meets_a_scheduler_that_was_faster(org, eve, monkeypatch):
+def test_a_change_meets_a_scheduler_that_was_faster(org, eve, meet_a_scheduler):
     submit(eve)
     job = Job.objects.get()
-    refresh, times = Job.refresh_from_db, []
-
-    def refreshed(self, *args, **kwargs):
-        refresh(self, *args, **kwargs)
-        times.append(1)
-        if len(times) == 1:  # between our look and our write
-            Job.objects.update(state="QUOTA_RESERVED", version=job.version + 1)
-
-    monkeypatch.setattr(Job, "refresh_from_db", refreshed)
+    meet_a_scheduler("QUOTA_RESERVED")
     changed = change_job(org.users["eve"], job, {"priority": 3})
     assert (changed.state, changed.priority, changed.version) == ("QUOTA_RESERVED", 3, 3)
 

@@ -56,18 +56,10 @@ def test_who_may_cancel(org, eve):
     assert eve.post(f"{URL}/{uuid.uuid4()}/cancel").status_code == 404
 
 
-def test_a_cancel_meets_a_scheduler_that_was_faster(org, eve, monkeypatch):
+def test_a_cancel_meets_a_scheduler_that_was_faster(org, eve, meet_a_scheduler):
     submit(eve)
     job = Job.objects.get()
-    refresh, times = Job.refresh_from_db, []
-
-    def refreshed(self, *args, **kwargs):
-        refresh(self, *args, **kwargs)
-        times.append(1)
-        if len(times) == 1:  # between our look and our write
-            Job.objects.update(state="ADMITTED", version=job.version + 1)
-
-    monkeypatch.setattr(Job, "refresh_from_db", refreshed)
+    meet_a_scheduler("ADMITTED")
     assert cancel_job(org.users["eve"], job).state == "CANCELLED"
     assert JobEvent.objects.last().from_state == "ADMITTED"
     assert Job.objects.get().version == 3
