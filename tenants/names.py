@@ -40,7 +40,7 @@ class Names:
     def row(self, name: str) -> Any:
         """The first row of that name, None = there is none."""
         for rows, field in self.sources:
-            if found := list(rows.filter(**{field: name})[:1]):
+            if found := list(rows.order_by().filter(**{field: name})[:1]):
                 return found[0]
         return None
 
