@@ -241,6 +241,28 @@ def binding_annotations(
     return chosen
 
 
+def bound_devices(
+    annotations: Mapping[str, str],
+) -> tuple[tuple[int, ...], int, tuple[int, ...]]:
+    """The device choice that `binding_annotations` wrote: devices, milli of each, NICs.
+
+    Raises ValueError for what it has not written.
+    """
+    if DEVICES not in annotations:
+        return (), MILLI, ()
+    milli = int(annotations.get(DEVICE_MILLI, MILLI))
+    if not 0 < milli <= MILLI:
+        raise ValueError(f"{DEVICE_MILLI} {milli} is not between 1 and {MILLI}")
+    return _indices(annotations, DEVICES), milli, _indices(annotations, NICS)
+
+
+def _indices(annotations: Mapping[str, str], name: str) -> tuple[int, ...]:
+    found = json.loads(annotations.get(name, "[]"))
+    if not isinstance(found, list) or not all(type(i) is int and i >= 0 for i in found):
+        raise ValueError(f"{name} {annotations[name]} is not a list of indices")
+    return tuple(found)
+
+
 def _env(template: PodTemplate, ordinal: int) -> list[dict[str, Any]]:
     """Kant's own first: what the user sets may refer to them, as $(KANT_RANK), or replace them."""
     told = {} if template.gang is None else _told_of_gang(template, template.gang, ordinal)

@@ -29,6 +29,7 @@ from scheduling.services.lease import (
     hand_over,
     take_or_renew,
 )
+from scheduling.services.recovery import take_up_pods
 from scheduling.services.territory import settle, take_nodes
 from scheduling.session import Pass, Reopen, Session
 from scheduling.session.divided import declared_shards, retired_scopes
@@ -229,7 +230,10 @@ class Scheduler:
             settle(lease, shards, facts)
             if scope in scopes_of(shards):
                 at_home = [facts[name] for name in sorted(session.nodes.unclaimed)]
-                session.restore(take_nodes(lease, at_home, timezone.now()), time.time())
+                mine = take_nodes(lease, at_home, timezone.now())
+                own = {name: facts[name].node for name in mine & facts.keys()}
+                take_up_pods(lease, session.first_pods, own, timezone.now())
+                session.restore(mine, time.time())
                 self.led[key] = led
                 log.info("leading %s, “%s”, with token %d", lease, cluster.name, lease.token)
         except KubeError as error:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
@@ -20,16 +20,27 @@ NO_JOB = (
     "Warning",
 )
 
+UNKNOWN_JOB = (
+    "UnknownJob",
+    "The database of Kant has no job {job}: it was restored from a backup that is older than the "
+    "pod, or belongs to another installation. The pod stays, and what it holds counts as in use; "
+    "whoever does not need it deletes it",
+    "Scheduling",
+    "Warning",
+)
+
 Identity = tuple[str, int, PodKey]  # job, attempt, which pod of it
 
 
 class LookedUp(NamedTuple):
     """Of pods, by uid: those of other scopes' jobs, those of this scope's jobs for which no
-    placement stands, and those that Kant has not made."""
+    placement stands, those that Kant has not made, and those of jobs that are not in the
+    database."""
 
     others: Set[str]
     left: Set[str]
     copies: Set[str]
+    strays: Set[str]
 
 
 # Looks up the pods that it is given with the job that each names, by uid.
@@ -41,13 +52,14 @@ class ForeignPods:
 
     `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
     remembered, in case the node comes here. A pod with the labels of Kant's own pods for which no
-    placement is known may be a leftover, another scope's, or somebody's copy: `leftovers` waits
-    until that is looked up. On a copy an Event tells that it will not be bound.
+    placement is known may be a leftover, another scope's, somebody's copy, or of a job that the
+    database has lost: `leftovers` waits until that is looked up. On the last two an Event tells so.
     """
 
     def __init__(self, mine: Set[str] | None = None) -> None:
         self.mine = mine
         self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
+        self._strays: dict[str, str] = {}  # jobs that the database has lost, by uid of their pods
         self._counted: set[str] = set()
         self._told: set[str] = set()
         self._elsewhere: dict[str, PodFacts] = {}
@@ -57,6 +69,7 @@ class ForeignPods:
         """Count what it holds, and note what may be a leftover of Kant's own."""
         if facts.finished or not facts.node:
             self._uncount(facts.uid, out)
+            self._strays.pop(facts.uid, None)
         elif self.mine is None or facts.node in self.mine or facts.uid in self._counted:
             self._counted.add(facts.uid)
             out.deltas.append(_held_by(facts))
@@ -72,6 +85,7 @@ class ForeignPods:
     def gone(self, uid: str, out: Outbox) -> None:
         self.leftovers.pop(uid, None)
         self._told.discard(uid)
+        self._strays.pop(uid, None)
         self._uncount(uid, out)
 
     def _uncount(self, uid: str, out: Outbox) -> None:
@@ -79,6 +93,11 @@ class ForeignPods:
             self._counted.discard(uid)
             out.deltas.append(OtherPodRemoved(uid))
         self._forget(uid)
+
+    @property
+    def lost_jobs(self) -> set[str]:
+        """Jobs that are not in the database and have pods."""
+        return set(self._strays.values())
 
     def adopt(self, pod: LivePod, out: Outbox) -> None:
         """A pod whose end nobody can confirm, counted until the API has forgotten it."""
@@ -106,16 +125,23 @@ class ForeignPods:
         for uid in sorted(found.left):
             self._delete(*self.leftovers[uid], out)
         for uid in sorted(found.copies):
-            self._tell(self.leftovers[uid][0], out)
-        for uid in (*found.others, *found.left, *found.copies):
+            facts = self.leftovers[uid][0]
+            if facts.plain is None and not facts.node:  # it waits, and will not be bound
+                self._tell(facts, NO_JOB, out)
+        for uid in sorted(found.strays):
+            facts, (job_id, _, _) = self.leftovers[uid]
+            self._strays[uid] = job_id
+            reason, text, *more = UNKNOWN_JOB
+            self._tell(facts, (reason, text.format(job=job_id), *more), out)
+        for uid in (*found.others, *found.left, *found.copies, *found.strays):
             del self.leftovers[uid]
 
-    def _tell(self, facts: PodFacts, out: Outbox) -> None:
-        """Say once on a pod that waits that it will not be bound."""
-        waits = facts.owned and facts.plain is None and not (facts.node or facts.finished)
-        if waits and facts.uid not in self._told:
+    def _tell(self, facts: PodFacts, event: Sequence[str], out: Outbox) -> None:
+        """Say so once on the pod."""
+        if facts.uid not in self._told:
             self._told.add(facts.uid)
-            out.effects.append(EmitEvent((), facts.namespace, facts.name, facts.uid, *NO_JOB))
+            log.warning("pod %s: %s", facts.name, event[1])
+            out.effects.append(EmitEvent((), facts.namespace, facts.name, facts.uid, *event))
 
     def _forget(self, uid: str) -> None:
         facts = self._elsewhere.pop(uid, None)

@@ -12,8 +12,10 @@ from scheduling.session.services import Key
 
 
 class Leftovers:
-    """Of one scope of a cluster. Only what Kant made itself is left over: of that the rows say
-    where it was, and where no row is left of it, it is in a namespace in which Kant makes pods."""
+    """Of one scope of a cluster. Only what Kant made itself for a job of the database is left over:
+    of that the rows say where it was, and where no row is left of it, it is in a namespace in which
+    Kant makes pods. What names a job that is not there stays: a place is written before its pod is
+    made and kept as long as its job, so the database is older than the pod, or another one's."""
 
     def __init__(
         self, cluster: Cluster, scope: str, shards: Sequence[Shard], life: Lifecycle
@@ -28,7 +30,9 @@ class Leftovers:
         scope until the wide one has routed it."""
         jobs = {job_id for _, job_id in pods.values()}
         ours = divided.looked_after(jobs, self._scope, self._shards)
-        mine = {uid: facts for uid, (facts, job_id) in pods.items() if job_id in ours}
+        known = divided.scopes_of_jobs(ours).keys()
+        strays = {uid for uid, (_, job_id) in pods.items() if job_id in ours - known}
+        mine = {uid: facts for uid, (facts, job_id) in pods.items() if job_id in known}
         made = divided.made(facts.name for facts in mine.values())
         left, copies = set[str](), set[str]()
         for uid, facts in mine.items():
@@ -37,12 +41,13 @@ class Leftovers:
                 copies.add(uid)
             elif not has_place:
                 left.add(uid)
-        return LookedUp(pods.keys() - mine.keys(), left, copies)
+        return LookedUp(pods.keys() - mine.keys() - strays, left, copies, strays)
 
     def services(self, services: Set[Key]) -> set[Key]:
-        """Those of these Services that are of jobs of this scope which are over, or in no row any
-        more, or have their pods elsewhere."""
+        """Those of these Services that are of jobs of this scope which are over, or in no row and
+        without pods, or have their pods elsewhere."""
         mine = divided.looked_after({job_id for job_id, _ in services}, self._scope, self._shards)
+        mine -= self._life.foreign.lost_jobs
         if not mine:
             return set()
         done = mine.difference(load.open_among(mine)) | (mine & self._life.jobs.keys())

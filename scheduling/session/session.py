@@ -40,6 +40,7 @@ from scheduling.kube.seam import (
     NodeGone,
     NodeSeen,
     Observation,
+    PodFacts,
     PodGone,
     PodSeen,
     ServiceGone,
@@ -116,6 +117,11 @@ class Session:
         first = self.gateway.drain()
         self._first = [seen for seen in first if not isinstance(seen, NodeSeen)]
         self._observe((seen for seen in first if isinstance(seen, NodeSeen)), now)
+
+    @property
+    def first_pods(self) -> list[PodFacts]:
+        """Between `connect` and `restore`: the pods of the cluster."""
+        return [seen.pod for seen in self._first if isinstance(seen, PodSeen)]
 
     def restore(self, mine: Set[str], now: float) -> None:
         """Take up what was begun: bring intents and the API's truth together. `mine` are the nodes

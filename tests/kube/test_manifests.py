@@ -14,6 +14,7 @@ from scheduling.kube.manifests import (
     PodSettings,
     PodTemplate,
     binding_annotations,
+    bound_devices,
     host_name,
     is_made,
     own_labels,
@@ -252,3 +253,22 @@ def test_the_device_choice_in_annotations():
         "kant.io/nics": "[1]",
     }
     assert binding_annotations((), 1000) == {}
+
+
+@pytest.mark.parametrize("choice", [((4, 5), 1000, (1,)), ((0,), 250, ()), ((), 1000, ())])
+def test_the_device_choice_is_read_back(choice):
+    assert bound_devices(binding_annotations(*choice)) == choice
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("kant.io/devices", value) for value in ("", "7", "[-1]", "[true]", '["a"]')),
+        *(("kant.io/milli", value) for value in ("", "0", "1001", "half")),
+        ("kant.io/nics", "{}"),
+    ],
+)
+def test_a_device_choice_that_kant_did_not_write_is_none(name, value):
+    written = binding_annotations((4,), 1000, (1,))
+    with pytest.raises(ValueError):  # noqa: PT011, of json and int too
+        bound_devices({**written, name: value})

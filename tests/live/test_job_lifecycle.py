@@ -151,14 +151,16 @@ def test_a_job_fails_after_too_many_failed_placements(world):
 def test_foreign_pods_are_counted_and_leftovers_of_kant_deleted(world):
     world.drive(lambda: NodeRecord.objects.count() == 4)
     node = NodeRecord.objects.first().name
+    over = world.submit(run_s=0)
+    world.drive_to(over, S.SUCCEEDED)
     for name, scheduler, labels in (
         ("foreign", "default-scheduler", {}),
         (
             "leftover",
             "kant",
             {
-                "kant.io/job": "00000000-0000-0000-0000-000000000000",
-                "kant.io/attempt": "1",
+                "kant.io/job": str(over.pk),
+                "kant.io/attempt": "2",
                 "kant.io/pod-set": "0",
                 "kant.io/ordinal": "0",
             },

@@ -84,9 +84,10 @@ def test_only_pods_that_kant_has_made_are_left_over(leftovers, place):
         "has a place": ("earlier", "placed", placed.job_id),
         "of a place that is over": ("earlier", "gone", gone.job_id),
         "of the same name": ("default", "gone", gone.job_id),
-        "of no row": ("vision-jobs", "who", ABSENT),
-        "of no row, where the cluster has its pods": ("kant-jobs", "who", ABSENT),
-        "of no row, elsewhere": ("earlier", "who", ABSENT),
+        "of no row": ("vision-jobs", "who", gone.job_id),
+        "of no row, where the cluster has its pods": ("kant-jobs", "who", gone.job_id),
+        "of no row, elsewhere": ("earlier", "who", gone.job_id),
+        "of a job that is in no row": ("kant-jobs", "lost", ABSENT),
     }
     facts = {}
     for uid, (namespace, name, job) in pods.items():
@@ -98,6 +99,7 @@ def test_only_pods_that_kant_has_made_are_left_over(leftovers, place):
         "of no row, where the cluster has its pods",
     }
     assert looked_up.copies == {"of the same name", "of no row, elsewhere"}
+    assert looked_up.strays == {"of a job that is in no row"}
     assert looked_up.others == set()
 
 

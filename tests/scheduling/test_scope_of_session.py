@@ -150,7 +150,7 @@ def test_a_pod_that_was_counted_is_followed_when_its_node_goes():
 def test_only_what_is_left_over_of_own_jobs_is_deleted():
     out = Outbox()
     foreign = ForeignPods(set())
-    for name in ("left", "theirs", "placed", "copy"):
+    for name in ("left", "theirs", "placed", "copy", "stray"):
         foreign.seen(pod(name, "a", job=f"job-of-{name}"), out)
     foreign.seen(pod("waits", "", job="job-of-waits"), out)
     foreign.seen(pod("not-of-kant", "a"), out)
@@ -159,15 +159,19 @@ def test_only_what_is_left_over_of_own_jobs_is_deleted():
         assert {uid: job for uid, (_, job) in pods.items()} == {
             facts.uid: f"job-of-{facts.name}" for facts, _ in pods.values()
         }
-        return LookedUp({"uid-theirs"}, {"uid-left"}, {"uid-copy", "uid-waits"})
+        return LookedUp({"uid-theirs"}, {"uid-left"}, {"uid-copy", "uid-waits"}, {"uid-stray"})
 
     foreign.delete_leftovers(look_up, out)
-    deleted, told_of = out.effects
+    deleted, *told_of = out.effects
     assert (type(deleted), deleted.name) == (DeletePod, "left")
-    assert (type(told_of), told_of.name) == (EmitEvent, "waits")
+    assert [(type(e), e.name, e.reason) for e in told_of] == [
+        (EmitEvent, "waits", "NotOfAJob"),
+        (EmitEvent, "stray", "UnknownJob"),
+    ]
+    assert "has no job job-of-stray" in told_of[1].note
     # What has a place, although nobody here knows it, is looked up until that is clear.
     assert set(foreign.leftovers) == {"uid-placed"}
     foreign.seen(pod("placed", "a", job="job-of-placed", phase="Succeeded"), out)
     assert foreign.leftovers == {}
-    foreign.delete_leftovers(lambda _: LookedUp(set(), set(), set()), out)
-    assert len(out.effects) == 2
+    foreign.delete_leftovers(lambda _: LookedUp(set(), set(), set(), set()), out)
+    assert len(out.effects) == 3
