@@ -3,10 +3,11 @@
 It is written from the bindings that the API accepted, not from any scheduler's books and not
 from what the kubelet let run: a pod holds the devices that its Binding named from the moment it
 is bound until it has ended or is gone. Two pods that together hold more than a whole device are
-a double holding, kept for ever.
+a double holding, kept for ever; of the holdings that are over the last `CLOSED` are kept.
 """
 
 import os
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from .devices import GPU, GPU_MILLI, WHOLE, chosen
 from .kinds import PODS
 from .quantities import pod_requests
 from .store import Change, Obj, Store
+
+CLOSED = 100_000
 
 _PHASE = list(PODS.selectable).index("status.phase")
 _NODE = list(PODS.selectable).index("spec.nodeName")
@@ -55,11 +58,12 @@ class Audit:
     def __init__(self, directory: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.open: dict[str, Holding] = {}
-        self.closed: list[Holding] = []
+        self.closed: deque[Holding] = deque(maxlen=CLOSED)
         self.doubles: list[DoubleHolding] = []
         self._by_device: dict[tuple[str, int], set[str]] = {}
         self._path = directory / "audit"
         self._fd = -1
+        self._lines = 0
 
     def start(self, store: Store) -> None:
         """Read the record of earlier processes and follow the store from here on."""
@@ -77,12 +81,15 @@ class Audit:
         """Take up the whole lines; returns their length, as a kill may have cut off the last."""
         whole = data.rfind(b"\n") + 1
         for line in data[:whole].splitlines():
+            self._lines += 1
             kind, _, body = line.partition(b" ")
             if kind == b"double":
                 self.doubles.append(msgspec.json.decode(body, type=DoubleHolding))
                 continue
             holding = msgspec.json.decode(body, type=Holding)
-            if kind == b"hold":
+            if kind == b"held":
+                self.closed.append(holding)
+            elif kind == b"hold":
                 self._add(holding)
             else:
                 self._drop(holding.uid, holding.until)
@@ -103,8 +110,8 @@ class Audit:
         elif fields[_NODE] and uid not in self.open:
             holding = _holding(uid, key, fields[_NODE], obj, self._clock())
             if holding is not None:
-                self._write("hold", holding)
                 self._add(holding)
+                self._write("hold", holding)
                 self._find_doubles(holding)
 
     def _add(self, holding: Holding) -> None:
@@ -119,8 +126,8 @@ class Audit:
             if milli > WHOLE:
                 pods = tuple(sorted(h.pod for h in holders))
                 double = DoubleHolding(holding.node, device, milli, holding.since, pods)
-                self._write("double", double)
                 self.doubles.append(double)
+                self._write("double", double)
 
     def _release(self, uid: str) -> None:
         if uid in self.open:
@@ -136,7 +143,23 @@ class Audit:
         return holding
 
     def _write(self, kind: str, record: msgspec.Struct) -> None:
-        os.write(self._fd, kind.encode() + b" " + msgspec.json.encode(record) + b"\n")
+        os.write(self._fd, _line(kind, record))
+        self._lines += 1
+        if self._lines > 4 * CLOSED + len(self.open) + len(self.doubles):
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        """Leave only what is remembered in the file. A crash leaves the one or the other."""
+        kept = (("double", self.doubles), ("held", self.closed), ("hold", self.open.values()))
+        draft = self._path.with_suffix(".tmp")
+        with draft.open("wb") as out:
+            out.writelines(_line(kind, record) for kind, records in kept for record in records)
+            out.flush()
+            os.fsync(out.fileno())
+        draft.replace(self._path)
+        os.close(self._fd)
+        self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND)
+        self._lines = len(self.doubles) + len(self.closed) + len(self.open)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -152,6 +175,10 @@ class Audit:
                 h for h in every if (not node or h.node == node) and (not pod or h.pod == pod)
             ],
         }
+
+
+def _line(kind: str, record: msgspec.Struct) -> bytes:
+    return kind.encode() + b" " + msgspec.json.encode(record) + b"\n"
 
 
 def _holding(uid: str, key: str, node: str, pod: Obj, now: float) -> Holding | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from .audit import Audit
 from .disruption import DisruptionController
 from .evictions import TaintEvictions
-from .expiry import EventExpiry
+from .expiry import EventExpiry, FinishedPods
 from .faults import Faults
 from .fleet import load_fleet, node_object
 from .journal import Journal
@@ -50,6 +50,7 @@ class Cluster:
         self.evictions = TaintEvictions(self.registry, self.timers)
         self.disruption = DisruptionController(self.registry, self.timers)
         self.expiry = EventExpiry(self.registry, self.timers)
+        self.finished = FinishedPods(self.registry, self.timers)
         self.watches = Watches(self.store)
         self.faults = Faults(self.registry, self.watches, directory, self._power)
 

@@ -1,6 +1,8 @@
-"""Events live for an hour, as with kube-apiserver's --event-ttl."""
+"""What a cluster deletes by itself: events after an hour, as with kube-apiserver's --event-ttl, and
+the oldest of many pods that have ended, as with kube-controller-manager's
+--terminated-pod-gc-threshold."""
 
-from .kinds import EVENTS
+from .kinds import EVENTS, PODS
 from .meta import seconds
 from .registry import DeleteOptions, Registry
 from .store import Obj
@@ -8,6 +10,10 @@ from .timers import Timers
 
 EVENT_TTL_S = 3600.0
 CHECK_S = 300.0
+FINISHED_PODS = 12_500
+COLLECT_S = 20.0
+
+_PHASE = list(PODS.selectable).index("status.phase")
 
 
 class EventExpiry:
@@ -31,3 +37,20 @@ def _last_written(event: Obj) -> float:
     observed = (event.get("series") or {}).get("lastObservedTime")
     created = seconds(event["metadata"]["creationTimestamp"])
     return max(created, seconds(observed)) if observed else created
+
+
+class FinishedPods:
+    """Removes the oldest pods that have ended while there are more than `FINISHED_PODS` of them."""
+
+    def __init__(self, registry: Registry, timers: Timers) -> None:
+        self._registry = registry
+        self._timers = timers
+        timers.after(COLLECT_S, self.collect)
+
+    def collect(self) -> None:
+        # The table has its pods in the order in which they were made.
+        pods = self._registry.store.objects[PODS.plural].values()
+        ended = [pod for pod in pods if pod.fields[_PHASE] in ("Succeeded", "Failed")]
+        for pod in ended[: max(0, len(ended) - FINISHED_PODS)]:
+            self._registry.delete(PODS, pod.namespace, pod.name, DeleteOptions(grace_s=0))
+        self._timers.after(COLLECT_S, self.collect)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from scheduling.simcluster import audit
 from scheduling.simcluster.audit import Audit
 from scheduling.simcluster.journal import Journal
 from scheduling.simcluster.kinds import PODS
@@ -148,3 +149,26 @@ def test_a_pod_that_vanished_while_away_is_released(life):
     life.open()
     (held,) = life.report()["holdings"]
     assert held["until"] == 300.0
+
+
+def test_of_holdings_that_are_over_only_the_last_are_kept(life, monkeypatch):
+    monkeypatch.setattr(audit, "CLOSED", 3)
+    life.close()
+    life.open()
+    life.bind("stays", "[0]")
+    life.bind("too", "[0]")
+    for n in range(20):
+        life.bind(f"p{n}", "[1]")
+        life.phase(f"p{n}", "Succeeded")
+    path = life.directory / "audit"
+    assert len(path.read_bytes().splitlines()) <= 4 * 3 + 2 + 1
+    before = life.report()
+    assert [h["pod"] for h in before["holdings"]] == [
+        *(f"default/p{n}" for n in (17, 18, 19)),
+        "default/stays",
+        "default/too",
+    ]
+    assert len(before["double_holdings"]) == 1
+    life.close()
+    life.open()
+    assert life.report() == before

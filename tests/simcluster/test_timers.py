@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduling.simcluster import expiry
 from scheduling.simcluster.binding import bind
 from scheduling.simcluster.cluster import Cluster, StateError
 from scheduling.simcluster.evictions import tolerated_s
@@ -138,6 +139,18 @@ def test_pods_leave_a_lost_node_after_their_toleration(cluster):
     cluster.faults.apply(cluster_fault("node-up"))
     cluster.advance(1)
     assert phase(cluster, "p") == "gone"
+
+
+def test_of_many_pods_that_have_ended_the_oldest_are_collected(cluster, monkeypatch):
+    monkeypatch.setattr(expiry, "FINISHED_PODS", 3)
+    for n in range(6):
+        run(cluster, f"p{n}", run=0 if n != 1 else 60, node=f"gpu-000{n % 4}")
+        cluster.advance(1)
+    found = [phase(cluster, f"p{n}") for n in range(6)]
+    assert found == ["Succeeded", "Running", *["Succeeded"] * 4]
+    cluster.advance(20)
+    found = [phase(cluster, f"p{n}") for n in range(6)]
+    assert found == ["gone", "Running", "gone", *["Succeeded"] * 3]
 
 
 def test_a_node_that_returns_in_time_keeps_its_new_pods(cluster):
