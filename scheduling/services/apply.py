@@ -196,7 +196,7 @@ def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEv
             evidence=dict(change.verdict.evidence),
         )
         for change in latest.values()
-        if change.is_new
+        if change.is_noted
     ]
 
 

@@ -106,7 +106,7 @@ class Borrower:
                     self._emptied_for = ""  # all of them are opened together
                 return
         found = self._outlook.what_if([*known, *wishes], nodes, taken, now)
-        self._tell(found, waiting)
+        self._tell(found, waiting, now)
         self._emptied_for = ""
         self._needed = frozenset(p.node for start in found.started for p in start.placements)
         head = self._overdue(found, waiting, now)
@@ -162,12 +162,12 @@ class Borrower:
         since = now if head.blocked_since is None else head.blocked_since
         return head if now - since >= self._changes.life.policy.backfill_after_s else None
 
-    def _tell(self, found: CycleResult, waiting: dict[str, LiveJob]) -> None:
+    def _tell(self, found: CycleResult, waiting: dict[str, LiveJob], now: float) -> None:
         """The reasons that hold for the whole cluster, where they changed."""
         for news in found.waiting:
             if news.job_id in waiting and self._told.get(news.job_id) != news.verdict:
                 self._told[news.job_id] = news.verdict
-                self._changes.life.waiting(Waiting(news.job_id, news.verdict))
+                self._changes.life.waiting(Waiting(news.job_id, news.verdict), now)
 
     def _ask(self) -> None:
         wanted = Wanted(self._needed - self._nodes.mine, bool(self._emptied_for))

@@ -66,6 +66,7 @@ class Lifecycle(PlainPods):
             job.attempt += 1
             job.admitted_at = now
             job.bound = False
+            job.noted_at.clear()
             if not job.plain:
                 job.namespace = self.namespaces[job.request.tenant]
             step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
@@ -98,7 +99,7 @@ class Lifecycle(PlainPods):
         if job is not None and job.state == wanted:
             step(self.out, job, kind)
 
-    def waiting(self, decision: Waiting) -> None:
+    def waiting(self, decision: Waiting, now: float) -> None:
         """Keep the reason of a waiting job; an event only when the reason itself changed."""
         job = self.jobs.get(decision.job_id)
         if job is None or job.state not in WAITING:
@@ -108,7 +109,8 @@ class Lifecycle(PlainPods):
         backs_off = verdict.reason is Reason.BACKING_OFF
         failed = backs_off and (job.failures.number > 0 or job.reason == POD_FAILED)
         is_new = verdict.reason != job.reason and not failed
-        self.out.writes.reasons.append(ReasonChange(job.id, job.state, verdict, is_new))
+        is_noted = is_new and job.notes(verdict.reason, now)
+        self.out.writes.reasons.append(ReasonChange(job.id, job.state, verdict, is_new, is_noted))
         job.reason = verdict.reason
 
     def lost(

@@ -28,6 +28,9 @@ PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
 PodLeaves = PodEnded | PodRequeued  # what the engine is told of a pod that leaves alone
 
+# A reason that comes and goes stands among the events of a waiting job at most this often, seconds.
+TELL_AGAIN_S = 600.0
+
 # A pod in one of these states holds no device any more.
 OVER = frozenset({P.SUCCEEDED, P.FAILED, P.RELEASED})
 
@@ -146,6 +149,7 @@ class LiveJob:
     `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
     bound now, "" = it can. `told`: they were told why they wait, since this scheduler leads.
+    `noted_at`: when its events last told each reason why it waits, since it waits.
     """
 
     request: JobRequest
@@ -182,6 +186,7 @@ class LiveJob:
     pod_gang: str = ""
     pod_hold: str = ""
     told: bool = False
+    noted_at: dict[str, float] = field(default_factory=dict)
 
     def restored(self) -> JobRestored:
         """What an engine that begins anew is told of a job that holds places."""
@@ -198,6 +203,14 @@ class LiveJob:
     @property
     def id(self) -> str:
         return self.request.id
+
+    def notes(self, reason: str, now: float) -> bool:
+        """Whether its events tell this reason, which it waits for from now on."""
+        last = self.noted_at.get(reason)
+        if last is not None and last <= now < last + TELL_AGAIN_S:
+            return False
+        self.noted_at[reason] = now
+        return True
 
     def add(self, pod: LivePod) -> None:
         self.pods[pod.key] = pod
@@ -250,12 +263,14 @@ class PodStep:
 
 @dataclass(frozen=True, slots=True)
 class ReasonChange:
-    """Why a job waits; `is_new` when the reason itself, not only its numbers, changed."""
+    """Why a job waits; `is_new` when the reason itself, not only its numbers, changed, `is_noted`
+    when its events tell that."""
 
     job_id: str
     state: JobState
     verdict: Verdict
     is_new: bool
+    is_noted: bool
 
 
 @dataclass(frozen=True, slots=True)

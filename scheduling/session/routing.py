@@ -80,7 +80,7 @@ class Router:
         elif job.reason != Reason.ON_HOLD:
             verdict = Verdict(Reason.ON_HOLD, text, {"jobs": others}, ("wait for them",))
             reasons = self._changes.life.out.writes.reasons
-            reasons.append(ReasonChange(job.id, job.state, verdict, is_new=True))
+            reasons.append(ReasonChange(job.id, job.state, verdict, is_new=True, is_noted=True))
 
     def _even_out(self, demand: dict[str, list[Demand]]) -> None:
         """Offer jobs that wait in a shard where too much is asked for to shards with room."""

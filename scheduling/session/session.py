@@ -227,7 +227,7 @@ class Session:
             self.life.run_limit(limit, now)
         # What the wide scope owns says little about why its jobs wait: the borrower tells.
         for waiting in result.waiting if self.scope != WIDE else ():
-            self.life.waiting(waiting)
+            self.life.waiting(waiting, now)
         self.life.out.writes.staying += result.staying
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked

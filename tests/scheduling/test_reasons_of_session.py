@@ -1,0 +1,52 @@
+"""Which of the reasons why a job waits stand among its events."""
+
+import pytest
+
+from scheduling.engine.decisions import Waiting
+from scheduling.engine.states import JobState
+from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.verdict import Reason, Verdict
+from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import TELL_AGAIN_S, LiveJob
+
+HERE, THERE = Reason.BEHIND_IN_QUEUE, Reason.RESERVED_FOR_HEAD
+
+
+@pytest.fixture
+def life():
+    life = Lifecycle()
+    job = LiveJob(
+        JobRequest("job", "t", 0.0, (PodSet("w", 1, 1),)), "job", (), JobState.PENDING, 1, 0
+    )
+    life.jobs[job.id] = job
+    return life
+
+
+def told(life, reason, at):
+    """Whether the reason is new, and whether the events of the job tell it."""
+    life.waiting(Waiting("job", Verdict(reason, "so", {}, ())), at)
+    change = life.out.writes.reasons.pop()
+    assert life.jobs["job"].reason == reason
+    return change.is_new, change.is_noted
+
+
+def test_a_reason_that_comes_and_goes_is_told_now_and_then(life):
+    assert told(life, HERE, 0.0) == (True, True)
+    assert told(life, HERE, 1.0) == (False, False)
+    assert told(life, THERE, 2.0) == (True, True)
+    flips = [told(life, (HERE, THERE)[n % 2], 3.0 + n) for n in range(3600)]
+    assert all(is_new for is_new, _ in flips)
+    assert sum(is_noted for _, is_noted in flips) == 2 * (3600 // TELL_AGAIN_S)
+
+
+def test_another_reason_is_told_at_once(life):
+    told(life, HERE, 0.0)
+    told(life, THERE, 1.0)
+    assert told(life, HERE, 2.0) == (True, False)
+    assert told(life, Reason.INSUFFICIENT_GPUS, 3.0) == (True, True)
+
+
+def test_a_clock_that_is_set_back_keeps_nothing_from_being_told(life):
+    told(life, HERE, 5000.0)
+    told(life, THERE, 5001.0)
+    assert told(life, HERE, 10.0) == (True, True)
