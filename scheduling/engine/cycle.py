@@ -11,6 +11,7 @@ from scheduling.engine.queueing.grow import grow
 from scheduling.engine.queueing.limits import report_run_limits
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.preempt import try_to_preempt
+from scheduling.engine.queueing.reserve import drop_stale
 from scheduling.engine.queueing.start import start_promised, try_to_start
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.tenant_queues import admit_by_quota, report_quota
@@ -30,6 +31,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     state.usage.pass_time(now, state.policy.usage_half_life_s)
     for delta in deltas:
         intake.apply(state, delta, out)
+    drop_stale(state)
     state.wake(now)
     start_promised(state, out)
     report_run_limits(state, out)

@@ -14,6 +14,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.queueing import forecast
 from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.waiting import Expected
@@ -130,3 +131,28 @@ def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None
             found += expected is not None
     assert asked > 100
     assert found > 20
+
+
+def test_what_nobody_asks_for_any_more_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "MAX_UNREAD", 20)
+    policy = Policy(queueing=QueueingPolicy.BACKFILL)
+    state = SchedulerState(policy=policy)
+    quota = Quota("t", "H100", 1000 * NODES * GPUS)
+    nodes = [NodeChanged(node(i)) for i in range(NODES)]
+    run_cycle(state, [TenantsChanged((Tenant("t"),), (quota,)), *nodes], 0.0)
+
+    def job(name: str, count: int) -> JobRequest:
+        return JobRequest(
+            name, "t", 0.0, (PodSet("main", count, GPUS, ("H100",)),), declared_s=60.0
+        )
+
+    run_cycle(state, [JobSubmitted(job("full", NODES - 1)), JobSubmitted(job("head", NODES))], 1.0)
+    assert expected_start(state, Candidate(job("head", NODES), (NODES,)), 1.0) is not None
+    run_cycle(state, [JobEnded("head")], 2.0)
+    [followed] = state.cluster.followers
+    for n in range(forecast.MAX_UNREAD + 1):
+        run_cycle(state, [JobSubmitted(job(f"j{n}", 1))], 3.0 + n)
+        run_cycle(state, [JobEnded(f"j{n}")], 3.5 + n)
+    assert len(followed) > forecast.MAX_UNREAD
+    run_cycle(state, [], 3.0 + forecast.MAX_UNREAD)
+    assert (state.forecasts, state.cluster.followers) == ({}, [])

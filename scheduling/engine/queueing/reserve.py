@@ -17,13 +17,18 @@ MAX_FORECASTS = 16
 def expected_start(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
     """The earliest start that declared run times promise; None when they promise none."""
     models = frozenset(m for s in candidate.job.pod_sets for m in s.gpu_models)
+    drop_stale(state)
     forecast = state.forecasts.get(models)
-    if forecast is None or forecast.stale():
-        if forecast is not None:
-            forecast.close()
-            del state.forecasts[models]
-        elif len(state.forecasts) >= MAX_FORECASTS:
+    if forecast is None:
+        if len(state.forecasts) >= MAX_FORECASTS:
             state.forecasts.pop(next(iter(state.forecasts))).close()
         forecast = state.forecasts[models] = Forecast(state.cluster, state.jobs, models)
     strategy = state.strategy_of(candidate.job)
     return forecast.start_of(candidate.job, candidate.counts, strategy, now)
+
+
+def drop_stale(state: SchedulerState) -> None:
+    """Keep no copy that cannot follow any more: nobody may ask for it again, and what it has not
+    read would grow for ever."""
+    for models in [models for models, forecast in state.forecasts.items() if forecast.stale()]:
+        state.forecasts.pop(models).close()
