@@ -60,5 +60,6 @@ def _queues_and_ticks(sender: Celery, **_: object) -> None:
             "options": {"expires": 10.0},
         },
         "forget": {"task": "tenants.tasks.forget_old_keys", "schedule": 3600.0},
+        "tokens": {"task": "tenants.tasks.forget_ended_tokens", "schedule": 3600.0},
         "sign-out": {"task": "tenants.tasks.forget_old_sessions", "schedule": 3600.0},
     }

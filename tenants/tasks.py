@@ -4,11 +4,17 @@ from celery import shared_task
 from django.contrib.sessions.backends.db import SessionStore
 
 from tenants.api import idempotency
+from tenants.services import tokens
 
 
 @shared_task
 def forget_old_keys() -> None:
     idempotency.forget_old_keys()
+
+
+@shared_task
+def forget_ended_tokens() -> None:
+    tokens.forget_ended_tokens()
 
 
 @shared_task

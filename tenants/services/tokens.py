@@ -64,6 +64,14 @@ def revoke_token(actor: User, token_id: int, *, dry_run: bool = False) -> None:
         tokens.filter(revoked_at=None).update(revoked_at=timezone.now())
 
 
+def forget_ended_tokens() -> int:
+    """Delete tokens that were revoked or expired more than KANT_KEEP_DAYS ago; returns how many."""
+    before = timezone.now() - timedelta(days=settings.KANT_KEEP_DAYS)
+    ended = Q(revoked_at__lt=before) | Q(expires_at__lt=before)
+    deleted, _ = ApiToken.objects.filter(ended).delete()
+    return deleted
+
+
 def user_of_secret(secret: str, now: datetime) -> User | None:
     """The active user a secret stands for; None when unknown, expired or revoked, or when its user
     has not signed in at the OpenID provider for KANT_OIDC_TOKEN_DAYS."""

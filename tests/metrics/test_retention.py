@@ -279,6 +279,37 @@ def test_beat_prunes_and_drops_what_came_too_late(cluster):
     assert not Job.objects.filter(pk=old.pk).exists()
 
 
+# What keeps each table from growing for ever.
+BOUNDS = {
+    "deleted with the jobs that are over": [
+        "scheduling.Job", "scheduling.PodSet", "scheduling.JobPod", "scheduling.JobEvent",
+        "scheduling.Placement",
+    ],
+    "by a task of beat": [
+        "metrics.MetricSample", "metrics.Replay", "tenants.IdempotencyKey", "tenants.ApiToken",
+        "sessions.Session",
+    ],
+    "one row, or one for each of something": [
+        "scheduling.Retention", "metrics.CounterTotals", "metrics.UsageLedger",
+        "scheduling.ClusterPolicy", "scheduling.SchedulerLease", "scheduling.NodeRecord",
+        "tenants.Identity",
+    ],
+    "people make them": [
+        "scheduling.Cluster", "tenants.User", "tenants.Tenant", "tenants.Membership",
+        "tenants.GpuType", "tenants.Quota", "auth.Group", "auth.Permission",
+        "contenttypes.ContentType",
+    ],
+    "kept for ever, as the operator guide says": [
+        "tenants.AuditRecord", "metrics.UsageDay", "metrics.BorrowedDay", "admin.LogEntry",
+    ],
+}  # fmt: skip
+
+
+def test_of_every_table_is_known_what_bounds_it():
+    known = [name for names in BOUNDS.values() for name in names]
+    assert sorted(known) == sorted(model._meta.label for model in apps.get_models())
+
+
 # --- who asks about earlier times is told ---------------------------------------------------------
 @pytest.fixture
 def pruned_yesterday(cluster, settings, now):

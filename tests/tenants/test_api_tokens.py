@@ -9,6 +9,7 @@ from django.core.cache.backends.redis import RedisCache
 from django.utils import timezone
 from rest_framework.test import APIClient
 
+from kant.celery import app
 from tenants import attempts
 from tenants.models import ApiToken, AuditRecord, IdempotencyKey, User
 
@@ -216,3 +217,24 @@ def test_people_sign_in_while_redis_is_away(org, client, monkeypatch, caplog):
 
 def text(answer):
     return answer.content.decode()
+
+
+def test_tokens_that_ended_long_ago_are_forgotten_every_hour(org, settings):
+    settings.KANT_KEEP_DAYS = 30
+    now, eve = timezone.now(), org.users["eve"]
+    ended = {
+        "used": {},
+        "lasts": {"expires_at": now + timedelta(days=1)},
+        "expired": {"expires_at": now - timedelta(days=29)},
+        "revoked": {"revoked_at": now - timedelta(days=29)},
+        "expired long ago": {"expires_at": now - timedelta(days=31)},
+        "revoked long ago": {"revoked_at": now - timedelta(days=31)},
+    }
+    for name, values in ended.items():
+        ApiToken.objects.create(user=eve, name=name, digest=name, **values)
+    entry = app.conf.beat_schedule["tokens"]
+    assert entry["schedule"] == 3600
+    app.loader.import_default_modules()  # as a worker does
+    app.tasks[entry["task"]]()
+    kept = set(ApiToken.objects.filter(user=eve).values_list("name", flat=True))
+    assert kept == {"used", "lasts", "expired", "revoked"}
