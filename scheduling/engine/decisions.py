@@ -12,13 +12,11 @@ class Started(NamedTuple):
     more of that, and other jobs, may come in several parts.
 
     `borrowed`: (gpu model, milli) of this part that exceeds the tenant's own quota.
-    `complete`: every pod of the job (or of its wish) now has a place.
     """
 
     job_id: str
     placements: tuple[PodPlacement, ...]
     borrowed: tuple[tuple[str, int], ...] = ()
-    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)

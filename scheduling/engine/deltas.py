@@ -85,6 +85,18 @@ class JobSubmitted:
 
 
 @dataclass(frozen=True, slots=True)
+class JobChanged:
+    """A job asks for something else, of one that has started for another run time or count of
+    pods; it is held, and starts not before, as until now.
+
+    Pods beyond the new count keep their places until `PodRequeued` tells that they are gone; the
+    others are missing, or no longer.
+    """
+
+    job: JobRequest
+
+
+@dataclass(frozen=True, slots=True)
 class JobRestored:
     """A job that already holds places (found at start, or adopted): booked without a decision.
 
@@ -140,8 +152,8 @@ class PodEnded:
 @dataclass(frozen=True, slots=True)
 class PodRequeued:
     """One pod of a started job that goes on without it (no gang, or an elastic one) found no place
-    after all: it is placed again, not before `not_before`, and not on `blamed` nodes for the
-    policy's `blame_s`."""
+    after all, or left it: while the job misses pods it is placed again, not before `not_before`,
+    and not on `blamed` nodes for the policy's `blame_s`."""
 
     job_id: str
     pod_set: int
@@ -201,6 +213,7 @@ Delta = (
     | OtherScopesChanged
     | PolicyChanged
     | JobSubmitted
+    | JobChanged
     | JobRestored
     | JobHistory
     | PastUse

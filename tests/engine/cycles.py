@@ -156,6 +156,35 @@ class Cycles(Checks, RuleBasedStateMachine):
             changed = self.alive[name] = replace(before, preemptible=not before.preemptible)
             self.pending.append(d.JobSubmitted(changed, record.not_before, record.held))
 
+    @rule(pick=st.integers(0, 99), count=st.integers(1, 9))
+    def resize(self, pick: int, count: int) -> None:
+        """Another count of the first pod set; of a gang that runs only if it is elastic."""
+        if name := self._some(pick):
+            before, record = self.alive[name], self.state.jobs.get(name)
+            first, *others = before.pod_sets
+            runs = record is not None and (record.started_at is not None or record.left)
+            if before.gang and runs and first.min_count is None:
+                return
+            changed = replace(first, count=max(count, first.min_count or 1))
+            self.alive[name] = replace(before, pod_sets=(changed, *others))
+            self.disturbed.add(name)
+            self.pending.append(d.JobChanged(self.alive[name]))
+
+    @rule(pick=st.integers(0, 99))
+    def surplus_is_gone(self, pick: int) -> None:
+        """The last pod of a job that was made smaller."""
+        names = sorted(
+            name
+            for name, record in self.state.running.items()
+            if name in self.alive
+            and name not in self.state.promised
+            and sum(at == 0 for at, _ in record.pods) > self.alive[name].pod_sets[0].count
+        )
+        if names:
+            name = names[pick % len(names)]
+            last = max(where for where in self.state.jobs[name].pods if where[0] == 0)
+            self.pending.append(d.PodRequeued(name, *last, self.now))
+
     @rule(pick=st.integers(0, 99))
     def pod_ends(self, pick: int) -> None:
         name = self._some(pick)

@@ -53,6 +53,9 @@ def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
             world.turns_fixed_or_not(pick)
         if seed not in FOUND and step % 20 == 7:
             world.protect_or_not(pick)
+        if seed not in FOUND and step % 6 == 1:
+            world.resize(pick, 1 + step // 6 % 9)
+            world.surplus_is_gone(pick)
         if draw < (0.25 if services else 0.35):
             world.submit(
                 rng.choice(REPLICAS if services else ASKS),

@@ -180,6 +180,17 @@ CURES = {
         ONE,
         [d.PastUse((("u", "", "H100", 4_000.0),))],
     ),
+    "who is ahead asks for more than there is": (
+        [
+            *node_is(),
+            d.NodeChanged(machine("n1")),
+            d.JobRestored(BUSY, (on("n1"),), 0.0),
+            d.PolicyChanged(Policy(QueueingPolicy.STRICT_FIFO)),
+            d.JobSubmitted(AHEAD),
+        ],
+        ONE,
+        [d.JobChanged(replace(AHEAD, pod_sets=(replace(ROW, required_level="", count=9),)))],
+    ),
     "a quota comes": (
         [*node_is(), d.TenantsChanged((Tenant("t"),), (Quota("t", "H100", 1_000),))],
         ONE,
@@ -318,8 +329,22 @@ def random_delta(rng: random.Random, state: SchedulerState, number: int) -> d.De
         d.PodRequeued(job_id, *pod, 0.0),
         d.PodEnded(job_id, *pod),
         d.JobSubmitted(random_job(rng, f"j{number}")),
+        *resized(rng, state),
     ]
     return rng.choice(choices)
+
+
+def resized(rng: random.Random, state: SchedulerState) -> list[d.Delta]:
+    """A job that waits, or is no gang, asks for another number of pods."""
+    records = (state.jobs[name] for name in sorted(state.jobs))
+    jobs = [record.job for record in records if record.lane or not record.job.gang]
+    if not jobs:
+        return []
+    job = rng.choice(jobs)
+    first, *others = job.pod_sets
+    least, size = first.min_count or 1, first.slice_size or 1
+    first = replace(first, count=size * max(-(-least // size), rng.randint(1, 6) // size))
+    return [d.JobChanged(replace(job, pod_sets=(first, *others)))]
 
 
 def test_nobody_waits_who_could_be_placed_without_memory() -> None:

@@ -37,7 +37,8 @@ class Attempt:
         want, least = [], []
         for index, pod_set in enumerate(self.job.pod_sets):
             has = sum(1 for at, _ in self.held if at == index)
-            missing = min(self.plan.want[index], pod_set.count - has)
+            # A pod set that was made smaller has more, until they are gone.
+            missing = min(self.plan.want[index], max(pod_set.count - has, 0))
             want.append(missing - missing % max(pod_set.slice_size, 1))
             least.append(max(self.plan.least[index] - has, 0))
         self.want, self.least = tuple(want), tuple(least)

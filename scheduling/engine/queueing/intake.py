@@ -9,25 +9,27 @@ from scheduling.engine.queueing.follow import follow
 from scheduling.engine.queueing.limits import watch_run_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import order_key
+from scheduling.engine.queueing.waiting import JobRecord, order_key
+from scheduling.engine.types import JobRequest
 
 
 def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
     """Apply one delta; pods that lost their node or device are noted in `out.lost`."""
     cluster = state.cluster
     match delta:
-        case d.JobSubmitted():
-            known = delta.job.id in state.jobs
-            record = state.record(delta.job)
-            record.held, record.not_before = delta.held, delta.not_before
-            if record.started_at is not None:
-                state.queue.plan_anew()  # it may be preempted now, or no longer
-                watch_run_limit(state, record, out.now)
+        case d.JobSubmitted(job, not_before, held):
+            known = job.id in state.jobs
+            record = _asks_for(state, job, out)
+            record.held, record.not_before = held, not_before
             if record.promise is not None and state.kept_back(record, out.now):
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
             if not known:
                 return
+        case d.JobChanged(job):
+            if job.id not in state.jobs:
+                return
+            state.enqueue(_asks_for(state, job, out), out.now)
         case d.JobEnded(job_id, succeeded):
             if job_id in state.jobs:
                 state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
@@ -90,6 +92,21 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             assert_never(delta)
     state.dirty = True
     state.look.seen = None
+
+
+def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord:
+    """The record of a job, which asks for this from now on."""
+    before = state.jobs.get(job.id)
+    resized = before is not None and before.job.pod_sets != job.pod_sets
+    record = state.record(job)
+    if record.started_at is not None:
+        state.queue.plan_anew()  # it may be preempted now, or no longer
+        watch_run_limit(state, record, out.now)
+    if resized:
+        record.expected = record.expected_at = record.verdict = None
+        if record.promise is not None:
+            state.drop_promise(record, out.now)  # of another number of pods
+    return record
 
 
 def _tell_anew(state: SchedulerState) -> None:

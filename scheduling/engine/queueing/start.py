@@ -244,14 +244,13 @@ def _report(
     borrowed: tuple[tuple[str, int], ...],
     out: Outcome,
 ) -> None:
-    complete = record.job.gang or not any(record.missing())
     out.waiting.pop(record.job.id, None)
     record.verdict = None
     watch_run_limit(state, record, out.now)
     record.reserved = False
     out.block(record, None)
     record.expected = record.expected_at = None
-    out.started.append(Started(record.job.id, placed, borrowed, complete))
+    out.started.append(Started(record.job.id, placed, borrowed))
     state.enqueue(record, out.now)
 
 

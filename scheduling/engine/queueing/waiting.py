@@ -134,11 +134,14 @@ class JobRecord:
         return self.placed_at.get(pod, self.started_at)
 
     def missing(self) -> tuple[int, ...]:
-        """Pods per pod set that have no place and have not ended."""
-        counts = [s.count for s in self.job.pod_sets]
+        """Pods per pod set that have no place and have not ended. What ended beyond the count that
+        a pod set has now is none of its pods."""
+        sets = self.job.pod_sets
+        counts = [s.count for s in sets]
         for pod_set, _ in self.pods:
             counts[pod_set] -= 1
-        for pod_set, _ in self.ended.union(self.leaving):
+        ended = {(i, ordinal) for i, ordinal in self.ended if ordinal < sets[i].count}
+        for pod_set, _ in ended.union(self.leaving):
             counts[pod_set] -= 1
         return tuple(max(0, n) for n in counts)
 
