@@ -1,8 +1,8 @@
-"""Why a job waits, or an elastic gang does not grow: the stored verdict, the gate it stands
+"""Why a job waits, or one that runs has no more pods: the stored verdict, the gate it stands
 at, who is before it, and when it may start as far as that is known."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -12,8 +12,8 @@ from django.db.models import Case, DateTimeField, F, FloatField, Q, QuerySet, Va
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.engine.types import Policy, QueueingPolicy
 from scheduling.engine.verdict import NEVER, Reason
-from scheduling.models import ClusterPolicy, Job, SchedulerLease
-from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
+from scheduling.models import ClusterPolicy, Job, Placement, PodSet, SchedulerLease
+from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.policies import to_policy
 from scheduling.standstill import standstill
 from tenants.models import User
@@ -94,8 +94,8 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Why an elastic gang that runs `has` fewer pods than it `asked` for, as it was told last;
-    `reason` "" and `since` None where no reason of a waiting job is the cause."""
+    """Why a job that runs `has` fewer pods than it `asked` for, as it was told last; `reason` ""
+    and `since` None where no reason of a waiting job is the cause."""
 
     has: int
     asked: int
@@ -145,20 +145,19 @@ def standstill_of(job: Job) -> str:
 
 
 def growth_of(job: Job) -> Growth | None:
-    """Why the job has no more pods; None of all but elastic gangs that run and miss some."""
-    if not job.gang or job.state not in HOLDING:
+    """Why the job has no more pods; None of all but jobs that run and miss some, and can do without
+    them."""
+    if job.state not in HOLDING:
         return None
-    sets = [(s.count, s.min_count) for s in job.pod_sets.all()]
-    if all(least is None or least >= count for count, least in sets):
+    sets = list(job.pod_sets.all())
+    if job.gang and all(s.min_count is None or s.min_count >= s.count for s in sets):
         return None
-    asked = sum(count for count, _ in sets)
-    pods = job.placements.filter(attempt__gte=job.attempt).values_list("state", flat=True)
-    states = Counter(pods)
-    done = states[PlacementState.SUCCEEDED]
-    has = done + sum(states[state] for state in LIVE_PLACEMENTS)
+    asked = sum(s.count for s in sets)
+    places = list(job.placements.filter(attempt__gte=job.attempt))
+    has = pods_here(sets, places)
     if has >= asked:
         return None
-    if done:
+    if job.gang and any(place.state == PlacementState.SUCCEEDED for place in places):
         text = "Pods of it have done their work: it is coming to its end and grows no more."
         return Growth(has, asked, "", text, None, {})
     if job.growth is None:
@@ -167,6 +166,17 @@ def growth_of(job: Job) -> Growth | None:
     told = job.growth
     at = datetime.fromisoformat(told["at"])
     return Growth(has, asked, told["reason"], told["summary"], at, told["evidence"])
+
+
+def pods_here(sets: Iterable[PodSet], places: Iterable[Placement]) -> int:
+    """How many of the pods that a job asks for keep a place, or have done their work; `places` are
+    those since all of it was placed last."""
+    counts, here = {s.index: s.count for s in sets}, Counter[int]()
+    for place in places:
+        stays = place.state in LIVE_PLACEMENTS and place.reason != RESIZED
+        done = place.state == PlacementState.SUCCEEDED
+        here[place.pod_set] += stays or (done and place.ordinal < counts.get(place.pod_set, 0))
+    return sum(min(here[index], count) for index, count in counts.items())
 
 
 def start_of(job: Job) -> Start:

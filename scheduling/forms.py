@@ -1,5 +1,6 @@
 """The forms that change a job and the limits of a tenant, and what forms say of faults."""
 
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -7,8 +8,9 @@ from django import forms
 
 from scheduling.engine.states import WAITING
 from scheduling.kube.manifests import VOLUME_SOURCES
-from scheduling.models import Job
+from scheduling.models import Job, PodSet
 from scheduling.services.faults import LIMITS
+from scheduling.services.resizing import may_be_resized
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import MAX_MIN_RUNTIME_S, Tenant
@@ -56,9 +58,10 @@ def minutes(
 
 
 class ChangeForm(Fields):
-    """What people change of a waiting job, of one that runs only its times. Each field carries the
-    value it was shown with, so that only what they touched is sent, whatever somebody else has
-    changed meanwhile."""
+    """What people change of a waiting job, of one that runs only its times and, where that may be,
+    how many pods it has. Each field carries the value it was shown with, so that only what they
+    touched is sent, whatever somebody else has changed meanwhile. `sized`: the pod sets whose
+    counts can be changed, by the names of their fields."""
 
     priority = forms.IntegerField(
         label="Priority",
@@ -90,21 +93,57 @@ class ChangeForm(Fields):
         )
         if job.state not in WAITING and self.add_prefix("priority") not in (data or {}):
             del self.fields["priority"]  # what was sent from an older page is refused with a reason
+        sets = list(job.pod_sets.all())
+        self.sized = {
+            f"pods_{row.index}": row.name
+            for row in sets
+            if self.add_prefix(f"pods_{row.index}") in (data or {}) or may_be_resized(job, row)
+        }
+        for row in sets:
+            if f"pods_{row.index}" in self.sized:
+                label = "Pods" if len(sets) == 1 else f"Pods of {row.name}"
+                self.add(f"pods_{row.index}", _pods(job, row, label))
 
-    def changes(self) -> dict[str, int | None]:
+    def changes(self) -> dict[str, Any]:
         """The changes in the names of `services.job_changes`."""
         names = {"priority": "priority", "declared_min": "declared_s", "limit_min": "run_limit_s"}
-        found = {names[field]: self.cleaned_data[field] for field in self.changed_data}
-        return {
-            name: value if name == "priority" or value is None else round(60 * value)
-            for name, value in found.items()
+        touched = {f: self.cleaned_data[f] for f in self.changed_data if f in names}
+        found: dict[str, Any] = {
+            names[field]: value if field == "priority" or value is None else round(60 * value)
+            for field, value in touched.items()
         }
+        if self._resized:
+            found["pod_sets"] = [
+                {"name": self.sized[f], "count": self.cleaned_data[f]} for f in self._resized
+            ]
+        return found
+
+    def show(self, error: DomainError) -> None:
+        """Put each fault beside its field."""
+        pods = {f"pod_sets.{i}.count": field for i, field in enumerate(self._resized)}
+        show(self, error, SHOWN_AS | pods)
+
+    @property
+    def _resized(self) -> list[str]:
+        return [field for field in self.changed_data if field in self.sized]
 
 
-def show(form: Fields, error: DomainError) -> None:
+def _pods(job: Job, row: PodSet, label: str) -> forms.IntegerField:
+    least = row.min_count if job.gang and row.min_count else 1
+    return forms.IntegerField(
+        label=label,
+        initial=row.count,
+        show_hidden_initial=True,
+        min_value=least,
+        max_value=LIMITS["count"][1],
+        help_text="" if job.state in WAITING else "Fewer: the last ones leave",
+    )
+
+
+def show(form: Fields, error: DomainError, shown_as: Mapping[str, str] = SHOWN_AS) -> None:
     """Put each fault beside its field, what is of none above the form."""
     for fault in error.errors:
-        name = SHOWN_AS.get(fault.field, fault.field)
+        name = shown_as.get(fault.field, fault.field)
         form.add_error(name if name in form.fields else None, fault.detail)
     if not error.errors:
         form.add_error(None, error.detail)

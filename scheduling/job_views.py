@@ -13,11 +13,18 @@ from scheduling import selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.evidence import names_in
 from scheduling.evidence import shown as shown_evidence
-from scheduling.explain import ahead_of, growth_of, position_of, standstill_of, start_of
-from scheduling.forms import ChangeForm, show
+from scheduling.explain import (
+    ahead_of,
+    growth_of,
+    pods_here,
+    position_of,
+    standstill_of,
+    start_of,
+)
+from scheduling.forms import ChangeForm
 from scheduling.job_story import story_of
-from scheduling.models import Job, Placement, PodSet
-from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
+from scheduling.models import Job, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.services.array_changes import hold_array, release_array
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.services.jobs import cancel_array, cancel_job
@@ -79,6 +86,8 @@ def job_page(
     live = [p for p in placements if p.state in LIVE_PLACEMENTS]
     placed = [p for p in placements if found.state in TERMINAL or p.state in PLACED]
     used = {p.node for p in placed}
+    pod_count = sum(s.count for s in sets)
+    here = len(placed) if found.state in TERMINAL else pods_here(sets, placed)
     leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
     story = story_of(request.user, found)
     evidence = dict(found.evidence)
@@ -94,11 +103,12 @@ def job_page(
         "job": found,
         "state_label": STATE_WORDS[found.state].partition(",")[0],
         "pod_sets": sets,
-        "pod_count": sum(s.count for s in sets),
+        "pod_count": pod_count,
         "least_count": sum(s.count if s.min_count is None else s.min_count for s in sets),
         "placements": shown,
-        "placed_count": len(placed),
-        "missing_count": missing_pods(found, sets, placed),
+        "placed_count": here,
+        "missing_count": pod_count - here if found.state in HOLDING else 0,
+        "leaving_count": sum(p.reason == RESIZED for p in live),
         "more_placements": max(0, len(placements) - PODS_SHOWN),
         "namespace": placements[0].namespace if placements else "",
         "node_count": len(used),
@@ -128,13 +138,6 @@ def job_page(
     }
     template = "scheduling/_job_live.html" if context["live"] else "scheduling/job.html"
     return render(request, template, context, status=status)
-
-
-def missing_pods(found: Job, sets: list[PodSet], placed: list[Placement]) -> int:
-    """How many pods of a job that has started have no place yet."""
-    if found.state not in HOLDING:
-        return 0
-    return sum(s.count for s in sets) - len(placed)
 
 
 def current_placements(found: Job) -> list[Placement]:
@@ -181,7 +184,7 @@ def carried_out(
 @require_POST
 @page_login_required
 def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
-    """Priority and times of a job; what was not touched is not sent."""
+    """Priority, times and counts of pods of a job; what was not touched is not sent."""
     found = job_or_404(request, job_id)
     form = ChangeForm(found, request.POST)
     if form.is_valid():
@@ -190,7 +193,7 @@ def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
         try:
             change_job(actor_of(request), found, form.changes())
         except DomainError as error:
-            show(form, error)
+            form.show(error)
         else:
             messages.success(request, f"{found.name} is changed.", extra_tags="good")
             return redirect("job", job_id)

@@ -12,7 +12,7 @@ from scheduling.job_views import job_or_404
 from scheduling.kube.logs import LogOptions
 from scheduling.kube.seam import KubeError
 from scheduling.models import Job, PodSet
-from scheduling.pod_logs import containers_of, open_log, pod_set_of
+from scheduling.pod_logs import containers_of, last_ordinal, open_log, pod_set_of
 from tenants.errors import DomainError, Invalid
 from tenants.web import actor_of, live_or_whole, page_login_required, unknown_names
 
@@ -55,7 +55,7 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
         "pod_sets": sets,
         "pod_set": chosen,
         "ordinal": number,
-        "most": chosen.count - 1,
+        "most": last_ordinal(job, chosen),
         "container": container,
         "containers": names,
         "previous": previous,

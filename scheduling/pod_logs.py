@@ -109,10 +109,15 @@ def pod_set_of(job: Job, name: str | None, ordinal: int) -> PodSet:
     if found is None:
         names = ", ".join(s.name for s in sets)
         raise Invalid.field("pod_set", f"{job.name} has no pod set “{name}”; it has {names}.")
-    if not 0 <= ordinal < found.count:
-        most = found.count - 1
+    if not 0 <= ordinal <= (most := last_ordinal(job, found)):
         raise Invalid.field("ordinal", f"Must be from 0 to {most}: {found.name} has {found.count}.")
     return found
+
+
+def last_ordinal(job: Job, pod_set: PodSet) -> int:
+    """The highest ordinal of the pods of a set, also of those that it had before it was resized."""
+    had = job.placements.filter(pod_set=pod_set.index).aggregate(Max("ordinal"))["ordinal__max"]
+    return max(pod_set.count - 1, had or 0)
 
 
 def _default(job: Job) -> str:

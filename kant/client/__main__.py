@@ -154,6 +154,17 @@ def _parser() -> argparse.ArgumentParser:
     changes.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
     submission.add_changeable(changes)
 
+    scales = command(
+        "scale", jobs.scale, "give a job more pods, or fewer, also while it runs", both
+    )
+    scales.add_argument("job", metavar="JOB", help=JOB)
+    scales.add_argument(
+        "counts", nargs="+", type=jobs.count_of, metavar="COUNT",
+        help="how many pods; of several pod sets each as NAME=COUNT",
+    )  # fmt: skip
+    scales.add_argument("--min-count", type=int, metavar="N",
+                        help="pods that an elastic gang can do with")  # fmt: skip
+
     quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
     quotas.add_argument("-t", "--tenant", help="of this tenant")
     quotas.add_argument("-G", "--gpu-type", help="of this GPU type")

@@ -333,6 +333,38 @@ def change(api: Api, args: argparse.Namespace) -> None:
     _each(api, args, lambda path: api.patch(path, fields))
 
 
+def scale(api: Api, args: argparse.Namespace) -> None:
+    """Give pod sets of a job other counts: of the only one, or each by its name."""
+    path = only_job(api, args.job)
+    names = [pods["name"] for pods in api.get(path)["pod_sets"]]
+    sizes = []
+    for name, count in args.counts:
+        if name is None and len(names) > 1:
+            each = " ".join(f"{known}=N" for known in names)
+            raise usage(f"The job has several pod sets. Name those that you mean: {each}")
+        sizes.append({"name": name or names[0], "count": count})
+    if args.min_count is not None:
+        if len(sizes) > 1:
+            raise usage("With --min-count name one pod set.")
+        sizes[0]["min_count"] = args.min_count
+    job = api.patch(path, {"pod_sets": sizes})
+    if args.output == "json":
+        output.document(job)
+        return
+    pods = " ".join(f"{pods['name']}={pods['count']}" for pods in job["pod_sets"])
+    print(f"{job['name']} asks for {pods}: {_size(job)}.")
+    output.note(f"How far it is: kant explain {output.short(job['id'])}")
+
+
+def count_of(text: str) -> tuple[str | None, int]:
+    """ "12" or "server=12": the pod set, None = the only one, and its count. Raises
+    ArgumentTypeError."""
+    name, _, count = text.rpartition("=")
+    if not count.isdecimal() or (not name and "=" in text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no count, e.g. 12 or server=12")
+    return name or None, int(count)
+
+
 def _each(api: Api, args: argparse.Namespace, do: Any) -> None:
     done, failed = [], list[ClientError]()
     for text in args.jobs:

@@ -210,8 +210,8 @@ class StartOutput(serializers.Serializer[Any]):
 
 
 class GrowthOutput(serializers.Serializer[Any]):
-    """Why an elastic gang that runs has fewer pods than it asked for; `reason` as of a waiting job,
-    "" where none of them is the cause."""
+    """Why a job that runs has fewer pods than it asks for; `reason` as of a waiting job, "" where
+    none of them is the cause."""
 
     has = serializers.IntegerField()
     asked = serializers.IntegerField()

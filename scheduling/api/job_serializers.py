@@ -218,9 +218,19 @@ class JobInput(PodNeedsInput):
     pod_sets = List(child=PodSetInput(), max_length=MAX_POD_SETS, required=False, allow_null=True)
 
 
+class PodSetSize(Serializer):
+    """A pod set of the job by its name, and how many pods it is to have, of a gang also how few it
+    can do with; null = all of them."""
+
+    name = Text(max_length=63)
+    count = Integer(min_value=LIMITS["count"][0], max_value=LIMITS["count"][1], required=False)
+    min_count = amount("min_count")
+
+
 class JobChange(Serializer):
     """What a waiting job may be asked for anew; what is not named stays. Of a job that has started
-    only `run_limit_s` and `declared_s`."""
+    only `run_limit_s`, `declared_s` and, where it is no gang or an elastic one, `pod_sets`; of an
+    array no `pod_sets`."""
 
     priority = Integer(
         min_value=LIMITS["priority"][0], max_value=LIMITS["priority"][1], required=False
@@ -234,3 +244,10 @@ class JobChange(Serializer):
     not_before = Moment(required=False, allow_null=True, help_text=NOT_BEFORE)
     after = job_ids(AFTER)
     after_ok = job_ids(AFTER_OK)
+    pod_sets = List(
+        child=PodSetSize(),
+        allow_empty=False,
+        max_length=MAX_POD_SETS,
+        required=False,
+        help_text="Other counts of pods, by the names of its pod sets.",
+    )

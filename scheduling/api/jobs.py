@@ -83,7 +83,9 @@ class JobsView(ListView):
 
 class JobView(View):
     """One job. PATCH changes what it asks for while it waits, of one that has started only
-    `run_limit_s` and `declared_s`."""
+    `run_limit_s`, `declared_s` and the counts of its pods: what is beyond a smaller count leaves,
+    the highest ordinals first, and for a larger one places are looked for. Pods that run keep the
+    `KANT_WORLD_SIZE` that they began with."""
 
     shapes = {
         "GET": Shape(JobOutput),

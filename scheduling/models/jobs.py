@@ -66,6 +66,10 @@ class Job(models.Model):
     failures = models.PositiveIntegerField(default=0)  # failed placements, for the back-off
     not_before = models.DateTimeField(null=True, blank=True)  # end of its back-off
     gpu_milli = models.BigIntegerField(default=0)  # of all pods; denormalised for lists
+    # Of a job that was resized while it ran: the pods whose wait is told, and their GPU-milli, as
+    # it asked for them when it started (metrics.md, JWTD). None = all that it asks for.
+    first_pods = models.PositiveIntegerField(null=True, editable=False)
+    first_gpu_milli = models.BigIntegerField(null=True, editable=False)
     # The dominating reason while it waits, or why it ended.
     reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     message = models.TextField(blank=True)
@@ -74,7 +78,7 @@ class Job(models.Model):
     # When and on which nodes a blocked head is expected to start, as declared run times promise.
     reserved_start = models.DateTimeField(null=True, blank=True)
     reserved_nodes = models.JSONField(default=list, blank=True)
-    # Of an elastic gang that runs: why it got no more pods when it was last told (reason, summary,
+    # Of a job that runs and misses pods: why it got no more when it was last told (reason, summary,
     # evidence, at), for people to see.
     growth = models.JSONField(null=True, blank=True, editable=False)
     # What the order and the backfill threshold depend on, kept for the next scheduler: since when
@@ -168,10 +172,11 @@ class JobPod(models.Model):
 
 # Reasons of events: of a victim or of pods of it, of the job that they made room for, of a job of
 # which a pod goes to another node, of an elastic gang that got more pods, of the pods of a job that
-# was cancelled, of a job whose own program failed, and of one that ran for as long as it may.
+# was cancelled, of a job whose own program failed, of one that ran for as long as it may, of one
+# to which a person gave another count of pods, and of the pods that leave it then.
 PREEMPTED, ROOM_MADE, MOVED = "Preempted", "RoomMade", "Moved"
 GROWN, CANCELLED, POD_FAILED = "Grown", "Cancelled", "PodFailed"
-RUN_LIMIT = "RunLimitExceeded"
+RUN_LIMIT, RESIZED = "RunLimitExceeded", "Resized"
 
 
 class JobEvent(models.Model):

@@ -201,7 +201,7 @@ def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEv
 
 
 def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
-    """Why elastic gangs that run get no more pods, for people to see."""
+    """Why jobs that run get no more pods, for people to see."""
     for told in staying:
         verdict = told.verdict
         growth = {

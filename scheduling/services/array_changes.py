@@ -15,9 +15,15 @@ from scheduling.engine.states import WAITING, JobEventKind
 from scheduling.models import Job, JobEvent
 from scheduling.services.chunks import CHUNK, chunks
 from scheduling.services.doorbell import ring_after_commit
-from scheduling.services.job_changes import check_dependencies, check_priority, columns_of
+from scheduling.services.job_changes import (
+    COLUMNS,
+    check_dependencies,
+    check_priority,
+    columns_of,
+    nothing_to_change,
+)
 from scheduling.services.lease import hold_all
-from tenants.errors import Conflict, NotAllowed
+from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import User
 from tenants.permissions import Access, access_of
 from tenants.services.transactions import unit_of_work
@@ -58,6 +64,11 @@ def change_array(
     Raises NotFound, NotAllowed, Invalid naming each field, Conflict when none of them waits.
     """
     first, access = _may_change(actor, array_id)
+    if not changes:
+        raise nothing_to_change(*COLUMNS)
+    if "pod_sets" in changes:
+        text = "The jobs of an array are resized one by one. Name a job of it."
+        raise Invalid.field("pod_sets", text)
     columns = columns_of(changes)
     check_priority(first.tenant_id, columns)
     with unit_of_work(dry_run):

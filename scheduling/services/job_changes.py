@@ -1,10 +1,10 @@
 """What people change of a job while it waits: hold it, release it, ask for something else. Of one
-that runs, how long it may and is said to.
+that runs, how long it may and is said to, and how many pods it has.
 
 `services.array_changes` does the same with all waiting jobs of an array.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.faults import Faults
 from scheduling.services.job_spec import check_wishes
 from scheduling.services.priority_limits import refuse_too_high
+from scheduling.services.resizing import SIZES, Resize
 from scheduling.wording import in_state
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
@@ -37,6 +38,7 @@ COLUMNS = {
 }
 DEPENDENCIES = ("after", "after_ok")
 WHILE_IT_RUNS = ("run_limit_s", "declared_s")
+SIZED = ("gpu_milli", "first_pods", "first_gpu_milli")  # follow the counts of its pods
 
 
 def hold_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
@@ -57,23 +59,27 @@ def release_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
 
 
 def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bool = False) -> Job:
-    """Change what a job asks for; `changes` are names of COLUMNS, None = not wanted. Of a job that
-    runs, those in WHILE_IT_RUNS only.
+    """Change what a job asks for; `changes` are names of COLUMNS, None = not wanted, and `pod_sets`
+    as `Resize` takes them. Of a job that runs, those in WHILE_IT_RUNS and `pod_sets` only.
 
     Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it is too late for them.
     """
     access = _may_change(actor, job)
-    columns = columns_of(changes)
+    if not changes:
+        raise nothing_to_change(*COLUMNS, "pod_sets")
+    columns = columns_of({name: v for name, v in changes.items() if name != "pod_sets"})
     check_priority(job.tenant_id, columns)
     with unit_of_work(dry_run):
         check_dependencies(access, job.cluster_id, columns, (str(job.pk),))
-        return _changed(actor, job, JobEventKind.CHANGED, columns)
+        return _changed(actor, job, JobEventKind.CHANGED, columns, changes.get("pod_sets", ()))
+
+
+def nothing_to_change(*names: str) -> Invalid:
+    return Invalid(f"There is nothing to change. Give some of {', '.join(names)}.")
 
 
 def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that `changes` set; raises Invalid naming each field that is wrong by itself."""
-    if not changes:
-        raise Invalid(f"There is nothing to change. Give some of {', '.join(COLUMNS)}.")
     faults = Faults()
     check_wishes({name: v for name, v in changes.items() if v is not None}, faults)
     faults.raise_if_any()
@@ -112,21 +118,36 @@ def _may_change(actor: User, job: Job) -> Access:
     return access
 
 
-def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> Job:
+def _changed(
+    actor: User,
+    job: Job,
+    kind: JobEventKind,
+    columns: Mapping[str, Any],
+    sizes: Sequence[Mapping[str, Any]] = (),
+) -> Job:
     """One guarded update; the scheduler may be faster a few times, so look again."""
+    if sizes:  # two who resize a job that runs at once take turns
+        Job.objects.select_for_update().get(pk=job.pk)
     while True:
-        facts = ["state", "version", "held", "pod_hold", "admitted_at"]
+        facts = ["state", "version", "held", "pod_hold", "admitted_at", *SIZED]
         job.refresh_from_db(fields=[*facts, *columns])
         _refuse_change(job, kind, columns)
         now = timezone.now()
         _refuse_past_limit(job, columns.get("run_limit_s"), now)
-        message = _described(job, columns) if kind == JobEventKind.CHANGED else ""
+        resize = Resize(job, sizes)
+        if sizes and not (resize or columns):
+            return job  # it has as many already
+        changed = _described(job, columns) if kind == JobEventKind.CHANGED else ""
+        message = "; ".join(filter(None, (resize.message, changed)))
         guarded = Job.objects.filter(id=job.pk, version=job.version)
-        # A step of the scheduler does not depend on how long the job may run: neither stops the
-        # other.
+        # A step of the scheduler does not depend on how long the job may run, nor on how many pods
+        # it has then: neither stops the other.
         runs = JobState(job.state) in HOLDING
-        if guarded.update(version=F("version") + (0 if runs else 1), **columns):
+        values = {**columns, **resize.columns}
+        if guarded.update(version=F("version") + (0 if runs else 1), **values):
             break
+    for row in resize.changed:
+        row.save(update_fields=SIZES)
     JobEvent.objects.create(
         job=job,
         at=now,
@@ -134,6 +155,7 @@ def _changed(actor: User, job: Job, kind: JobEventKind, columns: Mapping[str, An
         from_state=job.state,
         to_state=job.state,
         message=message,
+        evidence=resize.evidence,
         actor=actor.get_username(),
     )
     ring_after_commit(job.cluster_id)
@@ -150,7 +172,7 @@ def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> 
             return
         raise Conflict(
             f"The job is {in_state(job.state)}; of a job that has started only "
-            f"{' and '.join(WHILE_IT_RUNS)} can be changed."
+            f"{', '.join(WHILE_IT_RUNS)} and the counts of its pods can be changed."
         )
     if JobState(job.state) not in WAITING:
         raise Conflict(

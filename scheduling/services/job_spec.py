@@ -33,6 +33,9 @@ DEFAULT_POD_SET = "worker"
 MAX_ARRAY = 10_000
 MAX_ARRAY_BYTES = 64_000_000
 MAX_DEPENDENCIES = 1000
+# What is said of counts also where they are changed later.
+MINIMUM_OF_GANGS = "Pods that start one by one have no least number. Leave it out, or set gang."
+TOO_MANY_PODS = f"A job has at most {MAX_PODS} pods."
 # A job of one pod set may be written without `pod_sets`; these names then stand in the job.
 SHORT_FORM = frozenset({*POD_SET_AMOUNTS, *GROUP_LEVELS, "replicas", "gpu_type", "gpu_types"}) | {
     *("node_selector", "tolerations", "balance_level", "extended"),
@@ -113,7 +116,7 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
         faults.unless(
             gang or "min_count" not in item,
             (*at, "min_count"),
-            "Pods that start one by one have no least number. Leave it out, or set gang.",
+            MINIMUM_OF_GANGS,
         )
     _check_demand(sets, prefix, faults)
     names = [item["name"] for item in sets]
@@ -126,7 +129,7 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
     faults.unless(
         sum(amount(item, "count", 1) for item in sets) <= MAX_PODS,
         ("pod_sets",) if prefix else ("replicas",),
-        f"A job has at most {MAX_PODS} pods.",
+        TOO_MANY_PODS,
     )
     faults.raise_if_any()
     return JobSpec(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from scheduling.engine.deltas import (
+    JobChanged,
     JobEnded,
     JobSubmitted,
     OtherScopesChanged,
@@ -14,7 +15,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.shards import WHOLE, WIDE
-from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.engine.states import TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Shard
 from scheduling.models import Cluster
@@ -111,10 +112,10 @@ class Changes:
             elif row.state in TERMINAL:
                 if known.state not in TERMINAL:
                     self.life.cancelled(known, row.version, now)
-            elif known.version != row.version:
-                self._replace(known, row)
-            elif row.state in HOLDING:
-                self._retime(known, row)
+            else:
+                if known.version != row.version:
+                    self._replace(known, row)
+                self._adapt(known, row, now)
         self.refuse(bad)
 
     def refuse(self, bad: Iterable[tuple[str, int, object, str]]) -> None:
@@ -161,14 +162,20 @@ class Changes:
             known.max_restarts = row.max_restarts
             self._submit(row)
 
-    def _retime(self, known: LiveJob, row: LiveJob) -> None:
-        """A person changed how long a job that has started may run, or is said to."""
-        before, now = known.request, row.request
-        if (before.run_limit_s, before.declared_s) == (now.run_limit_s, now.declared_s):
-            return
-        known.request = replace(before, run_limit_s=now.run_limit_s, declared_s=now.declared_s)
-        if known.leaving is None:
-            self.life.out.deltas.append(JobSubmitted(known.request, known.not_before))
+    def _adapt(self, known: LiveJob, row: LiveJob, now: float) -> None:
+        """A person changed how long a job that has started may run, or is said to, or how many pods
+        it has. It may have lost its places since."""
+        before, asked = known.request, row.request
+        known.request = replace(
+            before,
+            run_limit_s=asked.run_limit_s,
+            declared_s=asked.declared_s,
+            pod_sets=before.pod_sets if known.plain else asked.pod_sets,
+        )
+        if known.request != before:
+            self.life.out.deltas.append(JobChanged(known.request))
+            self.life.let_surplus_go(known, now)
+            self.life.follow(known, now)
 
     def _routed_away(self, job: LiveJob) -> None:
         """It waits in another scope from now on; of its pods none was left when it was routed."""

@@ -12,7 +12,7 @@ from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeue
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.verdict import counted
 from scheduling.kube.seam import PREEMPTION, Annotate, DeletePod, EmitEvent, EvictPod
-from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED, RUN_LIMIT
+from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED, RESIZED, RUN_LIMIT
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.foreign import ForeignPods
 from scheduling.session.live import (
@@ -73,7 +73,8 @@ class Leaving:
     def tell_again(self, job: LiveJob, now: float) -> None:
         """Tell pods found at start that leave alone, and did not hear of it before the last
         scheduler stopped."""
-        self._tell(job, (pod for pod in job.pods.values() if _has_to_leave(pod)), now)
+        leave = (p for p in job.pods.values() if _has_to_leave(p) or p.reason == RESIZED)
+        self._tell(job, leave, now)
 
     def _tell(self, job: LiveJob, pods: Iterable[LivePod], now: float) -> None:
         told = [pod for pod in pods if pod.state == P.RUNNING and pod.notice is None]
@@ -103,9 +104,8 @@ class Leaving:
     def pods(
         self, job: LiveJob, leaves: Iterable[tuple[LivePod, PodLeaves]], cause: Cause, now: float
     ) -> None:
-        """These pods go, the job goes on and they are placed again; with each, what the engine is
-        told then."""
-        job.complete = False
+        """These pods go, the job goes on and they are placed again while it misses pods; with each,
+        what the engine is told then."""
         for pod, last_word in leaves:
             pod.leaving, pod.cause, (pod.reason, pod.why) = last_word, cause, cause
             self._pods.append((job, pod))
@@ -113,12 +113,12 @@ class Leaving:
                 # The next scheduler has to know, or it would take its end for a failure.
                 self._out.writes.steps.append(PodStep(pod, pod.state, pod.state, pod.why))
             self._remove(job, pod, now)
+        job.complete = job.has_all()
 
     def resume(self, job: LiveJob) -> None:
         """Pods of a job found at start that the last scheduler made leave while it goes on."""
         for pod in job.pods.values():
             if pod.why and pod.state not in OVER:
-                job.complete = False
                 pod.leaving = PodRequeued(job.id, *pod.key, not_before=0.0)
                 if pod.reason in OWN_CHOICE:
                     pod.leaving = PodEnded(job.id, *pod.key)
@@ -220,7 +220,8 @@ class Leaving:
 
 def _type(cause: Cause) -> str:
     """Of the Event: what somebody decided is Normal, what went wrong a Warning."""
-    return "Normal" if cause.reason in (PREEMPTED, MOVED, CANCELLED) else "Warning"
+    decided = cause.reason in (PREEMPTED, MOVED, CANCELLED, RESIZED)
+    return "Normal" if decided else "Warning"
 
 
 def _is_evicted(job: LiveJob) -> bool:

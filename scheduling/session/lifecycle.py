@@ -77,13 +77,13 @@ class Lifecycle(PlainPods):
             if job.request.gang:
                 self.starting[job.id] = job
                 self._grew(job, len(decision.placements))
-        job.complete = decision.complete
         for place in decision.placements:
             node = nodes[place.node]
             pod = kant_pods.new_pod(job, place, node.gpu_model, later=later)
             job.add(pod)
             self.out.writes.intents.append((job, pod))
             self.out.effects.append(kant_pods.create_and_bind(job, pod, node))
+        job.complete = job.has_all()
 
     def _grew(self, job: LiveJob, more: int) -> None:
         """Tell that an elastic gang got pods while it ran."""
@@ -100,9 +100,11 @@ class Lifecycle(PlainPods):
             step(self.out, job, kind)
 
     def waiting(self, decision: Waiting, now: float) -> None:
-        """Keep the reason of a waiting job; an event only when the reason itself changed."""
+        """Keep the reason of a waiting job, or of one that runs and misses pods; of the former an
+        event, only when the reason itself changed."""
         job = self.jobs.get(decision.job_id)
         if job is None or job.state not in WAITING:
+            self.out.writes.staying += [decision] * (job is not None)
             return
         verdict = self.verdict_on(job, decision.verdict)
         # Why it failed is the last thing that its events say while it backs off.

@@ -3,9 +3,10 @@
 One thread owns all of it: the scheduler's. Nothing here touches the database or the network.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from scheduling.engine.decisions import Blocked, Reservation, Waiting
@@ -136,7 +137,8 @@ class LiveJob:
 
     `leaving` is set from the moment its places are to be given back until every pod is gone; it
     is what the engine is told then. `attempt` is the highest of its pods; `replaced` are pods
-    that left alone and are placed again, as another attempt, while the job goes on. `labels` are
+    that left alone, to be placed as another attempt, if at all, while the job goes on. `complete`:
+    it misses no pod. `labels` are
     those of its pods beside Kant's own; `protected`: a disruption budget selects some of them.
     `surplus`: failures of pods that a gang can do without, which do not count against the job.
     `restarts`: how often it, or a pod of it, was placed again because its program failed, of
@@ -227,6 +229,31 @@ class LiveJob:
         """Whether the pod stays for its log although its place is given back."""
         kept = self.kept.get(pod.key)
         return kept is not None and kept.uid == pod.uid
+
+    def has_all(self) -> bool:
+        """Whether as many pods as it asks for have a place and stay, or have done their work."""
+        sets = self.request.pod_sets
+        return all(len(has) >= s.count for has, s in zip(self._has(), sets, strict=True))
+
+    def beyond_count(self) -> list[LivePod]:
+        """Pods that have a place while enough others do, those of the highest ordinals."""
+        found: list[LivePod] = []
+        for has, s in zip(self._has(), self.request.pod_sets, strict=True):
+            live = sorted((p for p in has if p.state not in OVER), key=attrgetter("key"))
+            found += live[max(0, len(live) - max(0, len(has) - s.count)) :]
+        return found
+
+    def _has(self) -> list[list[LivePod]]:
+        """By pod set the pods that stay or are done; what is done beyond the count of now is none
+        of its pods."""
+        found: dict[int, list[LivePod]] = defaultdict(list)
+        for pod in self.pods.values():
+            if pod.leaving is None:
+                found[pod.place.pod_set].append(pod)
+        return [
+            [p for p in found[i] if p.state not in OVER or p.place.ordinal < s.count]
+            for i, s in enumerate(self.request.pod_sets)
+        ]
 
     def is_over(self) -> bool:
         """No pod holds anything any more."""

@@ -8,7 +8,7 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Policy
 from scheduling.engine.verdict import counted
 from scheduling.kube.seam import PodFacts
-from scheduling.models.jobs import POD_FAILED, PREEMPTED
+from scheduling.models.jobs import POD_FAILED, PREEMPTED, RESIZED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.leaving import Leaving
@@ -162,6 +162,18 @@ class Requeueing:
         """Whether nobody here asked for the pod's deletion, in a job that wants to be told."""
         asked = job.leaving or pod.leaving or pod.delete_sent_at
         return bool(job.notice_s) and not asked and job.state in HOLDING
+
+    def let_surplus_go(self, job: LiveJob, now: float) -> None:
+        """Where it asks for fewer pods than have places, those of the highest ordinals leave, told
+        to save their work if the job wants that; what has no place is not waited for any more."""
+        job.complete = job.has_all()
+        if job.leaving is not None or job.state not in HOLDING:
+            return
+        if pods := job.beyond_count():
+            text = f"Its job asks for {counted(job.request.pods, 'pod', 'pods')} now"
+            self.leave.tell(job, pods, now)
+            leaves = [(p, PodRequeued(job.id, *p.key, 0.0)) for p in pods]
+            self.leave.pods(job, leaves, Cause(RESIZED, text), now)
 
     def _is_there(self, job: LiveJob, away: Set[P]) -> bool:
         """Whether no pod of the job is in these states; of an elastic gang, none that it needs."""

@@ -57,10 +57,8 @@ def _take_up(life: Lifecycle, job: LiveJob) -> None:
         for pod in [p for p in job.pods.values() if p.state in (P.FAILED, P.RELEASED)]:
             job.replaced.add(pod.key)
             job.forget(pod)
-    wanted = sum(pod_set.count for pod_set in job.request.pod_sets)
-    job.complete = len(job.pods) == wanted
-    if job.state in HOLDING:
         life.leave.resume(job)
+    job.complete = job.has_all()
     life.out.deltas.append(job.restored())
     if job.state == JobState.ADMITTED or (job.state == JobState.RUNNING and job.request.elastic):
         life.starting[job.id] = job
@@ -82,6 +80,7 @@ def _complete(
         elif pod.state not in OVER and _named(job, pod) not in alive:
             life.vanished(job, pod, now)
     life.leave.tell_again(job, now)
+    life.let_surplus_go(job, now)
     life.follow(job, now)
 
 

@@ -283,7 +283,7 @@ class Session:
     def _mark_nodes(self, deltas: Iterable[Delta]) -> None:
         """Nodes whose allocation these deltas change."""
         for delta in deltas:
-            if isinstance(delta, JobEnded | JobRequeued | PodEnded):
+            if isinstance(delta, JobEnded | JobRequeued | PodEnded | PodRequeued):
                 places = self.state.cluster.placements_of(delta.job_id)
                 self.nodes.dirty.update(p.node for p in places)
             elif isinstance(delta, JobRestored):
