@@ -86,9 +86,9 @@ def recorded(window: history.Window) -> Record:
     for job in rows.prefetch_related("pod_sets").order_by("submitted_at", "id"):
         jobs[str(job.pk)] = Asked(
             submitted=window.at(job.submitted_at),
-            gpu_milli=job.gpu_milli,
+            gpu_milli=job.first_gpu_milli or job.gpu_milli,
             gang=job.gang,
-            pods=sum(s.count for s in job.pod_sets.all()),
+            pods=job.first_pods or sum(s.count for s in job.pod_sets.all()),
             ended=window.at(job.ended_at) if job.ended_at else math.inf,
         )
     placed = Placement.objects.filter(job__in=rows, intended_at__lte=window.until)
@@ -311,7 +311,8 @@ def wait_curves(record: Record) -> dict[str, definitions.WaitCurve]:
     seen: dict[str, list[bool]] = defaultdict(list)
     for job_id, job in record.jobs.items():
         limit = min(job.ended, record.seconds)
-        ends = [hold.bound for hold in last[job_id].values()]
+        # What a job that was resized got later, it had not waited for since it was submitted.
+        ends = sorted(hold.bound for hold in last[job_id].values())[: job.pods]
         if job.gang:
             gone = all(hold.gone < math.inf for hold in last[job_id].values())
             ends = [min(ends)] if ends and not (gone and job.ended == math.inf) else []

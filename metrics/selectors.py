@@ -21,6 +21,8 @@ from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 
 # Waits and placement quality are of jobs submitted in the window; older ones say little of today.
 DEFAULT_WINDOW = timedelta(hours=24)
+# What a job asked for when it started: its wait is that of these GPUs, whatever it got later.
+FIRST_MILLI = Coalesce("first_gpu_milli", "gpu_milli")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,8 @@ def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
     """JWTD: one Kaplan–Meier curve per size class that occurs, plus "all", over the window.
 
     A gang counts once, from submission to the last pod bound that it needs; other jobs count pod by
-    pod. Jobs cancelled or failed before they were placed are censored at their end.
+    pod, those that they had asked for when they started. Jobs cancelled or failed before they were
+    placed are censored at their end.
     """
     jobs = Job.objects.filter(submitted_at__gte=scope.since, submitted_at__lte=scope.until)
     if scope.cluster is not None:
@@ -173,7 +176,7 @@ def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
     end = Coalesce(Timestamp("ended_at"), Value(timestamp(scope.until)))
     gangs = jobs.filter(gang=True).order_by()
     bound_at = Timestamp("bound_at")
-    rows = list(gangs.values_list("gpu_milli", begin, bound_at, end))
+    rows = list(gangs.values_list(FIRST_MILLI, begin, bound_at, end))
     started = [(milli, since, at) for milli, since, at, _ in rows if at is not None]
     waiting = [(milli, since, until) for milli, since, at, until in rows if at is None]
 
@@ -182,10 +185,12 @@ def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
     held = alone.filter(placements__held_from__isnull=False)
     for job, at in held.values_list(_text("pk"), Timestamp("placements__held_from")):
         bound[job].append(at)
-    pods: Counter[tuple[str, int, str, str]] = Counter()
-    for *job, count in alone.values_list(_text("pk"), "gpu_milli", begin, end, "pod_sets__count"):
+    pods: Counter[tuple[str, int, str, str, int | None]] = Counter()
+    columns = (_text("pk"), FIRST_MILLI, begin, end, "first_pods", "pod_sets__count")
+    for *job, count in alone.values_list(*columns):
         pods[*job] += count or 0
-    for (job, milli, since, until), count in pods.items():
+    for (job, milli, since, until, first), asked in pods.items():
+        count = first or asked
         placed = sorted(bound.get(job, ()))[:count]
         started += [(milli, since, at) for at in placed]
         waiting += [(milli, since, until)] * (count - len(placed))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from metrics import definitions
 from metrics.models import CounterTotals
+from metrics.selectors import FIRST_MILLI
 from metrics.timestamps import Timestamp, microseconds_between
 from scheduling.engine.states import JobEventKind
 from scheduling.models import Job, JobEvent, PodSet
@@ -160,7 +161,7 @@ def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
     sets = PodSet.objects.filter(job=OuterRef("pk"), gpus__gt=0).order_by("index")
     model = Subquery(sets.values(first=KT("gpu_models__0"))[:1])
     columns = (Timestamp("submitted_at"), Timestamp("bound_at"))
-    found = bound.values_list("cluster_id", model, "gpu_milli", *columns)
+    found = bound.values_list("cluster_id", model, FIRST_MILLI, *columns)
     rest = found.iterator(chunk_size=2000)
     while part := list(islice(rest, AT_ONCE)):
         for key, waits_us in _waits_by_key(part).items():

@@ -6,7 +6,7 @@ of them are exact, so that what happened in one scheduling pass happens at one i
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -15,7 +15,7 @@ from django.db.models import Max, Min, Q, QuerySet
 
 from scheduling.engine.states import TERMINAL, JobState
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.types import Node, Policy, Taint
+from scheduling.engine.types import Node, PodSet, Policy, Taint
 from scheduling.kube.devices import devices_of, nics_of
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import MOVED, PREEMPTED
@@ -113,7 +113,8 @@ def arrivals_of(window: Window) -> Iterator[Arrival | HistoryError]:
     A job holds its places as long as it really did, from the decision until its last pod was
     gone; what had not ended by the end of the window never ends. A job that ended without a
     start is given up when it ended. Of a job that was placed several times the last time counts;
-    how long its pods took to go when it was preempted is told for each time.
+    how long its pods took to go when it was preempted is told for each time. A job that was resized
+    while it ran asks for all the pods that it had since, each for as long as it had it.
     Rows that no job can be made of come as errors, in their places.
     """
     jobs = Job.objects.filter(cluster=window.cluster, submitted_at__lt=window.until)
@@ -248,6 +249,7 @@ def _arrival(
     was_made_to_go: bool,
 ) -> Arrival:
     request = live_job(job, job.tenant.name, list(job.pod_sets.all())).request
+    request = replace(request, pod_sets=_with_all(request.pod_sets, pods))
     submitted = window.at(job.submitted_at)
     ended = job.ended_at is not None and job.ended_at <= window.until
     begun = min((begin for begin, _ in pods.values()), default=math.inf)
@@ -275,6 +277,15 @@ def _arrival(
     elif max(over, last) < math.inf:  # else it holds its places to the end of the window
         arrival = replace(arrival, cancel_after_s=max(over, last) - submitted)
     return arrival if submitted >= 0 else _carried_over(arrival, begun)
+
+
+def _with_all(sets: tuple[PodSet, ...], had: Iterable[tuple[int, int]]) -> tuple[PodSet, ...]:
+    """The pod sets with counts that all these pods (pod set, ordinal) are within."""
+    counts = [s.count for s in sets]
+    for index, ordinal in had:
+        whole = sets[index].slice_size or 1
+        counts[index] = max(counts[index], ordinal + whole - ordinal % whole)
+    return tuple(replace(s, count=count) for s, count in zip(sets, counts, strict=True))
 
 
 def _carried_over(arrival: Arrival, begun: float) -> Arrival:

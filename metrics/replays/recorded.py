@@ -157,7 +157,7 @@ def _waits(
     by_tenant: dict[str, list[tuple[float, bool]]] = {}
     everyone: list[tuple[float, bool]] = []
     for job_id, tenant, milli, submitted, bound, ended in rows.values_list(
-        "pk", "tenant__name", "gpu_milli", "submitted_at", "bound_at", "ended_at"
+        "pk", "tenant__name", selectors.FIRST_MILLI, "submitted_at", "bound_at", "ended_at"
     ).iterator(chunk_size=2000):
         if str(job_id) in left_out:
             continue

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db.models import F
+from django.db.models import F, prefetch_related_objects
 from django.utils import timezone
 
 from scheduling.engine.states import HOLDING, WAITING, JobEventKind, JobState
@@ -160,6 +160,7 @@ def _changed(
     )
     ring_after_commit(job.cluster_id)
     job.refresh_from_db()
+    prefetch_related_objects([job], "pod_sets")  # as they are here, also where that is undone
     return job
 
 

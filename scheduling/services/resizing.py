@@ -130,8 +130,8 @@ class Resize:
             least = item.get("min_count", row.min_count)
             if least is None or least > row.min_count:
                 raise Conflict(
-                    f"The job is {state}, and {row.name} began with min_count {row.min_count}. "
-                    "While it runs that can be made smaller only."
+                    f"The job is {state}, and min_count of {row.name} is {row.min_count}. While it "
+                    "runs that can be made smaller only."
                 )
 
     def _refuse_what_never_fits(self) -> None:

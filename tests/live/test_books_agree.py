@@ -3,6 +3,7 @@
 import random
 import time
 import urllib.error
+from collections import Counter
 
 import pytest
 from django.db.models import F
@@ -18,7 +19,7 @@ from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services import cycle
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.session import changes, leaving, plain_pods
-from tenants.errors import Conflict
+from tenants.errors import Conflict, Invalid
 from tests.live.conftest import NODES
 from tests.live.plain_pods import NAMESPACE, condition, make, path, ungate
 
@@ -124,12 +125,18 @@ class History:
             lambda job: hold_job(self.world.user, job),
             lambda job: release_job(self.world.user, job),
             lambda job: change_job(self.world.user, job, {"priority": self.random.randint(0, 9)}),
+            self.resize,
+            self.resize,
         ]
         if jobs:
             try:
                 self.random.choice(acts)(self.random.choice(jobs))
-            except Conflict as too_late:
-                self.log.append(str(too_late.detail))
+            except (Conflict, Invalid) as refused:
+                self.log.append(str(refused.detail))
+
+    def resize(self, job):
+        sizes = [{"name": job.pod_sets.first().name, "count": self.random.randint(1, 5)}]
+        change_job(self.world.user, job, {"pod_sets": sizes})
 
     def change_meanwhile(self):
         self.between = True
@@ -219,6 +226,13 @@ class History:
             or here[uid]["spec"]["nodeName"] != row.node
             or str(row.job_id) not in jobs
             or jobs[str(row.job_id)].state not in HOLDING
+        ]
+        counts = Counter(str(row.job_id) for row in held.values())
+        asked = {i: sum(s.count for s in job.pod_sets.all()) for i, job in jobs.items()}
+        found += [
+            f"{job.name} has {counts[i]} pods of {asked[i]}"
+            for i, job in jobs.items()
+            if counts[i] > asked[i] or (job.state in HOLDING and not counts[i])
         ]
         others = 0
         for uid, pod in here.items():
