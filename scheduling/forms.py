@@ -93,16 +93,15 @@ class ChangeForm(Fields):
         )
         if job.state not in WAITING and self.add_prefix("priority") not in (data or {}):
             del self.fields["priority"]  # what was sent from an older page is refused with a reason
+        self.sized: dict[str, str] = {}
         sets = list(job.pod_sets.all())
-        self.sized = {
-            f"pods_{row.index}": row.name
-            for row in sets
-            if self.add_prefix(f"pods_{row.index}") in (data or {}) or may_be_resized(job, row)
-        }
         for row in sets:
-            if f"pods_{row.index}" in self.sized:
+            name = f"pods_{row.index}"
+            sent = self.add_prefix(name) in (data or {})
+            if sent or may_be_resized(job, row):
+                self.sized[name] = row.name
                 label = "Pods" if len(sets) == 1 else f"Pods of {row.name}"
-                self.add(f"pods_{row.index}", _pods(job, row, label))
+                self.add(name, _pods(job, row, label, required=sent))
 
     def changes(self) -> dict[str, Any]:
         """The changes in the names of `services.job_changes`."""
@@ -128,10 +127,11 @@ class ChangeForm(Fields):
         return [field for field in self.changed_data if field in self.sized]
 
 
-def _pods(job: Job, row: PodSet, label: str) -> forms.IntegerField:
+def _pods(job: Job, row: PodSet, label: str, *, required: bool) -> forms.IntegerField:
     least = row.min_count if job.gang and row.min_count else 1
     return forms.IntegerField(
         label=label,
+        required=required,
         initial=row.count,
         show_hidden_initial=True,
         min_value=least,

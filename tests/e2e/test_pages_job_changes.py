@@ -116,7 +116,8 @@ def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
     Job.objects.filter(name="prepare").update(state="RUNNING")
     answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
     assert answer.status_code == 422
-    assert "only run_limit_s and declared_s can be changed" in plain(answer)
+    can = "only run_limit_s, declared_s and the counts of its pods can be changed"
+    assert can in plain(answer)
     page = as_user("erin").get(job_url("prepare")).content.decode()
     assert "/hold/" not in page
     assert "change-priority" not in page
@@ -139,6 +140,55 @@ def test_of_a_job_that_runs_the_times_are_changed(as_user):
     assert late.status_code == 422
     assert "has run for 3600 s already" in plain(late)
     assert Job.objects.get(name="prepare").run_limit_s == 5400
+
+
+def test_how_many_pods_a_job_has_is_changed_also_while_it_runs(as_user):
+    client, url = as_user("erin"), job_url("prepare")
+    Job.objects.filter(name="prepare").update(state="RUNNING", gang=False)
+    count = Job.objects.get(name="prepare").pod_sets.get().count
+    page = client.get(url)
+    assert f'name="change-pods_0" value="{count}"' in page.content.decode()
+    assert f'data-change-pods_0="{count}"' in page.content.decode()
+    assert "only its times and how many pods it has can be changed" in plain(page)
+    shown = {"initial-change-pods_0": str(count)}
+    answer = client.post(f"{url}change/", {**shown, "change-pods_0": "12"}, follow=True)
+    assert "prepare is changed." in plain(answer)
+    assert Job.objects.get(name="prepare").pod_sets.get().count == 12
+    for typed, told in (("0", "Must be from 1 to 100000."), ("", "Fill this in.")):
+        wrong = client.post(f"{url}change/", {**shown, "change-pods_0": typed})
+        assert wrong.status_code == 422
+        error = re.search(r'id="id_change-pods_0-error">.*?</svg>([^<]*)', wrong.content.decode())
+        assert error
+        assert told in error[1]
+    # A gang that began meanwhile needs all its pods, and says so.
+    Job.objects.filter(name="prepare").update(gang=True)
+    assert "pods_0" not in client.get(url).content.decode()
+    late = client.post(f"{url}change/", {**shown, "change-pods_0": "3"})
+    assert late.status_code == 422
+    assert "is a gang that needs all pods of" in plain(late)
+    assert Job.objects.get(name="prepare").pod_sets.get().count == 12
+
+
+def test_the_page_tells_why_a_service_has_no_more_pods_and_which_of_them_leave(as_user):
+    client, url = as_user("erin"), job_url("prepare")
+    job = Job.objects.get(name="prepare")
+    told = {"reason": "InsufficientGpus", "summary": "16 GPUs are asked for; 8 free.",
+            "evidence": {}, "at": timezone.now().isoformat()}  # fmt: skip
+    Job.objects.filter(pk=job.pk).update(
+        state="RUNNING", gang=False, growth=told, attempt=1, admitted_at=timezone.now()
+    )
+    job.placements.all().delete()
+    job.pod_sets.update(count=4)
+    for ordinal in range(3):
+        job.placements.create(
+            attempt=1, pod_set=0, ordinal=ordinal, pod_name=f"p{ordinal}", node="n",
+            gpu_model="H100", held_milli=1000, state="RUNNING", intended_at=timezone.now(),
+            reason="Resized" if ordinal else "",
+        )  # fmt: skip
+    text = plain(client.get(url))
+    assert "1 of its 4 pods has a place. The other 3 wait in the queue" in text
+    assert "Why not now: 16 GPUs are asked for; 8 free." in text
+    assert "2 pods leave, since fewer are asked for." in text
 
 
 def test_times_sent_for_a_job_that_ended_meanwhile_are_refused_with_that_reason(as_user):

@@ -9,7 +9,7 @@ One fact a line; jobs are submitted in the order in which they are written:
     policy  strict-fifo, backfill_after_s=60
     at 10                                a cycle; what follows happens in it
       + big   a  2x8 H100 p5 -> starts   a job is submitted: name, tenant, pods x GPUs, models
-      ends big                           JobEnded; also: fails, hold, change, saves (checkpoint), …
+      ends big                           JobEnded; also: fails, hold, change, resize, saves, …
       small -> InsufficientGpus          what is known of a job after the cycle
       big -> starts on n0 n1
 
@@ -295,6 +295,12 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
         changed = dataclasses.replace(world.jobs[name], **{key: _value(value, kind)})
         world.jobs[name] = changed
         return [d.JobSubmitted(changed)]
+    if word == "resize":  # name, count of its first pod set
+        name, count = rest.split()
+        first, *others = world.jobs[name].pod_sets
+        sets = (dataclasses.replace(first, count=int(count)), *others)
+        world.jobs[name] = dataclasses.replace(world.jobs[name], pod_sets=sets)
+        return [d.JobChanged(world.jobs[name])]
     if word == "release":
         return [d.JobSubmitted(world.jobs[rest])]
     if word in {"requeue", "gone"}:

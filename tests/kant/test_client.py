@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 
 from kant.client import account, jobs
+from kant.client.__main__ import main
 from kant.client.api import Api
 from kant.client.submission import duration_s, name_of
 from scheduling.engine.states import JobState
@@ -241,6 +242,38 @@ def test_jobs_and_arrays_are_changed_held_released_and_cancelled(kant):
     assert kant("hold", job)[0] == 1
     code, _, told = kant("explain", array)
     assert (code, f"kant jobs --array {array}" in told) == (2, True)
+
+
+def test_a_job_is_scaled_by_its_pod_sets(kant, tmp_path):
+    job = submit(kant, "web", "--no-gang", "-r", "2")
+    code, out, told = kant("scale", "web", "12")
+    assert (code, out) == (0, "web asks for worker=12: 12 GPUs.\n")
+    assert f"kant explain {job[:8]}" in told
+    assert json.loads(kant("scale", job, "worker=3", "-o", "json")[1])["gpus"] == 3
+    code, _, told = kant("scale", "web", "nix=3")
+    assert (code, "it has worker." in told) == (2, True)
+    code, _, told = kant("scale", "web", "0")
+    assert (code, "pod_sets.0.count: Must be from 1" in told) == (2, True)
+    file = tmp_path / "job.json"
+    sets = [{"name": name, "gpus": 1, "min_count": 1, "count": 2} for name in ("a", "b")]
+    file.write_text(json.dumps({"name": "two", "pod_sets": sets}))
+    assert kant("submit", "-f", str(file))[0] == 0
+    code, _, told = kant("scale", "two", "3")
+    assert (code, "Name those that you mean: a=N b=N" in told) == (2, True)
+    assert kant("scale", "two", "a=4", "b=1")[1] == "two asks for a=4 b=1: 5 GPUs.\n"
+    code, _, told = kant("scale", "two", "a=4", "b=1", "--min-count", "1")
+    assert (code, "With --min-count name one pod set." in told) == (2, True)
+    assert kant("scale", "two", "a=4", "--min-count", "3")[0] == 0
+    assert Job.objects.get(name="two").pod_sets.get(name="a").min_count == 3
+    array = submit(kant, "many", "--array", "3")
+    assert kant("scale", array, "2")[0] == 2
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "=3", "a=", "a=x", "1.5"])
+def test_what_is_no_count_is_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        main(["scale", "web", "--", text])
+    assert f"{text!r} is no count, e.g. 12 or server=12" in capsys.readouterr().err
 
 
 def test_what_was_said_before_is_taken_away_by_none(kant, tmp_path):

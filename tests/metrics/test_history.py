@@ -86,6 +86,20 @@ def test_of_a_job_that_started_twice_the_last_start_counts(cluster):
     assert arrivals(cluster)["twice"].duration_s == 40
 
 
+def test_a_job_that_was_resized_asks_for_all_the_pods_that_it_had(cluster):
+    """Each for as long as it had it: those that left, and those that came later."""
+    names = ("n000", "n001", "n002")
+    job = rows.job(cluster, "web", pods=1, gang=False, submitted=0, bound=0, ended=90, nodes=names)
+    job.placements.filter(ordinal=1).update(ended_at=rows.at(20))
+    job.placements.filter(ordinal=2).update(intended_at=rows.at(40), ended_at=rows.at(50))
+    found = arrivals(cluster)["web"]
+    assert [s.count for s in found.job.pod_sets] == [3]
+    assert found.pod_s == {(0, 0): 90, (0, 1): 20, (0, 2): 10}
+    # Slices are whole ones.
+    job.pod_sets.update(slice_size=2, count=2, required_level="leaf")
+    assert [s.count for s in arrivals(cluster)["web"].job.pod_sets] == [4]
+
+
 def test_a_replica_that_was_moved_counts_from_its_first_place(cluster):
     job = rows.job(cluster, "moved", submitted=0, bound=0, ended=50, nodes=("n000",))
     (first,) = job.placements.all()

@@ -8,7 +8,7 @@ import pytest
 from metrics import selectors, services
 from metrics.models import MetricSample
 from metrics.selectors import Scope, Waiting
-from scheduling.models import Placement, PodSet
+from scheduling.models import Job, Placement, PodSet
 from tests.metrics.rows import at, cluster, job
 from tests.plans import plan, query
 
@@ -162,6 +162,21 @@ def test_pods_of_another_start_and_those_that_never_came_count_once_each():
     curve = selectors.wait_curves(scope(c, 0, 100))["all"]
     assert (curve.jobs, curve.waiting) == (5, 2)
     assert curve.times.tolist() == [5, 10, 30]
+
+
+def test_pods_that_were_asked_for_later_have_not_waited_since_the_submission():
+    c = cluster(4)
+    names = ("n000", "n001", "n002")
+    job_row = job(c, "web", pods=3, gang=False, submitted=0, bound=5, nodes=names)
+    job_row.placements.filter(ordinal=2).update(held_from=at(80))
+    Job.objects.update(first_pods=2, first_gpu_milli=16_000)
+    assert selectors.wait_curves(scope(c, 0, 100))["16"].times.tolist() == [5]
+    job_row.pod_sets.update(count=1)  # who left had waited too
+    curves = selectors.wait_curves(scope(c, 0, 100))
+    assert (curves["16"].jobs, curves["16"].waiting) == (2, 0)
+    grew = job(c, "grew", pods=4, submitted=0, bound=7, nodes=names)
+    Job.objects.filter(pk=grew.pk).update(first_pods=1, first_gpu_milli=8000)
+    assert selectors.wait_curves(scope(c, 0, 100))["8"].times.tolist() == [7]
 
 
 def test_waits_and_jtted_are_read_in_as_many_queries_however_many_jobs(django_assert_num_queries):
