@@ -227,13 +227,6 @@ class History:
             or str(row.job_id) not in jobs
             or jobs[str(row.job_id)].state not in HOLDING
         ]
-        counts = Counter(str(row.job_id) for row in held.values())
-        asked = {i: sum(s.count for s in job.pod_sets.all()) for i, job in jobs.items()}
-        found += [
-            f"{job.name} has {counts[i]} pods of {asked[i]}"
-            for i, job in jobs.items()
-            if counts[i] > asked[i] or (job.state in HOLDING and not counts[i])
-        ]
         others = 0
         for uid, pod in here.items():
             meta, node = pod["metadata"], pod["spec"].get("nodeName")
@@ -256,6 +249,8 @@ class History:
             found.append(f"quota used {used}, not {milli}")
         if self.free() != NODES * 8000 - milli - others:
             found.append(f"{self.free()} free beside {milli} and {others}")
+        for session in sessions:
+            found += self._sized_wrong(session, jobs, held.values())
         found += filter(None, map(self._told_twice, Job.objects.all()))
         services = self.world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
         named = {service["metadata"]["labels"]["kant.io/job"] for service in services}
@@ -269,6 +264,17 @@ class History:
             return [] if reason.startswith("Gang") else [f"{name} has no job: {reason}"]
         told = job.state in WAITING and text.startswith(f"{job.reason}: ")
         return [] if told else [f"{name}: {text}, and its job {job.state} {job.reason}"]
+
+    def _sized_wrong(self, session, jobs, held):
+        """All know how many pods a job asks for, and it has no more."""
+        here = Counter(str(row.job_id) for row in held)
+        for job_id, live in session.life.jobs.items():
+            job, record = jobs.get(job_id), session.state.jobs.get(job_id)
+            if job is None or record is None:
+                continue
+            asked = sum(s.count for s in job.pod_sets.all())
+            if not here[job_id] <= asked == live.request.pods == record.job.pods:
+                yield f"{job.name} has {here[job_id]} pods of {asked}, {live.request}, {record.job}"
 
     def _told_twice(self, job):
         """Each event begins where the one before it led, and the last one where the job is."""
