@@ -84,7 +84,9 @@ def job_page(
         for p in placements[:PODS_SHOWN]
     ]
     live = [p for p in placements if p.state in LIVE_PLACEMENTS]
-    placed = [p for p in placements if found.state in TERMINAL or p.state in PLACED]
+    leaving = [p for p in live if p.reason == RESIZED]
+    stay = [p for p in placements if p not in leaving]
+    placed = [p for p in stay if found.state in TERMINAL or p.state in PLACED]
     used = {p.node for p in placed}
     pod_count = sum(s.count for s in sets)
     here = len(placed) if found.state in TERMINAL else pods_here(sets, placed)
@@ -108,7 +110,7 @@ def job_page(
         "placements": shown,
         "placed_count": here,
         "missing_count": pod_count - here if found.state in HOLDING else 0,
-        "leaving_count": sum(p.reason == RESIZED for p in live),
+        "leaving_count": len(leaving),
         "more_placements": max(0, len(placements) - PODS_SHOWN),
         "namespace": placements[0].namespace if placements else "",
         "node_count": len(used),

@@ -93,6 +93,24 @@ RESIZES = {
           resize web 4
           web -> starts 1 pod
     """,
+    "a pod that is being moved does not arrive where fewer are asked for": """
+        nodes  H100: 4 4
+        quota  a H100 64
+        policy best-effort-fifo, consolidation=yes, min_runtime_s=0
+        at 0
+          + full a 4x1 H100 pods kind=inference -> starts on n0
+          + rest a 2x1 H100 pods kind=inference -> starts on n1
+        at 100
+          pod-ends full 3
+          rest -> moves 1 from n1 to n0
+        at 101
+          resize rest 1
+        at 102
+          pod-gone rest 1
+        at 103
+          resize rest 2
+          rest -> starts on n0
+    """,
     "an elastic gang grows to the count of now, and not beyond": """
         nodes  H100: 8
         quota  a H100 64

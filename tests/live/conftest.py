@@ -28,6 +28,7 @@ from scheduling.models import (
     SchedulerLease,
 )
 from scheduling.services.cycle import Scheduler
+from scheduling.services.job_changes import change_job
 from scheduling.services.jobs import cancel_job
 from scheduling.session import session
 from tenants.models import GpuType, Quota, Tenant, User
@@ -168,6 +169,11 @@ class World(ClusterApi):
 
     def cancel(self, job):
         cancel_job(self.user, Job.objects.get(pk=job.pk))
+
+    def resize(self, job, count, **more):
+        row = Job.objects.get(pk=job.pk)
+        sizes = [{"name": row.pod_sets.first().name, "count": count, **more}]
+        change_job(self.user, row, {"pod_sets": sizes})
 
     def state(self, job):
         return JobState(Job.objects.values_list("state", flat=True).get(pk=job.pk))

@@ -125,18 +125,13 @@ class History:
             lambda job: hold_job(self.world.user, job),
             lambda job: release_job(self.world.user, job),
             lambda job: change_job(self.world.user, job, {"priority": self.random.randint(0, 9)}),
-            self.resize,
-            self.resize,
+            *[lambda job: self.world.resize(job, self.random.randint(1, 5))] * 2,
         ]
         if jobs:
             try:
                 self.random.choice(acts)(self.random.choice(jobs))
             except (Conflict, Invalid) as refused:
                 self.log.append(str(refused.detail))
-
-    def resize(self, job):
-        sizes = [{"name": job.pod_sets.first().name, "count": self.random.randint(1, 5)}]
-        change_job(self.world.user, job, {"pod_sets": sizes})
 
     def change_meanwhile(self):
         self.between = True

@@ -8,15 +8,9 @@ from scheduling.explain import growth_of
 from scheduling.models import Job, JobEvent
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services import cycle
-from scheduling.services.job_changes import change_job
 from tenants.errors import Conflict
 
 pytestmark = pytest.mark.live
-
-
-def resize(world, job, count, **more):
-    sizes = [{"name": "worker", "count": count, **more}]
-    change_job(world.user, Job.objects.get(pk=job.pk), {"pod_sets": sizes})
 
 
 def ordinals(world, job, *states):
@@ -38,17 +32,17 @@ def test_a_service_grows_and_shrinks_while_it_runs(world):
     world.drive(lambda: runs(world, job, 0, 1))
     bound_at = Job.objects.get().bound_at
     assert bound_at is not None
-    resize(world, job, 4)
+    world.resize(job, 4)
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
     uids = {p.ordinal: p.pod_uid for p in world.placements(job)}
-    resize(world, job, 1)
+    world.resize(job, 1)
     world.drive(lambda: runs(world, job, 0) and world.free_gpus() == 3 * 8000)
     assert book(world).account("team", job_model(job)).used == 8000
     left = world.placements(job, state="RELEASED")
     assert {(p.ordinal, p.reason) for p in left} == {(i, "Resized") for i in (1, 2, 3)}
     assert left[0].message == "Its job asks for 1 pod now"
     # A rank comes back as another attempt, and the first pod was never touched.
-    resize(world, job, 3)
+    world.resize(job, 3)
     world.drive(lambda: runs(world, job, 0, 1, 2))
     again = {p.ordinal: p for p in world.placements(job, state="RUNNING")}
     assert again[0].pod_uid == uids[0]
@@ -71,17 +65,17 @@ def job_model(job):
 def test_pods_that_find_no_place_say_why_and_stop_waiting_when_they_are_not_asked_for(world):
     job = world.submit("web", pods=1, gang=False)
     world.drive(lambda: runs(world, job, 0))
-    resize(world, job, 6)
+    world.resize(job, 6)
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
     world.drive(lambda: (found := growth_of(Job.objects.get())) and bool(found.reason))
     found = growth_of(Job.objects.get())
     assert (found.has, found.asked, found.reason) == (4, 6, "InsufficientGpus")
-    resize(world, job, 4)
+    world.resize(job, 4)
     later = world.submit("later", gpus=8)
     world.drive(lambda: Job.objects.get(pk=later.pk).reason == "InsufficientGpus")
     assert growth_of(Job.objects.get(pk=job.pk)) is None
     assert runs(world, job, 0, 1, 2, 3)
-    resize(world, job, 3)
+    world.resize(job, 3)
     world.drive(lambda: runs(world, later, 0) and runs(world, job, 0, 1, 2))
 
 
@@ -91,7 +85,7 @@ def test_a_job_is_bound_when_nothing_more_is_asked_for_than_what_is(world):
     job = world.submit("web", pods=2, gang=False)
     world.drive(lambda: runs(world, job, 0))
     assert Job.objects.get(pk=job.pk).bound_at is None
-    resize(world, job, 1)
+    world.resize(job, 1)
     world.drive(lambda: Job.objects.get(pk=job.pk).bound_at is not None)
 
 
@@ -101,7 +95,7 @@ def test_a_job_whose_other_pods_have_succeeded_ends_when_the_rest_is_not_asked_f
     for pod in world.placements(job, ordinal=0):
         world.report(pod.pod_name, "Succeeded")
     world.drive(lambda: runs(world, job, 1, 2))
-    resize(world, job, 1)
+    world.resize(job, 1)
     world.drive_to(job, S.SUCCEEDED)
     world.drive(lambda: world.free_gpus() == 4 * 8000)
 
@@ -111,15 +105,15 @@ def test_an_elastic_gang_is_told_before_it_shrinks_and_grows_again(world):
         "train", pods=4, min_count=2, saves_s=0.2, checkpoint_notice_s=60, stop_s=0.1
     )
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
-    resize(world, job, 2)
+    world.resize(job, 2)
     world.drive(lambda: runs(world, job, 0, 1))
     reasons = set(JobEvent.objects.filter(job=job).values_list("reason", flat=True))
     assert {"CheckpointNotice", "Checkpointed"} <= reasons
-    resize(world, job, 3)
+    world.resize(job, 3)
     world.drive(lambda: runs(world, job, 0, 1, 2))
     with pytest.raises(Conflict, match="can be made smaller only"):
-        resize(world, job, 4, min_count=3)
-    resize(world, job, 1, min_count=1)
+        world.resize(job, 4, min_count=3)
+    world.resize(job, 1, min_count=1)
     world.drive(lambda: runs(world, job, 0))
     assert world.state(job) == S.RUNNING
 
@@ -129,19 +123,19 @@ def test_a_gang_that_needs_all_its_pods_is_resized_only_while_it_waits(world):
     world.drive_to(full, S.RUNNING)
     job = world.submit("train", pods=4)
     world.drive(lambda: Job.objects.get(pk=job.pk).reason == "InsufficientGpus")
-    resize(world, job, 2)
+    world.resize(job, 2)
     world.cancel(full)
     world.drive(lambda: runs(world, job, 0, 1))
     assert world.state(job) == S.RUNNING
     with pytest.raises(Conflict, match="needs all pods of worker"):
-        resize(world, job, 1)
+        world.resize(job, 1)
 
 
 def test_a_resize_of_which_no_scheduler_hears_is_found_by_the_next_one(world):
     down, up = world.submit("down", pods=2, gang=False), world.submit("up", pods=1, gang=False)
     world.drive(lambda: runs(world, down, 0, 1) and runs(world, up, 0))
-    resize(world, down, 1)
-    resize(world, up, 3)
+    world.resize(down, 1)
+    world.resize(up, 3)
     world.restart_scheduler()
     world.drive(lambda: runs(world, down, 0) and runs(world, up, 0, 1, 2))
 
@@ -149,10 +143,10 @@ def test_a_resize_of_which_no_scheduler_hears_is_found_by_the_next_one(world):
 def test_pods_that_leave_go_on_leaving_under_the_next_scheduler(world):
     job = world.submit("web", pods=3, gang=False, checkpoint_notice_s=60)
     world.drive(lambda: runs(world, job, 0, 1, 2))
-    resize(world, job, 1)
+    world.resize(job, 1)
     told = JobEvent.objects.filter(job=job, reason="CheckpointNotice")
     world.drive(lambda: told.exists())
-    resize(world, job, 2)  # those that were told go, and one of them comes back
+    world.resize(job, 2)  # those that were told go, and one of them comes back
     world.restart_scheduler()
     world.drive(lambda: world.scheduler.led and ordinals(world, job) == [0, 1, 2])
     for pod in world.placements(job, ordinal__gt=0):
@@ -166,11 +160,11 @@ def test_pods_that_leave_go_on_leaving_under_the_next_scheduler(world):
 def test_of_two_changes_between_two_cycles_the_last_one_counts(world):
     job = world.submit("web", pods=2, gang=False)
     world.drive(lambda: runs(world, job, 0, 1))
-    resize(world, job, 1)
-    resize(world, job, 4)
+    world.resize(job, 1)
+    world.resize(job, 4)
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
     assert {p.attempt for p in world.placements(job)} == {1}
-    resize(world, job, 4)  # nothing to say of that
+    world.resize(job, 4)  # nothing to say of that
     assert JobEvent.objects.filter(job=job, kind="CHANGED").count() == 2
 
 
@@ -185,7 +179,7 @@ def test_a_job_that_loses_its_places_as_it_is_resized_waits_for_the_count_of_now
     def beside_a_person(lease, writes, now):
         if any(step.reason == "PodFailed" for step in writes.transitions):
             monkeypatch.setattr(cycle, "apply_decisions", apply)
-            resize(world, job, 3)
+            world.resize(job, 3)
         return apply(lease, writes, now)
 
     monkeypatch.setattr(cycle, "apply_decisions", beside_a_person)
@@ -202,7 +196,7 @@ def test_pods_that_make_room_do_not_come_back_where_fewer_are_asked_for(world):
     world.drive(lambda: runs(world, job, 0, 1, 2, 3))
     high = world.submit("high", pods=2, priority=9)
     world.drive(lambda: JobEvent.objects.filter(job=job, reason="Preempted").exists())
-    resize(world, job, 2)
+    world.resize(job, 2)
     world.drive(lambda: runs(world, high, 0, 1))
     stay = ordinals(world, job)
     world.cancel(high)

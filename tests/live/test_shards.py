@@ -91,6 +91,29 @@ def test_jobs_go_to_shards_and_a_gang_that_fits_none_runs_on_lent_nodes(world):
     assert [event.evidence["to"] for event in routed] == [WIDE]
 
 
+def test_a_job_that_outgrows_its_shard_is_routed_anew_while_it_waits_and_stays_while_it_runs(world):
+    divide(world)
+    full = [world.submit(f"full-{i}", pods=3) for i in range(2)]
+    world.drive(lambda: all(world.state(job) == S.RUNNING for job in full))
+    gang = world.submit("gang", pods=2, priority=-1)
+    world.drive(lambda: Job.objects.get(pk=gang.pk).reason == "InsufficientGpus")
+    assert scope_of(gang) in (NORTH, SOUTH)
+    web = world.submit("web", gang=False)
+    world.drive_to(web, S.RUNNING)
+    home = scope_of(web)
+    world.resize(web, 3)
+    world.drive(lambda: Job.objects.get(pk=web.pk).growth is not None)
+    world.resize(gang, 6)
+    world.drive(lambda: scope_of(gang) == WIDE)
+    assert (len(world.placements(web)), scope_of(web)) == (1, home)
+    world.cancel(next(job for job in full if scope_of(job) == home))
+    world.drive(lambda: len(world.placements(web, state=P.RUNNING)) == 3)
+    assert {p.node for p in world.placements(web)} <= nodes_by_scope()[home]
+    world.resize(gang, 1)
+    world.drive_to(gang, S.RUNNING)
+    assert scope_of(gang) in (NORTH, SOUTH)
+
+
 def test_a_shard_deletes_the_services_of_its_own_jobs_only(world, monkeypatch):
     def services():
         items = world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
