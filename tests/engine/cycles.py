@@ -1,7 +1,9 @@
 """A machine of random steps through the cycle; what must hold after each of them."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -15,6 +17,7 @@ from scheduling.engine.types import (
     MILLI,
     JobKind,
     JobRequest,
+    Node,
     PodPlacement,
     Policy,
     PreemptionKind,
@@ -29,7 +32,15 @@ from tests.engine.test_quota_book import check_balance
 
 TENANTS = (Tenant("a"), Tenant("b"), Tenant("dept"), Tenant("c", "dept"))
 NODES = {"n0": (8, "H100"), "n1": (8, "H100"), "n2": (8, "H100"), "n3": (4, "L4"), "n4": (4, "L4")}
+LEAVES = {"n0": "l0", "n1": "l0", "n2": "l1", "n3": "l1", "n4": "l1"}
 SORTS = ("", "", "fixed", "preempts=no", "uses_spares=yes", "kind=inference", "kind=inference")
+# For want of which preemptions fail: a group of the network, nodes, CPU.
+HARD = (
+    "required_level=leaf",
+    "max_per_node=1",
+    "cpu_milli=60000",
+    "required_level=leaf slice_size=1",
+)
 QUOTAS = st.fixed_dictionaries(
     {
         (tenant.id, model): st.builds(
@@ -71,16 +82,15 @@ class AsksEverybody(SchedulerState):
 class Cycles(Checks, RuleBasedStateMachine):
     policies = tuple(QueueingPolicy)
 
-    def __init__(self) -> None:
+    def __init__(self, *, leaves: bool = True) -> None:
         super().__init__()
+        self.leaves = leaves
         self.state = SchedulerState()
         self.anew = AsksEverybody()
         self.now = 0.0
         self.count = 0
         self.alive: dict[str, JobRequest] = {}
-        self.pending: list[d.Delta] = [
-            d.NodeChanged(node(name, *facts)) for name, facts in NODES.items()
-        ]
+        self.pending: list[d.Delta] = [d.NodeChanged(self.node(name)) for name in NODES]
         self.tenants = TENANTS
         self.quotas = tuple(Quota(t.id, m, 24000) for t in TENANTS for m in ("H100", "L4"))
         self.pending.append(d.TenantsChanged(self.tenants, self.quotas))
@@ -100,7 +110,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         wait=st.sampled_from((0, 0, 30)),
         declared=st.sampled_from((0, 0, 20, 100)),
         elastic=st.booleans(),
-        sort=st.sampled_from(SORTS),
+        sort=st.sampled_from((*SORTS, *HARD)),
     )
     def submit(
         self,
@@ -122,6 +132,10 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.count += 1
         self.alive[request.id] = request
         self.pending.append(d.JobSubmitted(request, self.now + wait, held))
+
+    def node(self, name: str) -> Node:
+        where = {"topology": (LEAVES[name], "", "")} if self.leaves else {}
+        return node(name, *NODES[name], **where)
 
     def _some(self, pick: int) -> str | None:
         names = sorted(self.alive)
@@ -206,7 +220,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(NODES)), up=st.booleans())
     def node_comes_or_goes(self, name: str, up: bool) -> None:
-        facts = node(name, *NODES[name])
+        facts = self.node(name)
         self.disturbed |= self.promised
         self.pending.append(d.NodeChanged(facts) if up else d.NodeRemoved(name))
 
@@ -228,7 +242,7 @@ class Cycles(Checks, RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(NODES)), device=st.integers(0, 7))
     def device_breaks(self, name: str, device: int) -> None:
-        facts = node(name, *NODES[name])
+        facts = self.node(name)
         devices = tuple(replace(it, healthy=it.index != device) for it in facts.devices)
         self.disturbed |= self.promised
         self.pending.append(d.NodeChanged(replace(facts, devices=devices)))
@@ -365,12 +379,18 @@ class Cycles(Checks, RuleBasedStateMachine):
         if self.pending:
             return  # what they change is found out by the next cycle
         known = self.state.exposed
-        anew = Exposed(self.state.tired, self.state.min_runtime_of)
+        anew = Exposed(self.state.cluster, self.state.tired, self.state.min_runtime_of)
         for record in self.state.running.values():
             anew.touch(record)
         assert sorted(known.groups()) == sorted(anew.groups())
         for whose in known.groups():
             assert known.of(whose, self.now) == anew.of(whose, self.now)
+        groups = tuple(known.groups())
+        for by in (self.now, math.inf):
+            *sums, shares = known.freed(groups, by)
+            *fresh, of_shares = anew.freed(groups, by)
+            assert np.array_equal(sums, fresh)
+            assert shares == of_shares
 
     @invariant()
     def who_owes_whom_adds_up(self) -> None:
@@ -398,7 +418,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.victim_is_gone(0)
         self.pending += [d.OtherPodRemoved(f"other on {name}") for name in NODES]
         self.pending.append(d.PolicyChanged(replace(self.state.policy, spare_nodes={})))
-        self.pending += [d.NodeChanged(node(name, *facts)) for name, facts in NODES.items()]
+        self.pending += [d.NodeChanged(self.node(name)) for name in NODES]
         at_rest = 0
         for _ in range(200):
             busy = self.pending or self.leaving or self.state.running or self.state.promised

@@ -86,6 +86,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             if job_id in state.jobs:
                 record = state.jobs[job_id]
                 until_now, record.disruptions = record.disruptions, allowed
+                state.exposed.touch(record)
                 if until_now is not None and (allowed is None or allowed > until_now):
                     state.queue.plan_anew()
         case _:

@@ -235,6 +235,7 @@ def hold_until_gone(
     borrowed = state.hold(record, placed, out.now, promised=True)
     record.promise = Promise(placed, tuple(sorted(borrowed.items())), awaited)
     state.promised[record.job.id] = record
+    state.exposed.touch(record)
 
 
 def _report(

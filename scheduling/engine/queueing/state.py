@@ -68,7 +68,7 @@ class SchedulerState:
         self.in_the_way = InTheWay()
         self.usage = Usage(of_users=self.policy.fair_users)
         self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
-        self.exposed = Exposed(self.tired, self.min_runtime_of)
+        self.exposed = Exposed(self.cluster, self.tired, self.min_runtime_of)
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
@@ -380,6 +380,7 @@ class SchedulerState:
             if p in record.leaving:
                 self.leaving.remove((record.job.id, *p), record.leaving.pop(p))
         record.left = record.left and bool(record.leaving)
+        self.exposed.touch(record)
         for other in self.promised.values():
             if other.promise is not None:
                 other.promise.awaited -= keys
@@ -391,6 +392,7 @@ class SchedulerState:
             if (p.pod_set, p.ordinal) in record.pods:
                 self.give_back(record, p.pod_set, p.ordinal)
         record.promise = None
+        self.exposed.touch(record)
         del self.promised[record.job.id]
         self.enqueue(record, now)
 

@@ -147,7 +147,7 @@ class Victims:
             since = record.placed_since(pod)
             if (kind := self._kind(record, since)) is not None:
                 offered.append((pod, kind, since))
-        for pod, kind, since in offered[_beyond(len(offered), record) :]:
+        for pod, kind, since in offered[record.protected(len(offered)) :]:
             yield self._unit(record, (pod,), False, kind, since)
 
     def _units_of_gang(self, record: JobRecord, surplus_only: bool) -> Iterator[Unit]:
@@ -159,7 +159,7 @@ class Victims:
         since = record.started_at
         grew = record.job.id in self._begun and record.placed_at
         kind = self._kind(record, max(record.placed_at.values()) if grew else since)
-        if kind is not None and _beyond(len(pods), record) == 0:
+        if kind is not None and record.protected(len(pods)) == 0:
             yield self._unit(record, tuple(pods), True, kind, since)
 
     def _surplus_units(self, record: JobRecord, surplus: list[tuple[PodAt, ...]]) -> Iterator[Unit]:
@@ -169,7 +169,7 @@ class Victims:
             since = max(map(record.placed_since, together))
             if (kind := self._kind(record, since)) is not None:
                 offered.append((together, kind, since))
-        spared = _beyond(sum(len(together) for together, _, _ in offered), record)
+        spared = record.protected(sum(len(together) for together, _, _ in offered))
         for together, kind, since in offered:
             if spared > 0:
                 spared -= len(together)
@@ -194,14 +194,6 @@ class Victims:
         last_first = tuple((-pod_set, -ordinal) for pod_set, ordinal in pods)
         order = (cost, record.job.id, last_first)
         return Unit(record, pods, whole, kind, cost, on, places, order)
-
-
-def _beyond(pods: int, record: JobRecord) -> int:
-    """How many of so many pods the job's disruption budget protects; those that leave already may
-    not show in it yet."""
-    if record.disruptions is None:
-        return 0
-    return max(0, pods - max(0, record.disruptions - len(record.leaving)))
 
 
 def _surplus(record: JobRecord, pods: list[PodAt]) -> list[tuple[PodAt, ...]]:

@@ -133,6 +133,19 @@ class JobRecord:
         assert self.started_at is not None
         return self.placed_at.get(pod, self.started_at)
 
+    def protected(self, pods: int) -> int:
+        """How many of so many of its pods the disruption budget protects; those that leave already
+        may not show in it yet."""
+        if self.disruptions is None:
+            return 0
+        return max(0, pods - max(0, self.disruptions - len(self.leaving)))
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether its disruption budget lets any pod go: of a gang that is not elastic, all."""
+        pods = len(self.pods)
+        return self.protected(pods) < (1 if self.job.gang and not self.job.elastic else pods)
+
     def missing(self) -> tuple[int, ...]:
         """Pods per pod set that have no place and have not ended. What ended beyond the count that
         a pod set has now is none of its pods."""
