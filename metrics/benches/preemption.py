@@ -5,9 +5,12 @@ hit: 500 nodes of one-GPU jobs, all but ten nodes holding one that may not be pr
 asks for the ten nodes, or one of those holds such a job too, so that it misses by one GPU. A
 small job that fits must start in the same cycle. Blocked: cycles of a full cluster in which a job
 has ended while 1,000 jobs wait that may take from nobody, over the same without preemption.
+In vain: such cycles on 12,500 nodes while 16 gangs wait for which enough could be taken by count,
+and no choice of victims makes room: every node keeps a GPU, half a leaf its CPU.
 """
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import median
 
@@ -30,6 +33,7 @@ from scheduling.engine.types import (
 SMALL, LARGE, MIDDLE = 1_000, 12_500, 500
 REPEATS = 5
 BLOCKED, ENDS = 1_000, 20
+IN_VAIN, CHURN = 16, 5
 POLICY = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0.0, max_preemptions=1_000)
 
 
@@ -108,6 +112,50 @@ def blocked_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
     return median(spent)
 
 
+def in_vain_seconds(kinds: tuple[PreemptionKind, ...]) -> float:
+    """Median seconds of a cycle in which one job has ended, another starts in its place, and gangs
+    wait for which no choice of victims makes room."""
+    devices = tuple(Device(i) for i in range(GPUS))
+    quotas = tuple(Quota(name, MODEL, LARGE * GPUS * 1_000) for name in TENANTS)
+    facts: list[d.Delta] = [d.TenantsChanged(tuple(Tenant(name) for name in TENANTS), quotas)]
+    parts = ((0,), (1, 2, 3), (4, 5, 6, 7))
+    for n in range(LARGE):
+        leaf = (f"leaf-{n // 8}", f"spine-{n // 80}", f"core-{n // 1600}")
+        node = Node(f"node-{n:05d}", MODEL, devices, topology=leaf, cpu_milli=128_000)
+        facts.append(d.NodeChanged(node))
+        for i, part in enumerate(parts):
+            # Of every other node the job that stays holds nearly all CPU.
+            cpu = 100_000 if i == 0 and n % 2 else 8_000
+            pods = PodSet("pods", 1, len(part), (MODEL,), cpu_milli=cpu)
+            job = JobRequest(f"run-{n}-{i}", TENANTS[1 + i], 0.0, (pods,), preemptible=i > 0)
+            facts.append(
+                d.JobRestored(job, (PodPlacement(0, 0, node.name, part, 1_000),), n / LARGE)
+            )
+    state = SchedulerState(policy=replace(POLICY, preemption=kinds))
+    run_cycle(state, facts, NOW)
+    run_cycle(state, [d.JobSubmitted(job) for job in hopeless()], NOW)
+    spent = []
+    for i in range(CHURN):
+        place = replace(state.jobs[f"run-{i * 97}-1"].job, id=f"next-{i}")
+        begin = time.process_time()
+        result = run_cycle(state, [d.JobEnded(f"run-{i * 97}-1"), d.JobSubmitted(place)], NOW + i)
+        spent.append(time.process_time() - begin)
+        if result.preempted or [start.job_id for start in result.started] != [place.id]:
+            raise RuntimeError("only the job that fits may start, and nobody be preempted")
+    return median(spent)
+
+
+def hopeless() -> Iterator[JobRequest]:
+    """Gangs of whole nodes, of one leaf, and of more CPU than is left beside who stays."""
+    for i in range(IN_VAIN):
+        pods = (
+            PodSet("pods", 16 + i, GPUS, (MODEL,)),
+            PodSet("pods", 9 + i, 3, (MODEL,), required_level="leaf", max_per_node=1),
+            PodSet("pods", LARGE // 2 + 1 + i, 4, (MODEL,), cpu_milli=60_000),
+        )[i % 3]
+        yield JobRequest(f"hopeless-{i}", TENANTS[0], NOW, (pods,), priority=5)
+
+
 def one_gpu_starts_beside(state: SchedulerState) -> None:
     """A job that fits does not wait behind a preemption that misses."""
     facts = [d.JobSubmitted(gang(10, "large")), d.JobSubmitted(single("small"))]
@@ -129,6 +177,7 @@ def run() -> dict[str, float]:
     one_gpu_starts_beside(miss_state)
     kinds = (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
     blocked, none = blocked_seconds(kinds), blocked_seconds(())
+    in_vain, beside = in_vain_seconds(kinds), in_vain_seconds(())
     return {
         "growth": large / small,
         "ms_1000": small * 1e3,
@@ -138,4 +187,6 @@ def run() -> dict[str, float]:
         "miss_ms": miss * 1e3,
         "blocked_over_none": blocked / none,
         "blocked_ms": blocked * 1e3,
+        "in_vain_over_none": in_vain / beside,
+        "in_vain_ms": in_vain * 1e3,
     }

@@ -49,7 +49,8 @@ ASKS = (
 
 # Fields of pod sets that stand as name=value behind the models.
 POD_SET_FIELDS = {
-    *("required_level", "preferred_level", "slice_size", "max_per_node", "cpu_milli"),
+    *("required_level", "preferred_level", "slice_size", "max_per_node", "max_per_leaf"),
+    *("cpu_milli", "memory_mib"),
 }
 
 

@@ -36,14 +36,17 @@ class Claim:
     def members(self) -> Iterable[JobRecord]:
         """Running jobs from which it may take; not all of them at this instant."""
         exposed = self._state.exposed
-        return chain.from_iterable(exposed.members(whose) for whose in self._groups)
+        return chain.from_iterable(exposed.members(whose) for whose in self.groups)
 
     def enough_at(self, now: float) -> float:
         """When as much as is asked for will be free, or have been held by those jobs for long
-        enough, if nothing happens; inf = never, `now` if it is so already."""
+        enough, if nothing happens; inf = never, also where there are none of them, `now` if it is
+        so already."""
+        if not self.groups:
+            return math.inf
         state = self._state
         lack = {m: milli - state.cluster.free_milli(m) for m, milli in self.asked.items()}
-        exposures = [state.exposed.of(whose, now) for whose in self._groups]
+        exposures = [state.exposed.of(whose, now) for whose in self.groups]
         for exposure in exposures:
             for model in lack:
                 lack[model] -= exposure.ripe.get(model, 0)
@@ -57,8 +60,9 @@ class Claim:
         return math.inf
 
     @cached_property
-    def _groups(self) -> list[Whose]:
-        return [whose for whose in self._state.exposed.groups() if self._may_take(*whose)]
+    def groups(self) -> tuple[Whose, ...]:
+        """Tenants and priorities from whose jobs it may take."""
+        return tuple(whose for whose in self._state.exposed.groups() if self._may_take(*whose))
 
     def _may_take(self, tenant: str, priority: int) -> bool:
         backfilled = self.overdue and PreemptionKind.BACKFILL in self._allowed

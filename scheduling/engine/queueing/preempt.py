@@ -17,6 +17,7 @@ from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.plans import Plan, plan_for
 from scheduling.engine.queueing.quota import Kept
+from scheduling.engine.queueing.reach import may_succeed_at
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.start import book, promise
 from scheduling.engine.queueing.state import SchedulerState
@@ -122,9 +123,9 @@ def _plan_for(
         return None
     claim = Claim(state, record, asked, borrows=borrows, overdue=overdue)
     only, begun = state.only_backfilled, out.begun
-    enough_at = out.now if only else claim.enough_at(out.now)
-    if enough_at == math.inf or (enough_at > out.now and not overdue):
-        _try_again_at(state, record, enough_at, enough_at)
+    possible_at = out.now if only else may_succeed_at(state, claim, candidate, out.now)
+    if possible_at == math.inf or (possible_at > out.now and not overdue):
+        _try_again_at(state, record, possible_at, possible_at)
         return None
     victims = Victims(state, claim, out.now, begun)
     reach, what = victims.within_reach(), candidate.counts + models

@@ -11,6 +11,7 @@ preempted hold no more of any account than it is guaranteed, whatever else is us
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -348,6 +349,18 @@ class QuotaBook:
             self.unbook(job_id, model, milli)
         for model, milli in held.items():
             self.book(job_id, booking.tenant, model, milli, booking.since, fixed=fixed)
+
+    @contextmanager
+    def without(self, taken: Iterable[tuple[str, Mapping[str, int]]]) -> Iterator[None]:
+        """The accounts for a while as if tenants held so much less of each GPU model, in milli."""
+        amounts = [(tenant, m, milli) for tenant, held in taken for m, milli in held.items()]
+        for tenant, model, milli in amounts:
+            self._add(tenant, model, -milli)
+        try:
+            yield
+        finally:
+            for tenant, model, milli in amounts:
+                self._add(tenant, model, milli)
 
     def _add_fixed(self, tenant: str, model: str, milli: int) -> None:
         for account in self.chain(tenant, model):

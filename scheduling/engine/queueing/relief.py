@@ -56,6 +56,19 @@ def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
         book.booked, book.returned = booked, returned
 
 
+def allows_without(
+    book: QuotaBook,
+    tenant: str,
+    asked: Mapping[str, int],
+    taken: Iterable[tuple[str, Mapping[str, int]]],
+) -> bool:
+    """Whether quota would allow `asked` if these tenants gave so much back of each GPU model."""
+    if book.refusal_of(tenant, asked) is None:
+        return True
+    with book.without(taken):
+        return book.refusal_of(tenant, asked) is None
+
+
 def relieve(
     book: QuotaBook, tenant: str, asked: Mapping[str, int], units: list[Unit]
 ) -> list[Unit] | None:
