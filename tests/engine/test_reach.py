@@ -2,12 +2,14 @@
 
 import math
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.queueing import plans as planning
 from scheduling.engine.queueing import preempt
 from scheduling.engine.types import (
     JobRequest,
@@ -207,6 +209,15 @@ def crowd(rng: random.Random) -> list[d.Delta]:
     return facts
 
 
+def crowded(seed: int) -> tuple[SchedulerState, JobRequest]:
+    """A cluster, and a job that comes with a higher priority than all that run."""
+    rng = random.Random(seed)
+    state = cluster(6, cpu_milli=32_000, memory_mib=64_000, max_pods=rng.choice((3, 5, 110)))
+    run_cycle(state, crowd(rng), NOW)
+    waits = job("waits", "b", f"{rng.choice(SHAPES)} H100", "p5", *rng.choice(WORDS), at=NOW)
+    return state, replace(waits, required_level=rng.choice(("", "", "", "leaf")))
+
+
 def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -222,11 +233,7 @@ def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
     plans = Plans(monkeypatch)
     succeeded = failed = in_vain = 0
     for seed in range(400):
-        rng = random.Random(seed)
-        state = cluster(6, cpu_milli=32_000, memory_mib=64_000, max_pods=rng.choice((3, 5, 110)))
-        run_cycle(state, crowd(rng), NOW)
-        waits = job("waits", "b", f"{rng.choice(SHAPES)} H100", "p5", *rng.choice(WORDS), at=NOW)
-        waits = replace(waits, required_level=rng.choice(("", "", "", "leaf")))
+        state, waits = crowded(seed)
         deltas: list[d.Delta] = [d.JobSubmitted(waits)]
         promised = -math.inf
         for at in (NOW, NOW + 30, NOW + 50):
@@ -247,3 +254,35 @@ def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
     print(f"{succeeded} plans, {failed} failed, {in_vain} of them foreseen")
     assert succeeded > 100
     assert in_vain > 0.9 * failed > 180
+
+
+def test_where_units_are_too_many_to_try_all_nodes_that_hold_the_job_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, cost = Counter[int](), Counter[int]()
+    for seed in range(400):
+        for most in (planning.TRY_ALL_UNITS, 0):
+            state, waits = crowded(seed)
+            monkeypatch.setattr(planning, "TRY_ALL_UNITS", most)
+            result = run_cycle(state, [d.JobSubmitted(waits)], NOW)
+            monkeypatch.undo()
+            found[most] += bool(result.preempted)
+            cost[most] += sum(victim.cost_gpu_s for victim in result.preempted)
+    tried_all = found.pop(planning.TRY_ALL_UNITS)
+    print(f"{found[0]} of {tried_all}, {cost[0]:.0f} for {cost[planning.TRY_ALL_UNITS]:.0f} GPU-s")
+    assert tried_all > 100
+    assert found[0] >= 0.95 * tried_all
+    assert cost[0] <= cost[planning.TRY_ALL_UNITS]
+
+
+def test_a_gang_makes_room_where_there_is_cpu_beside_those_who_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(planning, "TRY_ALL_UNITS", 0)
+    state = cluster()
+    # By count of GPUs, n0 and n1 are the cheapest.
+    facts = [runs(f"goes-{n}", on(n, 0, 1, 2), at=NOW - 800 + 100 * (n < 2)) for n in range(4)]
+    facts += [runs(f"stays-{n}", on(n, 3), "fixed", "cpu_milli=100000") for n in range(2)]
+    waits = job("waits", "b", "2x3 H100", "p5", "cpu_milli=50000", at=NOW)
+    found = run_cycle(state, [*facts, d.JobSubmitted(waits)], NOW).preempted
+    assert {victim.job_id for victim in found} == {"goes-2", "goes-3"}

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.queueing.holdings import Freed, Holdings, Row, freed
+from scheduling.engine.queueing.holdings import Freed, Holdings, Row, freed, row_of
 from scheduling.engine.queueing.waiting import JobRecord
-from scheduling.engine.types import MILLI, JobRequest
+from scheduling.engine.types import JobRequest
 
 Whose = tuple[str, int]  # tenant and priority
 
@@ -141,16 +141,8 @@ class Exposed:
         wait, gang = self._min_runtime_of(record.job), record.job.gang
         places = self._cluster.held_by(record.job.id)
         assert record.started_at is not None
-        for pod, (model, milli) in record.pods.items():
+        for pod, (model, _) in record.pods.items():
             p, spec = places[pod]
-            whole = p.milli == MILLI
-            yield Row(
-                wait + (record.started_at if gang else record.placed_since(pod)),
-                self._cluster.slot_of.get(p.node, -1),
-                self._numbers.setdefault(model, len(self._numbers)),
-                milli,
-                len(p.devices) if whole else 0,
-                -1 if whole or not p.devices else p.devices[0],
-                spec.cpu_milli,
-                spec.memory_mib,
-            )
+            at = wait + (record.started_at if gang else record.placed_since(pod))
+            number = self._numbers.setdefault(model, len(self._numbers))
+            yield row_of(at, self._cluster.slot_of.get(p.node, -1), number, p, spec)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.engine.index_layout import Ints
+from scheduling.engine.types import MILLI, PodPlacement, PodSet
 
 _FEW = 16  # rows to begin with
 
@@ -26,6 +27,21 @@ class Row(NamedTuple):
     device: int
     cpu: int
     memory: int
+
+
+def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSet) -> Row:
+    """The row of a pod at its place."""
+    whole = p.milli == MILLI or not p.devices
+    return Row(
+        at,
+        slot,
+        model,
+        p.milli * len(p.devices),
+        len(p.devices) if whole else 0,
+        -1 if whole else p.devices[0],
+        spec.cpu_milli,
+        spec.memory_mib,
+    )
 
 
 class Freed(NamedTuple):

@@ -13,6 +13,8 @@ from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.choice import Room, Scan, cheapest, others
+from scheduling.engine.queueing.emptied import Emptied
+from scheduling.engine.queueing.holdings import Holdings, Row, freed, row_of
 from scheduling.engine.queueing.relief import relieve, trial
 from scheduling.engine.queueing.restore import can_return
 from scheduling.engine.queueing.spares import idle_nodes, takes_spares
@@ -25,7 +27,7 @@ from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
 
 # A narrower topology level may cost this much more than the cheapest choice.
 NARROW_AT = 1.25
-# Above this many eligible units no plan is made by evicting all of them first.
+# Above this many eligible units not all of them are evicted where no choice of them has sufficed.
 TRY_ALL_UNITS = 1000
 # Other choices at the level of the plan that are tried, the cheapest by count first.
 OTHERS_TRIED = 2
@@ -90,11 +92,33 @@ def plan_for(
             return _compared(state, record, candidate, plan, scope.level, choices, failed)
         failed += 1
     if len(units) > TRY_ALL_UNITS:
-        return None
+        few = _of_few_nodes(state, record, candidate, units)
+        if not few:
+            return None
+        units = list(dict.fromkeys((*first, *few)))
     plan = _try(state, record, candidate, units)
     if plan is not None:
         plan.examined = failed
     return plan
+
+
+def _of_few_nodes(
+    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
+) -> list[Unit]:
+    """All units on nodes that hold the job without them, and cost little."""
+    cluster, held = state.cluster, Holdings()
+    cost: dict[str, float] = {}
+    rows: list[Row] = []
+    for unit in units:
+        for node in unit.on:
+            cost[node] = cost.get(node, 0.0) + unit.cost
+        sets = unit.record.job.pod_sets
+        for p in unit.places:
+            rows.append(row_of(0.0, cluster.slot_of.get(p.node, -1), 0, p, sets[p.pod_set]))
+    held.put("", rows)
+    gone = freed([held], 0.0, len(cluster.names))
+    nodes = set(Emptied(cluster, candidate, record.blamed, gone).least(cost))
+    return [unit for unit in units if not nodes.isdisjoint(unit.on)]
 
 
 def _other_choices(

@@ -80,12 +80,13 @@ class JobRecord:
     when, where not since its start. `ended`: pods that are done and not to be placed again.
     `blamed`: node -> until when it is avoided. `queued_at`: when it last began to wait for places;
     `blocked_since`: when it was first blocked at the head. `nearly`: what was backfilled past it
-    has not all run long enough to be preempted, else it could start; `protected_until`: when the
-    first of whom it could preempt will have, inf = all have. `in_vain`: by what was to be placed,
-    when no preemption could make room for it. `expected` is its reservation as of `expected_at`:
-    the versions of the cluster and of the quotas, and the pools it was the head of.
-    `disruptions`: how many of its pods may be evicted now, by its disruption budget. `leaving`:
-    evicted pods that are not gone yet, and the places they had; `left`: all of it was evicted.
+    has not all run long enough to be preempted, else it could start; `protected_until`: when
+    enough of those whom it could preempt may have, inf = it does not wait for that. `in_vain`: by
+    what was to be placed, when no preemption could make room for it. `expected` is its reservation
+    as of `expected_at`: the versions of the cluster and of the quotas, and the pools it was the
+    head of. `disruptions`: how many of its pods may be evicted now, by its disruption budget.
+    `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
+    evicted.
     `promise`: places held for it while others leave them. `grew_at`: as of when nothing more was
     found for an elastic gang that runs. `limit_at`: when its run time ends, as it is watched.
     """
