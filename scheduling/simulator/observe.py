@@ -142,15 +142,26 @@ class PoolBook:
 
 
 class NodeBook:
-    """One node: what it offers, what is allocated on it, and the pool it counts for."""
+    """One node: what it offers, what is allocated on it, and the pool it counts for; `available`,
+    `fragmented` and `idle` as it counts there."""
 
-    __slots__ = ("allocated", "group", "in_service", "installed", "offered", "pool")
+    __slots__ = (
+        "allocated",
+        "available",
+        "fragmented",
+        "group",
+        "idle",
+        "in_service",
+        "installed",
+        "offered",
+        "pool",
+    )
 
     def __init__(self, pool: PoolBook, group: str) -> None:
         self.pool = pool
         self.group = group
-        self.offered = self.allocated = self.installed = 0
-        self.in_service = False
+        self.offered = self.allocated = self.installed = self.available = 0
+        self.in_service = self.fragmented = self.idle = False
 
 
 class Observer:
@@ -178,9 +189,9 @@ class Observer:
             pool = self.pools.setdefault(node.gpu_model, PoolBook(now))
             book = self.nodes[node.name] = NodeBook(pool, node.topology[0] or node.name)
         book.pool.advance(now)
-        self._uncount(book)
-        healthy = node.healthy_gpus
+        healthy, before = node.healthy_gpus, book.in_service
         book.in_service = node.schedulable and healthy > 0
+        book.pool.nodes += book.in_service - before
         book.offered = healthy * 1000 if node.schedulable else 0
         book.installed = len(node.devices) * 1000
         self._count(book)
@@ -191,7 +202,7 @@ class Observer:
         self.tenant_milli_s[tenant] = self.tenant_milli_s.get(tenant, 0.0) - milli * now
         book = self.nodes[name]
         book.pool.advance(now)
-        self._uncount(book)
+        book.pool.allocated += milli
         book.allocated += milli
         self._count(book)
 
@@ -221,19 +232,16 @@ class Observer:
         self.jobs.requeues[row] += 1
         self.requeues += 1
 
-    def _count(self, book: NodeBook, sign: int = 1) -> None:
-        pool, allocated = book.pool, book.allocated
-        pool.allocated += sign * allocated
-        pool.available += sign * (book.offered if book.offered > allocated else allocated)
-        if book.in_service:
-            pool.nodes += sign
-            if 0 < allocated < book.offered:
-                pool.fragmented += sign
-            elif allocated == 0 and book.offered == book.installed:
-                pool.idle += sign
-
-    def _uncount(self, book: NodeBook) -> None:
-        self._count(book, -1)
+    def _count(self, book: NodeBook) -> None:
+        """Let the node count for its pool as it is now."""
+        pool, allocated, offered = book.pool, book.allocated, book.offered
+        available = offered if offered > allocated else allocated
+        fragmented = book.in_service and 0 < allocated < offered
+        idle = book.in_service and allocated == 0 and offered == book.installed
+        pool.available += available - book.available
+        pool.fragmented += fragmented - book.fragmented
+        pool.idle += idle - book.idle
+        book.available, book.fragmented, book.idle = available, fragmented, idle
 
     def sample_until(self, now: float) -> None:
         """Take every sample that is due before or at `now`."""
