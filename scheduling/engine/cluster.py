@@ -56,9 +56,9 @@ class ClusterState(Columns):
         # By GPU model, what the strategy `fragmentation` learned to judge nodes by.
         self.typical: dict[str, Any] = {}
         self._committed, self._learn_at = 0, 1
-        # Where something was given back, in order: slots, or _ANYWHERE; `_dropped` came before.
-        self._gained: list[int] = []
-        self._dropped = 0
+        # How often something was given back or changed for the better; a mark for `gained`.
+        self.gains = 0
+        self._gained: list[int] = []  # where the last times, in order: slots, or _ANYWHERE
         self.now = 0.0
         # By running job, when it began and how long it said that it would run.
         self.times: dict[str, tuple[float, float | None]] = {}
@@ -190,7 +190,8 @@ class ClusterState(Columns):
         key = (job_id, pod_set, ordinal)
         others = self._on_node[p.node]
         if len(others) > 1:
-            self._on_node[p.node] = tuple([other for other in others if other != key])
+            at = others.index(key)
+            self._on_node[p.node] = others[:at] + others[at + 1 :]
         else:
             del self._on_node[p.node]
         self._bad.discard(key)
@@ -299,27 +300,19 @@ class ClusterState(Columns):
         self._clock += 1
         self.version = self._clock
         if len(self._gained) >= MAX_GAINED:
-            self._dropped += len(self._gained)
             self._gained.clear()
         self._gained.append(slot)
-
-    @property
-    def gains(self) -> int:
-        """How often something was given back or changed for the better; a mark for `gained`."""
-        return self._dropped + len(self._gained)
+        self.gains += 1
 
     def gained(self, since: int) -> int | None:
         """The most wholly free GPUs on a node where something was given back since then; None:
         that cannot be told. A request that did not fit then and needs more on each node does not
         fit now."""
-        if since < self._dropped:
+        times = self.gains - since
+        if times > len(self._gained):
             return None
-        most = 0
-        for slot in self._gained[since - self._dropped :]:
-            if slot == _ANYWHERE:
-                return None
-            most = max(most, self.free[slot])
-        return most
+        last = self._gained[len(self._gained) - times :]
+        return None if _ANYWHERE in last else max([self.free[slot] for slot in last], default=0)
 
     def copy(self) -> "ClusterState":
         """An independent what-if; facts and bookings are shared until one side changes them."""
@@ -336,7 +329,6 @@ class ClusterState(Columns):
         self._own_jobs = set()
         twin._own_jobs = set()
         twin._gained = []
-        twin._dropped = self.gains
         if self._index is not None:
             twin._index = self._index.copy()
         return twin
