@@ -52,6 +52,7 @@ DRF = {
     "required": MISSING,
     "null": "Must not be null. Leave it out, or give a value.",
     "blank": EMPTY,
+    "empty": EMPTY,
     "min_value": at_least("{min_value}"),
     "max_value": at_most("{max_value}"),
     "max_length": no_longer_than("{max_length}"),
