@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 WITHIN_S = 90.0
+NODES_WITHIN_S = 30.0
 OVER = ("SUCCEEDED", "FAILED", "CANCELLED")
 WAITS = ("PENDING", "QUOTA_RESERVED")
 FILL, OWNER, BORROWER = "proof-fill", "proof-owner", "proof-borrower"
@@ -138,7 +139,7 @@ class Pool:
     def _smallest(self) -> tuple[str, int, int]:
         """(GPU type, usable nodes, GPUs of each) of the pool with the fewest GPUs."""
         pools: dict[str, list[int]] = {}
-        for node in self.client.every(f"/clusters/{self.cluster}/nodes"):
+        for node in self._nodes():
             if node["schedulable"] and node["gpus"] and node["healthy_gpus"] == node["gpus"]:
                 pools.setdefault(node["gpu_type"], []).append(node["gpus"])
         even = {name: sizes for name, sizes in pools.items() if min(sizes) == max(sizes) >= 4}
@@ -150,6 +151,15 @@ class Pool:
             )
         name = min(even, key=lambda name: (sum(even[name]), name))
         return name, len(even[name]), even[name][0]
+
+    def _nodes(self) -> list[Any]:
+        """The nodes, once there are any: Kant answers before its scheduler has looked at them."""
+        deadline = time.monotonic() + NODES_WITHIN_S
+        while not (nodes := self.client.every(f"/clusters/{self.cluster}/nodes")):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        return nodes
 
     def _must_be_idle(self) -> None:
         states = "&".join(f"state={s}" for s in (*WAITS, "ADMITTED", "RUNNING"))
