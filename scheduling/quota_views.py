@@ -11,6 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
+from scheduling.forms import DAMAGED
 from scheduling.models import NodeRecord
 from scheduling.quota_use import quota_uses, use_of
 from scheduling.tenant_views import in_tree_order
@@ -330,7 +331,7 @@ def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
     form does not say it."""
     if text.isascii() and text.isdigit() and len(text) < 19:
         return int(text)
-    errors[""] = ["The form is damaged. Load the page again."]
+    errors[""] = [DAMAGED]
     return None
 
 

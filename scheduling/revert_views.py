@@ -29,7 +29,8 @@ from tenants.web import actor_of, page_login_required
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One field of the quota: what the change made of what, what it is, what it would be."""
+    """One field of a quota, or setting of a policy: what the change made of what, what it is, what
+    it would be."""
 
     name: str
     before: str

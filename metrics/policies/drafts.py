@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from metrics.models import Replay
+from scheduling.forms import DAMAGED
 from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policies import effective, faults
 from scheduling.policy_settings import (
@@ -27,7 +28,10 @@ from tenants.models import AuditRecord, User
 from tenants.services.audit import PAGE
 
 RECORDS = 50  # newest ones, in which is looked for who has changed something meanwhile
-DAMAGED = "The form is damaged. Load the page again."
+
+
+class Damaged(Invalid):
+    """What a page sent is not what such a page sends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +116,19 @@ def draft_like(replay: Replay) -> tuple[Draft, list[Difference]]:
 
 def sent_draft(cluster: Cluster, sent: Mapping[str, str]) -> Draft:
     """The draft that a page carries, its `changes` left out where it is the form that sends them.
-    Raises Invalid where the page is damaged, NotFound as `draft_of_now`."""
+    Raises Damaged, NotFound as `draft_of_now`."""
     draft_of_now(cluster)
     version = sent.get("version", "")
     shown, changes = _object(sent.get("shown", "")), _object(sent.get("changes", "{}"))
     if not (version.isascii() and version.isdigit() and len(version) < 19) or faults(shown):
-        raise Invalid(DAMAGED)
+        raise Damaged(DAMAGED)
     known = settings_of(effective({}))
     if not all(key in known or key.startswith("spare_nodes.") for key in changes):
-        raise Invalid(DAMAGED)
+        raise Damaged(DAMAGED)
     draft = Draft(cluster, effective(shown), int(version), changes)
     # It could be saved when it was sent, on the policy that it was shown with.
     if faults(draft.policy):
-        raise Invalid(DAMAGED)
+        raise Damaged(DAMAGED)
     return draft
 
 
@@ -142,5 +146,5 @@ def _object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Invalid(DAMAGED)
+        raise Damaged(DAMAGED)
     return found

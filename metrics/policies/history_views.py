@@ -16,6 +16,7 @@ from metrics.policies.views import of_cluster
 from scheduling.models import Cluster
 from scheduling.policy_settings import settings_of
 from scheduling.quota_views import shown_version
+from scheduling.revert_views import Line
 from scheduling.services.policies import changes_of
 from scheduling.services.policy_revert import (
     PolicyReversal,
@@ -67,18 +68,8 @@ def policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 
 
 # --- taking one back ------------------------------------------------------------------------------
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A setting that the change set: to what of what, what it is, what it would be."""
-
-    name: str
-    before: str
-    after: str
-    now: str
-    then: str
-
-
 def lines(record: AuditRecord, found: PolicyReversal) -> list[Line]:
+    """The settings that the change set."""
     before, after = settings_of(record.before or {}), settings_of(record.after or {})
     then = found.now | found.undone
     return [

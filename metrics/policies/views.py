@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST
 
 from metrics.models import Replay, ReplayState
-from metrics.policies.drafts import Draft, draft_like, draft_of_now, foreign, sent_draft
+from metrics.policies.drafts import Damaged, Draft, draft_like, draft_of_now, foreign, sent_draft
 from metrics.policies.effects import effects
 from metrics.policies.forms import PolicyForm, ReasonForm, typed
 from metrics.replays import services, tables
@@ -35,7 +35,8 @@ View = Callable[..., HttpResponse]
 
 
 def of_cluster(view: View) -> View:
-    """Give the view the cluster that the address names, for operators."""
+    """Give the view the cluster that the address names, for operators; the form as the policy is
+    instead of an answer to what is damaged."""
 
     @operator_required
     @wraps(view)
@@ -45,6 +46,8 @@ def of_cluster(view: View) -> View:
             raise Http404(f"There is no cluster “{name}”.")
         try:
             return view(request, cluster, **kwargs)
+        except Damaged as error:
+            return damaged(request, cluster, error)
         except NotFound as error:
             raise Http404(error.detail) from None
 
@@ -58,10 +61,7 @@ def policy(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """The form as the policy is, or (POST) as the page of a change sends it back."""
     if request.method != "POST":
         return form_page(request, draft_of_now(cluster))
-    try:
-        draft = sent_draft(cluster, request.POST)
-    except Invalid as error:
-        return damaged(request, cluster, error)
+    draft = sent_draft(cluster, request.POST)
     return form_page(request, draft, form_of(draft, typed_into=True))
 
 
@@ -71,7 +71,7 @@ def policy_draft(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """The fields as typed, the change rehearsed; nothing is changed."""
     try:
         draft = sent_draft(cluster, request.POST)
-    except Invalid as error:
+    except Damaged as error:
         return HttpResponse(error.detail, status=400, content_type="text/plain")
     form = form_of(draft, request.POST)
     _, theirs = rehearsed(request, draft, form)
@@ -138,7 +138,7 @@ def form_page(
     return render(request, "metrics/policy.html", context, status=status)
 
 
-def damaged(request: HttpRequest, cluster: Cluster, error: Invalid) -> HttpResponse:
+def damaged(request: HttpRequest, cluster: Cluster, error: Damaged) -> HttpResponse:
     draft = draft_of_now(cluster)
     form = form_of(draft)
     form.warn(None, error.detail)
@@ -152,10 +152,7 @@ def policy_check(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """The change of the form, or of the replay that `?replay=` names, before it is saved."""
     if request.method != "POST":
         return check_of_replay(request, cluster)
-    try:
-        draft = sent_draft(cluster, request.POST)
-    except Invalid as error:
-        return damaged(request, cluster, error)
+    draft = sent_draft(cluster, request.POST)
     form = form_of(draft, request.POST)
     found, theirs = rehearsed(request, draft, form)
     if found is None:
@@ -252,10 +249,7 @@ def _found(replay: Replay) -> dict[str, Any]:
 @require_POST
 def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
     """Start a replay of the last days with exactly the policy that would be saved."""
-    try:
-        draft, theirs = sent_draft(cluster, request.POST).rebased()
-    except Invalid as error:
-        return damaged(request, cluster, error)
+    draft, theirs = sent_draft(cluster, request.POST).rebased()
     try:
         replay = services.create_replay(actor_of(request), cluster, policy=draft.policy)
     except DomainError as error:
@@ -271,10 +265,7 @@ def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
 @of_cluster
 @require_POST
 def policy_save(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    try:
-        draft = sent_draft(cluster, request.POST)
-    except Invalid as error:
-        return damaged(request, cluster, error)
+    draft = sent_draft(cluster, request.POST)
     if not draft.changes:
         return refused(request, draft, Invalid(NOTHING))
     reason = ReasonForm(request.POST)

@@ -323,26 +323,16 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
         over_time = quotas.over_time(replay.since, replay.until, changes)
         return [(window.at(at), TenantsChanged(tenants, found)) for at, found in over_time]
 
+    def run(
+        fleet: Sequence[Node], policy: Policy, changes: Sequence[quotas.Document], told: Tell
+    ) -> Run:
+        past = history.held_before(window, policy)
+        return Run(jobs, fleet, policy, tenancies(changes), past, seconds, told)
+
     before, after = to_policy(replay.policy_before), to_policy(replay.policy)
     half = (READ + 1.0) / 2
-    baseline = Run(
-        jobs,
-        nodes,
-        before,
-        tenancies(()),
-        history.held_before(window, before),
-        seconds,
-        _part(tell, READ, half),
-    )
-    changed = Run(
-        jobs,
-        other,
-        after,
-        tenancies(replay.quotas),
-        history.held_before(window, after),
-        seconds,
-        _part(tell, half, 1.0),
-    )
+    baseline = run(nodes, before, (), _part(tell, READ, half))
+    changed = run(other, after, replay.quotas, _part(tell, half, 1.0))
     return Runs(jobs, baseline, changed)
 
 

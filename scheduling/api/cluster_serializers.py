@@ -12,6 +12,7 @@ from scheduling.selectors import leaders_of
 from scheduling.services.faults import SLUG, SLUG_RULE
 from scheduling.standstill import standstill
 from tenants.api.fields import Boolean, Gpus, Object, Serializer, Text
+from tenants.api.serializers import Reason
 from tenants.models import User
 
 
@@ -116,15 +117,10 @@ class NodeOutput(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField()
 
 
-class PolicyInput(Serializer):
+class PolicyInput(Reason):
     """The whole policy: what it does not name gets its default."""
 
     policy = Object()
-    reason = Text(max_length=2000, allow_blank=True, required=False)
-
-
-class PolicyRevertInput(Serializer):
-    reason = Text(max_length=2000, allow_blank=True, required=False)
 
 
 class PolicyOutput(serializers.Serializer[Any]):

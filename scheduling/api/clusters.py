@@ -15,7 +15,6 @@ from scheduling.api.cluster_serializers import (
     NodeOutput,
     PolicyInput,
     PolicyOutput,
-    PolicyRevertInput,
 )
 from scheduling.api.filters import NodeFilter
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
@@ -26,6 +25,7 @@ from scheduling.services.policy_revert import revert_policy_change
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
+from tenants.api.serializers import Reason
 from tenants.errors import Invalid, NotFound
 from tenants.services.audit import API
 
@@ -153,11 +153,11 @@ class PolicyRevertView(View):
     """Takes back a change of a policy, by the id of its record in the audit trail, as a change of
     its own: `GET /api/v1/audit?action=policy` lists them. The version is that of the policy."""
 
-    shapes = {"POST": Shape(PolicyOutput, PolicyRevertInput, versioned=True)}
+    shapes = {"POST": Shape(PolicyOutput, Reason, versioned=True)}
 
     @idempotent()
     def post(self, request: Request, name: str, record_id: uuid.UUID) -> Response:
-        given = self.body(PolicyRevertInput)
+        given = self.body(Reason)
         record = changes_of(selectors.cluster_by_name(name)).filter(pk=record_id).first()
         if record is None:
             raise NotFound(
