@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from django.db.models import Sum
 
-from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import OPEN, TERMINAL
 from scheduling.kube.config import own_namespace
 from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
@@ -42,7 +42,7 @@ class Facts:
     def job_count(self, tenant_id: int) -> JobCount:
         jobs = Job.objects.filter(tenant=tenant_id)
         ended = jobs.filter(state__in=list(TERMINAL))
-        open_jobs = jobs.exclude(state__in=list(TERMINAL))
+        open_jobs = jobs.filter(state__in=list(OPEN))
         examples = tuple(open_jobs.values_list("name", flat=True)[:EXAMPLES])
         return JobCount(open_jobs.count(), ended.count(), examples)
 
@@ -60,4 +60,4 @@ class Facts:
         if NodeRecord.objects.filter(gpu_model=gpu_type).exists():
             return True
         asking = PodSet.objects.filter(gpu_models__icontains=f'"{gpu_type}"')
-        return asking.exclude(job__state__in=list(TERMINAL)).exists()
+        return asking.filter(job__state__in=list(OPEN)).exists()

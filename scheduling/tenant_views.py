@@ -11,7 +11,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods
 
 from scheduling import selectors
-from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import OPEN
 from scheduling.forms import LimitsForm, show
 from scheduling.models import Job
 from scheduling.quota_use import quota_uses
@@ -84,7 +84,7 @@ def tenants(request: HttpRequest) -> HttpResponse:
 
 def open_jobs(visible: Sequence[Tenant]) -> Counter[int]:
     """{tenant by primary key: jobs of it and of those below it that are not over}."""
-    rows = Job.objects.filter(tenant__in=visible).exclude(state__in=list(TERMINAL)).order_by()
+    rows = Job.objects.filter(tenant__in=visible, state__in=list(OPEN)).order_by()
     parents, counts = parents_by_id(), Counter[int]()
     for tenant_id, count in rows.values_list("tenant_id").annotate(Count("id")):
         counts.update(dict.fromkeys(lineage(parents, tenant_id), count))
@@ -104,7 +104,7 @@ def tenant(request: HttpRequest, name: str) -> HttpResponse:
     if found is None:
         raise Http404("There is no such tenant, or you have no role in it.")
     access = access_of(request.user)
-    jobs = selectors.in_tenant(Job.objects.all(), found.name).exclude(state__in=list(TERMINAL))
+    jobs = selectors.in_tenant(Job.objects.all(), found.name).filter(state__in=list(OPEN))
     children = visible_tenants(request.user).filter(parent=found)
     names = visible_names(request.user)
     context = {

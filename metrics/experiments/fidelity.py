@@ -30,7 +30,7 @@ from metrics.experiments.comparison import lines as comparison_lines
 from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
 from scheduling import history
 from scheduling.cluster_process import ClusterProcess
-from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import OPEN
 from scheduling.models import Cluster, Job
 from scheduling.services.clusters import create_cluster
 from scheduling.services.jobs import cancel_job, submit_job
@@ -184,7 +184,7 @@ def _submit(operator: User, made: list[Order]) -> None:
 
 def _wait_for_the_end(cluster: Cluster) -> None:
     deadline = time.monotonic() + OVER_WITHIN_S
-    left = cluster.jobs.exclude(state__in=list(TERMINAL))
+    left = cluster.jobs.filter(state__in=list(OPEN))
     while left.exists():
         if time.monotonic() > deadline:
             job = left.first()

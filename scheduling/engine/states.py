@@ -62,6 +62,7 @@ TRANSITIONS: dict[tuple[JobState, JobEventKind], JobState] = {
 
 WAITING = frozenset({S.PENDING, S.QUOTA_RESERVED})
 HOLDING = frozenset({S.ADMITTED, S.RUNNING})
+OPEN = WAITING | HOLDING
 TERMINAL = frozenset({S.SUCCEEDED, S.FAILED, S.CANCELLED})
 
 

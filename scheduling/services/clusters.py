@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 
-from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import OPEN
 from scheduling.kube.config import FORMS, own_namespace
 from scheduling.kube.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
@@ -67,7 +67,7 @@ def delete_cluster(actor: User, cluster: Cluster, *, source: str, dry_run: bool 
     _operators_only(actor)
     with unit_of_work(dry_run):
         jobs = Job.objects.filter(cluster=cluster)
-        open_jobs = jobs.exclude(state__in=list(TERMINAL)).count()
+        open_jobs = jobs.filter(state__in=list(OPEN)).count()
         if open_jobs:
             raise Conflict(
                 f"“{cluster.name}” has {open_jobs} jobs that are not over. Cancel them or wait."

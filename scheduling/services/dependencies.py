@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from django.db.models import Count, Q
 
-from scheduling.engine.states import TERMINAL, JobState
+from scheduling.engine.states import OPEN, TERMINAL, JobState
 from scheduling.models import Cluster, Job
 from scheduling.services.chunks import chunks
 from tenants.errors import FieldError, Invalid
@@ -96,7 +96,7 @@ def refuse_cycle(
 
     The caller holds the lock of the cluster's row: two changes that cross could close a cycle.
     """
-    rows = Job.objects.filter(cluster=cluster_id).exclude(state__in=list(TERMINAL))
+    rows = Job.objects.filter(cluster=cluster_id, state__in=list(OPEN))
     waits_for: dict[str, tuple[str, ...]] = {}
     members: dict[str, list[str]] = defaultdict(list)
     for job_id, array, after, after_ok in rows.values_list("id", "array_id", "after", "after_ok"):

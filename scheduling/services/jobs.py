@@ -9,7 +9,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from scheduling import selectors
-from scheduling.engine.states import TERMINAL, JobEventKind, JobState, after
+from scheduling.engine.states import OPEN, TERMINAL, JobEventKind, JobState, after
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.array_changes import lock_array
 from scheduling.services.capacity import pools, refuse_what_never_fits
@@ -155,7 +155,7 @@ def cancel_array(actor: User, array_id: uuid.UUID, *, dry_run: bool = False) -> 
             "Only the user who submitted this array, a tenant admin or an operator may cancel it."
         )
     with unit_of_work(dry_run):
-        rows = lock_array(first).exclude(state__in=list(TERMINAL))
+        rows = lock_array(first).filter(state__in=list(OPEN))
         states = {job_id: JobState(state) for job_id, state in rows.values_list("id", "state")}
         if not states:
             raise Conflict("All jobs of this array are over.")

@@ -8,7 +8,7 @@ from django.db.models import F, Q, Sum
 
 from scheduling.engine.deltas import OtherScopesChanged
 from scheduling.engine.shards import WHOLE, WIDE, Demand, scopes_of
-from scheduling.engine.states import HOLDING, TERMINAL, WAITING
+from scheduling.engine.states import HOLDING, OPEN, WAITING
 from scheduling.engine.types import MILLI, Shard
 from scheduling.models import ClusterPolicy, Job, NodeRecord, Placement, PodSet, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
@@ -137,8 +137,7 @@ def waiting_in(cluster_id: int, scope: str, most: int) -> list[str]:
 def demand(cluster_id: int) -> dict[str, list[Demand]]:
     """What the jobs of each scope that are not over ask for, by acceptable GPU models."""
     rows = (
-        PodSet.objects.filter(job__cluster_id=cluster_id)
-        .exclude(job__state__in=list(TERMINAL))
+        PodSet.objects.filter(job__cluster_id=cluster_id, job__state__in=list(OPEN))
         .order_by()
         .values_list("job__scope", "gpu_models", "gpu_milli")
         .annotate(total=Sum(F("count") * F("gpus")))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
 
 from scheduling.engine.deltas import TenantsChanged
-from scheduling.engine.states import HOLDING, TERMINAL, JobState
+from scheduling.engine.states import HOLDING, OPEN, JobState
 from scheduling.engine.types import (
     JobKind,
     JobRequest,
@@ -104,7 +104,7 @@ def failed_among(ids: tuple[str, ...]) -> list[str]:
 def open_among(ids: Iterable[str]) -> list[str]:
     """Those of these jobs, and of the jobs of these arrays, that are not over."""
     named = Q(id__in=list(ids)) | Q(array_id__in=list(ids))
-    rows = Job.objects.filter(named).exclude(state__in=list(TERMINAL))
+    rows = Job.objects.filter(named, state__in=list(OPEN))
     return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
 
 
@@ -360,8 +360,8 @@ def policy(cluster_id: int) -> Policy:
 
 
 def _open_jobs(cluster_id: int, scope: str) -> QuerySet[Job]:
-    rows = Job.objects.filter(cluster_id=cluster_id, scope=scope)
-    return rows.exclude(state__in=list(TERMINAL))
+    # By the states it may have: excluding others, every job that the cluster ever had is read.
+    return Job.objects.filter(cluster_id=cluster_id, scope=scope, state__in=list(OPEN))
 
 
 def _seconds(at: datetime | None) -> float:

@@ -15,6 +15,8 @@ NEWS = (
 AT_ONCE = 1000  # news of jobs taken in by one pass
 # A transaction that has not written its event so long after it was given its id was rolled back.
 LATE_S = 10.0
+Row = tuple[int, object, str, int]
+COLUMNS = ("id", "job_id", "job__scope", "job__cluster_id")
 
 
 class News:
@@ -50,13 +52,13 @@ class News:
             self.more = len(new) == AT_ONCE
             self._read_to = new[-1][0] if self.more else newest
             rows += new
-        return list({str(job): (str(job), scope) for _, job, scope in rows}.values())
+        mine = (row[1:3] for row in rows if row[3] == self._cluster_id)
+        return list({str(job): (str(job), scope) for job, scope in mine}.values())
 
-    def _between(self, after: int, to: int) -> list[tuple[int, object, str]]:
-        rows = JobEvent.objects.filter(
-            id__gt=after, id__lte=to, job__cluster_id=self._cluster_id, kind__in=NEWS
-        )
-        return list(rows.order_by("id").values_list("id", "job_id", "job__scope")[:AT_ONCE])
+    def _between(self, after: int, to: int) -> list[Row]:
+        # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+        rows = JobEvent.objects.filter(id__gt=after, id__lte=to, kind__in=NEWS)
+        return list(rows.order_by("id").values_list(*COLUMNS)[:AT_ONCE])
 
     def _look_for_gaps(self, to: int) -> None:
         span = JobEvent.objects.filter(id__gt=self._read_to, id__lte=to)
@@ -68,21 +70,16 @@ class News:
         ids = [i for i in range(to, self._read_to, -1) if i not in there]
         self._late.update(dict.fromkeys(ids[:CHUNK], now))
 
-    def _came_late(self) -> list[tuple[int, object, str]]:
+    def _came_late(self) -> list[Row]:
         if not self._late:
             return []
         earliest = time.monotonic() - LATE_S
         self._late = {i: since for i, since in self._late.items() if since > earliest}
         ids = sorted(self._late, reverse=True)[:CHUNK]
-        found = JobEvent.objects.filter(id__in=ids)
-        rows = list(found.values_list("id", "job_id", "job__scope", "kind", "job__cluster_id"))
+        rows = list(JobEvent.objects.filter(id__in=ids).values_list(*COLUMNS, "kind"))
         for row in rows:
             del self._late[row[0]]
-        return [
-            (event, job, scope)
-            for event, job, scope, kind, cluster in rows
-            if kind in NEWS and cluster == self._cluster_id
-        ]
+        return [row[:4] for row in rows if row[4] in NEWS]
 
 
 def _newest() -> int:
