@@ -12,12 +12,12 @@ from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from scheduling import selectors
-from scheduling.engine.verdict import PROTECTED_UNTIL
+from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL
 from scheduling.models import Job
 from tenants.templatetags.ui import ago, gpus, words
 
 # Seconds since 1970.
-TIMES = frozenset({"not_before", "starts_at", "avoided_until", PROTECTED_UNTIL})
+TIMES = frozenset({"not_before", "starts_at", "avoided_until", PROTECTED_UNTIL, PREEMPTS_FROM})
 JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 

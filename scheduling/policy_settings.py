@@ -82,6 +82,8 @@ def without_effect(settings: Mapping[str, Any]) -> dict[str, str]:
     kinds = {kind for kind in PreemptionKind if settings[f"preemption.{kind}"]}
     if not backfills:
         kinds.discard(PreemptionKind.BACKFILL)
+    if kinds <= {PreemptionKind.BACKFILL}:
+        found["preempt_after_s"] = "Only with preemption by priority or reclaim."
     if not kinds:
         found["max_preemptions"] = "Only where some kind of preemption is allowed."
         if not settings["consolidation"]:

@@ -34,7 +34,8 @@ def effects(
     )
     if fields & {"queueing", "backfill_after_s"}:
         yield from _overdue(waiting, after)
-    if fields & {"preemption", "min_runtime_s", "max_preemptions"} and after.preemption:
+    losing = {"preemption", "preempt_after_s", "min_runtime_s", "max_preemptions"}
+    if fields & losing and after.preemption:
         yield from _preemptible(held, before, after)
     if "min_runtime_s" in fields:
         yield from _own_min_runtimes()

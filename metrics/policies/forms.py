@@ -44,6 +44,8 @@ HELP = {
     "preemption.priority": "Who would borrow takes from its own tenant and from borrowers only",
     "preemption.reclaim": "Jobs that may not be preempted borrow nothing then",
     "preemption.backfill": "What started behind it makes room as soon as it fits",
+    "preempt_after_s": "For so long a job waits before it takes places by priority or reclaim, as "
+    "room may come by itself. 0: at once",
     "min_runtime_s": "So long after its start a job is neither preempted nor moved; a tenant may "
     "have a time of its own",
     "max_preemptions": "Of one job; then it is left alone",
@@ -62,6 +64,7 @@ HELP = {
 }
 SPANS = {
     "backfill_after_s": "minutes",
+    "preempt_after_s": "seconds",
     "min_runtime_s": "minutes",
     "usage_half_life_s": "hours",
     "backoff_base_s": "seconds",
@@ -82,7 +85,7 @@ GROUPS = (
     (
         "Preemption",
         "Running jobs may have to make room:",
-        ("preemption", "min_runtime_s", "max_preemptions"),
+        ("preemption", "preempt_after_s", "min_runtime_s", "max_preemptions"),
     ),
     ("Fair share", "", ("fair_share", "fair_users", "usage_half_life_s")),
     (

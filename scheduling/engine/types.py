@@ -336,7 +336,8 @@ class Policy:
     pod is avoided for `blame_s`.
 
     Backfill: a head that has been blocked for `backfill_after_s` lets nothing more be backfilled
-    in its way but what it may preempt. `preemption`: the kinds that are allowed. A job is not
+    in its way but what it may preempt. `preemption`: the kinds that are allowed. By priority or
+    reclaim nobody preempts before it has waited for `preempt_after_s`. A job is not
     preempted in its first `min_runtime_s` seconds, where its tenant has none of its own, nor more
     than `max_preemptions` times. `consolidation`: replicas of preemptible inference jobs that have
     been in their place for as long are moved where that makes one partly used node fewer.
@@ -360,6 +361,7 @@ class Policy:
     blame_s: float = 300.0
     backfill_after_s: float = 600.0
     preemption: tuple[PreemptionKind, ...] = ()
+    preempt_after_s: float = 0.0
     min_runtime_s: float = 60.0
     max_preemptions: int = 5
     consolidation: bool = False

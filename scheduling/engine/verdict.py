@@ -47,8 +47,9 @@ NEVER = frozenset(
 )
 
 
-# Of the evidence: it comes and goes with every start, so that it alone is no news.
+# Of the evidence: they come and go with every start, so that they alone are no news.
 PROTECTED_UNTIL = "protected_until"
+PREEMPTS_FROM = "preempts_from"
 
 
 @dataclass(frozen=True, slots=True)

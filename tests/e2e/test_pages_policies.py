@@ -77,6 +77,7 @@ def test_the_form_shows_the_policy_as_it_is_with_units_and_defaults(ops):
     assert str(form["backfill_after_s"].value()) == "1.5"
     assert str(form["usage_half_life_s"].value()) == "24"
     assert "Backfill after, minutes For so long a blocked head is passed" in text
+    assert "Preempt after, seconds For so long a job waits before it takes places by" in text
     assert "Default: 10 min" in text
     assert [f.label for f in form if f.name.startswith("spare_nodes.")] == [
         "Spare nodes of H100", "Spare nodes of H200", "Spare nodes of L40S",
@@ -118,8 +119,8 @@ def test_what_the_form_says_is_what_it_was_shown_with():
 def test_settings_without_effect_are_marked_and_kept(ops):
     draft = ops.post(DRAFT, sent(ops.get(URL)), headers={"HX-Request": "true"})
     idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}
-    assert idle == {"preemption.backfill", "backfill_after_s", "max_preemptions", "min_runtime_s",
-                    "fair_users", "usage_half_life_s"}  # fmt: skip
+    assert idle == {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions",
+                    "min_runtime_s", "fair_users", "usage_half_life_s"}  # fmt: skip
     changes = {"queueing": "backfill", "preemption.priority": "on", "backfill_after_s": "5"}
     draft = ops.post(DRAFT, sent(ops.get(URL), **changes), headers={"HX-Request": "true"})
     idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}

@@ -28,6 +28,8 @@ class Checks:
     promised: set[str]
     disturbed: set[str]
     tenants: tuple[Tenant, ...]
+    known: set[str]
+    waits: dict[str, float]
 
     def _gangs_come_whole_and_grow(self, result) -> None:
         seen = {name for name in self.state.running if self._ran_before(name)}
@@ -130,6 +132,20 @@ class Checks:
         for move in result.moved:
             had = since[move.job_id][1][move.pod_set, move.ordinal]
             assert had + self._min_runtime(move.job_id) <= self.now
+
+    def _who_takes_it_has_waited_for_long_enough(self, result) -> None:
+        waits, jobs = self.waits, self.state.jobs
+
+        def since(name: str) -> float:
+            new = jobs[name].job.submitted_at
+            return waits.get(name, self.now if name in self.known else new)
+
+        for victim in result.preempted:
+            if victim.kind is not PreemptionKind.BACKFILL:
+                assert since(victim.by) + self.state.policy.preempt_after_s <= self.now
+        standing = {key[3] for lane in self.state.queue.lanes for key in lane.jobs}
+        self.waits = {name: since(name) for name in standing | set(self.state.promised)}
+        self.known = set(jobs)
 
     def _min_runtime(self, name: str) -> float:
         """That of the nearest tenant above the job that has one, else the policy's."""

@@ -100,6 +100,8 @@ class Cycles(Checks, RuleBasedStateMachine):
         self.pairs: set[tuple[str, str]] = set()  # (victim, preemptor)
         self.promised: set[str] = set()
         self.disturbed: set[str] = set()  # preemptors that something happened to meanwhile
+        self.known: set[str] = set()
+        self.waits: dict[str, float] = {}  # since when each job waits for places, as seen from here
 
     @rule(
         asks=st.sampled_from(ASKS),
@@ -269,6 +271,7 @@ class Cycles(Checks, RuleBasedStateMachine):
             blame_s=30,
             backfill_after_s=40,
             preemption=tuple(PreemptionKind) if preempt else (),
+            preempt_after_s=25 if users and pick % 3 == 1 else 0,
             min_runtime_s=10,
             max_preemptions=3,
             fair_share=pick % 4 == 3,
@@ -315,6 +318,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         self._preemptions_are_sound(result)
         self._moves_are_sound(result, placed)
         self._who_loses_a_place_has_had_it_long_enough(result, since)
+        self._who_takes_it_has_waited_for_long_enough(result)
         if result.next_at is not None and result.next_at <= self.now:
             return
         told = not self.state.dirty  # else quota may be what a job waits for now

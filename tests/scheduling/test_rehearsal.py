@@ -178,6 +178,12 @@ def test_others_make_room_as_the_policy_lets_them(fleet):
     assert "in their minimum run time" in said["summary"]
     Tenant.objects.filter(name="law").update(min_runtime_s=299)
     assert ask(fleet)["rehearsal"]["outlook"] == "makes-room"
+    later = {"preemption": ["reclaim"], "preempt_after_s": 600}
+    ClusterPolicy.objects.update(document=later)
+    said = ask(fleet)["rehearsal"]
+    assert (said["outlook"], said["reason"]) == ("waits", "InsufficientGpus")
+    assert said["evidence"]["preempts_from"] == pytest.approx(time.time() + 600, abs=60)
+    assert "It preempts nobody before it has waited for 600 seconds." in said["summary"]
     # Its pods are going already: they are nobody's victims, and their places not yet free.
     Job.objects.update(state="PENDING")
     assert ask(fleet)["rehearsal"]["outlook"] == "waits"

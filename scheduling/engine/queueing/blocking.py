@@ -41,7 +41,7 @@ from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
 from scheduling.engine.types import PreemptionKind, QueueingPolicy
-from scheduling.engine.verdict import PROTECTED_UNTIL, Reason, Verdict
+from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Verdict, counted
 
 
 class Blocking:
@@ -152,7 +152,7 @@ class Blocking:
         if not capped and not verdict.will_never_run and self._close(lane, record, wanted):
             rest = behind(lane.head, min(wanted), {})
         preempts = terms.may_preempt and self._may_preempt(lane, record)
-        told = self._protected(lane, record, verdict) if preempts and not capped else verdict
+        told = self._not_yet(lane, record, verdict) if preempts and not capped else verdict
         tell_lane(state, lane, told, rest, out)
         if terms.later and self._way.mark is not mark:
             self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
@@ -228,15 +228,25 @@ class Blocking:
             return False
         return not state.only_backfilled or self.overdue(lane, record)
 
-    def _protected(self, lane: Lane, record: JobRecord, verdict: Verdict) -> Verdict:
-        """The reason with the end of the protection of those that the job could preempt."""
-        state, until = self._state, record.protected_until
-        if lane.unplanned_at[:2] != state.plans_at or not self._out.now < until < math.inf:
+    def _not_yet(self, lane: Lane, record: JobRecord, verdict: Verdict) -> Verdict:
+        """The reason with when the job will have waited for long enough to preempt those that it
+        could, or the end of their protection."""
+        state, now = self._state, self._out.now
+        if lane.unplanned_at[:2] != state.plans_at:
+            return verdict
+        if now < record.preempts_from < math.inf:
+            seconds = counted(state.policy.preempt_after_s, "second", "seconds")
+            text = f"It preempts nobody before it has waited for {seconds}."
+            told = {PREEMPTS_FROM: record.preempts_from}
+        elif now < record.protected_until < math.inf:
+            text = "Jobs that it could preempt are in their minimum run time."
+            told = {PROTECTED_UNTIL: record.protected_until}
+        else:
             return verdict
         return replace(
             verdict,
-            summary=f"{verdict.summary} Jobs that it could preempt are in their minimum run time.",
-            evidence={**verdict.evidence, PROTECTED_UNTIL: until},
+            summary=f"{verdict.summary} {text}",
+            evidence={**verdict.evidence, **told},
         )
 
     def overdue(self, lane: Lane, record: JobRecord) -> bool:

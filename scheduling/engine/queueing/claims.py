@@ -14,7 +14,8 @@ from scheduling.engine.types import PreemptionKind
 
 class Claim:
     """A blocked job, what it asks for by GPU model (milli), whether it would borrow, and whether it
-    has been blocked at the head for so long that it may take what was backfilled past it."""
+    has been blocked at the head for so long that it may take what was backfilled past it. `early`:
+    it may take nothing else yet."""
 
     def __init__(
         self,
@@ -24,13 +25,16 @@ class Claim:
         *,
         borrows: bool,
         overdue: bool,
+        early: bool,
     ) -> None:
         self.record = record
         self.asked = asked
         self.borrows = borrows
         self.overdue = overdue
         self._state = state
-        self._allowed = state.policy.preemption
+        self._allowed = set(state.policy.preemption)
+        if early:
+            self._allowed &= {PreemptionKind.BACKFILL}
         self._debts: dict[str, bool] = {}
 
     def members(self) -> Iterable[JobRecord]:

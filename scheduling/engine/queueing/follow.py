@@ -1,5 +1,6 @@
 """A policy that is switched while jobs wait and run: nobody loses a place."""
 
+from scheduling.engine.queueing.delay import delay_of
 from scheduling.engine.queueing.fairness import Held
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.types import Policy, PreemptionKind
@@ -7,11 +8,13 @@ from scheduling.engine.types import Policy, PreemptionKind
 
 def follow(state: SchedulerState, policy: Policy, now: float) -> None:
     """Decide by this policy from now on."""
-    regroup = policy.fair_users != state.policy.fair_users
+    by_users = policy.fair_users != state.policy.fair_users
+    by_waits = delay_of(policy) != delay_of(state.policy)
     state.policy = policy
     state.book.reclaim(PreemptionKind.RECLAIM in policy.preemption)
-    if regroup:
+    if by_users:
         _count_users(state, now)
+    if by_users or by_waits:
         _regroup(state, now)
     state.exposed.forget()
     state.queue.forget_verdicts()
@@ -32,12 +35,7 @@ def _count_users(state: SchedulerState, now: float) -> None:
 
 
 def _regroup(state: SchedulerState, now: float) -> None:
-    """Let every user's jobs wait in lanes of their own, or no longer."""
+    """Let jobs wait in other lanes, as others are their like now."""
     for record in state.jobs.values():
-        before = record.lane
-        if before is None:
-            continue
-        state.queue.remove(record)
-        state.line_up(record, now)
-        assert record.lane is not None
-        record.lane.admitted_at = max(record.lane.admitted_at, before.admitted_at)
+        if record.lane is not None:
+            state.regroup(record, now)

@@ -5,6 +5,7 @@ from typing import assert_never
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cluster import PodKey
+from scheduling.engine.queueing.delay import delay_of
 from scheduling.engine.queueing.follow import follow
 from scheduling.engine.queueing.limits import watch_run_limit
 from scheduling.engine.queueing.outcome import Outcome
@@ -21,6 +22,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             known = job.id in state.jobs
             record = _asks_for(state, job, out)
             record.held, record.not_before = held, not_before
+            if not known:
+                record.waits_since = min(out.now, max(job.submitted_at, not_before))
             if record.promise is not None and state.kept_back(record, out.now):
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
@@ -63,7 +66,8 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.usage.change_elsewhere(held)
             state.gpus_elsewhere = dict(gpus)
         case d.PolicyChanged(policy):
-            if policy.min_runtime_s != state.policy.min_runtime_s:
+            times = state.policy.min_runtime_s, delay_of(state.policy)
+            if times != (policy.min_runtime_s, delay_of(policy)):
                 _tell_anew(state)
             follow(state, policy, out.now)
         case d.JobRestored():
@@ -112,7 +116,7 @@ def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord
 
 def _tell_anew(state: SchedulerState) -> None:
     """Tell waiting jobs at once, not a while after what they were told last, until when those that
-    they could preempt are protected now."""
+    they could preempt are protected now, or from when on they preempt."""
     for lane in state.queue.lanes:
         state.jobs[lane.head].verdict_at = -math.inf
 
@@ -203,7 +207,7 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> 
     state.gone(record)
     record.ended.clear()
     record.reserved = False
-    record.verdict = None
+    record.verdict = record.waits_since = None
     out.block(record, None)
     record.not_before = delta.not_before
     record.key = order_key(record.job, front=delta.front)

@@ -12,6 +12,7 @@ from scheduling.engine.decisions import Alternative, Preempted
 from scheduling.engine.queueing.admission import Candidate, ask_of, assess
 from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.claims import Claim
+from scheduling.engine.queueing.delay import preempts_from
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
@@ -50,7 +51,8 @@ def try_to_preempt(
     if lane.unplanned_at == stamp and out.now < lane.unplanned_until:
         return False
     lane.unplanned_until = math.inf
-    record.nearly, record.protected_until = False, math.inf
+    record.nearly = False
+    record.protected_until = record.preempts_from = math.inf
     for counts in _wanted(record) if overdue or not state.only_backfilled else ():
         plan = _cheapest(state, record, counts, overdue, kept, out)
         if plan is not None:
@@ -121,9 +123,14 @@ def _plan_for(
     borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
     if kept and book.wants(job.tenant, asked, kept):
         return None
-    claim = Claim(state, record, asked, borrows=borrows, overdue=overdue)
+    claim = Claim(state, record, asked, borrows=borrows, overdue=overdue, early=False)
     only, begun = state.only_backfilled, out.begun
     possible_at = out.now if only else may_succeed_at(state, claim, candidate, out.now)
+    due = preempts_from(state.policy, record)
+    if possible_at < math.inf and due > out.now:
+        record.preempts_from = due
+        claim = Claim(state, record, asked, borrows=borrows, overdue=overdue, early=True)
+        possible_at = may_succeed_at(state, claim, candidate, out.now)
     if possible_at == math.inf or (possible_at > out.now and not overdue):
         _try_again_at(state, record, possible_at, possible_at)
         return None

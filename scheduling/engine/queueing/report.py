@@ -4,14 +4,14 @@ from scheduling.engine.decisions import Waiting
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, Lane
-from scheduling.engine.verdict import PROTECTED_UNTIL, Verdict
+from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Verdict
 
 
 def worth_telling(old: Verdict | None, at: float, new: Verdict, out: Outcome) -> bool:
     """Whether it is another reason than before, or other numbers and long enough since."""
     if old is None or old.reason is not new.reason:
         return True
-    if (old.evidence.keys() ^ new.evidence.keys()) - {PROTECTED_UNTIL}:
+    if (old.evidence.keys() ^ new.evidence.keys()) - {PROTECTED_UNTIL, PREEMPTS_FROM}:
         return True  # one limit and then another, say
     return out.now >= at + out.refresh_s and (
         old.evidence != new.evidence or old.summary != new.summary

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
+from scheduling.engine.queueing.delay import preempts_from
 from scheduling.engine.queueing.eligibility import wrong_times
 from scheduling.engine.queueing.exposed import Exposed
 from scheduling.engine.queueing.fairness import NO_SHARES, Shares, Usage
@@ -38,7 +39,8 @@ class SchedulerState:
     """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
 
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
-    held jobs stand nowhere, backing-off jobs in `_due` by their time. `running` are those that
+    held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: when jobs that
+    wait will have waited for long enough to preempt. `running` are those that
     have started, `growing` the elastic gangs of them that miss pods, `promised` those whose places
     are held while others leave them (`leaving`).
     `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
@@ -86,6 +88,7 @@ class SchedulerState:
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
+        self._early: list[tuple[float, str]] = []
         self._timers: list[float] = []
         self._walked = 0  # the cluster's gains when last all lanes were walked
 
@@ -96,10 +99,11 @@ class SchedulerState:
         A started gang never waits for more pods, though an elastic one may grow; other jobs do
         while pods are missing.
         """
-        waited = record.lane is not None
+        waited, since = record.lane is not None, record.waits_since
         self.queue.remove(record)
         if record.left or record.promise is not None:
             return
+        record.waits_since = None
         if record.started_at is not None and record.job.gang:
             self._let_grow(record, now)
             return
@@ -115,12 +119,22 @@ class SchedulerState:
         if not waited:
             record.queued_at = now
             record.in_vain.clear()
-        self.line_up(record, now)
+        record.waits_since = now if since is None else since
+        self._line_up(record, now)
 
-    def line_up(self, record: JobRecord, now: float) -> None:
+    def _line_up(self, record: JobRecord, now: float) -> None:
         """Let a job that stands in no lane wait in that of its like."""
         user = record.job.user if self.policy.fair_users else ""
         self.queue.add(record, self._lane_key(record, now, user), user)
+
+    def regroup(self, record: JobRecord, now: float) -> None:
+        """Let a job that waits stand in the lane of those that are its like by now."""
+        before = record.lane
+        assert before is not None
+        self.queue.remove(record)
+        self._line_up(record, now)
+        assert record.lane is not None
+        record.lane.admitted_at = max(record.lane.admitted_at, before.admitted_at)
 
     def _let_grow(self, record: JobRecord, now: float) -> None:
         """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
@@ -149,10 +163,14 @@ class SchedulerState:
         job = record.job
         whose = (job.tenant, user) if user else job.tenant
         self._forgive(record, now)
+        early = (due := preempts_from(self.policy, record)) > now
+        if early:
+            heappush(self._early, (due, job.id))
         own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
         if record.blamed or own_pods or self.tired(record) or wrong_times(job):
             return (whose, job.id)
-        return (whose, shape_of(job))
+        # Who may preempt already does not wait for one ahead of it that may not.
+        return (whose, shape_of(job), early) if early else (whose, shape_of(job))
 
     def _forgive(self, record: JobRecord, now: float) -> None:
         """Drop the blame of nodes that has passed, and come back when the next of it will have."""
@@ -173,6 +191,10 @@ class SchedulerState:
             if record is not None:
                 self.enqueue(record, now)
                 self.dirty |= record.job.id in self.growing
+        while self._early and self._early[0][0] <= now:
+            record = self.jobs.get(heappop(self._early)[1])
+            if record is not None and record.lane is not None:
+                self.regroup(record, now)
 
     def next_wake(self, now: float) -> float | None:
         """When something happens by the passing of time alone; None = never."""
@@ -181,9 +203,17 @@ class SchedulerState:
             first = min(first, self._due[0][0])
         if self.run_ends:
             first = min(first, self.run_ends[0][0])
+        while self._early and not self._waits(self._early[0][1]):
+            heappop(self._early)
+        if self._early:
+            first = min(first, self._early[0][0])
         if self.reserving:
             first = min([first, *(until for until in self._reserved_until() if until > now)])
         return first if first < math.inf else None
+
+    def _waits(self, job_id: str) -> bool:
+        record = self.jobs.get(job_id)
+        return record is not None and record.lane is not None
 
     def _reserved_until(self) -> list[float]:
         """Until when each reservation holds if nothing happens."""

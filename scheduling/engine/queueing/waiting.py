@@ -78,10 +78,13 @@ class JobRecord:
 
     `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
     when, where not since its start. `ended`: pods that are done and not to be placed again.
-    `blamed`: node -> until when it is avoided. `queued_at`: when it last began to wait for places;
-    `blocked_since`: when it was first blocked at the head. `nearly`: what was backfilled past it
-    has not all run long enough to be preempted, else it could start; `protected_until`: when
-    enough of those whom it could preempt may have, inf = it does not wait for that. `in_vain`: by
+    `blamed`: node -> until when it is avoided. `queued_at`: when it last came into a lane;
+    `waits_since`: since when nothing but quota, its turn and places keeps it, or the pods that it
+    misses, from a start, None = it does not wait so. `blocked_since`: when it was first blocked at
+    the head. `nearly`: what was backfilled past it has not all run long enough to be preempted,
+    else it could start; `protected_until`: when enough of those whom it could preempt may have,
+    `preempts_from`: when it will have waited for long enough to preempt anybody that it could,
+    inf = it does not wait for that. `in_vain`: by
     what was to be placed, when no preemption could make room for it. `expected` is its reservation
     as of `expected_at`: the versions of the cluster and of the quotas, and the pools it was the
     head of. `disruptions`: how many of its pods may be evicted now, by its disruption budget.
@@ -105,9 +108,11 @@ class JobRecord:
     started_at: float | None = None
     blamed: dict[str, float] = field(default_factory=dict)
     queued_at: float = -math.inf
+    waits_since: float | None = None
     blocked_since: float | None = None
     nearly: bool = False
     protected_until: float = math.inf
+    preempts_from: float = math.inf
     in_vain: dict[object, InVain] = field(default_factory=dict)
     expected: Expected | None = None
     expected_at: tuple[int, int, frozenset[str]] | None = None
