@@ -19,7 +19,6 @@ from scheduling.engine.deltas import (
     Delta,
     DisruptionBudget,
     JobEnded,
-    JobHistory,
     JobSubmitted,
     NodeChanged,
     OtherPodChanged,
@@ -162,7 +161,7 @@ def _known(job: Job, live: LiveJob) -> list[Delta]:
         if row.scope == job.scope:
             facts += _others_on(row)
             facts.append(NodeChanged(node_of(row)))
-    return facts + list(_jobs(cluster, job.scope))
+    return facts + list(_jobs(cluster, job.scope, policy))
 
 
 def _scope_of(
@@ -193,7 +192,7 @@ def _others_on(row: NodeRecord) -> Iterator[Delta]:
 OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
 
 
-def _jobs(cluster: Cluster, scope: str) -> Iterator[Delta]:
+def _jobs(cluster: Cluster, scope: str, policy: Policy) -> Iterator[Delta]:
     """The jobs that wait or hold places, as their rows tell."""
     jobs, _ = load.jobs(load.waiting_or_holding(cluster.pk, scope))
     load.add_placements(cluster.pk, scope, {job.id: job for job in jobs})
@@ -211,11 +210,7 @@ def _jobs(cluster: Cluster, scope: str) -> Iterator[Delta]:
         yield job.restored()
         if not holds:  # its pods are being deleted: they stay until then, and are nobody's victims
             yield DisruptionBudget(job.id, 0)
-    preemptions = load.preemptions(cluster.pk, scope)
-    for job in jobs:
-        by, gave_way_to = map(tuple, preemptions.get(job.id, ((), ())))
-        if by or gave_way_to or job.front or job.blocked_since is not None:
-            yield JobHistory(job.id, by, job.blocked_since, job.front, gave_way_to)
+    yield from load.histories(cluster.pk, scope, jobs, policy)
 
 
 # --- what is told ---------------------------------------------------------------------------------

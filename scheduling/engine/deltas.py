@@ -119,13 +119,14 @@ class JobHistory:
     """What was decided about a job before this state began: `preempted_by` names, for each time
     it was preempted, the job it made room for, `gave_way_to` those for which an elastic gang only
     gave pods up; `blocked_since` when it was first blocked at the head; `front` as `JobRequeued`
-    said it."""
+    said it; `back_at` when it last came back to its queue, or was released."""
 
     job_id: str
     preempted_by: tuple[str, ...] = ()
     blocked_since: float | None = None
     front: bool = False
     gave_way_to: tuple[str, ...] = ()
+    back_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """Rows into the engine's nouns, and the cheap questions that tell whether rows changed."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
+from django.utils import timezone
 
-from scheduling.engine.deltas import TenantsChanged
-from scheduling.engine.states import HOLDING, OPEN, JobState
+from scheduling.engine.deltas import JobHistory, TenantsChanged
+from scheduling.engine.queueing.delay import delay_of
+from scheduling.engine.states import HOLDING, OPEN, WAITING, JobState
+from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import (
     JobKind,
     JobRequest,
@@ -126,6 +129,35 @@ def preemptions(cluster_id: int, scope: str) -> dict[str, Preemptions]:
         names = of_job.gave_way_to if gang and "which" in evidence else of_job.by
         names.append(str(evidence.get("by", "")))
     return found
+
+
+def histories(
+    cluster_id: int, scope: str, jobs: Iterable[LiveJob], policy: Policy
+) -> Iterator[JobHistory]:
+    """What was decided about these jobs before, where that was anything."""
+    made_room = preemptions(cluster_id, scope)
+    back = _back_at(cluster_id, scope, delay_of(policy))
+    for job in jobs:
+        by, gave_way_to = map(tuple, made_room.get(job.id, ((), ())))
+        back_at = back.get(job.id)
+        told = by or gave_way_to or job.front
+        if told or job.blocked_since is not None or back_at is not None:
+            yield JobHistory(job.id, by, job.blocked_since, job.front, gave_way_to, back_at)
+
+
+def _back_at(cluster_id: int, scope: str, delay_s: float) -> dict[str, float]:
+    """When jobs that wait came back to their queue, or were released, if no longer ago: who waits
+    for longer than that may preempt anyway."""
+    if not delay_s:
+        return {}
+    waiting = Job.objects.filter(cluster_id=cluster_id, scope=scope, state__in=list(WAITING))
+    recent = JobEvent.objects.filter(
+        job__in=waiting,
+        kind__in=(Kind.RELEASED, Kind.REQUEUED, Kind.PREEMPTED),
+        at__gt=timezone.now() - timedelta(seconds=delay_s),
+    )
+    rows = recent.order_by().values_list("job_id").annotate(Max("at"))
+    return {str(job_id): at.timestamp() for job_id, at in rows}
 
 
 def reserved(cluster_id: int, scope: str) -> list[str]:

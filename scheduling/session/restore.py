@@ -3,7 +3,6 @@
 from collections.abc import Sequence, Set
 
 from scheduling.engine.decisions import Reservation
-from scheduling.engine.deltas import JobHistory
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.kube.seam import Observation, PodSeen
 from scheduling.models.jobs import PlacementState as P
@@ -29,12 +28,7 @@ def take_up_jobs(changes: Changes) -> None:
             changes.enqueue(job)
         else:
             _take_up(life, job)
-    preemptions = load.preemptions(cluster_id, scope)
-    for job in rows:
-        by, gave_way_to = map(tuple, preemptions.get(job.id, ((), ())))
-        if by or gave_way_to or job.front or job.blocked_since is not None:
-            history = JobHistory(job.id, by, job.blocked_since, job.front, gave_way_to)
-            life.out.deltas.append(history)
+    life.out.deltas += load.histories(cluster_id, scope, rows, life.policy)
 
 
 def finish_what_was_begun(

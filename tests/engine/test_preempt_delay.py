@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.types import Policy, PreemptionKind, Quota, Tenant
+from scheduling.engine.types import PodPlacement, Policy, PreemptionKind, Quota, Tenant
 from scheduling.simulator.loop import Simulation
 from tests.engine.scenario import job, node, play
 from tests.simulator.runs import arrival, machines, rows
@@ -302,6 +302,25 @@ def test_a_scheduler_that_begins_anew_counts_from_the_submission_or_the_end_of_t
         assert not found.preempted
         found = run_cycle(state, [], at)
     assert [victim.by for victim in found.preempted] == ["high"]
+
+
+def test_what_was_released_before_the_scheduler_began_counts_from_there() -> None:
+    state = SchedulerState(
+        policy=Policy(preemption=(PreemptionKind.PRIORITY,), preempt_after_s=30.0)
+    )
+    places = (PodPlacement(0, 0, "n0", tuple(range(8)), 1000),)
+    facts = [
+        d.NodeChanged(node("n0", 8)),
+        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.JobRestored(job("low", "a", "1x8 H100"), places, 0.0),
+        d.JobSubmitted(job("high", "a", "1x8 H100", "p9")),
+        d.JobHistory("high", back_at=990.0),
+        d.JobHistory("low", back_at=995.0),  # it waits for nothing
+    ]
+    found = run_cycle(state, facts, 1000.0)
+    assert not found.preempted
+    assert found.next_at == 1020.0
+    assert run_cycle(state, [], 1020.0).preempted
 
 
 @pytest.mark.parametrize(("after_s", "starts_at"), [(0.0, 100.0), (45.0, 145.0), (900.0, 500.0)])

@@ -6,7 +6,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement, PodSet
+from scheduling.engine.types import Policy, PreemptionKind
+from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import PlacementState
 from scheduling.quota_use import use_of
 from scheduling.session import load
@@ -187,6 +188,32 @@ def test_others_make_room_as_the_policy_lets_them(fleet):
     # Its pods are going already: they are nobody's victims, and their places not yet free.
     Job.objects.update(state="PENDING")
     assert ask(fleet)["rehearsal"]["outlook"] == "waits"
+
+
+@pytest.mark.parametrize(
+    ("kind", "ago_s", "known"),
+    [("RELEASED", 10, True), ("REQUEUED", 10, True), ("PREEMPTED", 10, True),
+     ("RELEASED", 70, False), ("CHANGED", 10, False)],
+)  # fmt: skip
+def test_a_scheduler_is_told_who_came_back_to_the_queue_a_moment_ago(fleet, kind, ago_s, known):
+    waits(fleet, 4)
+    runs(fleet, ["h000"])
+    at = timezone.now() - timedelta(seconds=ago_s)
+    for job in Job.objects.all():
+        JobEvent.objects.create(job=job, kind="RELEASED", at=at - timedelta(minutes=1))
+        JobEvent.objects.create(job=job, kind=kind, at=at)
+    jobs, _ = load.jobs(load.waiting_or_holding(fleet.cluster.pk, ""))
+
+    def told(**policy):
+        histories = load.histories(fleet.cluster.pk, "", jobs, Policy(**policy))
+        return {history.job_id: history.back_at for history in histories}
+
+    kinds = (PreemptionKind.RECLAIM,)
+    waiting = str(Job.objects.get(state="PENDING").pk)
+    found = {waiting: at.timestamp()} if known else {}
+    assert told(preemption=kinds, preempt_after_s=60) == found
+    assert told(preemption=kinds) == {}
+    assert told(preempt_after_s=60) == {}
 
 
 def test_whose_tenant_held_less_in_the_past_goes_first(fleet):

@@ -162,6 +162,8 @@ def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None
     state.exposed.touch(record)
     state.queue.plan_anew()
     record.blocked_since = delta.blocked_since
+    if record.waits_since is not None and delta.back_at is not None:
+        record.waits_since = min(now, max(record.waits_since, delta.back_at))
     state.queue.remove(record)
     record.key = order_key(record.job, front=delta.front)
     state.enqueue(record, now)
