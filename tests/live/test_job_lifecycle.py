@@ -233,6 +233,20 @@ def test_a_job_of_higher_priority_preempts_and_the_victim_runs_again(world):
     assert world.state(high) == S.SUCCEEDED
 
 
+def test_a_job_preempts_when_it_has_waited_for_long_enough_and_not_before(world):
+    world.set_policy(preemption=["priority"], min_runtime_s=0, preempt_after_s=2)
+    low = world.submit("low", pods=4)
+    world.drive_to(low, S.RUNNING)
+    high = world.submit("high", pods=2, priority=10)
+    world.drive(lambda: "preempts_from" in Job.objects.get(pk=high.pk).evidence)
+    told = Job.objects.get(pk=high.pk)
+    since = told.submitted_at.timestamp()
+    assert told.evidence["preempts_from"] == pytest.approx(since + 2, abs=0.001)
+    assert told.message.endswith("It preempts nobody before it has waited for 2 seconds.")
+    world.drive_to(high, S.RUNNING)
+    assert JobEvent.objects.get(job=low, kind=K.PREEMPTED).at.timestamp() >= since + 2
+
+
 def test_single_pods_of_a_service_are_preempted_and_placed_again(world):
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     service = world.submit("service", pods=4, gang=False)

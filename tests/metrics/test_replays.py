@@ -107,6 +107,16 @@ def test_preemption_that_is_switched_on_costs_work(cluster, operator):
     assert result["changed"]["lost_gpu_hours"] == pytest.approx(50 * 24 / 3600)
 
 
+@pytest.mark.parametrize(("after_s", "wait_s"), [(0, 0), (300, 300), (600, 550)])
+def test_who_preempts_later_may_get_room_without(cluster, operator, after_s, wait_s):
+    Job.objects.filter(name="head").update(priority=100)
+    policy = {"preemption": ["priority"], "min_runtime_s": 0, "preempt_after_s": after_s}
+    result = found(asked(cluster, operator, policy=policy))
+    waits = {row["size"]: row["mean_s"] for row in result["changed"]["jwtd"]}
+    assert waits["32"] == pytest.approx(wait_s)
+    assert bool(result["changed"]["preempted_jobs"]) == (wait_s == after_s)
+
+
 def test_what_is_not_known_of_jobs_is_told(cluster, operator):
     rows.job(cluster, "runs-on", submitted=1000, bound=1000, nodes=NODES[:1])
     waits = rows.job(cluster, "gave-up", submitted=1010)
