@@ -155,9 +155,9 @@ class Changes:
         """A person changed a job; what it asks for changes only while it waits."""
         known.state, known.version = row.state, row.version
         if row.state in WAITING:
-            known.request, known.contents, known.held = row.request, row.contents, row.held
-            if known.pod_hold != row.pod_hold:
+            if (known.held, known.pod_hold) != (row.held, row.pod_hold):
                 known.reason = ""  # what is told next is news
+            known.request, known.contents, known.held = row.request, row.contents, row.held
             known.notice_s, known.pod_hold = row.notice_s, row.pod_hold
             known.max_restarts = row.max_restarts
             self._submit(row)

@@ -185,8 +185,9 @@ class PlainPods(Requeueing):
         return verdict
 
     def tell_why(self) -> None:
-        """Put on the pods why they wait, where the reason changed in this pass. What the last
-        scheduler had to tell may not have reached them: each is told at least once."""
+        """Put on the pods why they wait, where the reason changed in this pass, unless it is that
+        they were refused. What the last scheduler had to tell may not have reached them: each is
+        told at least once."""
         writes = self.out.writes
         told = [
             (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new) for r in writes.reasons
@@ -198,7 +199,8 @@ class PlainPods(Requeueing):
             if job is not None and (is_new or not job.told):
                 job.told = True
                 for pod in self._unbound_of(job):
-                    self._set_condition(pod, "Unschedulable", text)
+                    if pod.uid not in self._told:
+                        self._set_condition(pod, "Unschedulable", text)
 
     def _set_condition(self, pod: PodFacts, reason: str, text: str) -> None:
         if not pod.gated:  # of a gated one the API server has said so

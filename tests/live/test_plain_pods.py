@@ -95,6 +95,21 @@ def test_a_waiting_job_may_be_held_released_and_changed(world):
     assert job_of(uid).priority == 5
 
 
+def test_a_gated_pod_of_a_held_job_says_what_holds_it_when_that_changes(world):
+    uid = make(world, schedulingGates=[{"name": "example.com/quota"}])
+    gated = "Its pod has the scheduling gate example.com/quota."
+    world.drive(lambda: job_of(uid))
+    world.drive_to(world.submit("other", run_s=0.2), S.SUCCEEDED)
+    hold_job(world.user, job_of(uid))
+    world.drive(lambda: job_of(uid).message == "The job is on hold.")
+    release_job(world.user, job_of(uid))
+    world.drive(lambda: job_of(uid).message == gated)
+    hold_job(world.user, job_of(uid))
+    ungate(world)
+    world.drive(lambda: condition(world)[1:] == ("Unschedulable", "OnHold: The job is on hold."))
+    assert (job_of(uid).reason, job_of(uid).message) == ("OnHold", "The job is on hold.")
+
+
 def test_a_gated_pod_waits_and_what_is_changed_meanwhile_counts(world):
     uid = make(world, gpus=2, schedulingGates=[{"name": "example.com/quota"}])
     world.drive(lambda: job_of(uid))

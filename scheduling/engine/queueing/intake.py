@@ -24,6 +24,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             record.held, record.not_before = held, not_before
             if not known:
                 record.waits_since = min(out.now, max(job.submitted_at, not_before))
+            record.verdict = None  # told anew: who changes a job may say otherwise what holds it
             if record.promise is not None and state.kept_back(record, out.now):
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
