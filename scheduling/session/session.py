@@ -367,6 +367,14 @@ class Session:
         Nobody else takes nodes from a scope, so that their count tells whether any came.
         """
         nodes, changes = self.nodes, self.changes
+        if self._claimed or (changes.looked and nodes.mine != nodes.facts.keys()):
+            self._claimed = False
+            if divided.count_nodes(self.cluster_id, self.scope) != len(nodes.mine):
+                new = divided.nodes_of(self.cluster_id, self.scope) - nodes.mine
+                if divided.jobs_on(self.cluster_id, self.scope, new):
+                    raise Reopen(f"nodes came to scope {self.scope!r} with jobs on them")
+                self._arrived(new)
+        # Only then, as what another scope has is claimed in vain each time that all are counted.
         if changes.counted:
             nodes.look_for_unclaimed()
         if nodes.unclaimed:
@@ -374,13 +382,6 @@ class Session:
             nodes.unclaimed.clear()
             self.life.out.writes.claims += claims
             self._claimed = True
-        elif self._claimed or (changes.looked and nodes.mine != nodes.facts.keys()):
-            self._claimed = False
-            if divided.count_nodes(self.cluster_id, self.scope) != len(nodes.mine):
-                new = divided.nodes_of(self.cluster_id, self.scope) - nodes.mine
-                if divided.jobs_on(self.cluster_id, self.scope, new):
-                    raise Reopen(f"nodes came to scope {self.scope!r} with jobs on them")
-                self._arrived(new)
 
     def _arrived(self, names: Set[str]) -> None:
         self.nodes.arrived(names)

@@ -114,6 +114,23 @@ def test_a_job_that_outgrows_its_shard_is_routed_anew_while_it_waits_and_stays_w
     assert scope_of(gang) in (NORTH, SOUTH)
 
 
+def test_nodes_come_home_however_slow_the_passes_are(world, monkeypatch):
+    monkeypatch.setattr(changes, "COUNT_S", 0.0)  # each pass looks at all there is
+
+    def free(scope):
+        return world.scheduler.led[world.cluster.pk, scope].session.state.cluster.free_milli(
+            stage.MODEL
+        )
+
+    divide(world)
+    gang = world.submit("gang", pods=6)
+    world.drive_to(gang, S.RUNNING)
+    world.finish(gang)
+    world.drive_to(gang, S.SUCCEEDED)
+    world.drive(lambda: {s: len(n) for s, n in nodes_by_scope().items()} == {NORTH: 4, SOUTH: 4})
+    world.drive(lambda: free(NORTH) == free(SOUTH) == 4 * 8000)
+
+
 def test_a_shard_deletes_the_services_of_its_own_jobs_only(world, monkeypatch):
     def services():
         items = world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
