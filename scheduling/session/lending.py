@@ -51,7 +51,7 @@ class Lender:
         wanted, empty = divided.wanted(self._changes.cluster_id)
         here = {name for name in wanted & nodes.mine if name in nodes.facts}
         strange = {name for name in nodes.strange - here if name in nodes.facts}
-        idle = {name for name in here | strange if not state.cluster.pods_on(name)}
+        idle = {name for name in here | strange if state.is_idle(name)}
         nodes.close((here if empty else set()) | strange)
         give(nodes, here & idle, WIDE, self._changes)
         by_home: dict[str, set[str]] = {}
@@ -140,8 +140,8 @@ class Borrower:
         return known
 
     def _all_here(self, state: SchedulerState) -> bool:
-        mine, pods_on = self._nodes.mine, state.cluster.pods_on
-        return all(name in mine and not pods_on(name) for name in self._needed)
+        mine = self._nodes.mine
+        return all(name in mine and state.is_idle(name) for name in self._needed)
 
     def _overdue(
         self, found: CycleResult, waiting: dict[str, LiveJob], now: float
@@ -179,7 +179,7 @@ class Borrower:
         nodes.close(self._needed if self._emptied_for else ())
         by_home: dict[str, set[str]] = {}
         for name in nodes.mine - self._needed:
-            if name in nodes.facts and not state.cluster.pods_on(name):
+            if name in nodes.facts and state.is_idle(name):
                 by_home.setdefault(nodes.home(name), set()).add(name)
         for home, names in sorted(by_home.items()):
             give(nodes, names, home, self._changes)

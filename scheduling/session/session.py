@@ -164,7 +164,7 @@ class Session:
         nodes = self.nodes
         written = sorted(nodes.dirty & nodes.mine & nodes.facts.keys())
         nodes.dirty.clear()
-        gone = {name for name in nodes.gone if not self.state.cluster.pods_on(name)}
+        gone = {name for name in nodes.gone if self.state.is_idle(name)}
         nodes.deleted(gone)
         return [nodes.facts[name] for name in written], gone
 

@@ -131,6 +131,18 @@ def test_nodes_come_home_however_slow_the_passes_are(world, monkeypatch):
     world.drive(lambda: free(NORTH) == free(SOUTH) == 4 * 8000)
 
 
+def test_nodes_that_evicted_pods_are_still_on_do_not_go_home(world):
+    divide(world, preemption=["priority"], min_runtime_s=0)
+    low = world.submit("low", pods=NODES, stop_s=2.0)
+    world.drive_to(low, S.RUNNING)
+    wide = world.scheduler.led[world.cluster.pk, WIDE]
+    high = world.submit("high", pods=6, priority=9)
+    world.drive_to(high, S.RUNNING)
+    world.drive(lambda: len(nodes_by_scope()[WIDE]) == 6)
+    assert JobEvent.objects.filter(job=high, reason="RoomMade").count() == 1
+    assert world.scheduler.led[world.cluster.pk, WIDE] is wide, "its session was made anew"
+
+
 def test_a_shard_deletes_the_services_of_its_own_jobs_only(world, monkeypatch):
     def services():
         items = world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]

@@ -30,6 +30,10 @@ class Leaving:
     def nodes(self) -> frozenset[str]:
         return frozenset(self._on)
 
+    def is_on(self, node: str) -> bool:
+        """Whether any of them is still on the node."""
+        return node in self._on
+
     def in_the_way(
         self, cluster: ClusterState, job: JobRequest, places: Iterable[PodPlacement]
     ) -> set[PodKey]:

@@ -378,6 +378,10 @@ class SchedulerState:
         del self.arrays[job.array]
         return [job.array]
 
+    def is_idle(self, node: str) -> bool:
+        """Whether no pod of Kant is on the node, and none is to start there."""
+        return not self.cluster.pods_on(node) and not self.leaving.is_on(node)
+
     # --- preemption ---------------------------------------------------------------------------
     def evict(
         self, record: JobRecord, pods: tuple[tuple[int, int], ...], *, whole: bool
