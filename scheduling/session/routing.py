@@ -83,7 +83,9 @@ class Router:
             reasons.append(ReasonChange(job.id, job.state, verdict, is_new=True, is_noted=True))
 
     def _even_out(self, demand: dict[str, list[Demand]]) -> None:
-        """Offer jobs that wait in a shard where too much is asked for to shards with room."""
+        """Offer jobs that wait in a shard where too much is asked for to shards with room, and to
+        the wide scope what fits into no shard: its pods were still going when it was resized, or
+        nodes have gone."""
         for here, state in self._empty.items():
             capacity = sum(state.available_milli(model) for model in state.gpu_models())
             if sum(milli for _, milli in demand.get(here, ())) <= capacity:
@@ -93,11 +95,12 @@ class Router:
                 if room(job.request, state, demand.get(here, ())) >= 0:
                     continue
                 there = self._target(job, demand)
-                if there in (here, WIDE):
-                    continue
-                asked = demand.get(there, ())
-                if room(job.request, self._empty[there], asked) >= job.request.gpu_milli:
+                if there == WIDE or (there != here and self._has_room(job, there, demand)):
                     self._move(job, there, demand)
+
+    def _has_room(self, job: LiveJob, there: str, demand: dict[str, list[Demand]]) -> bool:
+        left = room(job.request, self._empty[there], demand.get(there, ()))
+        return left >= job.request.gpu_milli
 
     def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
         strategy = self._changes.life.policy.strategies.get(job.request.kind, "binpack")

@@ -143,6 +143,25 @@ def test_nodes_that_evicted_pods_are_still_on_do_not_go_home(world):
     assert world.scheduler.led[world.cluster.pk, WIDE] is wide, "its session was made anew"
 
 
+def test_a_job_that_outgrows_its_shard_while_its_pods_still_go_is_routed_when_they_are_gone(
+    world, monkeypatch
+):
+    monkeypatch.setattr(changes, "COUNT_S", 0.3)
+    divide(world)
+    gang = world.submit("gang", pods=3, max_restarts=3, stop_s=1.0)
+    world.drive_to(gang, S.RUNNING)
+    home = scope_of(gang)
+    ended = {"name": "main", "state": {"terminated": {"exitCode": 1, "reason": "Error"}}}
+    [first] = world.placements(gang, ordinal=0)
+    world.report(first.pod_name, "Failed", containerStatuses=[ended])
+    world.drive(lambda: world.state(gang) in WAITING)
+    assert world.placements(gang, state__in=LIVE_PLACEMENTS)
+    world.resize(gang, 6)
+    assert scope_of(gang) == home
+    world.drive_to(gang, S.RUNNING)
+    assert (scope_of(gang), len(world.placements(gang, state=P.RUNNING))) == (WIDE, 6)
+
+
 def test_a_shard_deletes_the_services_of_its_own_jobs_only(world, monkeypatch):
     def services():
         items = world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
