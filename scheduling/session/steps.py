@@ -35,16 +35,17 @@ def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -
     """Move a pod forward; a late or repeated report changes nothing.
 
     A pod that is over while its job goes on is told to the engine: its end, or what was decided
-    when it was made to leave. A pod that left is placed again, so the job must not count it.
+    when it was made to leave. A pod that left is placed again, so the job must not count it. Why it
+    leaves stays in its row: the next scheduler has to know.
     """
     if to == P.SUCCEEDED and pod.leaving is not None:
-        to, message = P.RELEASED, pod.why  # it was told to stop, and did so well
+        to = P.RELEASED  # it was told to stop, and did so well
     if pod.state in OVER or ORDER.index(to) <= ORDER.index(pod.state):
         return
     alone = not job.request.gang or job.bound
     if alone and pod.state == P.INTENDED and to != P.RELEASED:
         out.writes.held.append(pod)
-    out.writes.steps.append(PodStep(pod, pod.state, to, message))
+    out.writes.steps.append(PodStep(pod, pod.state, to, message or pod.why))
     job.tally[pod.state] -= 1
     job.tally[to] += 1
     pod.state = to
@@ -58,7 +59,7 @@ def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -
 def release(out: Outbox, job: LiveJob, pod: LivePod) -> None:
     """The pod holds nothing any more, without an end of its own."""
     pod.in_flight = False
-    advance(out, job, pod, P.RELEASED, pod.why)
+    advance(out, job, pod, P.RELEASED)
 
 
 def which(pods: Iterable[LivePod]) -> Evidence:

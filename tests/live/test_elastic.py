@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.api.job_outputs import ExplanationOutput
-from scheduling.engine.deltas import PodRequeued
+from scheduling.engine.deltas import PodEnded, PodRequeued
 from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
@@ -17,7 +17,7 @@ from scheduling.models.jobs import PlacementState as P
 from scheduling.session import leaving
 from scheduling.session.leaving import EVICT_AGAIN_S
 from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import Failures, LiveJob, LivePod, Writes
+from scheduling.session.live import Cause, Failures, LiveJob, LivePod, Writes
 from scheduling.session.steps import advance, release
 from tests.live.conftest import wait
 from tests.live.test_disruption_budgets import BUDGETS, allowed, protect
@@ -342,6 +342,15 @@ def test_what_a_gang_got_while_it_ran_does_not_wait_for_ever_to_start():
         release(life.out, job, pod)
     life.overdue(2102.0)
     assert life.starting == {}
+
+
+def test_a_pod_that_leaves_says_why_to_the_next_scheduler_though_it_is_seen_to_run():
+    life, job = elastic_gang(BEGAN, BEGAN, (P.BOUND, 1000.0, True))
+    late, cause = job.pods[0, 2], Cause("Preempted", "It makes room")
+    life.leave.pods(job, [(late, PodEnded(job.id, *late.key))], cause, 1100.0)
+    advance(life.out, job, late, P.RUNNING)
+    steps = [(step.to_state, step.message) for step in life.out.writes.steps]
+    assert steps == [(P.BOUND, "It makes room"), (P.RUNNING, "It makes room")]
 
 
 def test_a_gang_is_over_without_what_came_later_and_never_ran():
