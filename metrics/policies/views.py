@@ -29,6 +29,8 @@ from tenants.web import actor_of
 
 NOTHING = "Nothing was changed."
 SAVED_AS_IT_WAS = "Somebody saved this policy as it was meanwhile; yours is not saved. Save again."
+REASONS = "reasons-of-replays"  # in the session: of each of the newest replays what was typed
+MOST_REASONS = 5
 LOOKED_AT = 20  # newest replays of the cluster, among which one of the very change is looked for
 
 View = Callable[..., HttpResponse]
@@ -181,7 +183,11 @@ def check_of_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
         draft.save(actor_of(request), dry_run=True)
     except DomainError as error:
         return refused(request, draft, error)
-    return check_page(request, draft, since, takes=("replay",), of_replay=shown(replay))
+    typed_before = request.session.get(REASONS, {}).get(str(replay.pk), "")
+    reason = ReasonForm(initial={"reason": typed_before})
+    return check_page(
+        request, draft, since, takes=("replay",), of_replay=shown(replay), reason=reason
+    )
 
 
 def check_page(
@@ -248,8 +254,12 @@ def _found(replay: Replay) -> dict[str, Any]:
 @of_cluster
 @require_POST
 def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
-    """Start a replay of the last days with exactly the policy that would be saved."""
+    """Start a replay of the last days with exactly the policy that would be saved; the reason that
+    was typed is there again when one comes back from it."""
     draft, theirs = sent_draft(cluster, request.POST).rebased()
+    reason = ReasonForm(request.POST)
+    if not reason.is_valid():
+        return check_page(request, draft, theirs, status=422)
     try:
         replay = services.create_replay(actor_of(request), cluster, policy=draft.policy)
     except DomainError as error:
@@ -258,6 +268,8 @@ def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
             return refused(request, draft, Invalid.fields(inside))
         texts = tuple(fault.detail for fault in error.errors) or (error.detail,)
         return check_page(request, draft, theirs, errors=texts, status=422)
+    known = list(request.session.get(REASONS, {}).items())[-(MOST_REASONS - 1) :]
+    request.session[REASONS] = {**dict(known), str(replay.pk): reason.cleaned_data["reason"]}
     return redirect("replay", replay.pk)
 
 

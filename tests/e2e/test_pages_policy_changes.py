@@ -51,6 +51,33 @@ def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
     assert "The policy is what that replay tried already." in plain(done)
 
 
+def test_the_reason_that_was_typed_is_there_after_a_replay(ops, as_user):
+    check = checked(ops, queueing="backfill")
+    assert f'formaction="{URL}replay/"' in check.content.decode()
+    told = [f"Gangs wait {number}" for number in range(6)]
+    for reason in told:
+        ops.post(f"{URL}replay/", hidden(check) | {"reason": reason})
+        Replay.objects.filter(state=ReplayState.QUEUED).update(state=ReplayState.CANCELLED)
+    found = [
+        ops.get(f"{CHECK}?replay={replay.pk}").context["reason"]["reason"].value()
+        for replay in Replay.objects.order_by("created_at")
+    ]
+    assert found == ["", *told[1:]]  # of the newest ones
+    back = ops.get(f"{CHECK}?replay={Replay.objects.first().pk}")
+    assert 'value="Gangs wait 5"' in back.content.decode()
+    User.objects.create_user("other", is_operator=True)
+    page = as_user("other").get(f"{CHECK}?replay={Replay.objects.first().pk}")
+    assert "Gangs wait" not in page.content.decode()
+
+
+def test_a_reason_that_is_too_long_is_told_before_the_replay(ops):
+    check = checked(ops, queueing="backfill")
+    answer = ops.post(f"{URL}replay/", hidden(check) | {"reason": "x" * 2001})
+    assert answer.status_code == 422
+    assert answer.context["reason"].errors["reason"]
+    assert not Replay.objects.exists()
+
+
 def test_what_a_replay_cannot_show_is_said(ops):
     check = checked(ops, max_attempts="3", queueing="backfill", shards="h; H100\nrest")
     assert "Max attempts, Shards: no difference in a replay" in plain(check)
