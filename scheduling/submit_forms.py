@@ -214,14 +214,17 @@ class PodSetForm(Fields):
     )
 
     def __init__(self, *args: Any, gpu_types: list[str], **kwargs: Any) -> None:
-        # One that equals the defaults is a pod set too.
-        super().__init__(*args, **{**kwargs, "empty_permitted": False})
+        super().__init__(*args, **kwargs)
         self.fields["gpu_type"].choices = [("", "Any"), *((n, n) for n in gpu_types)]  # type: ignore[attr-defined]
         self.volumes = Volumes(
             self.data if self.is_bound else None,
             prefix=f"{self.prefix}-volumes",
             initial=self.initial.get("volumes"),
         )
+
+    def has_changed(self) -> bool:
+        """One that equals the defaults is a pod set too, where Django counts and cleans none."""
+        return True
 
     def is_valid(self) -> bool:
         return super().is_valid() & self.volumes.is_valid()

@@ -351,6 +351,17 @@ def test_a_pod_set_that_equals_the_defaults_is_one_too(as_user):
     assert "Another pod set of this job is called" in answer.content.decode()
 
 
+def test_a_name_is_all_that_the_form_needs(as_user):
+    """The only pod set as the form is opened with: one pod with one GPU of any type."""
+    page = as_user("erin").get("/jobs/new/")
+    [pod_set] = page.context["sets"]
+    defaults = {field.html_name: field.value() or "" for field in pod_set}
+    only = {**FORM, "sets-0-required_level": "", "sets-0-gpu_type": "", **defaults}
+    assert as_user("erin").post("/jobs/new/", only).status_code == 302
+    [pods] = Job.objects.get(name="bert").pod_sets.all()
+    assert (pods.name, pods.count, pods.gpus) == ("worker", 1, 1)
+
+
 def test_the_largest_form_is_read(as_user):
     """As many pod sets and volumes as there may be."""
     rows = {
