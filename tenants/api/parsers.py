@@ -27,6 +27,7 @@ class StrictJSONParser(JSONParser):
                 text,
                 parse_constant=_refuse_constant,
                 parse_float=_finite,
+                parse_int=_whole,
                 object_pairs_hook=_unique,
             )
         except UnicodeDecodeError as error:
@@ -64,6 +65,13 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"the number {text[:40]} is too large")
     return value
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:  # Python tells how to have it read that many digits
+        raise ValueError(f"the number {text[:40]} is too large") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -53,6 +53,12 @@ def test_bodies_that_cannot_be_read(eve, name):
     check(answer, 400, "not-json")
 
 
+def test_a_number_of_too_many_digits_is_told_in_words(eve):
+    answer = eve.post("/api/v1/jobs", BODIES["endless number"], content_type="application/json")
+    told = check(answer, 400, "not-json")["detail"]
+    assert told.startswith(f"The body is not valid JSON: the number {'9' * 40} is too large.")
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"3", b'"x"', b"null", b"true"])
 def test_bodies_that_are_no_object(eve, body):
     answer = eve.post("/api/v1/jobs", body, content_type="application/json")
