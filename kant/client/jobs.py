@@ -169,8 +169,11 @@ def _only_tenant(api: Api) -> str:
 
 
 def _size(job: dict[str, Any]) -> str:
-    jobs = f"{job['count']} jobs, " if "count" in job else ""
-    return f"{jobs}{output.number(job['gpus'])} GPUs"
+    jobs = ""
+    if "count" in job:
+        jobs = f"{job['count']} job{'' if job['count'] == 1 else 's'}, "
+    gpus = output.number(job["gpus"])
+    return f"{jobs}{gpus} GPU{'' if gpus == '1' else 's'}"
 
 
 def jobs(api: Api, args: argparse.Namespace) -> None:

@@ -250,6 +250,7 @@ def test_a_job_is_scaled_by_its_pod_sets(kant, tmp_path):
     assert (code, out) == (0, "web asks for worker=12: 12 GPUs.\n")
     assert f"kant explain {job[:8]}" in told
     assert json.loads(kant("scale", job, "worker=3", "-o", "json")[1])["gpus"] == 3
+    assert kant("scale", "web", "1")[1] == "web asks for worker=1: 1 GPU.\n"
     code, _, told = kant("scale", "web", "nix=3")
     assert (code, "it has worker." in told) == (2, True)
     code, _, told = kant("scale", "web", "0")
