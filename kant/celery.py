@@ -1,12 +1,13 @@
-"""The Celery application, its queues, and its one schedule: the ticks.
+"""The Celery application, its queues, its one schedule, and what makes a worker a scheduler.
 
-Every scheduler process hears every doorbell and every tick (a broadcast), because only the one
-that leads a cluster can act on it, and a standby finds a free lease by being asked.
+Every scheduler process hears every doorbell (a broadcast), because only the one that leads a
+cluster can act on it.
 """
 
 import os
 
-from celery import Celery
+from celery import Celery, bootsteps
+from celery.worker import WorkController
 from django.conf import settings
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
@@ -20,9 +21,27 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 
 
+class Cycles(bootsteps.StartStopStep):
+    """A worker that listens to doorbells is a scheduler: it runs cycles as long as it lives,
+    whatever becomes of its connection to the broker."""
+
+    def include_if(self, worker: WorkController) -> bool:
+        listens_to = worker.app.amqp.queues.consume_from.values()
+        return any(queue.exchange.name == SCHED for queue in listens_to)
+
+    def create(self, _worker: WorkController) -> object:
+        # Django has to be set up before its models can be imported.
+        from scheduling.services.loop import loop
+
+        return loop
+
+
+app.steps["worker"].add(Cycles)
+
+
 @app.on_after_configure.connect
-def _queues_and_ticks(sender: Celery, **_: object) -> None:
-    # Without acknowledgement: who missed a tick hears the next one. A message that waits for its
+def _queues_and_schedule(sender: Celery, **_: object) -> None:
+    # Without acknowledgement: who missed a doorbell ticks anyway. A message that waits for its
     # acknowledgement when Redis goes away makes kombu fail while it reconnects, and the worker end.
     broadcast = Broadcast(SCHED, routing_key=SCHED, no_ack=True)
     sender.conf.task_queues = (Queue("work"), broadcast)
@@ -35,14 +54,9 @@ def _queues_and_ticks(sender: Celery, **_: object) -> None:
         "declare": [Exchange(SCHED, "fanout")],
     }
     sender.conf.task_routes = {"scheduling.tasks.*": route}
-    # A tick that waited a whole period is worth nothing: the next one is there.
-    cycle, sample = settings.KANT_CYCLE_SECONDS, settings.KANT_SAMPLE_SECONDS
+    # A message that waited a whole period is worth nothing: the next one is there.
+    sample = settings.KANT_SAMPLE_SECONDS
     sender.conf.beat_schedule = {
-        "cycle": {
-            "task": "scheduling.tasks.tick",
-            "schedule": cycle,
-            "options": {"expires": cycle},
-        },
         "sample": {
             "task": "metrics.tasks.record_samples",
             "schedule": sample,

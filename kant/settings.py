@@ -155,7 +155,11 @@ CELERY_RESULT_BACKEND = REDIS_URL or None
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "work"
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+# Who listens or sends by the clock goes on when the broker is back, and says so once.
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CHANNEL_ERROR_RETRY = True  # a Redis that is full or read-only
+CELERY_WORKER_CONSUMER = "kant.broker:Consumer"
+CELERY_BEAT_SCHEDULER = "kant.broker:BeatScheduler"
 CELERY_TIMEZONE = "UTC"
 
 # --- accounts -------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from scheduling.selectors import leaders_of
 from scheduling.session.pace import BUCKETS_S
 from scheduling.standstill import standstill
 from tenants.api.base import OperatorsOnly
+from tenants.outage import redis_trouble, uses_redis
 
 
 def exposition() -> bytes:
@@ -63,6 +64,7 @@ class PrometheusView(APIView):
 class _Kant(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _schedulers()
+        yield from _redis()
         yield from _pools()
         yield from _placement()
         yield from _quotas()
@@ -98,6 +100,13 @@ def _schedulers() -> Iterator[Metric]:
             for asked, number in sorted(pace.effects.items()):
                 effects.add_metric([*key, *asked], number)
     yield from (up, passes, effects)
+
+
+def _redis() -> Iterator[Metric]:
+    if uses_redis():
+        up = GaugeMetricFamily("kant_redis_up", "1 while Redis takes what Kant writes")
+        up.add_metric([], int(not redis_trouble()))
+        yield up
 
 
 def _pools() -> Iterator[Metric]:

@@ -28,6 +28,7 @@ from scheduling.selectors import Leader, complete_from, leaders_of
 from scheduling.services.policies import policy_of
 from scheduling.wording import policy_words
 from tenants.names import but
+from tenants.outage import redis_trouble
 from tenants.permissions import access_of
 from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
 
@@ -202,6 +203,7 @@ def operations(request: HttpRequest) -> HttpResponse:
             (cluster, leaders) for cluster, leaders in led if any(x.scope for x in leaders)
         ],
         "unknown": chosen.unknown,
+        "redis_trouble": redis_trouble(),
         # Called by the whole page alone, which shows them.
         "policies": partial(shown_policies, led),
         **summary(chosen),

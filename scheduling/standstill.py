@@ -13,7 +13,7 @@ def standstill(cluster: Cluster) -> str:
     name, heard = cluster.name, cluster.last_cycle_at
     if not cluster.is_active:
         return f"Cluster {name} is not active."
-    remedy = "An operator has to see that the processes of scheduler and ticks run."
+    remedy = "An operator has to see that the processes of the scheduler run."
     if heard is None:
         return f"The scheduler of cluster {name} has not been heard of yet. {remedy}"
     if (timezone.now() - heard).total_seconds() > SILENT_S:

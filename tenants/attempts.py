@@ -4,13 +4,16 @@ import hashlib
 import logging
 
 from django.core.cache import cache
-from redis import RedisError
+
+from tenants.outage import REDIS_ERRORS, Outage
 
 logger = logging.getLogger(__name__)
 
 # For one user name from one address, before further passwords are not looked at.
 ATTEMPTS = 10
 WINDOW_S = 300
+
+_outage = Outage(logger, "Redis", "wrong passwords are not counted and may be guessed")
 
 
 def too_many(name: str, address: str) -> bool:
@@ -20,10 +23,12 @@ def too_many(name: str, address: str) -> bool:
     Redis is away nothing is counted: who has to mend it has to be able to sign in.
     """
     try:
-        return _count(_key(name, address)) > ATTEMPTS
-    except RedisError as error:
-        logger.warning("passwords may be guessed, as Redis does not count attempts: %s", error)
+        number = _count(_key(name, address))
+    except REDIS_ERRORS as error:
+        _outage.began(error)
         return False
+    _outage.over()
+    return number > ATTEMPTS
 
 
 def _count(key: str) -> int:
@@ -41,8 +46,8 @@ def forget(name: str, address: str) -> None:
     """Begin the count anew: the password was right."""
     try:
         cache.delete(_key(name, address))
-    except RedisError as error:
-        logger.warning("attempts to sign in stay counted, as Redis is away: %s", error)
+    except REDIS_ERRORS as error:
+        _outage.began(error)
 
 
 def _key(name: str, address: str) -> str:

@@ -1,6 +1,7 @@
 """Writes of replays: asked for, taken up, told of, ended. Each is guarded by the state before, so
 that whoever is late changes nothing."""
 
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from scheduling.selectors import what_is_gone
 from scheduling.services.policies import document_faults, policy_of
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import User
+from tenants.outage import REDIS_ERRORS, Outage
 from tenants.services.transactions import unit_of_work
 
 MOST = timedelta(days=31)  # of a period
@@ -34,6 +36,8 @@ LOST = (
     "It was interrupted: the process that computed it ended, because its worker was restarted or "
     "the machine ran out of memory. Ask for it again."
 )
+
+_outage = Outage(logging.getLogger(__name__), "Redis", "replays wait until it takes messages")
 
 
 # --- people ---------------------------------------------------------------------------------------
@@ -194,8 +198,12 @@ def _check_there_is_history(cluster: Cluster, since: datetime, until: datetime) 
 
 # --- the process that computes --------------------------------------------------------------------
 def ring() -> None:
-    """Have the worker look now; the next tick would find it too."""
-    current_app.send_task(TASK, expires=SILENT.total_seconds(), retry=False)
+    """Have the worker look now; it looks every ten seconds anyway."""
+    try:
+        current_app.send_task(TASK, expires=SILENT.total_seconds(), retry=False)
+        _outage.over()
+    except REDIS_ERRORS as error:
+        _outage.began(error)
 
 
 def is_wanted(now: datetime) -> bool:

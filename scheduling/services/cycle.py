@@ -1,15 +1,15 @@
-"""The scheduling cycles of a cluster, from the leases to the effects. Called by the task alone."""
+"""The scheduling cycles of a cluster, from the leases to the effects. Called by the loop alone."""
 
 import logging
 import os
 import socket
-import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from django.conf import settings
 from django.db import DatabaseError
@@ -19,7 +19,8 @@ from scheduling.engine.queueing.fairness import Shares
 from scheduling.engine.shards import WHOLE, scopes_of
 from scheduling.kube.seam import KubeError
 from scheduling.models import Cluster
-from scheduling.services import doorbell, projection
+from scheduling.services import projection
+from scheduling.services.alarm import Alarm, Key
 from scheduling.services.apply import apply_decisions
 from scheduling.services.lease import (
     Lease,
@@ -44,9 +45,6 @@ DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
 
 
-Key = tuple[int, str]  # cluster and scope
-
-
 @dataclass(slots=True)
 class Led:
     """A scope of a cluster that this process leads."""
@@ -66,12 +64,11 @@ class Scheduler:
         self.led: dict[Key, Led] = {}
         self._scopes: dict[int, tuple[list[str], float]] = {}
         self._retry_at: dict[Key, float] = {}
-        self._bells: dict[Key, Bell] = {}
+        self.alarm = Alarm()
 
     def run(self, cluster_id: int, *, budget_s: float = BUDGET_S) -> None:
         """Run passes for the scopes of the cluster that this process may lead, in turn, until
         nothing is new."""
-        doorbell.heard(cluster_id)
         if not Cluster.objects.filter(id=cluster_id, is_active=True).exists():
             self._leave_alone(cluster_id)
             return
@@ -89,7 +86,7 @@ class Scheduler:
                     self._pass(self.led[key])
             active = [key for key in active if self._has_more(key)]
             if active and time.monotonic() > deadline:
-                doorbell.ring(cluster_id)
+                self.alarm.ring(cluster_id)
                 break
         for key in keys:
             if key in self.led:
@@ -218,10 +215,9 @@ class Scheduler:
         for other, led in list(self.led.items()):
             with self._guarded(other):
                 self._renew(led, at_once=True)  # listing a large cluster takes a while
-        bell = self._bells[key] = Bell(cluster_id)
         # Read after the lease was taken: what is declared later makes the session end.
         shards = declared_shards(cluster_id)
-        session = Session(cluster, bell.ring, scope, shards)
+        session = Session(cluster, partial(self.alarm.ring, cluster_id), scope, shards)
         led = Led(session, lease, taken_at)
         try:
             session.gateway.fence(taken_at + settings.KANT_LEASE_SECONDS)
@@ -251,9 +247,7 @@ class Scheduler:
         led = self.led.pop(key, None)
         if led is not None:
             led.session.stop()
-        bell = self._bells.pop(key, None)
-        if bell is not None:
-            bell.stop()
+        self.alarm.ring_at(key, None)
 
     # --- one pass ---------------------------------------------------------------------------------
     def _pass(self, led: Led) -> None:
@@ -271,7 +265,7 @@ class Scheduler:
                 part = part.later
             if changed:
                 led.session.pace.took(time.perf_counter() - began)
-        self._bells[led.lease.cluster_id, led.lease.scope].ring_at(led.session.next_at)
+        self.alarm.ring_at((led.lease.cluster_id, led.lease.scope), led.session.next_at)
 
     def _project(self, led: Led) -> None:
         clock = time.monotonic()
@@ -294,59 +288,6 @@ class Scheduler:
 
 def _named(key: Key) -> str:
     return f"scope {key[1]} of cluster {key[0]}" if key[1] else f"cluster {key[0]}"
-
-
-class Bell:
-    """Rings for news of a cluster, and when the time has come for a decision without any.
-
-    It has a thread of its own: the door's loop must not wait for a broker, and a broker that is
-    away must not stop the door.
-    """
-
-    def __init__(self, cluster_id: int) -> None:
-        self.cluster_id = cluster_id
-        self._changed = threading.Condition()
-        self._wanted = self._stopped = False
-        self._due: float | None = None
-        self._thread = threading.Thread(target=self._run, name=f"bell-{cluster_id}", daemon=True)
-        self._thread.start()
-
-    def ring(self) -> None:
-        with self._changed:
-            self._wanted = True
-            self._changed.notify()
-
-    def ring_at(self, due: float | None) -> None:
-        """Ring once at that second since the epoch, and at no other that was said before."""
-        with self._changed:
-            if due != self._due:
-                self._due = due
-                self._changed.notify()
-
-    def stop(self) -> None:
-        with self._changed:
-            self._stopped = True
-            self._changed.notify()
-
-    def _wait(self) -> bool:
-        """Until there is something to ring for; False when the bell is stopped."""
-        with self._changed:
-            while not (self._wanted or self._stopped):
-                left = None if self._due is None else self._due - time.time()
-                if left is not None and left <= 0:
-                    self._due = None
-                    break
-                self._changed.wait(left if left is None else min(left, threading.TIMEOUT_MAX))
-            self._wanted = False
-            return not self._stopped
-
-    def _run(self) -> None:
-        while self._wait():
-            try:
-                doorbell.ring(self.cluster_id)
-            except Exception as error:  # the tick comes anyway
-                log.warning("cannot ring for cluster %s: %s", self.cluster_id, error)
-                time.sleep(1.0)
 
 
 scheduler = Scheduler()

@@ -5,7 +5,8 @@ import logging
 from celery import current_app
 from django.core.cache import cache
 from django.db import transaction
-from redis import RedisError
+
+from tenants.outage import REDIS_ERRORS, Outage
 
 log = logging.getLogger(__name__)
 
@@ -13,27 +14,32 @@ log = logging.getLogger(__name__)
 FORGET_S = 5
 TASK = "scheduling.tasks.run_cycle"
 
+_outage = Outage(log, "Redis", "what changes is seen by the next tick, not at once")
+
 
 def ring(cluster_id: int) -> None:
     """Ask for a cycle now. A ring that nobody has heard yet is not repeated."""
-    if cache.add(_key(cluster_id), True, timeout=FORGET_S):
-        # Tried once: somebody may wait for an answer, and the tick comes anyway.
-        current_app.send_task(TASK, args=[cluster_id], expires=FORGET_S, retry=False)
+    try:
+        if cache.add(_key(cluster_id), True, timeout=FORGET_S):
+            # Tried once: somebody may wait for an answer, and the tick comes anyway.
+            current_app.send_task(TASK, args=[cluster_id], expires=FORGET_S, retry=False)
+            _outage.over()
+    except REDIS_ERRORS as error:
+        _outage.began(error)
 
 
 def ring_after_commit(cluster_id: int) -> None:
-    """Ring when what is being written is there. That does not fail with the broker: were it away,
-    the next tick would find the change."""
+    """Ring when what is being written is there."""
     # Not a partial: Django names the function in its log, and a partial has no name.
     transaction.on_commit(lambda: ring(cluster_id), robust=True)
 
 
 def heard(cluster_id: int) -> None:
-    """Called by the cycle before it reads: from now on a change needs a ring of its own."""
+    """Called before the cycle reads: from now on a change needs a ring of its own."""
     try:
         cache.delete(_key(cluster_id))
-    except RedisError as error:  # the ring is forgotten by itself
-        log.warning("cannot take note of the ring for cluster %s: %s", cluster_id, error)
+    except REDIS_ERRORS as error:  # the ring is forgotten by itself
+        _outage.began(error)
 
 
 def _key(cluster_id: int) -> str:

@@ -1,15 +1,12 @@
 """What is due by the passing of time alone is decided then, not at the next tick."""
 
-import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from scheduling.engine.shards import WHOLE
-from scheduling.services import doorbell
-from scheduling.services.cycle import Bell
+from scheduling.services.alarm import Alarm
 from scheduling.session import session
-from tests.live.conftest import wait
 
 pytestmark = pytest.mark.live
 
@@ -28,24 +25,12 @@ def later(world):
     return job
 
 
-def test_the_bell_is_told_when_a_job_may_start(world, monkeypatch):
+def test_the_alarm_is_told_when_a_job_may_start(world, monkeypatch):
     told = []
-    monkeypatch.setattr(Bell, "ring_at", lambda bell, due: told.append(due))
+    monkeypatch.setattr(Alarm, "ring_at", lambda alarm, key, due: told.append(due))
     job = world.submit("later", start_not_before=datetime.now(UTC) + timedelta(hours=1))
     world.drive(lambda: job.start_not_before.timestamp() in told)
     assert world.state(job) == "PENDING"
-
-
-def test_the_bell_rings_when_something_is_due_and_nothing_is_reported(monkeypatch):
-    rings = []
-    monkeypatch.setattr(doorbell, "ring", lambda cluster: rings.append((cluster, time.time())))
-    bell, due = Bell(7), time.time() + 0.5
-    bell.ring_at(due)
-    wait(lambda: rings)
-    bell.stop()
-    [(cluster, at)] = rings
-    assert cluster == 7
-    assert at >= due
 
 
 def test_what_is_due_is_decided_as_of_then(world, later, clock):

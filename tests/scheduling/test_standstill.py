@@ -10,7 +10,7 @@ from scheduling.standstill import SILENT_S
 from tests.organisation import build
 
 pytestmark = pytest.mark.usefixtures("now")
-REMEDY = "An operator has to see that the processes of scheduler and ticks run."
+REMEDY = "An operator has to see that the processes of the scheduler run."
 
 
 @pytest.fixture

@@ -1,15 +1,17 @@
-"""Which errors mean that a part is away."""
+"""Which errors mean that a part is away, and how it is told."""
 
 import socket
 
 import pytest
-from django.conf import settings as django_settings
+from celery import current_app
+from django.conf import settings
+from django.core.cache import cache
 from django.core.cache.backends.redis import RedisCache
 from django.db import DatabaseError, connection, transaction
 
 from kant.sqlite3.base import DatabaseWrapper, writers
 from scheduling.services import doorbell
-from tenants.outage import missing_part
+from tenants.outage import Outage, missing_part, redis_trouble, uses_redis
 
 
 @pytest.mark.django_db
@@ -40,13 +42,34 @@ def test_a_sqlite_file_that_cannot_be_opened_or_written_is_one(tmp_path):
     assert missing_part(late.value) == "The database"
 
 
-def test_a_redis_that_never_answers_is_one_and_stops_no_cycle(monkeypatch, caplog):
+@pytest.mark.parametrize("host", ["refuses", "is silent"])
+def test_without_redis_a_doorbell_is_told_of_once_and_stops_nobody(host, monkeypatch, caplog):
+    outage = Outage(doorbell.log, "Redis", "what changes is seen by the next tick")
+    monkeypatch.setattr(doorbell, "_outage", outage)
+    sent = []
+    monkeypatch.setattr(current_app, "send_task", lambda task, **_: sent.append(task))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
-        silent = RedisCache(address, {"OPTIONS": django_settings.REDIS_TIMEOUTS})
-        monkeypatch.setattr(doorbell, "cache", silent)
-        doorbell.heard(7)
-        assert "cannot take note of the ring for cluster 7" in caplog.text
-        with pytest.raises(Exception, match="Timeout") as away:
+        port = listener.getsockname()[1] if host == "is silent" else 1
+        away = RedisCache(f"redis://127.0.0.1:{port}/0", {"OPTIONS": settings.REDIS_TIMEOUTS})
+        with monkeypatch.context() as patch:
+            patch.setattr(doorbell, "cache", away)
             doorbell.ring(7)
-    assert missing_part(away.value) == "Redis"
+            doorbell.heard(7)
+            doorbell.ring(7)
+    assert not sent
+    cache.clear()
+    doorbell.ring(7)
+    doorbell.ring(8)
+    assert sent == [doorbell.TASK] * 2
+    began, over = caplog.messages
+    assert began.startswith("Redis does not serve (")
+    assert began.endswith("); meanwhile what changes is seen by the next tick")
+    assert over.startswith("Redis serves again, after ")
+
+
+def test_redis_is_asked_at_both_of_its_addresses(settings):
+    settings.REDIS_URL, settings.CELERY_BROKER_URL = "", "memory://localhost/"
+    assert (uses_redis(), redis_trouble()) == (False, "")
+    settings.CELERY_BROKER_URL = "redis://127.0.0.1:1/0"
+    assert uses_redis()
+    assert "Connection refused" in redis_trouble()

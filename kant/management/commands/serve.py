@@ -20,14 +20,13 @@ from kant import demo
 from kant.celery import app
 from kant.embedded import Background, stop_when_cluster_ends
 from scheduling.cluster_process import ClusterProcess
-from scheduling.services.cycle import scheduler
 
 HOST = "127.0.0.1"
 STOP_WITHIN_S = 3
 
 
 class Command(BaseCommand):
-    help = "Run Kant on this machine with an embedded cluster: web, scheduler and ticks."
+    help = "Run Kant on this machine with an embedded cluster: web, scheduler and worker."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -73,7 +72,6 @@ class Command(BaseCommand):
         finally:
             self.stdout.write("Stopping.")
             background.stop()
-            scheduler.stop()
             cluster.stop()
 
     def _welcome(self, port: int) -> None:

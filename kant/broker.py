@@ -1,0 +1,86 @@
+"""Workers and beat while the broker is away, full, read-only or loading: they outlast it.
+
+Celery tries again by itself only where the connection broke, gives up after a while, and logs each
+attempt.
+"""
+
+import logging
+import time
+from typing import Any
+
+from celery.beat import PersistentScheduler, ScheduleEntry, SchedulingError
+from celery.worker import consumer
+from celery.worker.consumer.consumer import CONNECTION_RETRY
+from celery.worker.state import maybe_shutdown
+from kombu import Connection
+
+from tenants.outage import Outage
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 2.0
+# Pauses before a connection is tried again: the first, how much longer each is, the longest.
+PAUSES = {"interval_start": RETRY_S, "interval_step": 1.0, "interval_max": 10.0}
+
+
+class Consumer(consumer.Consumer):
+    """Listens whenever the broker lets it, which `broker_channel_error_retry` makes it try."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._outage = Outage(log, "Redis", "this worker hears of nothing")
+        super().__init__(*args, **options)
+
+    def ensure_connected(self, conn: Connection) -> Connection:
+        def failed(error: Exception, _interval: float) -> None:
+            self._outage.began(error)
+
+        found = conn.ensure_connection(failed, None, callback=maybe_shutdown, **PAUSES)
+        self.first_connection_attempt = False
+        return found
+
+    def on_connection_error_before_connected(self, error: Exception) -> None:
+        self._wait(error)
+
+    def on_connection_error_after_connected(self, error: Exception) -> None:
+        super().on_connection_error_after_connected(error)
+        self._wait(error)
+
+    def on_ready(self) -> None:
+        super().on_ready()
+        self._outage.over()
+
+    def _wait(self, error: Exception) -> None:
+        self._outage.began(error)
+        time.sleep(RETRY_S)
+
+
+def _is_told_otherwise(record: logging.LogRecord) -> bool:
+    """Whether Celery says that it tries again, as it does at every attempt."""
+    return isinstance(record.args, tuple) and CONNECTION_RETRY in record.args
+
+
+logging.getLogger("celery.worker.consumer.consumer").addFilter(
+    lambda record: not _is_told_otherwise(record)
+)
+
+
+class BeatScheduler(PersistentScheduler):
+    """What cannot be sent now is sent when it is due again."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._outage = Outage(log, "Redis", "samples and other background work wait")
+        super().__init__(*args, **options)
+
+    def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
+        try:
+            self.apply_async(entry, producer=producer, advance=False)
+        except SchedulingError as error:
+            self._outage.began(error)
+        else:
+            self._outage.over()
+
+    def _ensure_connected(self) -> Connection:
+        def failed(error: Exception, _interval: float) -> None:
+            self._outage.began(error)
+
+        return self.connection.ensure_connection(failed, None, **PAUSES)

@@ -1,0 +1,124 @@
+"""Redis is full or read-only, or gone, while jobs come: they start, and every process goes on."""
+
+import os
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack
+from functools import partial
+from urllib.parse import urlsplit
+
+import pytest
+from redis import Redis
+
+from tests.live.test_production_shape import (
+    ROOT,
+    SETUP,
+    WITHIN_S,
+    call,
+    free_port,
+    postgres,
+    redis,
+    run_until,
+    started,
+    wait_for_port,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+BEGAN, OVER = "Redis does not serve (", "Redis serves again"
+
+
+def until(holds, what):
+    deadline = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
+
+
+def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(cluster_process, tmp_path):
+    with ExitStack() as stack:
+        database = stack.enter_context(postgres())
+        broker = stack.enter_context(ExitStack())
+        address = broker.enter_context(redis(tmp_path))
+        env = {
+            **os.environ,
+            "KANT_EMBEDDED": "false",
+            "KANT_SECRET_KEY": "only for this test",
+            "KANT_VAR_DIR": str(tmp_path),
+            "KANT_LEASE_SECONDS": "2",
+            "KANT_SAMPLE_SECONDS": "1",
+            "KANT_METRICS_OPEN": "true",
+            "DATABASE_URL": database,
+            "REDIS_URL": address,
+            "DJANGO_SETTINGS_MODULE": "kant.settings",
+        }
+        shape = {"env": env, "cwd": ROOT}
+        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], check=True, **shape)
+        setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
+        made = subprocess.run(setup, check=True, capture_output=True, text=True, **shape)
+        token = made.stdout.strip()
+
+        port = free_port()
+        celery = [sys.executable, "-m", "celery", "-A", "kant"]
+        uvicorn = [sys.executable, "-m", "uvicorn", "kant.asgi:application", "--port", str(port)]
+        commands = {
+            "scheduler": [*celery, "worker", "-Q", "sched", "-P", "solo", "-n", "sched@test"],
+            "worker": [*celery, "worker", "-Q", "work", "-c", "1", "-n", "work@test"],
+            "beat": [*celery, "beat", "-s", str(tmp_path / "beat")],
+            "web": [*uvicorn, "--lifespan", "off", "--no-access-log"],
+        }
+        processes = {}
+        for name, command in commands.items():
+            log = stack.enter_context((tmp_path / f"{name}.log").open("w"))
+            processes[name] = stack.enter_context(started(command, stderr=log, **shape))
+        wait_for_port(port, processes["web"])
+        site = f"http://127.0.0.1:{port}"
+
+        def said(name, text):
+            return (tmp_path / f"{name}.log").read_text().count(text)
+
+        def has_said(name, text, times):
+            return said(name, text) == times
+
+        def logs():
+            return {name: (tmp_path / f"{name}.log").read_text() for name in processes}
+
+        def redis_is_up():
+            with urllib.request.urlopen(f"{site}/metrics", timeout=WITHIN_S) as answer:
+                return "kant_redis_up 1.0" in answer.read().decode()
+
+        def a_job_runs_to_its_end():
+            document = {"name": "gang", "tenant": "vision", "gpus": 8, "cpu_milli": 100}
+            document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}
+            job = call(f"{site}/api/v1/jobs", token, document)
+            run_until(f"{site}/api/v1/jobs/{job['id']}", token, {"SUCCEEDED"})
+
+        a_job_runs_to_its_end()
+        assert redis_is_up()
+        server = Redis.from_url(address)
+        outages = [
+            (lambda: server.config_set("maxmemory", 1), lambda: server.config_set("maxmemory", 0)),
+            (lambda: server.replicaof("127.0.0.1", "1"), lambda: server.replicaof("NO", "ONE")),
+            (broker.close, lambda: broker.enter_context(redis(tmp_path, urlsplit(address).port))),
+        ]
+        for number, (begin, end) in enumerate(outages, start=1):
+            begin()
+            assert not redis_is_up()
+            for _ in range(2):
+                a_job_runs_to_its_end()
+            # The scheduler finds a full Redis by the first doorbell, the others by what they send.
+            for name in ("beat", "scheduler", "web"):
+                until(partial(has_said, name, BEGAN, number), logs)
+            end()
+            until(redis_is_up, logs)
+            for name in ("beat", "scheduler"):
+                until(partial(has_said, name, OVER, number), logs)
+            a_job_runs_to_its_end()
+            until(partial(has_said, "web", OVER, number), logs)
+            assert {name: process.poll() for name, process in processes.items()} == dict.fromkeys(
+                processes
+            )
+        for name in processes:
+            assert said(name, BEGAN) == said(name, OVER) <= len(outages), logs()
+            assert "Traceback" not in (tmp_path / f"{name}.log").read_text(), logs()
