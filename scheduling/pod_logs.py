@@ -25,7 +25,7 @@ from scheduling.kube.logs import (
 )
 from scheduling.kube.seam import KubeError
 from scheduling.models import Cluster, Job, Placement, PodSet
-from scheduling.models.jobs import PlacementState
+from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
 from tenants.errors import Conflict, DomainError, Invalid, NotFound
 from tenants.models import User
 
@@ -77,7 +77,7 @@ def open_log(
     # A connection of the pool is not kept from others while a cluster takes its time.
     close_old_connections()
     try:
-        with _told(job, pod):
+        with _told(job, pod_set, pod):
             free = partial(_places.free, reader.pk)
             found = _reader.open(job.cluster.access, of, options, ended=free)
     except BaseException:
@@ -91,7 +91,7 @@ def containers_of(job: Job, pod_set: PodSet, ordinal: int, *, previous: bool) ->
     its first at the beginning. Waits for the cluster; raises what `open_log` does."""
     pod = _pod(job, pod_set, ordinal, previous=previous)
     close_old_connections()
-    with _told(job, pod):
+    with _told(job, pod_set, pod):
         names = _reader.containers(job.cluster.access, _ref(job, pod, ""))
     # An admission webhook may have put its own before Kant's.
     return sorted(names, key=lambda name: name != _default(job))
@@ -173,6 +173,8 @@ def _newest(job: Job, pod_set: PodSet, ordinal: int) -> Placement:
     if found is not None and found.pod_uid:
         return found
     name = f"{pod_set.name}-{ordinal}"
+    if found is not None:
+        _refuse_of_resized(job, pod_set, found)
     if job.state in TERMINAL:
         raise NotFound(f"{job.name} ended before its pod {name} was made, so there is no log.")
     if found is not None and found.state == PlacementState.INTENDED:
@@ -186,7 +188,7 @@ def _why_waits(job: Job) -> str:
 
 # --- why there is none ----------------------------------------------------------------------------
 @contextmanager
-def _told(job: Job, pod: Placement) -> Iterator[None]:
+def _told(job: Job, pod_set: PodSet, pod: Placement) -> Iterator[None]:
     """Errors of a cluster as those of the domain."""
     try:
         yield
@@ -195,12 +197,25 @@ def _told(job: Job, pod: Placement) -> Iterator[None]:
     except NodeFailed as error:
         raise _node_failed(job.cluster, pod, error) from None
     except PodGone:
+        _refuse_of_resized(job, pod_set, pod)
         raise NotFound(_gone(job, pod)) from None
     except NoContainer as error:
         raise Invalid.field("container", f"Pod {pod.pod_name} has {error}.") from None
     except NotReady as error:
         text = f"Pod {pod.pod_name} gives no log: {error}. {pod.message}".strip()
         raise Conflict(text) from None
+
+
+def _refuse_of_resized(job: Job, pod_set: PodSet, newest: Placement) -> None:
+    """Where the job asks for fewer pods than would bring back one of this ordinal."""
+    if job.state in TERMINAL or newest.state in LIVE_PLACEMENTS or newest.ordinal < pod_set.count:
+        return
+    pods = f"{pod_set.count} pod{'s' * (pod_set.count != 1)}"
+    raise NotFound(
+        f"Pod {pod_set.name}-{newest.ordinal} ended and does not come again: {job.name} asks for "
+        f"{pods} now. Its log is gone with it.",
+        code="gone",
+    )
 
 
 def _gone(job: Job, pod: Placement) -> str:

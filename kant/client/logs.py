@@ -19,6 +19,9 @@ MOST_FOLLOWED = 16
 # After so long without a line it is looked whether the job still runs.
 SILENCE_S = 60.0
 CONFLICT = "conflict"  # there is no log yet
+GONE = "gone"  # nor will there be one
+# States of pods; one that was released is deleted.
+HAVE_LOGS = ("BOUND", "RUNNING", "SUCCEEDED", "FAILED")
 KANT = b"Kant: "  # begins the line in which the server says why a log is not whole
 
 
@@ -48,15 +51,9 @@ def logs(api: Api, args: argparse.Namespace) -> None:
         pod = {"pod_set": args.pod_set, "ordinal": args.pod}
         _Reading(api, path, {**query, **pod}, args).run()
         return
-    pods = [
-        (pod_set["name"], ordinal)
-        for pod_set in api.get(path)["pod_sets"]
-        if args.pod_set in (None, pod_set["name"])
-        for ordinal in range(pod_set["count"])
-    ]
     each = [
         _Reading(api, path, {**query, "pod_set": name, "ordinal": n}, args, f"[{name}-{n}] ")
-        for name, n in pods
+        for name, n in _pods(api, path, args.pod_set)
     ]
     if not each:
         raise usage(f"The job has no pod set {args.pod_set!r}.")
@@ -64,6 +61,21 @@ def logs(api: Api, args: argparse.Namespace) -> None:
         _together(each)
     else:
         _in_turn(each)
+
+
+def _pods(api: Api, path: str, only: str | None) -> list[tuple[str, int]]:
+    """Pod set and ordinal of all pods that the job asks for, and of those beyond its counts that
+    it has: after it was resized, the highest ordinals need not be those that left."""
+    sets = api.get(path)["pod_sets"]
+    ordinals = [set(range(pod_set["count"])) for pod_set in sets]
+    for pod in api.items(f"{path}/pods", {"state": HAVE_LOGS}):
+        ordinals[pod["pod_set"]].add(pod["ordinal"])
+    return [
+        (pod_set["name"], ordinal)
+        for pod_set, had in zip(sets, ordinals, strict=True)
+        if only in (None, pod_set["name"])
+        for ordinal in sorted(had)
+    ]
 
 
 def _in_turn(each: "list[_Reading]") -> None:
@@ -123,13 +135,13 @@ class _Reading:
         while True:
             # Asked before the log is: what was printed until the end is read after it.
             over = self._api.get(self._path)["state"] in ENDED
-            self._read_on(over=over)
-            if over:
+            if not self._read_on(over=over) or over:
                 return
             time.sleep(POLL_S)
 
-    def _read_on(self, *, over: bool) -> None:
-        """What is new, and what comes until the container or the connection ends."""
+    def _read_on(self, *, over: bool) -> bool:
+        """What is new, and what comes until the container or the connection ends; False where the
+        job wants such a pod no more."""
         since = self._last
         query = {**self._query, "timestamps": "true", "follow": None if over else "true"}
         if since:
@@ -154,6 +166,8 @@ class _Reading:
             if not over and why != self._told:
                 self._told = why
                 output.note(why)
+            return error.problem != GONE
+        return True
 
 
 _printing = threading.Lock()

@@ -61,6 +61,7 @@ KINDS: dict[str, Kind] = {
     "not-found": Kind(
         404, "No such thing", "It does not exist, or it belongs to a tenant you have no role in."
     ),
+    "gone": Kind(404, "It is gone for good", "Read `detail` for what ended it."),
     "method-not-allowed": Kind(
         405, "This address does not answer that method", "Use a method named in `Allow`."
     ),

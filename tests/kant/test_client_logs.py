@@ -14,7 +14,7 @@ import pytest
 from kant.client import logs
 from scheduling import pod_logs
 from scheduling.kube.logs import LogReader
-from scheduling.models import Job
+from scheduling.models import Job, Placement
 from tests.kant.conftest import Shell
 from tests.kube.api import eventually
 from tests.printing import Printing, open_logs, served
@@ -93,6 +93,68 @@ def test_all_pods_are_printed_with_their_names(kant, world):
         ["[worker-0] ended with exit code 0", "[worker-2] ended with exit code 0"],
     )
     assert "[worker-1] The present state forbids it: Pod worker-1 has no place yet" in told
+
+
+def resize(job, count):
+    job.pod_sets.update(count=count)
+
+
+def let_go(world, placed):
+    """What Kant does to a pod for which its job has no room any more."""
+    world.sim.call("DELETE", world.path(placed.pod_name), {"gracePeriodSeconds": 0})
+    eventually(lambda: world.sim.call("GET", world.path(placed.pod_name))[0] == 404)
+    Placement.objects.filter(pk=placed.pk).update(state="RELEASED", reason="Resized")
+
+
+def test_all_pods_are_those_that_the_job_has_also_beyond_its_count(kant, world):
+    job = world.submit(replicas=4, gang=False)
+    for ordinal in (0, 3):
+        ended(world, job, ordinal)
+    left = world.start(job, 2)
+    resize(job, 2)
+    let_go(world, left)
+    code, out, told = kant("logs", "one", "--all", "--tail", "1")
+    assert (code, out.splitlines()) == (
+        0,
+        ["[worker-0] ended with exit code 0", "[worker-3] ended with exit code 0"],
+    )
+    assert "worker-1 has no place yet" in told
+    assert "worker-2" not in told
+
+
+def test_following_a_pod_ends_when_a_resize_ended_it(kant, world, in_pauses):
+    job = world.submit(replicas=3, gang=False)
+    world.start(job, 0)
+    ended(world, job, 2)
+    placed = job.placements.get(ordinal=2)
+
+    def smaller():
+        resize(job, 1)
+        let_go(world, placed)
+
+    in_pauses += [smaller]
+    code, out, told = kant("logs", "one", "--pod", "2", "--follow")
+    assert (code, out.splitlines()[-1]) == (0, "ended with exit code 0")
+    assert told.splitlines()[-1].endswith(
+        "Pod worker-2 ended and does not come again: one asks for 1 pod now. Its log is gone with "
+        "it."
+    )
+    code, _, told = kant("logs", "one", "--pod", "2")
+    assert (code, "does not come again" in told) == (3, True)
+
+
+def test_following_waits_where_the_job_has_got_more_pods_again(kant, world, in_pauses):
+    job = world.submit(replicas=2, gang=False)
+    placed = world.start(job, 1)
+    let_go(world, placed)
+
+    def again():
+        ended(world, job, 1, attempt=2)
+
+    in_pauses += [again, lambda: over(job)]
+    code, out, told = kant("logs", "one", "--pod", "1", "--follow")
+    assert (code, out.splitlines()[-1]) == (0, "ended with exit code 0")
+    assert "is gone, and its log with it" in told
 
 
 def over(job, state="SUCCEEDED"):
