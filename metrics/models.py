@@ -39,6 +39,7 @@ class MetricSample(models.Model):
                 fields=["cluster", "gpu_model", "at"], name="one_sample_per_instant"
             )
         ]
+        indexes = [models.Index(fields=["cluster", "at"])]  # all pools at one instant
 
 
 class CounterTotals(models.Model):

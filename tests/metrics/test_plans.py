@@ -54,6 +54,15 @@ def test_old_placements_are_not_read_for_how_well_new_ones_were_placed(cluster):
     assert connection.vendor != "sqlite" or "scheduling__ended_a" in plan(found), plan(found)
 
 
+def test_the_newest_samples_are_found_among_all_that_there_are(cluster):
+    MetricSample.objects.create(
+        cluster=cluster, gpu_model="", at=at(0), nodes=2, fragmented_nodes=0,
+        available_milli=16_000, allocated_milli=0,
+    )  # fmt: skip
+    found = query(lambda: selectors.latest_samples(cluster), '"at" =')
+    assert "metrics_met_cluster" in plan(found), plan(found)
+
+
 def test_samples_that_are_not_drawn_are_not_read(cluster, django_assert_num_queries):
     MetricSample.objects.bulk_create(
         MetricSample(
