@@ -1,11 +1,20 @@
 """Celery tasks: each fetches what it names and calls one service."""
 
 from celery import shared_task
+from celery.worker.request import Request
 
 from scheduling.services.loop import loop
 
 
-@shared_task
+class Heard(Request):
+    """A message of a queue without acknowledgement. Celery acknowledges it all the same, and kombu
+    then keeps its tag for as long as the process lives."""
+
+    def acknowledge(self) -> None:
+        self.acknowledged = True
+
+
+@shared_task(Request=Heard)
 def run_cycle(cluster_id: int) -> None:
     """The doorbell: one cluster has news."""
     loop.hear(cluster_id)
