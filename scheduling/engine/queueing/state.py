@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
-from scheduling.engine.queueing.delay import preempts_from
+from scheduling.engine.queueing.delay import Early, preempts_from
 from scheduling.engine.queueing.eligibility import wrong_times
 from scheduling.engine.queueing.exposed import Exposed
 from scheduling.engine.queueing.fairness import NO_SHARES, Shares, Usage
@@ -39,10 +39,9 @@ class SchedulerState:
     """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
 
     `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
-    held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: when jobs that
-    wait will have waited for long enough to preempt. `running` are those that
-    have started, `growing` the elastic gangs of them that miss pods, `promised` those whose places
-    are held while others leave them (`leaving`).
+    held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: those that may
+    not preempt yet. `running` are those that have started, `growing` the elastic gangs of them that
+    miss pods, `promised` those whose places are held while others leave them (`leaving`).
     `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
     stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
     """
@@ -88,7 +87,7 @@ class SchedulerState:
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
-        self._early: list[tuple[float, str]] = []
+        self._early = Early()
         self._timers: list[float] = []
         self._walked = 0  # the cluster's gains when last all lanes were walked
 
@@ -165,7 +164,7 @@ class SchedulerState:
         self._forgive(record, now)
         early = (due := preempts_from(self.policy, record)) > now
         if early:
-            heappush(self._early, (due, job.id))
+            self._early.note(due, job.id)
         own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
         if record.blamed or own_pods or self.tired(record) or wrong_times(job):
             return (whose, job.id)
@@ -191,10 +190,9 @@ class SchedulerState:
             if record is not None:
                 self.enqueue(record, now)
                 self.dirty |= record.job.id in self.growing
-        while self._early and self._early[0][0] <= now:
-            record = self.jobs.get(heappop(self._early)[1])
-            if record is not None and record.lane is not None:
-                self.regroup(record, now)
+        for job_id in self._early.take(now):
+            if self._waits(job_id):
+                self.regroup(self.jobs[job_id], now)
 
     def next_wake(self, now: float) -> float | None:
         """When something happens by the passing of time alone; None = never."""
@@ -203,10 +201,7 @@ class SchedulerState:
             first = min(first, self._due[0][0])
         if self.run_ends:
             first = min(first, self.run_ends[0][0])
-        while self._early and not self._waits(self._early[0][1]):
-            heappop(self._early)
-        if self._early:
-            first = min(first, self._early[0][0])
+        first = min(first, self._early.first(self._waits))
         if self.reserving:
             first = min([first, *(until for until in self._reserved_until() if until > now)])
         return first if first < math.inf else None
