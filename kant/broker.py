@@ -6,9 +6,11 @@ attempt.
 
 import logging
 import time
+import warnings
 from typing import Any
 
 from celery.beat import PersistentScheduler, ScheduleEntry, SchedulingError
+from celery.exceptions import CPendingDeprecationWarning
 from celery.worker import consumer
 from celery.worker.consumer.consumer import CONNECTION_RETRY
 from celery.worker.state import maybe_shutdown
@@ -26,6 +28,12 @@ PAUSES = {"interval_start": RETRY_S, "interval_step": 1.0, "interval_max": 10.0}
 class Consumer(consumer.Consumer):
     """Listens whenever the broker lets it, which `broker_channel_error_retry` makes it try."""
 
+    class Blueprint(consumer.Consumer.Blueprint):
+        # Nothing here needs workers to know of each other, and Gossip fails in an outage.
+        default_steps = [
+            step for step in consumer.Consumer.Blueprint.default_steps if "gossip" not in step
+        ]
+
     def __init__(self, *args: Any, **options: Any) -> None:
         self._outage = Outage(log, "Redis", "this worker hears of nothing")
         super().__init__(*args, **options)
@@ -42,7 +50,10 @@ class Consumer(consumer.Consumer):
         self._wait(error)
 
     def on_connection_error_after_connected(self, error: Exception) -> None:
-        super().on_connection_error_after_connected(error)
+        with warnings.catch_warnings():
+            # Of what Celery 6 will do with tasks at work; said at every attempt.
+            warnings.simplefilter("ignore", CPendingDeprecationWarning)
+            super().on_connection_error_after_connected(error)
         self._wait(error)
 
     def on_ready(self) -> None:
