@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from metrics.definitions import PlacementQuality, WaitCurve, ratio
+from metrics.definitions import PlacementQuality, WaitCurve, ratio, size_range
 from metrics.figures import DASHES, FULL, LINES, Figure, axis, figure
 from scheduling.engine.verdict import counted
 
@@ -230,7 +230,7 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": f"{label} GPU{'s' if label != '1' else ''}",
+                "name": f"{size_range(label)} GPU{'s' if label != '1' else ''}",
                 "x": [begin, *times, end],
                 "y": [0.0, *shares, shares[-1] if shares else 0.0],
                 "line": {
@@ -255,7 +255,7 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
         ),
         columns=["Size, GPUs", "Jobs", "Not started", "Mean s", "Median s", "p90 s", "p99 s"],
         rows=[
-            [k, c.jobs, c.waiting, c.mean, *(c.quantile(q) for q in (0.5, 0.9, 0.99))]
+            [size_range(k), c.jobs, c.waiting, c.mean, *(c.quantile(q) for q in (0.5, 0.9, 0.99))]
             for k, c in curves.items()
         ],
         xaxis=axis(
@@ -270,7 +270,7 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
 
 def placement(rows: Sequence[PlacementQuality]) -> Figure:
     """JTTED: nodes and node net groups used over the fewest possible, by size class."""
-    sizes = [r.size for r in rows]
+    sizes = [size_range(r.size) for r in rows]
     parts = (
         ("nodes", [r.node_deviation for r in rows], LINES[0], "circle"),
         ("groups", [r.group_deviation for r in rows], LINES[1], "diamond"),
@@ -303,8 +303,11 @@ def placement(rows: Sequence[PlacementQuality]) -> Figure:
         ],
         summary=summary,
         columns=["Size, GPUs", "Gangs", "Nodes / fewest", "Groups / fewest"],
-        rows=[[r.size, r.jobs, r.node_deviation, r.group_deviation] for r in rows],
-        # A size class is a name: as a number, 8 and 2–7 would not stand on one axis.
+        rows=[
+            [size, r.jobs, r.node_deviation, r.group_deviation]
+            for size, r in zip(sizes, rows, strict=True)
+        ],
+        # A size class is a name: as a number, 1 and 2–7 would not stand on one axis.
         xaxis=axis("gang size, GPUs", type="category"),
         yaxis=axis(
             "times the fewest",

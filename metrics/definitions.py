@@ -29,6 +29,11 @@ def size_class(gpu_milli: int) -> str:
     return SIZE_LABELS[index]
 
 
+def size_range(label: str) -> str:
+    """What people read for a size class: "16–31" for "16". What is not named by one size stays."""
+    return f"{label}–{2 * int(label) - 1}" if label.isdigit() and label != "1" else label
+
+
 @dataclass(frozen=True, slots=True)
 class NodeUse:
     """How much of one GPU node is in use at an instant.

@@ -97,6 +97,11 @@ def _hours(value: float) -> str:
     return f"{value:,.1f}"
 
 
+def _size_range(label: str) -> str:
+    """ "16–31" for the size class "16"; what is not named by one size stays."""
+    return f"{label}–{2 * int(label) - 1}" if label.isdigit() and label != "1" else label
+
+
 def _or_dash(value: float | None, write: Write) -> str:
     return "-" if value is None else write(value)
 
@@ -154,7 +159,8 @@ def _waits(result: Row, head: str, table: str, key: str) -> None:
         texts = [_or_dash(mean, output.duration) for mean in means]
         difference = _apart(means[1], means[2], output.duration, output.duration)
         held = [_or_dash(one.get("gpu_hours"), _hours) for one in runs[1:]] if hours else []
-        return (before[key], before["jobs"], *texts, difference, *held)
+        name = before[key] if hours else _size_range(before[key])
+        return (name, before["jobs"], *texts, difference, *held)
 
     heads = (head, "JOBS", *(f"WAIT {name}" for name in HEADS), "DIFFERENCE")
     more = ("GPU-HOURS AS IT WAS", "WITH THE CHANGE") if hours else ()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from metrics.definitions import size_range
 from tenants.templatetags.ui import duration, percent
 
 MOST_TENANTS = 50
@@ -159,12 +160,12 @@ def pools(result: Row) -> list[PoolLine]:
 
 
 def waits_by_size(result: Row) -> list[WaitLine]:
-    return _waits(result, "jwtd", "size")
+    return _waits(result, "jwtd", "size", size_range)
 
 
 def waits_by_tenant(result: Row) -> list[WaitLine]:
     """Of the tenants that hold most, these first."""
-    lines = _waits(result, "tenants", "tenant")
+    lines = _waits(result, "tenants", "tenant", str)
     held = {row["tenant"]: row["gpu_hours"] for row in result["changed"]["tenants"]}
     return sorted(lines, key=lambda line: (-held.get(line.name, 0.0), line.name))[:MOST_TENANTS]
 
@@ -179,7 +180,7 @@ def unknown_share(result: Row) -> float:
     return float(max(0.0, after - before))
 
 
-def _waits(result: Row, table: str, key: str) -> list[WaitLine]:
+def _waits(result: Row, table: str, key: str, write: Callable[[str], str]) -> list[WaitLine]:
     real, before, after = (result[run][table] for run in ("recorded", "baseline", "changed"))
     found = []
     for row in before:
@@ -188,7 +189,7 @@ def _waits(result: Row, table: str, key: str) -> list[WaitLine]:
         hours_ = pair(row.get("gpu_hours"), other.get("gpu_hours"), hours, better=1)
         found.append(
             WaitLine(
-                name="All" if row[key] == "all" else row[key],
+                name="All" if row[key] == "all" else write(row[key]),
                 jobs=row["jobs"],
                 recorded=duration(mean),
                 mean=pair(row["mean_s"], other.get("mean_s"), duration, better=-1),
@@ -216,7 +217,7 @@ def quality(result: Row) -> list[QualityLine]:
                 ("group_deviation", times, -1),
             )
         )
-        found.append(QualityLine(size, jobs, nodes, groups))
+        found.append(QualityLine(size_range(size), jobs, nodes, groups))
     return found
 
 

@@ -133,6 +133,7 @@ def test_placement_shows_what_gangs_use_over_the_fewest_possible():
     rows = [quality("8", 30, 1.0, 1.0), quality("64", 10, 1.2, 2.0)]
     figure = charts.placement(rows)
     assert [t["y"] for t in figure["data"]] == [[1.0, 1.2], [1.0, 2.0]]
+    assert figure["data"][0]["x"] == ["8–15", "64–127"]
     layout = figure["layout"]
     assert layout["meta"]["summary"] == (
         "40 gangs: 1.05 times the fewest nodes, 1.25 times the fewest groups; 1 is ideal."
@@ -148,7 +149,7 @@ def test_waits_name_those_that_have_not_started():
         "all": definitions.wait_curve([2, 4], [True, False]),
     }
     figure = charts.waits(curves)
-    assert [t["name"] for t in figure["data"]] == ["8 GPUs"]
+    assert [t["name"] for t in figure["data"]] == ["8–15 GPUs"]
     assert figure["layout"]["meta"]["summary"].startswith("2 jobs and single pods, 1 not")
 
 

@@ -33,6 +33,13 @@ def test_size_class(gpus, label):
     assert d.size_class(int(gpus * 1000)) == label
 
 
+def test_a_size_class_is_read_as_all_that_it_holds():
+    """24 GPUs are no "16 GPUs" to whoever reads a chart."""
+    read = [d.size_range(label) for label in (*d.SIZE_LABELS, "all")]
+    assert read[:5] == ["1", "2–7", "8–15", "16–31", "32–63"]
+    assert read[-3:] == ["1024–2047", "2048+", "all"]
+
+
 def test_gar_and_gfr_of_a_small_pool():
     use = d.pool_use([node(8000), node(3000), node(0), node(500, leaf="l1")])
     assert use.gar == 11_500 / 32_000
