@@ -35,7 +35,7 @@ setup: $(VENV)/.runtime ## Create the environment (a second when nothing changed
 setup-dev: $(VENV)/.dev
 
 run: setup ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=, FLEET=demo|paper|large)
-	@exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
+	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
 
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.

@@ -1,6 +1,8 @@
 """The Dockerfile and what it makes: nothing but Kant, its packages, and what it serves."""
 
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -49,7 +51,39 @@ def test_no_step_is_unknown_here_and_none_sets_a_secret():
     known = {"FROM", "RUN", "ENV", "COPY", "WORKDIR", "USER", "EXPOSE"}
     for stage in stages():
         assert {step.name for step in stage} <= known
-        assert environment(stage).keys() <= {"PATH", "KANT_EMBEDDED", "PYTHONUNBUFFERED"}
+        assert environment(stage).keys() <= {
+            "PATH", "KANT_EMBEDDED", "PYTHONUNBUFFERED", "MALLOC_ARENA_MAX",
+        }  # fmt: skip
+
+
+# Twenty threads that all hold memory of the C library, and then its account of its heaps.
+THREADS = """
+import ctypes, threading
+together = threading.Barrier(20)
+def allocate():
+    held = bytes(100_000)
+    together.wait()
+threads = [threading.Thread(target=allocate) for _ in range(20)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+def test_threads_of_requests_share_two_heaps():
+    most = environment(stages()[-1])["MALLOC_ARENA_MAX"]
+    told = subprocess.run(
+        [sys.executable, "-c", THREADS],
+        env={"MALLOC_ARENA_MAX": most},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert told.count("<heap nr=") == 2
 
 
 def test_every_part_of_kant_is_copied_and_nothing_else():
