@@ -85,8 +85,11 @@ class PlainPods(Requeueing):
         before = self.unbound.get(facts.uid)
         self.keep(facts)
         if facts.uid in self.unbound:
-            known = self._job_of(facts.uid) is not None
-            is_news = not known or before is None or before.plain != facts.plain
+            job = self._job_of(facts.uid)
+            if job is not None and job.told and (before is None or before.gated):
+                # Another scope's scheduler saw it sooner: its job came before it, or followed it.
+                self._tell_waiting(facts, job.told)
+            is_news = job is None or before is None or before.plain != facts.plain
             if is_news and facts.uid not in self._deleting:
                 self._new[facts.uid] = None
             return
@@ -173,7 +176,7 @@ class PlainPods(Requeueing):
         """The API server did not answer when the pod was to be told something: it is told again."""
         self._told.pop(uid, None)
         if (job := self._job_of(uid)) is not None:
-            job.told = False
+            job.told = ""
 
     # --- jobs that wait ---------------------------------------------------------------------------
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
@@ -197,10 +200,13 @@ class PlainPods(Requeueing):
         for job_id, text, is_new in told:
             job = self.jobs.get(job_id)
             if job is not None and (is_new or not job.told):
-                job.told = True
+                job.told = text
                 for pod in self._unbound_of(job):
-                    if pod.uid not in self._told:
-                        self._set_condition(pod, "Unschedulable", text)
+                    self._tell_waiting(pod, text)
+
+    def _tell_waiting(self, pod: PodFacts, text: str) -> None:
+        if pod.uid not in self._told:
+            self._set_condition(pod, "Unschedulable", text)
 
     def _set_condition(self, pod: PodFacts, reason: str, text: str) -> None:
         if not pod.gated:  # of a gated one the API server has said so

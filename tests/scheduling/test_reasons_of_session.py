@@ -1,13 +1,16 @@
 """Which of the reasons why a job waits stand among its events."""
 
 import pytest
+from msgspec.structs import replace
 
 from scheduling.engine.decisions import Waiting
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest, PodSet
 from scheduling.engine.verdict import Reason, Verdict
+from scheduling.kube.seam import PatchCondition, PlainPod
 from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import TELL_AGAIN_S, LiveJob
+from scheduling.session.live import TELL_AGAIN_S, LiveJob, PodRef
+from tests.scheduling.test_scope_of_session import pod
 
 HERE, THERE = Reason.BEHIND_IN_QUEUE, Reason.RESERVED_FOR_HEAD
 
@@ -50,3 +53,39 @@ def test_a_clock_that_is_set_back_keeps_nothing_from_being_told(life):
     told(life, HERE, 5000.0)
     told(life, THERE, 5001.0)
     assert told(life, HERE, 10.0) == (True, True)
+
+
+@pytest.fixture
+def waits():
+    """A job of one plain pod that waits, as another scope's scheduler made it of the pod."""
+    life = Lifecycle()
+    asks = JobRequest("job", "t", 0.0, (PodSet("w", 1, 1),))
+    job = LiveJob(asks, "job", (), JobState.PENDING, 1, 0, plain={(0, 0): PodRef("p", "uid", {})})
+    life.know(job)
+    return life
+
+
+def seen(life, *gates):
+    """What of its conditions the pod is told when it is seen with these gates."""
+    plain = PlainPod({}, (), "i", (), True, gates, 0.0, ())
+    facts = replace(pod("p", "", phase="Pending"), uid="uid", owned=True, plain=plain)
+    life.pod_seen(replace(facts, gated=bool(gates)), 0.0)
+    effects, life.out.effects = life.out.effects, []
+    return [(e.reason, e.message) for e in effects if isinstance(e, PatchCondition)]
+
+
+def waiting(life):
+    life.waiting(Waiting("job", Verdict(HERE, "so", {}, ())), 0.0)
+    life.tell_why()
+
+
+def test_a_pod_that_is_seen_after_its_job_was_told_why_it_waits_is_told(waits):
+    waiting(waits)
+    assert seen(waits) == [("Unschedulable", f"{HERE}: so")]
+    assert seen(waits) == []
+
+
+def test_so_is_one_whose_gates_are_seen_to_go_after_that(waits):
+    assert seen(waits, "example.com/later") == []
+    waiting(waits)
+    assert seen(waits) == [("Unschedulable", f"{HERE}: so")]
