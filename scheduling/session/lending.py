@@ -97,7 +97,10 @@ class Borrower:
         busy = divided.busy_nodes(self._changes.cluster_id)
         taken = {name: milli for name, milli in busy.items() if name not in self._nodes.mine}
         known = self._known(state)
-        wishes = [JobSubmitted(j.request, j.not_before, j.held) for j in waiting.values()]
+        wishes = [
+            JobSubmitted(j.request, j.not_before, j.held or bool(j.pod_hold))
+            for j in waiting.values()
+        ]
         if self._emptied_for:
             others = nodes.keys() - self._needed - self._nodes.mine
             found = self._outlook.what_if([*known, *wishes], nodes, others, now)
@@ -163,10 +166,11 @@ class Borrower:
         return head if now - since >= self._changes.life.policy.backfill_after_s else None
 
     def _tell(self, found: CycleResult, waiting: dict[str, LiveJob], now: float) -> None:
-        """The reasons that hold for the whole cluster, where they changed."""
+        """The reasons that hold for the whole cluster, where they changed, or what holds a job."""
         for news in found.waiting:
-            if news.job_id in waiting and self._told.get(news.job_id) != news.verdict:
-                self._told[news.job_id] = news.verdict
+            job = waiting.get(news.job_id)
+            if job is not None and (not job.reason or self._told.get(job.id) != news.verdict):
+                self._told[job.id] = news.verdict
                 self._changes.life.waiting(Waiting(news.job_id, news.verdict), now)
 
     def _ask(self) -> None:

@@ -150,7 +150,7 @@ class LiveJob:
     are, all of them, from one placement of the whole job to the next; "" = they are nowhere.
     `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
-    bound now, "" = it can. `told`: what they were told of why they wait, since this scheduler leads.
+    bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
     `noted_at`: when its events last told each reason why it waits, since it waits.
     """
 

@@ -15,10 +15,20 @@ from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.models.jobs import PlacementState as P
+from scheduling.services.job_changes import hold_job, release_job
 from scheduling.session import changes
 from tenants.models import Quota, Tenant
 from tests.live.conftest import SchedulerProcess, wait
-from tests.live.plain_pods import condition, job_of, make, node_of, path, pod_of, state_of
+from tests.live.plain_pods import (
+    condition,
+    job_of,
+    make,
+    node_of,
+    path,
+    pod_of,
+    state_of,
+    ungate,
+)
 
 pytestmark = pytest.mark.live
 NODES = 8  # in two spines of four
@@ -202,6 +212,30 @@ def test_a_plain_pod_is_taken_up_once_and_bound_by_the_shard_it_is_routed_to(wor
     world.drive(lambda: state_of(rest) is S.CANCELLED)
     world.cancel(job_of(uid))
     world.drive(lambda: pod_of(world) is None)
+
+
+def test_a_gated_pod_that_fits_no_shard_now_says_what_holds_it_and_is_lent_nothing(world):
+    divide(world)
+    world.drive(lambda: len(world.scheduler.led) == 3)
+    names = sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
+    world.fault("node-down", node=names[0])
+    for scope in (NORTH, SOUTH, WIDE):
+        facts = world.scheduler.led[world.cluster.pk, scope].session.nodes.facts
+        world.drive(lambda facts=facts: facts[names[0]].node.taints)
+    here = {"nodeSelector": {"kubernetes.io/hostname": names[0]}}
+    uid = make(world, schedulingGates=[{"name": "example.com/later"}], **here)
+    world.drive(lambda: job_of(uid) and job_of(uid).scope == WIDE)
+    gated = "Its pod has the scheduling gate example.com/later."
+    known = world.scheduler.led[world.cluster.pk, WIDE].session.life.jobs
+    world.drive(lambda: uid in known and known[uid].told)
+    assert known[uid].told == f"OnHold: {gated}"
+    hold_job(world.user, job_of(uid))
+    world.drive(lambda: job_of(uid).message == "The job is on hold.")
+    release_job(world.user, job_of(uid))
+    world.drive(lambda: job_of(uid).message == gated)
+    hold_job(world.user, job_of(uid))
+    ungate(world)
+    world.drive(lambda: condition(world)[1:] == ("Unschedulable", "OnHold: The job is on hold."))
 
 
 def test_a_gang_of_plain_pods_is_made_by_the_wide_scope_and_bound_by_a_shard(world, monkeypatch):
