@@ -12,18 +12,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 MILLI = 1000
-# Lower bounds of the size classes in GPUs; the last class is open (2048+).
+# Lower bounds of the size classes in GPUs, the last of which is open (2048+). Before them comes
+# that of jobs without GPUs.
 SIZE_CLASSES = (1, 2, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-SIZE_LABELS = ("1", "2–7", "8", "16", "32", "64", "128", "256", "512", "1024", "2048+")
+SIZE_LABELS = ("0", "1", "2–7", "8", "16", "32", "64", "128", "256", "512", "1024", "2048+")
 
 
 def size_class(gpu_milli: int) -> str:
-    """The size class of a job by all its GPUs; fractions below one GPU belong to "1".
+    """The size class of a job by all its GPUs; fractions below one GPU belong to "1", "0" is that
+    of jobs without GPUs.
 
     A size between two powers of two belongs to the lower class (96 GPUs -> "64").
     """
-    index = 0
-    for i, lower in enumerate(SIZE_CLASSES):
+    if not gpu_milli:
+        return SIZE_LABELS[0]
+    index = 1
+    for i, lower in enumerate(SIZE_CLASSES, 1):
         if gpu_milli >= lower * MILLI:
             index = i
     return SIZE_LABELS[index]

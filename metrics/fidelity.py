@@ -343,6 +343,8 @@ def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, 
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for (_, _, model), holds in starts.items():
         milli = sum(h.held_milli for h in holds)
+        if not milli:
+            continue  # no number of GPUs says what would be the fewest nodes
         used = {h.node for h in holds}
         groups = {known[name].topology[0] or name for name in used}
         fewest = definitions.fewest_nodes(-(-milli // MILLI), per_node[model])

@@ -297,7 +297,7 @@ def _jtted(nodes: Iterable[NodeRow], pods: Iterable[PodRow]) -> list[definitions
         alike[model, milli, len(names), len(groups)] += 1
     by_size: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
     for (model, milli, nodes_used, groups_used), count in alike.items():
-        if model not in per_node:
+        if model not in per_node or not milli:  # no number of GPUs says what would be the fewest
             continue
         fewest = definitions.fewest_nodes(-(-milli // definitions.MILLI), per_node[model])
         fewest_groups = definitions.fewest_groups(fewest, largest_group[model])

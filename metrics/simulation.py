@@ -167,7 +167,8 @@ def _tenants(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]
 def _jtted(
     outcome: Outcome, rows: Sequence[int], nodes: Sequence[Node]
 ) -> dict[str, dict[str, float]]:
-    """Mean deviations by size class, of jobs that were placed, against the true minimum."""
+    """Mean deviations by size class, of jobs with GPUs that were placed, against the true
+    minimum."""
     jobs = outcome.observer.jobs
     per_node: dict[str, int] = defaultdict(int)
     groups: dict[tuple[str, str], int] = defaultdict(int)
@@ -179,7 +180,7 @@ def _jtted(
         largest[model] = max(largest[model], count)
     by_size: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for i in rows:
-        if not jobs.nodes[i] or math.isnan(jobs.started[i]):
+        if not jobs.nodes[i] or not jobs.milli[i] or math.isnan(jobs.started[i]):
             continue
         model = jobs.models[i]
         fewest = definitions.fewest_nodes(-(-jobs.milli[i] // 1000), per_node[model] or 1)

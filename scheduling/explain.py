@@ -242,9 +242,10 @@ def _why_unknown(job: Job) -> str:
     policy = policy_in_use(job.cluster_id)
     if policy.queueing is not QueueingPolicy.BACKFILL:
         return f"The policy {policy.queueing} makes no forecast; backfill makes one for heads."
+    which = "of a GPU type" if job.gpu_milli else "without GPUs"
     return (
-        "Only the first blocked job of a GPU type gets a forecast, and only where the run times "
-        "that running jobs declare promise it a start."
+        f"Only the first blocked job {which} gets a forecast, and only where the run times that "
+        "running jobs declare promise it a start."
     )
 
 

@@ -94,6 +94,7 @@ def node_of(row: NodeRecord) -> Node:
         zone=row.zone,
         gives_shares="shares" in row.facts,
         unnamed_unhealthy=int(told("unnamed_unhealthy_gpus", 0)),
+        gpu_parts="gpu_parts" in row.facts,
     )
 
 

@@ -159,7 +159,7 @@ class PodSetForm(Fields):
         min_value=0,
         decimal_places=3,
         max_digits=8,
-        help_text="0.5 is half a GPU",
+        help_text="0.5 is half a GPU; 0: it needs CPU or memory",
     )
     gpu_type = forms.ChoiceField(label="GPU type", required=False)
     required_level = forms.ChoiceField(label="Network", choices=PLACES, required=False)

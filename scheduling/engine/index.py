@@ -18,8 +18,9 @@ from scheduling.engine.types import MILLI, Node, PodSet, Toleration
 if TYPE_CHECKING:
     from scheduling.engine.columns import Columns
 
-# A selector as sorted items, tolerations, and whether shares of a GPU are asked for.
-Constraint = tuple[tuple[tuple[str, str], ...], tuple[Toleration, ...], bool]
+# A selector as sorted items, tolerations, whether shares of a GPU are asked for, and whether nodes
+# with GPUs are out of the question.
+Constraint = tuple[tuple[tuple[str, str], ...], tuple[Toleration, ...], bool, bool]
 MAX_CONSTRAINTS = 256
 
 
@@ -204,10 +205,10 @@ class CapacityIndex:
 
     def admitted(self, state: Columns, pool: PoolIndex, pod_set: PodSet) -> int:
         """Nodes of the pool that the set's selector means, whose taints it tolerates, and that give
-        shares if it needs them."""
+        shares if it needs them, or have no GPUs if it avoids these."""
         selector = pod_set.node_selector
         items = tuple(sorted(selector.items())) if selector else ()
-        key = (items, pod_set.tolerations, pod_set.is_share)
+        key = (items, pod_set.tolerations, pod_set.is_share, pod_set.avoids_gpus)
         mask = pool.constraints.get(key)
         if mask is None:
             mask = 0
@@ -228,9 +229,10 @@ class CapacityIndex:
 
 
 def _admits(node: Node, key: Constraint) -> bool:
-    selector, tolerations, is_share = key
+    selector, tolerations, is_share, avoids_gpus = key
     return (
         (node.gives_shares or not is_share)
+        and (node.without_gpus or not avoids_gpus)
         and selected(node.labels, dict(selector))
         and blocking_taint(node.taints, tolerations) is None
     )

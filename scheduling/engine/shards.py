@@ -10,15 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.queueing.nogpus import kept_off_gpus
 from scheduling.engine.queueing.shapes import choices, narrowed
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import JobRequest, Node, Shard
+from scheduling.engine.types import NO_GPUS, JobRequest, Node, Shard
 
 WIDE = "wide"
 WHOLE = ""  # the only scope of a cluster that is not divided
 
-# What the jobs of a shard that are not over ask for: (acceptable GPU models, GPU-milli).
+# What the jobs of a shard that are not over ask for: (acceptable GPU models, GPU-milli); of jobs
+# without GPUs (WITHOUT_GPUS, milli-CPU).
 Demand = tuple[tuple[str, ...], int]
+WITHOUT_GPUS = (NO_GPUS,)
 
 
 def scopes_of(shards: Sequence[Shard]) -> tuple[str, ...]:
@@ -80,7 +83,10 @@ def route(
 
 
 def room(job: JobRequest, state: ClusterState, asked: Iterable[Demand]) -> int:
-    """GPU-milli of the models that the job accepts which nobody asks for; below 0 = jobs wait."""
+    """GPU-milli of the models that the job accepts which nobody asks for, of a job without GPUs
+    milli-CPU of nodes without GPUs; below 0 = jobs wait."""
+    if job.without_gpus:
+        return _cpu_without_gpus(state) - _cpu_asked(asked)
     wanted = {model for s in job.pod_sets for model in s.gpu_models}
     installed = state.gpu_models()
     here = [model for model in installed if not wanted or model in wanted]
@@ -88,9 +94,34 @@ def room(job: JobRequest, state: ClusterState, asked: Iterable[Demand]) -> int:
     return sum(state.available_milli(model) for model in here) - claimed
 
 
+def demand_of(job: JobRequest) -> list[Demand]:
+    """What one job asks for."""
+    if job.without_gpus:
+        return [(WITHOUT_GPUS, sum(s.count * s.cpu_milli for s in job.pod_sets))]
+    return [(s.gpu_models, s.count * s.milli_per_pod) for s in job.pod_sets]
+
+
+def is_overfull(state: ClusterState, asked: Sequence[Demand]) -> bool:
+    """Whether more GPUs are asked for than there are, or more CPU of nodes without GPUs."""
+    cpu = _cpu_asked(asked)
+    gpus = sum(amount for _, amount in asked) - cpu
+    installed = sum(state.available_milli(model) for model in state.gpu_models())
+    return gpus > installed or cpu > _cpu_without_gpus(state)
+
+
+def _cpu_asked(asked: Iterable[Demand]) -> int:
+    return sum(amount for models, amount in asked if models == WITHOUT_GPUS)
+
+
+def _cpu_without_gpus(state: ClusterState) -> int:
+    """Milli-CPU of the usable nodes without GPUs."""
+    nodes = ((slot, state.facts[slot]) for slot in range(len(state.facts)) if state.usable[slot])
+    return sum(state.cpu[slot] for slot, node in nodes if node and node.without_gpus)
+
+
 def _holds_all(state: ClusterState, job: JobRequest, strategy: str) -> bool | None:
     """Whether all of the job fits on the empty shard; None when it fits nowhere as written."""
-    known = state.gpu_models()
+    job, known = kept_off_gpus(job), state.gpu_models()
     for models in choices(job, known):
         statement = Statement(state)
         found = place_job(statement, narrowed(job, models), strategy=strategy)

@@ -13,6 +13,10 @@ from typing import NamedTuple
 
 MILLI = 1000
 
+# Stands for the GPU model where there is no GPU: of a node without GPUs, and in the pod sets of a
+# job without GPUs, which are placed on such nodes only (docs/decisions/0038).
+NO_GPUS = ""
+
 # Levels of the scale-out network, nearest first (paper 3.3.5). A cluster may declare others.
 DEFAULT_LEVELS = ("leaf", "spine", "superspine")
 
@@ -105,7 +109,8 @@ class Node:
     `problems` are warnings found while translating labels; shown to operators.
     `gpu_resource` is what pods ask for whole GPUs by, "" = not known. `gives_shares`: pods can get
     a part of a GPU here. `unnamed_unhealthy`: so many GPUs are out of service and nothing says
-    which; `devices` shows them as healthy.
+    which; `devices` shows them as healthy. `gpu_parts`: slices or replicas of GPUs are among
+    `extended`, under names of their own.
     """
 
     name: str
@@ -127,6 +132,12 @@ class Node:
     gpu_resource: str = ""
     gives_shares: bool = True
     unnamed_unhealthy: int = 0
+    gpu_parts: bool = False
+
+    @property
+    def without_gpus(self) -> bool:
+        """Whether no GPU needs its CPU and memory."""
+        return not self.devices and not self.gpu_parts
 
     @property
     def healthy_gpus(self) -> int:
@@ -144,7 +155,8 @@ class Node:
 class PodSet:
     """Equal pods of a job.
 
-    `gpu_models`: acceptable models, the preferred first; () accepts any model.
+    `gpu_models`: acceptable models, the preferred first; () accepts any model. Of a pod set
+    without GPUs the pods may be on any node, with (NO_GPUS,) only on nodes without GPUs.
     `gpus` devices per pod; `gpu_milli` of each (1000 = whole, below that only with gpus == 1).
     `gpu_memory_mib` > 0 asks for a fraction by memory instead; it is resolved per node.
     `min_count` < count: place `min_count` or nothing, more where it is free, also while the job
@@ -183,6 +195,11 @@ class PodSet:
     def is_share(self) -> bool:
         """Whether a pod asks for a part of one GPU; by memory also where that comes out as all."""
         return self.gpu_milli < MILLI or self.gpu_memory_mib > 0
+
+    @property
+    def avoids_gpus(self) -> bool:
+        """Whether its pods may be on nodes without GPUs only."""
+        return not self.gpus and self.gpu_models == (NO_GPUS,)
 
     @property
     def least(self) -> int:
@@ -230,6 +247,11 @@ class JobRequest:
     def gpu_milli(self) -> int:
         """GPU-milli of all pods of the job."""
         return sum([s.count * s.milli_per_pod for s in self.pod_sets])
+
+    @property
+    def without_gpus(self) -> bool:
+        """Whether none of its pods asks for a GPU."""
+        return not any(s.gpus for s in self.pod_sets)
 
     @property
     def pods(self) -> int:

@@ -94,6 +94,7 @@ class NodeTranslator:
             gpu_resource=gpus.resource,
             gives_shares="shares" in facts,
             unnamed_unhealthy=gpus.unnamed,
+            gpu_parts="gpu_parts" in facts,
         )
         wrong_link = link_problem(node)
         if wrong_link:

@@ -42,6 +42,9 @@ def refuse_what_never_fits(
 ) -> None:
     """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `installed`: its pools;
     `apart`: how pods of a gang are made to start one by one."""
+    if not spec.gpu_milli:
+        _check_without_gpus(cluster, spec)
+        return
     if not installed:
         return
     for index, pod_set in enumerate(spec.pod_sets):
@@ -49,6 +52,18 @@ def refuse_what_never_fits(
             _check_one(cluster, spec, index, _acceptable(pod_set, installed))
     if spec.gang:
         _check_sum(cluster, spec, installed, apart)
+
+
+def _check_without_gpus(cluster: Cluster, spec: JobSpec) -> None:
+    """There must be a node that pods may use which take nothing from GPUs."""
+    nodes = NodeRecord.objects.filter(cluster=cluster)
+    if nodes.exists() and not nodes.filter(gpus=0).exists():
+        detail = (
+            f"A job without GPUs runs on nodes without GPUs, and cluster “{cluster.name}” has "
+            "none. Ask for a GPU, or have an operator add such a node."
+        )
+        fault = FieldError(spec.path(0, "gpus"), detail)
+        raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
 
 
 def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str, Pool]) -> None:

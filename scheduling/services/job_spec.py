@@ -12,6 +12,7 @@ from typing import Any
 
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import JobKind, PodSet
+from scheduling.kube.gpu_parts import is_part
 from scheduling.services.faults import LIMITS, MAX_PODS, SLUG, SLUG_RULE, Faults
 from scheduling.services.pod_set_spec import (
     GROUP_LEVELS,
@@ -184,18 +185,27 @@ def default_name(index: int) -> str:
 
 
 def _check_demand(sets: Sequence[Mapping[str, Any]], prefix: bool, faults: Faults) -> None:
-    """Some pod has to ask for a GPU, and each for something."""
+    """Each pod has to ask for something; a job without GPUs for nothing that comes with GPUs."""
     has_gpus = any(amount(item, "gpus", 0) for item in sets)
     for index, item in enumerate(sets):
-        at = ("pod_sets", index, "gpus") if prefix else ("gpus",)
-        if not has_gpus:
-            faults.add(at, "The job asks for no GPU. Give gpus, e.g. 8, of at least one pod set.")
-            return
+        at: Path = ("pod_sets", index) if prefix else ()
         faults.unless(
-            any(amount(item, name, 0) for name in ("gpus", "cpu_milli", "memory_mib")),
-            at,
+            any(amount(item, name, 0) for name in ("gpus", "cpu_milli", "memory_mib"))
+            or any(item.get("extended", {}).values()),
+            (*at, "gpus"),
             "The pod asks for nothing. Give gpus, or cpu_milli and memory_mib.",
         )
+        if not has_gpus:
+            _check_without_gpus(item, at, faults)
+
+
+def _check_without_gpus(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
+    """What is there on nodes with GPUs only, to which pods of such a job do not go."""
+    parts = [("extended", name) for name in item.get("extended", {}) if is_part(name)]
+    given = [(name,) for name in ("gpu_type", "gpu_types", "nics") if item.get(name)]
+    for field in (*given, *parts):
+        text = "The job asks for no GPU. Give gpus, e.g. 8, or leave this out."
+        faults.add((*at, *field), text)
 
 
 def _check_array(

@@ -7,7 +7,7 @@ from typing import Any
 from django.db.models import F, Q, Sum
 
 from scheduling.engine.deltas import OtherScopesChanged
-from scheduling.engine.shards import WHOLE, WIDE, Demand, scopes_of
+from scheduling.engine.shards import WHOLE, WIDE, WITHOUT_GPUS, Demand, scopes_of
 from scheduling.engine.states import HOLDING, OPEN, WAITING
 from scheduling.engine.types import MILLI, Shard
 from scheduling.models import ClusterPolicy, Job, NodeRecord, Placement, PodSet, SchedulerLease
@@ -135,10 +135,10 @@ def waiting_in(cluster_id: int, scope: str, most: int) -> list[str]:
 
 
 def demand(cluster_id: int) -> dict[str, list[Demand]]:
-    """What the jobs of each scope that are not over ask for, by acceptable GPU models."""
+    """What the jobs of each scope that are not over ask for."""
+    sets = PodSet.objects.filter(job__cluster_id=cluster_id, job__state__in=list(OPEN)).order_by()
     rows = (
-        PodSet.objects.filter(job__cluster_id=cluster_id, job__state__in=list(OPEN))
-        .order_by()
+        sets.filter(gpus__gt=0)
         .values_list("job__scope", "gpu_models", "gpu_milli")
         .annotate(total=Sum(F("count") * F("gpus")))
     )
@@ -148,4 +148,8 @@ def demand(cluster_id: int) -> dict[str, list[Demand]]:
     for scope, models, milli, gpus in rows:
         # A share given by memory is not known in GPU-milli; it counts as a whole GPU.
         found[scope].append((tuple(models), gpus * (milli or MILLI)))
+    without = sets.filter(job__gpu_milli=0).values_list("job__scope")
+    for scope, cpu_milli in without.annotate(total=Sum(F("count") * F("cpu_milli"))):
+        if cpu_milli:
+            found[scope].append((WITHOUT_GPUS, cpu_milli))
     return found

@@ -5,7 +5,16 @@ import time
 from collections.abc import Sequence
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.shards import WHOLE, WIDE, Demand, home_of, room, route
+from scheduling.engine.shards import (
+    WHOLE,
+    WIDE,
+    Demand,
+    demand_of,
+    home_of,
+    is_overfull,
+    room,
+    route,
+)
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import Node, Shard
 from scheduling.engine.verdict import Reason, Verdict, counted
@@ -87,8 +96,7 @@ class Router:
         the wide scope what fits into no shard: its pods were still going when it was resized, or
         nodes have gone."""
         for here, state in self._empty.items():
-            capacity = sum(state.available_milli(model) for model in state.gpu_models())
-            if sum(milli for _, milli in demand.get(here, ())) <= capacity:
+            if not is_overfull(state, demand.get(here, ())):
                 continue
             oldest = divided.waiting_in(self._changes.cluster_id, here, OLDEST)
             for job in load.jobs(oldest)[0]:
@@ -99,8 +107,8 @@ class Router:
                     self._move(job, there, demand)
 
     def _has_room(self, job: LiveJob, there: str, demand: dict[str, list[Demand]]) -> bool:
-        left = room(job.request, self._empty[there], demand.get(there, ()))
-        return left >= job.request.gpu_milli
+        needs = sum(amount for _, amount in demand_of(job.request))
+        return room(job.request, self._empty[there], demand.get(there, ())) >= needs
 
     def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
         strategy = self._changes.life.policy.strategies.get(job.request.kind, "binpack")
@@ -124,6 +132,5 @@ class Router:
             RouteStep(job.id, job.state, job.version, job.scope, target, text)
         )
         for scope, sign in ((job.scope, -1), (target, 1)):
-            for s in job.request.pod_sets:
-                asked = (s.gpu_models, sign * s.count * s.milli_per_pod)
-                demand.setdefault(scope, []).append(asked)
+            for models, amount in demand_of(job.request):
+                demand.setdefault(scope, []).append((models, sign * amount))

@@ -134,6 +134,8 @@ def gates(job: Job) -> list[Gate]:
 @register.filter
 def gpu_models(job: Job) -> str:
     """The acceptable GPU types of all pod sets, in their order of preference."""
+    if not job.gpu_milli:
+        return "none"
     names = [name for pod_set in job.pod_sets.all() for name in pod_set.gpu_models]
     return ", ".join(dict.fromkeys(names)) or "any"
 

@@ -46,7 +46,9 @@ def number(count: int) -> str:
 
 @register.filter
 def gpu_count(milli: int) -> str:
-    """Milli-GPU in a sentence: 8000 → "8 GPUs", 500 → "0.5 GPU"."""
+    """Milli-GPU in a sentence: 8000 → "8 GPUs", 500 → "0.5 GPU", 0 → "no GPU"."""
+    if not milli:
+        return "no GPU"
     return f"{gpus(milli)} GPU{'s' if milli > MILLI else ''}"
 
 

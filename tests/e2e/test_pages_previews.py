@@ -100,3 +100,26 @@ def test_preview_warns_where_there_is_no_quota_at_all(as_user):
     Quota.objects.filter(gpu_type__name="H200").delete()
     text = as_user("erin").post("/jobs/new/preview/", FORM).content.decode()
     assert "Tenant vision has no quota for H200." in text
+
+
+def test_a_job_without_gpus_is_previewed_submitted_and_shown(as_user):
+    cluster = Cluster.objects.get(name="demo")
+    NodeRecord.objects.create(
+        cluster=cluster, name="cpu-0", cpu_milli=8000, memory_mib=64000, max_pods=110
+    )
+    client = as_user("erin")
+    form = {**FORM, "sets-0-gpus": "0", "sets-0-gpu_type": "", "sets-0-required_level": ""}
+    preview = client.post("/jobs/new/preview/", form).content.decode()
+    assert "GPUs per pod: The pod asks for nothing." in preview
+    form["sets-0-cpus"] = "2"
+    preview = client.post("/jobs/new/preview/", form).content.decode()
+    assert "no GPU for vision on cluster demo" in preview
+    assert "Would start now" in preview
+    assert "Quota" not in preview
+    page = client.post("/jobs/new/", form, follow=True).content.decode()
+    text = re.sub(r"<[^>]+>|\s+", " ", page)
+    assert "No GPU on nodes without GPUs" in re.sub(r"\s+", " ", text)
+    assert Job.objects.get(name="bert").gpu_milli == 0
+    assert 'title="none"' in client.get("/jobs/?q=bert").content.decode()
+    typed = client.post("/jobs/new/preview/", {**form, "sets-0-gpu_type": "H200"})
+    assert "GPU type: The job asks for no GPU." in typed.content.decode()

@@ -100,7 +100,7 @@ def test_slices_under_a_name_of_their_own_go_to_jobs_that_hold_a_gpu_and_count_f
     state = SchedulerState()
     tenancy = d.TenantsChanged((Tenant("t"),), (Quota("t", H100, 4000),))
     mixed = node("n0", 4, H100, extended={BY_NAME: 14})
-    cut = node("n1", 0, "", extended={BY_NAME: 28})
+    cut = node("n1", 0, "", extended={BY_NAME: 28}, gpu_parts=True)
     trains = PodSet("trains", 1, 2, (H100,), extended={BY_NAME: 1})
     checks = PodSet("checks", 10, 0, extended={BY_NAME: 2}, cpu_milli=1000)
     both = JobRequest("both", "t", 0.0, (trains, checks))
@@ -116,4 +116,6 @@ def test_slices_under_a_name_of_their_own_go_to_jobs_that_hold_a_gpu_and_count_f
     assert [s.job_id for s in ended.started] == ["late"]
     alone = JobRequest("alone", "t", 0.0, (checks,))
     refused = cycle(state, d.JobSubmitted(alone), now=3.0)
-    assert [w.verdict.reason for w in refused.waiting] == [Reason.MISCONFIGURED]
+    [verdict] = [w.verdict for w in refused.waiting]
+    assert verdict.reason is Reason.EXCEEDS_CAPACITY
+    assert verdict.evidence == {"nodes_without_gpus": 0}

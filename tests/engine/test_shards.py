@@ -14,7 +14,9 @@ from scheduling.engine.shards import (
     WHOLE,
     WIDE,
     declaration_problems,
+    demand_of,
     home_of,
+    is_overfull,
     regrouped,
     room,
     route,
@@ -95,6 +97,29 @@ def test_only_a_shard_that_could_hold_all_of_it_gets_a_job():
     assert routed(job_of("j", pods(1, 8, gpu_models=("L40",))), shards) == WIDE
     # Nothing can hold what no shard understands: it stays where it is told so.
     assert routed(job_of("j", pods(1, 8, required_level="continent")), shards) == "big"
+
+
+def test_a_job_without_gpus_goes_where_most_cpu_is_on_nodes_without_gpus():
+    north = gpu_node("c0", gpus=0, model="", cpu_milli=8_000)
+    south = (gpu_node(f"c{i}", gpus=0, model="", cpu_milli=8_000) for i in (1, 2))
+    parts = gpu_node("cut", gpus=0, model="", gpu_parts=True)
+    shards = {
+        "gpus": cluster_of(*nodes(4).values(), parts),
+        "north": cluster_of(north, gpu_node("g")),
+        "south": cluster_of(*south),
+    }
+    assert {home_of(node, SHARDS) for node in (north, parts)} == {"rest"}
+    prep = job_of("j", pods(1, 0, cpu_milli=4_000))
+    assert [room(prep, state, ()) for state in shards.values()] == [0, 8_000, 16_000]
+    assert routed(prep, shards) == "south"
+    asked = {"south": 3 * demand_of(prep), "north": [(("H800",), 99_000), ((), 99_000)]}
+    assert routed(prep, shards, asked) == "north"
+    assert [is_overfull(shards["south"], n * demand_of(prep)) for n in (4, 5)] == [False, True]
+    assert not is_overfull(shards["north"], [(("H800",), 8_000), *demand_of(prep)])
+    assert routed(job_of("j", pods(3, 0, cpu_milli=8_000)), shards) == WIDE
+    # Its CPU is none of what jobs with GPUs compete for.
+    small = job_of("j", pods(1, 8, gpu_models=("H800",)))
+    assert room(small, shards["north"], demand_of(prep)) == 8_000
 
 
 # --- a changed declaration ------------------------------------------------------------------------

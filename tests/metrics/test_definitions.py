@@ -19,6 +19,7 @@ def node(allocated=0, *, gpus=8, healthy=None, free=None, schedulable=True, leaf
 @pytest.mark.parametrize(
     ("gpus", "label"),
     [
+        (0, "0"),
         (0.3, "1"),
         (1, "1"),
         (7, "2–7"),

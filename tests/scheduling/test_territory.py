@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.engine.shards import WHOLE, WIDE
+from scheduling.engine.shards import WHOLE, WIDE, WITHOUT_GPUS
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSet, Shard
 from scheduling.kube.seam import NodeFacts
@@ -179,6 +179,9 @@ def test_what_the_jobs_of_a_scope_ask_for(cluster):
     job_in(cluster, NORTH, S.RUNNING, n0=P.RUNNING)
     job_in(cluster, NORTH, S.SUCCEEDED)
     assert demand(cluster.pk) == {NORTH: [(("H100",), 16_000)]}
+    prep = job_in(cluster, SOUTH)
+    prep.pod_sets.update(gpus=0, gpu_models=[], count=3, cpu_milli=500)
+    assert demand(cluster.pk)[SOUTH] == [(WITHOUT_GPUS, 1500)]
 
 
 # --- a changed declaration ------------------------------------------------------------------------

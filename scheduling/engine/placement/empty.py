@@ -82,6 +82,8 @@ def level_of(job: JobRequest, pod_set: PodSet) -> str:
 def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
     if level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
         return True
+    if pod_set.avoids_gpus:
+        return True  # no count of GPUs says whether it fits
     pools = state.index.pools
     models = (m for m in pod_set.gpu_models or pools if m in pools)
     return any(

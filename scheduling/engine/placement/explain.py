@@ -81,7 +81,7 @@ def explain(
 def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
     """Why the job fits nowhere though everything were free, where that is for what it says of its
     nodes: selector, taints, network level, pods per node or leaf. None when it would fit; amounts
-    alone are not looked at."""
+    alone are looked at of pods on nodes without GPUs only."""
     for index, pod_set in enumerate(job.pod_sets):
         if is_choosy(state, job, pod_set) and not fits_when_empty(state, job, pod_set):
             verdict = explain(state, job, PlacementFailure(index))
@@ -126,6 +126,16 @@ def _judge(
             evidence,
             ("wait until jobs end", "ask for fewer GPUs"),
         )
+    if pod_set.avoids_gpus and pods > room.now:
+        evidence["pods_to_end"] = pods - room.now
+        nodes = counted(room.usable_nodes, "usable node", "usable nodes")
+        return Verdict(
+            Reason.INSUFFICIENT_CPU_OR_MEMORY,
+            f"{asked}; {nodes} without GPUs {'has' if room.usable_nodes == 1 else 'have'} room for "
+            f"{room.now} of them now",
+            evidence,
+            ("wait until jobs end", *_less_beside(pod_set)),
+        )
     if room.by_gpus >= pods > room.now:
         evidence["pods_by_gpus"] = room.by_gpus
         return Verdict(
@@ -142,9 +152,11 @@ def _judge(
     else:
         where = ""
     evidence["pods_to_end"] = max(pods - (room.widest if room.widest_name else room.now), 0)
+    need = f"{what} need{'s' if pods == 1 else ''}"
+    apart = f"nodes without GPUs have room, but not where {need} it"
     return Verdict(
         Reason.FRAGMENTED_CAPACITY,
-        f"{free}, but not where {what} need{'s' if pods == 1 else ''} them: "
+        f"{apart if pod_set.avoids_gpus else f'{free}, but not where {need} them'}: "
         f"{counted(room.now, 'pod fits', 'pods fit')} now{where}",
         evidence,
         ("wait until jobs end", "ask for smaller pods or a wider topology level"),
@@ -298,6 +310,8 @@ def _amount(pod_set: PodSet) -> str:
 def _remedies_of_constraints(state: ClusterState, pod_set: PodSet, level: str) -> tuple[str, ...]:
     """What would let more nodes in, or more pods onto them."""
     nodes = [node for node in state.facts if node is not None and not will_admit(node, pod_set)]
+    if pod_set.avoids_gpus:
+        nodes = [node for node in nodes if node.without_gpus]
     remedies = []
     if any(not selected(node.labels, pod_set.node_selector) for node in nodes):
         remedies.append("relax the node selector")

@@ -48,8 +48,10 @@ def _wrong_amounts(s: PodSet) -> str:
         return "an amount is larger than any cluster; correct it"
     if any(not 0 <= amount <= MAX_AMOUNT for amount in s.extended.values()):
         return "an extended amount is negative or larger than any node; correct it"
-    if s.gpus == 0 and s.gpu_memory_mib == 0 and s.cpu_milli == 0 and s.memory_mib == 0:
+    if not (s.gpus or s.gpu_memory_mib or s.cpu_milli or s.memory_mib or any(s.extended.values())):
         return "asks for no GPU, CPU or memory; ask for something"
+    if s.avoids_gpus and s.nics:
+        return "asks for NICs, which come with GPUs; ask for none, or for a GPU"
     if not 1 <= s.gpu_milli <= MILLI:
         return f"gpu_milli is {s.gpu_milli}; a share of one GPU is 1 to {MILLI}"
     if s.gpu_milli < MILLI and s.gpus != 1:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from scheduling.engine.queueing.ahead import Head
+from scheduling.engine.types import NO_GPUS
 from scheduling.engine.verdict import Reason, Verdict
 
 Numbers = Mapping[str, int | float | str]
@@ -10,6 +11,14 @@ Numbers = Mapping[str, int | float | str]
 
 def behind(ahead: str, model: str, by_users: Numbers) -> Verdict:
     """`by_users`: the shares of both users, where the one ahead is so because he holds less."""
+    if model == NO_GPUS:
+        return Verdict(
+            Reason.BEHIND_IN_QUEUE,
+            f"{_who(by_users)} waits for nodes without GPUs, and jobs behind it may not overtake "
+            "it.",
+            {"ahead": ahead, **by_users},
+            ("wait for the job ahead",),
+        )
     return Verdict(
         Reason.BEHIND_IN_QUEUE,
         f"{_who(by_users)} waits for {model} GPUs, and jobs behind it may not overtake it.",

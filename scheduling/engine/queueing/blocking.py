@@ -40,7 +40,7 @@ from scheduling.engine.queueing.settled import settle, still_settled
 from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
-from scheduling.engine.types import PreemptionKind, QueueingPolicy
+from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Verdict, counted
 
 
@@ -112,7 +112,7 @@ class Blocking:
         if model in self._pools:
             return True
         head = self._heads.get(model)
-        if yields:
+        if yields and model != NO_GPUS:  # where nobody takes anything back
             return False
         if head is not None and head.closes and not short:
             return True
@@ -279,7 +279,7 @@ class Blocking:
             head = Head(record.job.id, closes, expected)
             self._heads.update(dict.fromkeys(pools, head))
             self._way.could[head.job_id] = self._open_ways(record)
-            if closes:
+            if closes and not record.job.without_gpus:
                 self._way.closers[head.job_id] = record.nearly
             self._way.add((*pools, head, record.nearly), record.key)
 

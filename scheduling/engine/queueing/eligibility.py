@@ -7,6 +7,7 @@ from scheduling.engine.placement.excess import Excess, excess_over
 from scheduling.engine.placement.request import misconfigured
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.queueing.combinations import Search, options_of
+from scheduling.engine.queueing.nogpus import too_large_without_gpus
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.shapes import beyond_choices, choices, wish_of
@@ -21,11 +22,11 @@ def never(
 
     `strategy` is the policy's for the job's kind, `levels` are the topology levels of the cluster.
     """
-    return (
-        _misconfigured(job, book, strategy, levels)
-        or _no_such_model(job, pools)
-        or _too_large(job, pools, book)
-    )
+    if wrong := _misconfigured(job, book, strategy, levels):
+        return wrong
+    if job.without_gpus:
+        return too_large_without_gpus(job, pools)
+    return _no_such_model(job, pools) or _too_large(job, pools, book)
 
 
 def demand_of(
@@ -45,15 +46,11 @@ def _misconfigured(
     wanted = (job.required_level, job.preferred_level)
     if job.tenant not in book.tenants:
         problem = f"tenant {job.tenant!r} is not known; submit it for a known tenant"
-    elif wrong := misconfigured(
-        job.pod_sets, wanted, job.strategy or strategy, tuple(STRATEGIES), levels
-    ):
-        problem = wrong
-    elif not any(s.gpus for s in job.pod_sets):
-        problem = "the job asks for no GPU; ask for at least one GPU in a pod set"
-    elif wrong := wrong_times(job):
-        problem = wrong
     else:
+        how = job.strategy or strategy
+        problem = misconfigured(job.pod_sets, wanted, how, tuple(STRATEGIES), levels)
+        problem = problem or wrong_times(job)
+    if not problem:
         return None
     return Verdict(Reason.MISCONFIGURED, problem, remedies=("correct the job and submit it again",))
 

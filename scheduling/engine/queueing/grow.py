@@ -48,7 +48,8 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
         stays(record, BACKING_OFF, partial(backs_off, record), out)
         return False
     job, missing, models = record.job, record.missing(), _models(record)
-    wanted = [m for m, n in zip(models, missing, strict=True) if n and m]
+    sets = zip(job.pod_sets, models, missing, strict=True)
+    wanted = [m for s, m, n in sets if n and (m or s.avoids_gpus)]
     closed = frozenset(m for m in wanted if _is_closed(state, job.tenant, m))
     heads = [state.in_the_way.heads[m] for m in wanted if m in state.in_the_way.heads]
     reserved = (head.expected.nodes for head in heads if head.expected is not None)

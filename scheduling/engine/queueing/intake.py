@@ -8,6 +8,7 @@ from scheduling.engine.cluster import PodKey
 from scheduling.engine.queueing.delay import delay_of
 from scheduling.engine.queueing.follow import follow
 from scheduling.engine.queueing.limits import watch_run_limit
+from scheduling.engine.queueing.nogpus import kept_off_gpus
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord, order_key
@@ -102,7 +103,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
 
 def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord:
     """The record of a job, which asks for this from now on."""
-    before = state.jobs.get(job.id)
+    before, job = state.jobs.get(job.id), kept_off_gpus(job)
     resized = before is not None and before.job.pod_sets != job.pod_sets
     record = state.record(job)
     if record.started_at is not None:
@@ -136,7 +137,7 @@ def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None
 
 
 def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> None:
-    record = state.record(delta.job)
+    record = state.record(kept_off_gpus(delta.job))
     state.give_back_all(record)
     record.ended = set(delta.ended)
     known = tuple(p for p in delta.placements if 0 <= p.pod_set < len(delta.job.pod_sets))

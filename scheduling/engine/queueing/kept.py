@@ -6,7 +6,7 @@ from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import NO_GPUS, JobRequest
 
 
 def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()) -> Waits | None:
@@ -41,6 +41,8 @@ def kept_from(
     state: SchedulerState, way: InTheWay, record: JobRecord, models: frozenset[str]
 ) -> frozenset[str]:
     """GPU models of which no part of the job can start without borrowing what is kept."""
+    if NO_GPUS in models:
+        return frozenset()  # no quota is asked for
     free: set[str] = set()
     for choice in ask_of(state, record).ways:
         for demand in choice.starts:

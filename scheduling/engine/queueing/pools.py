@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduling.engine.constraints import lasting
-from scheduling.engine.types import MILLI, Node, PodSet
+from scheduling.engine.types import MILLI, NO_GPUS, Node, PodSet
 
 # What a node has for pods beside its GPUs: milli-CPU, MiB of memory, NICs, extended resources.
 _Beside = tuple[int, int, int, tuple[tuple[str, int], ...]]
@@ -27,6 +27,7 @@ class Pools:
         self._in_group: dict[tuple[str, int], Counter[str]] = {}
         self._sizes: dict[str, Counter[tuple[int, int]]] = {}  # (GPUs, memory of the largest)
         self._beside: dict[str, Counter[_Beside]] = {}
+        self._without_gpus: dict[str, _Beside] = {}  # by node
 
     def upsert(self, node: Node) -> None:
         size = (
@@ -36,7 +37,10 @@ class Pools:
             _beside(node),
         )
         groups = (*node.topology, node.hyper_node)
-        admits = (node.labels, lasting(node.taints), node.max_pods, node.gives_shares)
+        admits = (
+            *(node.labels, lasting(node.taints), node.max_pods),
+            *(node.gives_shares, node.gpu_parts),
+        )
         same = self._size_of.get(node.name) == size and self.groups_of[node.name] == groups
         if same and self._admits[node.name] == admits:
             return
@@ -51,6 +55,8 @@ class Pools:
         if node.devices:
             self._sizes.setdefault(node.gpu_model, Counter())[size[1:3]] += 1
             self._beside.setdefault(node.gpu_model, Counter())[size[3]] += 1
+        elif node.without_gpus:
+            self._without_gpus[node.name] = size[3]
         self.version += 1
 
     def remove(self, name: str) -> None:
@@ -59,6 +65,7 @@ class Pools:
         if size is None:
             return
         del self._admits[name]
+        self._without_gpus.pop(name, None)
         model, gpus, memory, beside = size
         for at, group in enumerate(self.groups_of.pop(name)):
             if group:
@@ -69,9 +76,16 @@ class Pools:
         self.version += 1
 
     def models(self) -> tuple[str, ...]:
+        """GPU models of the cluster, sorted; GPUs of which nobody knows the model are of none."""
         if self._models_at != self.version:
-            self._models_at, self._models = self.version, tuple(sorted(self._sizes))
+            known = tuple(sorted(model for model in self._sizes if model != NO_GPUS))
+            self._models_at, self._models = self.version, known
         return self._models
+
+    def without_gpus(self) -> tuple[int, int, int]:
+        """Of the nodes without GPUs together: how many, milli-CPU, MiB of memory."""
+        beside = self._without_gpus.values()
+        return len(beside), sum(b[0] for b in beside), sum(b[1] for b in beside)
 
     def capacity(self, model: str) -> int:
         """GPUs installed."""

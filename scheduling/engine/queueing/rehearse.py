@@ -208,7 +208,7 @@ def _instead(state: SchedulerState, job: JobRequest, now: float) -> Iterator[Ins
 
     told = 0
     for model in _other_models(state, job):
-        found = places(_with_sets(job, gpu_models=(model,)))
+        found = places(_on_model(job, model))
         if found is not None:
             yield Instead(found, gpu_model=model)
             told += 1
@@ -221,7 +221,7 @@ def _instead(state: SchedulerState, job: JobRequest, now: float) -> Iterator[Ins
 def _other_models(state: SchedulerState, job: JobRequest) -> list[str]:
     """GPU models that the job does not accept and for which its tenant has quota."""
     accepted = [s.gpu_models for s in job.pod_sets if s.gpus]
-    if () in accepted:
+    if not accepted or () in accepted:
         return []
     wanted = {model for models in accepted for model in models}
     others = [
@@ -232,8 +232,9 @@ def _other_models(state: SchedulerState, job: JobRequest) -> list[str]:
     return sorted(others, key=lambda m: (-state.cluster.free_milli(m), m))[:MAX_TRIED]
 
 
-def _with_sets(job: JobRequest, **fields: Any) -> JobRequest:
-    return replace(job, pod_sets=tuple(replace(s, **fields) if s.gpus else s for s in job.pod_sets))
+def _on_model(job: JobRequest, model: str) -> JobRequest:
+    sets = (replace(s, gpu_models=(model,)) if s.gpus else s for s in job.pod_sets)
+    return replace(job, pod_sets=tuple(sets))
 
 
 def _fewer_pods(job: JobRequest, places: Callable[[JobRequest], Places | None]) -> Instead | None:
@@ -241,12 +242,14 @@ def _fewer_pods(job: JobRequest, places: Callable[[JobRequest], Places | None]) 
     if not job.gang or len(job.pod_sets) > 1:
         return None
     found: Instead | None = None
-    elastic, size = job.elastic, job.pod_sets[0].slice_size or 1
-    low, high = 0, job.pod_sets[0].least // size
+    asked = job.pod_sets[0]
+    elastic, size = job.elastic, asked.slice_size or 1
+    low, high = 0, asked.least // size
     while high - low > 1:
         middle = (low + high) // 2
         pods = middle * size
-        fits = places(_with_sets(job, **({"min_count": pods} if elastic else {"count": pods})))
+        fewer = replace(asked, min_count=pods) if elastic else replace(asked, count=pods)
+        fits = places(replace(job, pod_sets=(fewer,)))
         if fits is None:
             high = middle
         else:

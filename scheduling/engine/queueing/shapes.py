@@ -104,5 +104,12 @@ def _acceptable(job: JobRequest, known: tuple[str, ...]) -> list[tuple[str, ...]
 
 
 def pools_of(pod_sets: Iterable[PodSet], known: tuple[str, ...]) -> frozenset[str]:
-    """GPU models whose pools the pod sets compete for."""
-    return frozenset(m for s in pod_sets if s.gpus for m in (s.gpu_models or known) if m in known)
+    """GPU models whose pools the pod sets compete for, NO_GPUS being that of the nodes without
+    GPUs, for which only jobs without GPUs compete."""
+    return frozenset(
+        m
+        for s in pod_sets
+        if s.gpus or s.avoids_gpus
+        for m in (s.gpu_models or known)
+        if m in known or s.avoids_gpus
+    )

@@ -17,13 +17,15 @@ from scheduling.engine.queueing.report import worth_telling
 from scheduling.engine.queueing.start import SPARES_ONLY
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import JobRecord
-from scheduling.engine.types import MILLI, JobRequest
+from scheduling.engine.types import MILLI, NO_GPUS, JobRequest
 from scheduling.engine.verdict import Reason, Verdict, gpus
 
 BACKING_OFF = frozenset({Reason.BACKING_OFF})
 BEHIND = frozenset({Reason.BEHIND_IN_QUEUE})
 BY_QUOTA = frozenset({Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED})
-NO_ROOM = frozenset({Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY})
+NO_ROOM = frozenset(
+    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
+)
 
 
 def stays(
@@ -46,12 +48,15 @@ def backs_off(record: JobRecord) -> Verdict:
 
 
 def behind(state: SchedulerState, tenant: str, wanted: Sequence[str]) -> Verdict:
-    """Others that wait come first for all GPU models it could grow on."""
+    """Others that wait come first for all that it could grow on."""
     way, model = state.in_the_way, wanted[0]
     head = way.heads.get(model)
     ahead = way.pools.get(model) or way.accounts.get((tenant, model))
     ahead = ahead or (head.job_id if head is not None else "")
     text = f"A job that waits for {model} GPUs, or for the quota, comes first."
+    if model == NO_GPUS:
+        text = "A job that waits for nodes without GPUs comes first."
+        return Verdict(Reason.BEHIND_IN_QUEUE, text, {"ahead": ahead})
     return Verdict(Reason.BEHIND_IN_QUEUE, text, {"ahead": ahead, "gpu_model": model})
 
 
@@ -89,5 +94,8 @@ def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailu
             "beside them, or on nodes that are reserved, being left or avoided."
         )
         return Verdict(Reason.FRAGMENTED_CAPACITY, text, numbers)
+    if candidate.job.without_gpus:
+        text = "No node without GPUs has the CPU or memory that its next pod needs."
+        return Verdict(Reason.INSUFFICIENT_CPU_OR_MEMORY, text)
     text = "No node has the CPU, memory or devices that its next pod needs."
     return Verdict(Reason.FRAGMENTED_CAPACITY, text)
