@@ -1,0 +1,131 @@
+"""Random histories: jobs with GPUs and jobs without are decided about as if the others were not."""
+
+import random
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from tests.engine.cycles import AsksEverybody
+from tests.engine.scenario import ASKS, job, node
+
+STEPS = 150
+KINDS = ((), (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM), tuple(PreemptionKind))
+NODES = [
+    *(node(f"g{i}", 8, "H100", topology=(f"l{i}", "", "")) for i in range(3)),
+    *(node(f"s{i}", 4, "L4", topology=(f"l{i}", "", "")) for i in range(2)),
+]
+BARE = [
+    node(f"c{i}", 0, "", cpu_milli=8_000, memory_mib=16_000, topology=(f"l{i}", "", ""))
+    for i in range(3)
+]
+
+
+class History:
+    """One scheduler that has all jobs, one that asks everybody anew, and for each sort of jobs one
+    that has no others."""
+
+    def __init__(self, seed: int, queueing: QueueingPolicy, kinds: tuple[PreemptionKind, ...]):
+        self.rng = random.Random(seed)
+        self.all = SchedulerState()
+        self.alone = {"g": SchedulerState(), "c": SchedulerState()}
+        self.anew = AsksEverybody()
+        self.pending: list[d.Delta] = [d.NodeChanged(each) for each in NODES + BARE]
+        quotas = [Quota(t, m, 8_000) for t, m in product("ab", ("H100", "L4"))]
+        self.pending.append(d.TenantsChanged((Tenant("a"), Tenant("b")), tuple(quotas)))
+        policy = Policy(queueing, backfill_after_s=40, preemption=kinds, min_runtime_s=5)
+        fair = self.rng.random() < 0.5
+        if fair:  # by what tenants hold of GPUs their other jobs are ordered, too
+            del self.alone["c"]
+        self.pending.append(d.PolicyChanged(replace(policy, fair_share=fair, fair_users=fair)))
+        self.now = 0.0
+        self.made = 0
+
+    def submit(self) -> None:
+        rng, sort = self.rng, self.rng.choice("gc")
+        words = [f"p{rng.choice((0, 0, 5))}", f"user={rng.choice('xy')}"]
+        words += ["pods"] if (pods := rng.random() < 0.3) else []
+        words += ["min=1"] if not pods and rng.random() < 0.3 else []
+        words += [f"s={rng.choice((20, 100))}"] if rng.random() < 0.6 else []
+        asks = rng.choice(ASKS)
+        if sort == "c":
+            asks = rng.choice(("1x0 *", "1x0 *", "3x0 *", "1x0+2x0 *"))
+            words += [f"cpu_milli={rng.choice((1_000, 3_000, 8_000, 9_000))}"]
+            words += ["required_level=leaf"] if rng.random() < 0.1 else []
+        self.made += 1
+        request = job(f"{sort}{self.made}", rng.choice("ab"), asks, *words, at=self.now)
+        self.pending.append(d.JobSubmitted(request))
+
+    def act(self) -> None:
+        rng = self.rng
+        running = sorted(set(self.all.running) - set(self.all.promised))
+        if running and rng.random() < 0.3:
+            self.pending.append(d.JobEnded(rng.choice(running)))
+        elif running and rng.random() < 0.1:
+            self.pending.append(d.JobRequeued(rng.choice(running), self.now + 10))
+        elif rng.random() < 0.1:
+            bare = rng.choice(BARE)
+            news = (d.NodeChanged(bare), d.NodeChanged(replace(bare, schedulable=False)))
+            self.pending.append(rng.choice((*news, d.NodeRemoved(bare.name))))
+        else:
+            self.submit()
+
+    def cycle(self) -> None:
+        self.now += self.rng.choice((1.0, 5.0, 30.0))
+        result = run_cycle(self.all, self.pending, self.now)
+        assert run_cycle(self.anew, self.pending, self.now).started == result.started
+        for sort, state in self.alone.items():
+            mine = [delta for delta in self.pending if of(delta) in ("", sort)]
+            alone = run_cycle(state, mine, self.now)
+            assert [s for s in result.started if s.job_id[0] == sort] == list(alone.started)
+            assert [p for p in result.preempted if p.job_id[0] == sort] == list(alone.preempted)
+            # Who is late may end at any moment: when and where is worked out anew with each event.
+            assert reserved(self.all, sort) == reserved(state, sort)
+            for name, record in state.jobs.items():
+                told, verdict = self.all.jobs[name].verdict, record.verdict
+                assert (told is None) == (verdict is None), name
+                if told is not None and verdict is not None:
+                    assert told.will_never_run == verdict.will_never_run, name
+        self.pending = [
+            d.JobRequeued(v.job_id, self.now)
+            if v.whole
+            else d.PodRequeued(v.job_id, *pod, self.now)
+            for v in result.preempted
+            for pod in (v.pods[:1] if v.whole else v.pods)
+        ]
+
+    def check(self) -> None:
+        cluster = self.all.cluster
+        assert all(cluster.cpu[slot] >= 0 for slot in range(len(cluster.names)))
+        for name, record in self.all.jobs.items():
+            on = {p.node[0] for p in cluster.placements_of(name)}
+            assert on <= ({"c"} if record.job.without_gpus else {"g", "s"})
+
+
+def reserved(state: SchedulerState, sort: str) -> set[str]:
+    """The heads of a sort that have a reservation."""
+    return {name for name in state.reserving if name[0] == sort}
+
+
+def of(delta: d.Delta) -> str:
+    """The sort of job that it is about; "" where it is about none."""
+    request = getattr(delta, "job", None)
+    return (request.id if request is not None else getattr(delta, "job_id", ""))[:1]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kinds", KINDS, ids=["nobody", "priority", "all"])
+@pytest.mark.parametrize("queueing", QueueingPolicy)
+def test_neither_sort_of_job_is_in_the_way_of_the_other(queueing, kinds, seed):
+    world = History(seed, queueing, kinds)
+    started = 0
+    for _ in range(STEPS):
+        world.act()
+        if world.rng.random() < 0.6:
+            world.cycle()
+            world.check()
+            started += sum(name[0] == "c" for name in world.all.running)
+    assert started
