@@ -48,7 +48,7 @@ test: setup-dev ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGR
 check: setup-dev ## Format, lint, types, import contracts, migrations, vendored files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy kant tenants scheduling metrics
+	$(BIN)/mypy .
 	$(BIN)/lint-imports
 	$(BIN)/python manage.py check
 	$(BIN)/python manage.py makemigrations --check --dry-run

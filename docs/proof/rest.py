@@ -282,10 +282,6 @@ class Pool:
         say(f"{name} is {state}")
         return job
 
-    def _holds_nothing(self, job_id: str) -> bool:
-        pods = self.client.get(f"/jobs/{job_id}/pods")["items"]
-        return all(pod["ended_at"] is not None for pod in pods)
-
     def stays_waiting(self, job_id: str, seconds: float) -> None:
         """Check that a job does not start meanwhile."""
         end = time.monotonic() + seconds
