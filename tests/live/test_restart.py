@@ -9,6 +9,8 @@ from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.session import changes
+from scheduling.session.session import Session
 from tenants.models import Quota, Tenant
 from tests.live.conftest import NODES, SchedulerProcess, wait
 
@@ -59,6 +61,26 @@ def test_what_happened_while_nobody_watched_is_found_at_the_start(world):
     world.drive(lambda: Job.objects.get(pk=vanishes.pk).attempt == 2)
     world.drive_to(vanishes, S.RUNNING)
     world.drive(lambda: not world.placements(cancelled, state__in=LIVE_PLACEMENTS))
+
+
+def test_what_a_start_finds_is_written_before_rows_are_compared_with_it(world, monkeypatch):
+    job = world.submit("web", pods=3, gang=False)
+    world.drive_to(job, S.ADMITTED)
+    wait(lambda: [p["status"]["phase"] for p in world.pods().values()] == ["Running"] * 3)
+    world.restart_scheduler()
+    assert world.state(job) == S.ADMITTED, "nobody has told that it runs"
+    monkeypatch.setattr(changes, "COUNT_S", 0.0)
+    restore = Session.restore
+
+    def and_is_resized(session, *args):
+        restore(session, *args)
+        world.resize(job, 4)
+
+    monkeypatch.setattr(Session, "restore", and_is_resized)
+    world.drive(lambda: [p.state for p in world.placements(job)] == ["RUNNING"] * 4)
+    world.finish(job)
+    world.drive_to(job, S.SUCCEEDED)
+    assert world.kinds(job).count(K.RUNNING) == 1
 
 
 def test_how_often_and_for_whom_a_job_was_preempted_is_not_forgotten(world):
