@@ -35,7 +35,7 @@ def size_class(gpu_milli: int) -> str:
 
 def size_range(label: str) -> str:
     """What people read for a size class: "16–31" for "16". What is not named by one size stays."""
-    return f"{label}–{2 * int(label) - 1}" if label.isdigit() and label != "1" else label
+    return f"{label}–{2 * int(label) - 1}" if label.isdigit() and int(label) > 1 else label
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,7 @@ def _hours(value: float) -> str:
 
 def _size_range(label: str) -> str:
     """ "16–31" for the size class "16"; what is not named by one size stays."""
-    return f"{label}–{2 * int(label) - 1}" if label.isdigit() and label != "1" else label
+    return f"{label}–{2 * int(label) - 1}" if label.isdigit() and int(label) > 1 else label
 
 
 def _or_dash(value: float | None, write: Write) -> str:
