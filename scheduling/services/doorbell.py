@@ -1,6 +1,7 @@
 """Wake the scheduler of a cluster, once, however many callers ring before it has listened."""
 
 import logging
+from contextlib import suppress
 
 from celery import current_app
 from django.core.cache import cache
@@ -36,10 +37,9 @@ def ring_after_commit(cluster_id: int) -> None:
 
 def heard(cluster_id: int) -> None:
     """Called before the cycle reads: from now on a change needs a ring of its own."""
-    try:
+    # The ring is forgotten by itself, and the worker tells of the outage.
+    with suppress(*REDIS_ERRORS):
         cache.delete(_key(cluster_id))
-    except REDIS_ERRORS as error:  # the ring is forgotten by itself
-        _outage.began(error)
 
 
 def _key(cluster_id: int) -> str:

@@ -32,7 +32,8 @@ BEGAN, OVER = "Redis does not serve (", "Redis serves again"
 def until(holds, what):
     deadline = time.monotonic() + WITHIN_S
     while not holds():
-        assert time.monotonic() < deadline, what()
+        if time.monotonic() > deadline:
+            pytest.fail(what())
         time.sleep(0.1)
 
 
@@ -82,7 +83,8 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(cluster_proce
             return said(name, text) == times
 
         def logs():
-            return {name: (tmp_path / f"{name}.log").read_text() for name in processes}
+            texts = {name: (tmp_path / f"{name}.log").read_text() for name in processes}
+            return "\n".join(f"--- {name}\n{text}" for name, text in texts.items())
 
         def redis_is_up():
             with urllib.request.urlopen(f"{site}/metrics", timeout=WITHIN_S) as answer:
@@ -93,6 +95,11 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(cluster_proce
             document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}
             job = call(f"{site}/api/v1/jobs", token, document)
             run_until(f"{site}/api/v1/jobs/{job['id']}", token, {"SUCCEEDED"})
+
+        def all_have_said_that_it_is_over():
+            # A ring may fall silent: the one before it was not heard. The next one tells.
+            a_job_runs_to_its_end()
+            return all(said(name, BEGAN) == said(name, OVER) for name in processes)
 
         a_job_runs_to_its_end()
         assert redis_is_up()
@@ -112,8 +119,7 @@ def test_jobs_start_and_all_processes_go_on_whatever_redis_refuses(cluster_proce
                 until(partial(has_said, name, BEGAN, number), logs)
             end()
             until(redis_is_up, logs)
-            a_job_runs_to_its_end()
-            until(lambda: all(said(n, BEGAN) == said(n, OVER) for n in processes), logs)
+            until(all_have_said_that_it_is_over, logs)
             ends = {name: process.poll() for name, process in processes.items()}
             assert ends == dict.fromkeys(processes), logs()
         assert said("scheduler", BEGAN) >= 1, "it listened to the one that was gone"
