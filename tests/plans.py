@@ -16,9 +16,14 @@ def plan(sql):
         return "\n".join(str(row[-1]) for row in cursor.fetchall())
 
 
-def query(act, *words):
-    """The one query of `act` that has all of these words in it."""
+def queries(act, *words):
+    """The queries of `act` that have all of these words in them."""
     with CaptureQueriesContext(connection) as captured:
         act()
-    (found,) = (q["sql"] for q in captured if all(word in q["sql"] for word in words))
+    return [q["sql"] for q in captured if all(word in q["sql"] for word in words)]
+
+
+def query(act, *words):
+    """The one query of `act` that has all of these words in it."""
+    (found,) = queries(act, *words)
     return found
