@@ -18,6 +18,16 @@ class TolerationOutput(serializers.Serializer[Any]):
     effect = serializers.CharField()
 
 
+class NodeExpressionOutput(serializers.Serializer[Any]):
+    key = serializers.CharField()
+    operator = serializers.CharField()
+    values = serializers.ListField(child=serializers.CharField())
+
+
+class NodeTermOutput(serializers.Serializer[Any]):
+    match_expressions = NodeExpressionOutput(many=True)
+
+
 class VolumeOutput(serializers.Serializer[Any]):
     name = serializers.CharField()
     mount_path = serializers.CharField()
@@ -44,6 +54,7 @@ class PodSetOutput(serializers.Serializer[Any]):
     memory_mib = serializers.IntegerField()
     nics = serializers.IntegerField()
     node_selector = serializers.DictField(child=serializers.CharField())
+    node_affinity = NodeTermOutput(many=True)
     tolerations = TolerationOutput(many=True)
     required_level = serializers.CharField()
     preferred_level = serializers.CharField()

@@ -5,6 +5,7 @@ from drf_spectacular.utils import (
     extend_schema_serializer,
 )
 
+from scheduling.engine.affinity import OPERATORS
 from scheduling.engine.types import JobKind
 from scheduling.services.faults import LIMITS
 from scheduling.services.job_spec import MAX_ARRAY, MAX_DEPENDENCIES, MAX_POD_SETS
@@ -75,6 +76,18 @@ class TolerationInput(Serializer):
     )
 
 
+class NodeExpressionInput(Serializer):
+    """What a label of a node has to be like."""
+
+    key = Text(max_length=317)
+    operator = Choice(list(OPERATORS))
+    values = List(child=Text(max_length=63, allow_blank=True), required=False, allow_null=True)
+
+
+class NodeTermInput(Serializer):
+    match_expressions = List(child=NodeExpressionInput(), help_text="All of them have to hold.")
+
+
 class VolumeInput(Serializer):
     """One of the claim, the config map and the secret; all of them in the namespace of the pods."""
 
@@ -106,6 +119,12 @@ class PodNeedsInput(Serializer):
     nics = amount("nics")
     node_selector = StringMap(
         max_entries=MAX_NODE_LABELS, max_length=63, required=False, allow_null=True
+    )
+    node_affinity = List(
+        child=NodeTermInput(),
+        required=False,
+        allow_null=True,
+        help_text="Terms of which the labels of a node have to match one, beside node_selector.",
     )
     tolerations = List(child=TolerationInput(), max_length=32, required=False, allow_null=True)
     required_level = level("All pods within one group of this network level.")

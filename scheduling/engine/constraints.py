@@ -1,8 +1,10 @@
-"""Which nodes a pod may use at all: selectors, taints and tolerations (Kubernetes semantics), and
-whether they give shares of a GPU, or have GPUs where the pod is to take nothing from those."""
+"""Which nodes a pod may use at all: selectors, affinity, taints and tolerations (Kubernetes
+semantics), and whether they give shares of a GPU, or have GPUs where the pod is to take nothing
+from those."""
 
 from collections.abc import Iterable, Mapping
 
+from scheduling.engine.affinity import matches
 from scheduling.engine.types import Node, PodSet, Taint, Toleration
 
 # PreferNoSchedule is a wish, not a rule.
@@ -50,8 +52,8 @@ def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
 
 
 def admits(node: Node, pod_set: PodSet) -> bool:
-    """Whether selector and taints let pods of this set onto the node, and it gives shares if they
-    need them, or has no GPUs if they are to avoid these."""
+    """Whether selector, affinity and taints let pods of this set onto the node, and it gives shares
+    if they need them, or has no GPUs if they are to avoid these."""
     return _lets_in(node, node.taints, pod_set)
 
 
@@ -65,5 +67,6 @@ def _lets_in(node: Node, taints: Iterable[Taint], pod_set: PodSet) -> bool:
         (node.gives_shares or not pod_set.is_share)
         and (node.without_gpus or not pod_set.avoids_gpus)
         and selected(node.labels, pod_set.node_selector)
+        and matches(node.labels, pod_set.node_affinity)
         and blocking_taint(taints, pod_set.tolerations) is None
     )

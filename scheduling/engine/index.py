@@ -11,16 +11,19 @@ from __future__ import annotations
 from array import array
 from typing import TYPE_CHECKING
 
+from scheduling.engine.affinity import matches
 from scheduling.engine.constraints import blocking_taint, selected
 from scheduling.engine.index_layout import Layout, layouts
-from scheduling.engine.types import MILLI, Node, PodSet, Toleration
+from scheduling.engine.types import MILLI, Node, NodeTerm, PodSet, Toleration
 
 if TYPE_CHECKING:
     from scheduling.engine.columns import Columns
 
-# A selector as sorted items, tolerations, whether shares of a GPU are asked for, and whether nodes
-# with GPUs are out of the question.
-Constraint = tuple[tuple[tuple[str, str], ...], tuple[Toleration, ...], bool, bool]
+# A selector as sorted items, node affinity, tolerations, whether shares of a GPU are asked for, and
+# whether nodes with GPUs are out of the question.
+Constraint = tuple[
+    tuple[tuple[str, str], ...], tuple[NodeTerm, ...], tuple[Toleration, ...], bool, bool
+]
 MAX_CONSTRAINTS = 256
 
 
@@ -204,11 +207,12 @@ class CapacityIndex:
             pool.constraints[key] = mask | bit if _admits(node, key) else mask & ~bit
 
     def admitted(self, state: Columns, pool: PoolIndex, pod_set: PodSet) -> int:
-        """Nodes of the pool that the set's selector means, whose taints it tolerates, and that give
-        shares if it needs them, or have no GPUs if it avoids these."""
+        """Nodes of the pool that the set's selector and affinity mean, whose taints it tolerates,
+        and that give shares if it needs them, or have no GPUs if it avoids these."""
         selector = pod_set.node_selector
         items = tuple(sorted(selector.items())) if selector else ()
-        key = (items, pod_set.tolerations, pod_set.is_share, pod_set.avoids_gpus)
+        affinity, tolerations = pod_set.node_affinity, pod_set.tolerations
+        key = (items, affinity, tolerations, pod_set.is_share, pod_set.avoids_gpus)
         mask = pool.constraints.get(key)
         if mask is None:
             mask = 0
@@ -229,10 +233,11 @@ class CapacityIndex:
 
 
 def _admits(node: Node, key: Constraint) -> bool:
-    selector, tolerations, is_share, avoids_gpus = key
+    selector, affinity, tolerations, is_share, avoids_gpus = key
     return (
         (node.gives_shares or not is_share)
         and (node.without_gpus or not avoids_gpus)
         and selected(node.labels, dict(selector))
+        and matches(node.labels, affinity)
         and blocking_taint(node.taints, tolerations) is None
     )

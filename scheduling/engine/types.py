@@ -151,6 +151,17 @@ class Node:
 
 
 # --- jobs -------------------------------------------------------------------------------------
+class NodeExpression(NamedTuple):
+    """What a label of a node has to be like (core/v1 NodeSelectorRequirement)."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+NodeTerm = tuple[NodeExpression, ...]  # all of them have to hold
+
+
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """Equal pods of a job.
@@ -164,6 +175,7 @@ class PodSet:
     `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
     `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
     `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
+    `node_affinity`: beside `node_selector`, terms of which the labels of a node have to match one.
     """
 
     name: str
@@ -178,6 +190,7 @@ class PodSet:
     extended: Mapping[str, int] = field(default_factory=dict, hash=False)
     min_count: int | None = None
     node_selector: Mapping[str, str] = field(default_factory=dict, hash=False)
+    node_affinity: tuple[NodeTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     required_level: str = ""
     preferred_level: str = ""

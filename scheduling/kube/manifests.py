@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from scheduling.engine.types import MILLI, Toleration
+from scheduling.engine.types import MILLI, NodeTerm, Toleration
 from scheduling.kube.health import TOLERATED
 from scheduling.kube.quantities import GPU_MILLI, GPU_RESOURCES
 
@@ -22,6 +22,8 @@ IDENTITY = frozenset({JOB, ATTEMPT, POD_SET, ORDINAL})
 DEVICES = "kant.io/devices"
 DEVICE_MILLI = "kant.io/milli"
 NICS = "kant.io/nics"
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 # A pod that is to be told before it is deleted finds its annotations there, one a line.
 TOLD_AT = "/etc/kant"
@@ -98,6 +100,7 @@ class PodTemplate(Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str] = {}
     settings: PodSettings = PodSettings()
     node_selector: Mapping[str, str] = {}
+    node_affinity: tuple[NodeTerm, ...] = ()
     tolerations: Iterable[Toleration] = ()
     gpu_resource: str = ""
     scheduler_name: str = SCHEDULER_NAME
@@ -169,6 +172,8 @@ def pod_manifest(
         spec["subdomain"] = subdomain(template.job_id)
     if template.node_selector:
         spec["nodeSelector"] = dict(template.node_selector)
+    if template.node_affinity:
+        spec["affinity"] = {"nodeAffinity": {REQUIRED: _selector_of(template.node_affinity)}}
     if volumes := _volumes(template):
         spec["volumes"] = [volume for volume, _ in volumes]
         container["volumeMounts"] = [mount for _, mount in volumes]
@@ -195,6 +200,22 @@ def pod_manifest(
         },
         "spec": spec,
     }
+
+
+def _selector_of(terms: Iterable[NodeTerm]) -> dict[str, Any]:
+    """core/v1 NodeSelector."""
+    found = []
+    for term in terms:
+        expressions = [
+            {
+                "key": e.key,
+                "operator": e.operator,
+                **({"values": list(e.values)} if e.values else {}),
+            }
+            for e in term
+        ]
+        found.append({"matchExpressions": expressions})
+    return {"nodeSelectorTerms": found}
 
 
 def service_manifest(namespace: str, job_id: str, tenant: str) -> dict[str, Any]:

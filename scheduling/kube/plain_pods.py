@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from scheduling.engine.types import Toleration
-from scheduling.kube.manifests import IDENTITY, is_made
+from scheduling.engine.types import NodeExpression, Toleration
+from scheduling.kube.manifests import IDENTITY, REQUIRED, is_made
 from scheduling.kube.objects import Container, KubePod, PodSpec
 from scheduling.kube.quantities import is_counted, requested
 from scheduling.kube.seam import PlainPod, Unhonoured
@@ -30,9 +30,8 @@ CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 CLAIMS_WISH, ALL_NODES = "kant.io/claims", "on-all-nodes"
 # The label that names the gang of a pod, and the annotation that says of how many pods it is.
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
-USE_SELECTOR = (
-    "Kant does not honour it; name nodes by spec.nodeSelector, GPUs by kant.io/gpu-models."
-)
+USE_LABELS = "Kant reads labels only; name the node by its label kubernetes.io/hostname."
+NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
 ALONE = "Kant does not honour it; leave it out, or make it a preference."
 
 
@@ -45,13 +44,30 @@ class _Toleration(Struct, rename="camel"):
 
 
 class _Rules(Struct):
-    required: Any = msgspec.field(
-        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
+    required: Any = msgspec.field(default=None, name=REQUIRED)
+
+
+class _Expression(Struct):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class _Term(Struct, rename="camel"):
+    match_expressions: list[_Expression] | None = None
+    match_fields: list[Any] | None = None
+
+
+class _NodeSelector(Struct, rename="camel"):
+    node_selector_terms: list[_Term] = []
+
+
+class _NodeAffinity(Struct):
+    required: _NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class _Affinity(Struct, rename="camel"):
-    node_affinity: _Rules | None = None
+    node_affinity: _NodeAffinity | None = None
     pod_affinity: _Rules | None = None
     pod_anti_affinity: _Rules | None = None
 
@@ -100,6 +116,13 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
     return PlainPod(
         node_selector=more.node_selector,
+        node_affinity=tuple(
+            tuple(
+                NodeExpression(e.key, e.operator, tuple(e.values or ()))
+                for e in term.match_expressions or ()
+            )
+            for term in _terms(more)
+        ),
         # What is tolerated for a while only is no reason to be placed there.
         tolerations=tuple(
             Toleration(t.key, t.operator or "Equal", t.value, t.effect)
@@ -136,17 +159,25 @@ def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
     return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
 
 
+def _terms(more: _More) -> list[_Term]:
+    """The terms of its required node affinity."""
+    rules = more.affinity and more.affinity.node_affinity
+    return rules.required.node_selector_terms if rules and rules.required else []
+
+
 def _unhonoured(more: _More) -> list[Unhonoured]:
     found = []
+    for index, term in enumerate(_terms(more)):
+        if term.match_fields:
+            field = f"{NODE_AFFINITY}.nodeSelectorTerms[{index}].matchFields"
+            found.append(Unhonoured(field, USE_LABELS))
     affinity = more.affinity or _Affinity()
-    for name, rules, remedy in (
-        ("nodeAffinity", affinity.node_affinity, USE_SELECTOR),
-        ("podAffinity", affinity.pod_affinity, ALONE),
-        ("podAntiAffinity", affinity.pod_anti_affinity, ALONE),
+    for name, rules in (
+        ("podAffinity", affinity.pod_affinity),
+        ("podAntiAffinity", affinity.pod_anti_affinity),
     ):
         if rules is not None and rules.required:
-            field = f"spec.affinity.{name}.requiredDuringSchedulingIgnoredDuringExecution"
-            found.append(Unhonoured(field, remedy))
+            found.append(Unhonoured(f"spec.affinity.{name}.{REQUIRED}", ALONE))
     for index, spread in enumerate(more.topology_spread_constraints):
         if spread.when_unsatisfiable != "ScheduleAnyway":
             field = f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from scheduling.engine.types import Node, Toleration
+from scheduling.engine.types import Node, NodeTerm, Toleration
 
 
 class KubeError(Exception):
@@ -64,6 +64,7 @@ class PlainPod(Struct, frozen=True, gc=False):
     """
 
     node_selector: Mapping[str, str]
+    node_affinity: tuple[NodeTerm, ...]
     tolerations: tuple[Toleration, ...]
     image: str
     command: tuple[str, ...]

@@ -26,7 +26,15 @@ JOB_FIELDS = (
 COLUMNS = {"not_before": "start_not_before"}
 POD_SET_FIELDS = (
     *("count", "min_count", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli", "memory_mib"),
-    *("nics", "node_selector", *GROUP_LEVELS, "slice_size", "balance_level", "max_per_node"),
+    *(
+        "nics",
+        "node_selector",
+        "node_affinity",
+        *GROUP_LEVELS,
+        "slice_size",
+        "balance_level",
+        "max_per_node",
+    ),
     *("max_per_leaf", "extended", "image", "command", "env", "env_from_secrets", "annotations"),
     *("service_account", "image_pull_secrets", "shm_mib"),
 )

@@ -39,7 +39,7 @@ MINIMUM_OF_GANGS = "Pods that start one by one have no least number. Leave it ou
 TOO_MANY_PODS = f"A job has at most {MAX_PODS} pods."
 # A job of one pod set may be written without `pod_sets`; these names then stand in the job.
 SHORT_FORM = frozenset({*POD_SET_AMOUNTS, *GROUP_LEVELS, "replicas", "gpu_type", "gpu_types"}) | {
-    *("node_selector", "tolerations", "balance_level", "extended"),
+    *("node_selector", "node_affinity", "tolerations", "balance_level", "extended"),
     *("image", "command", "env", "annotations"),
     *SETTINGS,
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
+from scheduling.engine.affinity import write_terms
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.engine.verdict import Reason
 from scheduling.models import Cluster, Job, JobEvent, PodSet
@@ -123,6 +124,7 @@ def pod_set_row(job: Job, index: int, s: Any, template: PodTemplate) -> PodSet:
         memory_mib=s.memory_mib,
         nics=s.nics,
         node_selector=dict(s.node_selector),
+        node_affinity=write_terms(s.node_affinity),
         tolerations=[
             {"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}
             for t in s.tolerations

@@ -1,16 +1,18 @@
 """What a plain pod asks for, and the job document that it, or a gang of them, stands for. Pure.
 
-GPUs, CPU, memory, node selector and tolerations are those of the pod; what Kubernetes has no field
-for is written in its annotations. The document is then judged as any other (`services.job_spec`).
+GPUs, CPU, memory, node selector, node affinity and tolerations are those of the pod; what
+Kubernetes has no field for is written in its annotations. The document is then judged as any other
+(`services.job_spec`).
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from scheduling.engine.affinity import write_terms
 from scheduling.engine.types import MILLI, JobKind
 from scheduling.kube.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
-from scheduling.kube.plain_pods import ALL_NODES, CLAIMS_WISH, GANG, GANG_SIZE
+from scheduling.kube.plain_pods import ALL_NODES, CLAIMS_WISH, GANG, GANG_SIZE, NODE_AFFINITY
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.services.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
 from scheduling.services.pod_set_spec import IMAGE, OWN_PREFIX, check_pod_set
@@ -38,6 +40,7 @@ PLACES = {
     "memory_mib": f"{REQUESTS}[memory]",
     "extended": REQUESTS,
     "node_selector": "spec.nodeSelector",
+    "node_affinity": NODE_AFFINITY,
     "tolerations": "spec.tolerations",
     "image": "spec.containers[0].image",
     "labels": "metadata.labels",
@@ -105,6 +108,7 @@ def where_to(plain: PlainPod) -> dict[str, Any]:
         raise Refused("NotHonoured", " ".join(f"{f.field}: {f.remedy}" for f in plain.unhonoured))
     found = {
         "node_selector": dict(plain.node_selector),
+        "node_affinity": write_terms(plain.node_affinity),
         "tolerations": [
             {"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}
             for t in plain.tolerations

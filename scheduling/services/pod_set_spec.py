@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduling.engine.types import MILLI, PodSet, Toleration
+from scheduling.engine.affinity import OPERATORS, read_terms, wrong_expression
+from scheduling.engine.types import MILLI, NodeExpression, PodSet, Toleration
 from scheduling.kube.manifests import PodSettings
 from scheduling.services.faults import (
     LABEL_NAME,
@@ -18,11 +19,14 @@ from scheduling.services.faults import (
     is_label_key,
 )
 from scheduling.services.pod_settings_spec import check_pod_settings, pod_settings
+from tenants import texts
 from tenants.errors import Path
 
 MAX_EXTENDED = 10**9
 MAX_ENV = 256
 MAX_NODE_LABELS = 64
+# Of a node affinity: terms, expressions of each, values of each of these.
+MAX_TERMS, MAX_EXPRESSIONS, MAX_VALUES = 16, 32, 1000
 IMAGE = "busybox:stable"
 JOB_AMOUNTS = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "max_restarts")
 POD_SET_AMOUNTS = tuple(name for name in LIMITS if name not in JOB_AMOUNTS)
@@ -72,6 +76,7 @@ def check_pod_set(item: Mapping[str, Any], at: Path, faults: Faults) -> None:
     _check_slices(item, at, faults)
     _check_extended(item.get("extended", {}), (*at, "extended"), faults)
     faults.labels(item.get("node_selector", {}), (*at, "node_selector"))
+    _check_affinity(item.get("node_affinity", []), (*at, "node_affinity"), faults)
     _check_annotations(item.get("annotations", {}), (*at, "annotations"), faults)
     for variables in ("env", "env_from_secrets"):
         for name in item.get(variables, {}):
@@ -104,6 +109,37 @@ def refuse_own_names(given: Mapping[str, str], at: Path, faults: Faults) -> None
             not name.startswith(OWN_PREFIX),
             (*at, name),
             f"Names that begin with {OWN_PREFIX} are Kant's own. Choose another.",
+        )
+
+
+def _check_affinity(terms: Sequence[Mapping[str, Any]], at: Path, faults: Faults) -> None:
+    faults.unless(len(terms) <= MAX_TERMS, at, texts.no_longer_than(MAX_TERMS, "terms"))
+    for index, term in enumerate(terms[:MAX_TERMS]):
+        here: Path = (*at, index, "match_expressions")
+        expressions = term["match_expressions"]
+        faults.unless(
+            bool(expressions), here, "Give at least one expression: a term without matches no node."
+        )
+        faults.unless(
+            len(expressions) <= MAX_EXPRESSIONS,
+            here,
+            texts.no_longer_than(MAX_EXPRESSIONS, "expressions"),
+        )
+        for number, expression in enumerate(read_terms([term])[0][:MAX_EXPRESSIONS]):
+            _check_expression(expression, (*here, number), faults)
+
+
+def _check_expression(expression: NodeExpression, at: Path, faults: Faults) -> None:
+    key, operator, values = expression
+    faults.unless(is_label_key(key), (*at, "key"), "Not the name of a Kubernetes label.")
+    if wrong := wrong_expression(expression):
+        faults.add((*at, "values" if operator in OPERATORS else "operator"), wrong)
+    faults.unless(
+        len(values) <= MAX_VALUES, (*at, "values"), texts.no_longer_than(MAX_VALUES, "values")
+    )
+    for index, value in enumerate(values[:MAX_VALUES]):
+        faults.unless(
+            not value or bool(LABEL_NAME.fullmatch(value)), (*at, "values", index), LABEL_VALUE_RULE
         )
 
 
@@ -206,6 +242,7 @@ def pod_set(item: Mapping[str, Any]) -> PodSet:
         nics=item.get("nics", 0),
         min_count=item.get("min_count"),
         node_selector=dict(item.get("node_selector", {})),
+        node_affinity=read_terms(item.get("node_affinity", [])),
         tolerations=tuple(Toleration(**t) for t in item.get("tolerations", [])),
         required_level=item.get("required_level", ""),
         preferred_level=item.get("preferred_level", ""),

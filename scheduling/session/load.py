@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
 from django.utils import timezone
 
+from scheduling.engine.affinity import read_terms
 from scheduling.engine.deltas import JobHistory, TenantsChanged
 from scheduling.engine.queueing.delay import delay_of
 from scheduling.engine.states import HOLDING, OPEN, WAITING, JobState
@@ -236,6 +237,7 @@ def pod_set(row: PodSetRow) -> PodSet:
         extended=dict(row.extended),
         min_count=row.min_count,
         node_selector=dict(row.node_selector),
+        node_affinity=read_terms(row.node_affinity),
         tolerations=tuple(Toleration(**t) for t in row.tolerations),
         required_level=row.required_level,
         preferred_level=row.preferred_level,

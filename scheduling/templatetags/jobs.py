@@ -7,7 +7,9 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from scheduling.engine.affinity import read_terms
 from scheduling.engine.states import WAITING, JobState
+from scheduling.engine.types import NodeExpression
 from scheduling.engine.verdict import NEVER
 from scheduling.evidence import Names
 from scheduling.explain import gates_of
@@ -21,6 +23,14 @@ register = template.Library()
 register.filter(value_words)
 register.filter(standstill)
 
+OPERATOR_WORDS = {
+    "In": "in",
+    "NotIn": "not in",
+    "Exists": "of any value",
+    "DoesNotExist": "not set",
+    "Gt": "above",
+    "Lt": "below",
+}
 # state -> (tone, icon)
 LOOKS: dict[str, tuple[str, str]] = {
     JobState.PENDING: ("wait", "hourglass-split"),
@@ -145,7 +155,8 @@ SOURCES = {"persistent_volume_claim": "claim", "config_map": "config map", "secr
 
 @register.filter
 def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
-    """What the pods use of their namespace, as (title, texts); of secrets only the names."""
+    """The nodes that the pods may be on, and what they use of their namespace, as (title, texts);
+    of secrets only the names."""
     volumes = []
     for volume in pod_set.volumes:
         source = next(
@@ -154,6 +165,7 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
         volumes.append(f"{volume['mount_path']}: {source}{', read-only' * volume['read_only']}")
     secrets = pod_set.env_from_secrets.items()
     shown = [
+        ("Only on nodes with", nodes_of(pod_set)),
         ("Service account", [pod_set.service_account] if pod_set.service_account else []),
         ("Image pull secrets", pod_set.image_pull_secrets),
         ("Size of /dev/shm", [f"{pod_set.shm_mib} MiB"] if pod_set.shm_mib else []),
@@ -161,6 +173,19 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
         ("From secrets", [f"{n}: secret {s['secret']}, key {s['key']}" for n, s in secrets]),
     ]
     return [(title, texts) for title, texts in shown if texts]
+
+
+def nodes_of(pod_set: PodSet) -> list[str]:
+    """What its node selector and its node affinity say, a text each."""
+    found = [f"{key} = {value}" for key, value in pod_set.node_selector.items()]
+    terms = [" and ".join(map(_expression, term)) for term in read_terms(pod_set.node_affinity)]
+    return [*found, *([" or ".join(terms)] if terms else [])]
+
+
+def _expression(expression: NodeExpression) -> str:
+    """ "zone in a, b", "cores above 64"."""
+    words = OPERATOR_WORDS.get(expression.operator, expression.operator)
+    return " ".join((expression.key, words, ", ".join(expression.values))).strip()
 
 
 @register.filter

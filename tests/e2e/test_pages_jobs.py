@@ -250,6 +250,20 @@ def test_job_page_shows_what_pods_use_of_their_namespace(as_user):
         assert part in text
 
 
+def test_job_page_shows_which_nodes_its_pods_may_be_on(as_user):
+    pods = Job.objects.get(name="wait-000").pod_sets.get()
+    pods.node_selector = {"disk": "ssd"}
+    zone = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+    new = {"key": "old", "operator": "DoesNotExist", "values": []}
+    fast = {"key": "mhz", "operator": "Gt", "values": ["3000"]}
+    pods.node_affinity = [{"match_expressions": [zone, new]}, {"match_expressions": [fast]}]
+    pods.save()
+    text = as_user("erin").get(job_url("wait-000")).content.decode()
+    assert "<dt>Only on nodes with</dt>" in text
+    assert ">disk = ssd<" in text
+    assert ">zone in a, b and old not set or mhz above 3000<" in text
+
+
 def test_job_page_says_how_often_it_was_restarted(as_user):
     erin = as_user("erin")
     assert "Restarts" not in erin.get(job_url("wait-000")).content.decode()

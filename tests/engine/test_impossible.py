@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.engine import deltas as d
-from scheduling.engine.types import Taint, Toleration
+from scheduling.engine.types import NodeExpression, Taint, Toleration
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, node, play
 
@@ -17,6 +17,16 @@ WISHES = {
         {"node_selector": {"zone": "b"}},
         "0 nodes admit",
         "relax the node selector",
+    ),
+    "an affinity that no node meets": (
+        {"node_affinity": ((NodeExpression("zone", "In", ("a", "b")),),)},
+        "0 nodes admit",
+        "relax the node affinity",
+    ),
+    "an affinity that leaves too few nodes": (
+        {"node_affinity": ((NodeExpression("closed", "DoesNotExist"),),)},
+        "3 nodes admit",
+        "relax the node affinity",
     ),
     "taints that it does not tolerate": (
         {"node_selector": {"closed": "yes"}},

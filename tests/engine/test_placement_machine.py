@@ -18,6 +18,7 @@ from scheduling.engine.types import (
     JobRequest,
     Nic,
     Node,
+    NodeExpression,
     PodSet,
     Taint,
     Toleration,
@@ -27,6 +28,7 @@ from tests.engine.reference_cluster import Cluster
 
 # The gradient remembers what was typical when it learned it: held to its own rules below.
 COMPARED = sorted(set(STRATEGIES) - {"fragmentation"})
+NO_HDD = ((NodeExpression("disk", "NotIn", ("hdd",)),),)
 LEVEL_NAMES = ("", "", "", "leaf", "spine", "superspine", "hyper-node")
 
 
@@ -95,6 +97,7 @@ def pod_sets(draw):
         extended=draw(st.sampled_from(({}, {}, {"fpga": 1}, {"rdma/a": 1}))),
         min_count=draw(st.one_of(st.none(), st.integers(1, count))) if slice_size < 2 else None,
         node_selector=draw(st.sampled_from(({}, {}, {"disk": "ssd"}))),
+        node_affinity=draw(st.sampled_from(((), (), NO_HDD))),
         tolerations=draw(
             st.sampled_from(((), (Toleration("team", "Equal", "a"),), (Toleration("", "Exists"),)))
         ),

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.types import Toleration
+from scheduling.engine.types import NodeExpression, Toleration
 from scheduling.kube.manifests import (
     IDENTITY,
+    REQUIRED,
     Gang,
     PodSettings,
     PodTemplate,
@@ -50,6 +51,9 @@ def test_a_whole_gpu_pod():
             labels={"team": "a", "kant.io/tenant": "forged"},
             annotations={"sim.kant.io/run-seconds": "60"},
             node_selector={"zone": "a"},
+            node_affinity=(
+                (NodeExpression("cores", "Gt", ("64",)), NodeExpression("old", "DoesNotExist")),
+            ),
             tolerations=[Toleration("team", "Equal", "a", "NoSchedule")],
             extended={"rdma/hca": 8, "none": 0},
         ),
@@ -69,6 +73,11 @@ def test_a_whole_gpu_pod():
     spec = pod["spec"]
     assert (spec["schedulerName"], spec["restartPolicy"]) == ("kant", "Never")
     assert spec["nodeSelector"] == {"zone": "a"}
+    [term] = spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        {"key": "cores", "operator": "Gt", "values": ["64"]},
+        {"key": "old", "operator": "DoesNotExist"},
+    ]
     assert spec["tolerations"][-1] == {
         "key": "team",
         "operator": "Equal",

@@ -129,7 +129,8 @@ class World(ClusterApi):
     ):
         """A job as `submit_job` writes it. Its pods save its work `saves_s` after they are told,
         and end `stop_s` after they are deleted."""
-        pod_fields = {n: fields.pop(n) for n in ("gpu_milli", "min_count") if n in fields}
+        names = ("gpu_milli", "min_count", "node_affinity")
+        pod_fields = {n: fields.pop(n) for n in names if n in fields}
         now = datetime.now(UTC)
         job = Job.objects.create(
             id=uuid.uuid4(),

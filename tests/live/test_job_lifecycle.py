@@ -41,6 +41,21 @@ def test_a_gang_is_bound_runs_and_succeeds(world):
     world.drive(lambda: world.free_gpus() == ALL)
 
 
+def test_pods_go_to_nodes_that_their_affinity_means_and_say_so_to_the_kubelet(world):
+    names = sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
+    but = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": names[:2]}
+    term = {"match_expressions": [but]}
+    job = world.submit(pods=2, node_affinity=[term])
+    world.drive_to(job, S.RUNNING)
+    assert sorted(p.node for p in world.placements(job)) == names[2:]
+    for pod in world.pods().values():
+        [rule] = pod["spec"]["affinity"]["nodeAffinity"].values()
+        assert rule == {"nodeSelectorTerms": [{"matchExpressions": [but]}]}
+    damaged = world.submit("damaged", node_affinity=[{"match_expressions": [{"key": "zone"}]}])
+    world.drive_to(damaged, S.FAILED)
+    assert "node_affinity is not a list of terms" in Job.objects.get(pk=damaged.pk).message
+
+
 def test_the_scheduler_tells_how_it_fares(world):
     job = world.submit(pods=3, run_s=0.3)
     world.drive_to(job, S.SUCCEEDED)

@@ -9,6 +9,7 @@ from scheduling.models import Job
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.session import changes
 from tests.live.plain_pods import (
+    BY_FIELD,
     MERGE,
     NAMESPACE,
     REQUIRED,
@@ -126,11 +127,33 @@ def test_a_gated_pod_waits_and_what_is_changed_meanwhile_counts(world):
     assert kinds[:3] == [K.SUBMITTED, K.CHANGED, K.RELEASED]
 
 
+def test_a_pod_goes_where_its_node_affinity_lets_it(world):
+    names = sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
+    but = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": names[:-1]}
+    rule = {REQUIRED: {"nodeSelectorTerms": [TERM, {"matchExpressions": [but]}]}}
+    uid = make(world, affinity={"nodeAffinity": rule})
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    assert node_of(world) == names[-1]
+    other = make(world, "other", affinity={"nodeAffinity": rule})
+    world.drive(lambda: job_of(other) and job_of(other).reason == "InsufficientGpus")
+
+
+def test_the_affinity_of_a_gated_pod_is_followed(world):
+    uid = make(world, schedulingGates=[{"name": "example.com/quota"}])
+    world.drive(lambda: job_of(uid))
+    ungate(world, affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}})
+    world.drive(lambda: job_of(uid).reason == "ExceedsCapacity")
+    job = job_of(uid)
+    assert "relax the node affinity" in job.evidence["remedies"]
+    world.drive(lambda: condition(world)[1] == "Unschedulable")
+    [row] = job.pod_sets.all()
+    assert row.node_affinity[0]["match_expressions"][0]["key"] == "disk"
+
+
 def test_a_gated_pod_that_gets_a_constraint_is_held_until_it_is_deleted(world):
     uid = make(world, schedulingGates=[{"name": "example.com/quota"}])
     world.drive(lambda: job_of(uid))
-    terms = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}}
-    ungate(world, affinity=terms)
+    ungate(world, affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [BY_FIELD]}}})
     world.drive(lambda: [t for t in told(world) if t[1] == "NotHonoured"])
     world.drive(lambda: condition(world)[1] == "NotHonoured")
     world.drive_to(world.submit("other", run_s=0.2), S.SUCCEEDED)

@@ -7,6 +7,7 @@ from scheduling.kube import settle
 from scheduling.session import changes
 from tenants.models import Tenant
 from tests.live.plain_pods import (
+    BY_FIELD,
     MERGE,
     REQUIRED,
     TERM,
@@ -89,6 +90,10 @@ WRONG = {
     "range": ({"notes": {"kant.io/declared-seconds": "0"}}, "declared-seconds: Must be from 1 to"),
     "wish": ({"notes": {"kant.io/gpu-model": "H100"}}, "There is no such wish; there are kant.io/"),
     "place": ({"labels": {"kant.io/tenant": "team", "kant.io/kind": "training"}}, "an annotation"),
+    "affinity": (
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}},
+        f"spec.affinity.nodeAffinity.{REQUIRED}: Give at least one expression",
+    ),
     "storage": ({"requests": {**ASKED, "ephemeral-storage": "1Gi"}}, "requests[ephemeral-storage]"),
 }
 
@@ -110,8 +115,8 @@ SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}
 PORT = {"name": "d", "image": "i", "ports": [{"containerPort": 80, "hostPort": 80}]}
 UNHONOURED = {
     "node": (
-        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM]}}}},
-        f"spec.affinity.nodeAffinity.{REQUIRED}",
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [TERM, BY_FIELD]}}}},
+        f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[1].matchFields",
     ),
     "pod": (
         {"affinity": {"podAntiAffinity": {REQUIRED: [APART]}}},

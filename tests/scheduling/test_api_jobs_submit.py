@@ -15,7 +15,13 @@ HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
 LONG_DOMAIN = ".".join(["d" * 48] * 4 + ["d" * 49])  # 245 characters
 CLAIM = {"name": "data", "persistent_volume_claim": "datasets", "mount_path": "/data"}
 NOWHERE = {"name": "data", "mount_path": "/data"}
+IS_SET = {"key": "a", "operator": "Exists"}
+EXPRESSION = "/node_affinity/0/match_expressions/0"
 HUGE = {"c": "x" * 65536, "d": "ü" * 24577}
+
+
+def affinity(**expression):
+    return {"node_affinity": [{"match_expressions": [expression]}]}
 
 
 @pytest.fixture
@@ -90,6 +96,9 @@ def test_several_pod_sets_with_all_fields(eve):
                 "memory_mib": 65536,
                 "nics": 1,
                 "node_selector": {"kubernetes.io/os": "linux"},
+                "node_affinity": [
+                    {"match_expressions": [{"key": "a", "operator": "In", "values": ["b"]}]}
+                ],
                 "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
                 "required_level": "spine",
                 "preferred_level": "leaf",
@@ -221,6 +230,17 @@ def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
         ({"env": {"1=2": "x"}}, "/env/1=2"),
         ({"pod_sets": []}, "/gpu_type"),
         ({"tolerations": [{"operator": "Equal"}]}, "/tolerations/0/key"),
+        ({"node_affinity": {}}, "/node_affinity"),
+        ({"node_affinity": [{}]}, "/node_affinity/0/match_expressions"),
+        ({"node_affinity": [{"match_expressions": []}]}, "/node_affinity/0/match_expressions"),
+        (affinity(key="a b", operator="Exists"), f"{EXPRESSION}/key"),
+        (affinity(key="a", operator="Near"), f"{EXPRESSION}/operator"),
+        (affinity(key="a", operator="In"), f"{EXPRESSION}/values"),
+        (affinity(key="a", operator="In", values=["b", "b c"]), f"{EXPRESSION}/values/1"),
+        (affinity(key="a", operator="Gt", values=["x"]), f"{EXPRESSION}/values"),
+        (affinity(key="a", operator="In", values=["b"] * 1001), f"{EXPRESSION}/values"),
+        ({"node_affinity": [{"match_expressions": [IS_SET] * 33}]}, EXPRESSION[:-2]),
+        ({"node_affinity": [{"match_expressions": [IS_SET]}] * 17}, "/node_affinity"),
         ({"declared_s": 0}, "/declared_s"),
         ({"run_limit_s": 0}, "/run_limit_s"),
         ({"checkpoint_notice_s": 0}, "/checkpoint_notice_s"),

@@ -54,6 +54,18 @@ tolerations = st.sampled_from(
         {"key": "a", "operator": "Exists", "effect": "NoSchedule"},
     ]
 )
+terms = st.sampled_from(
+    [
+        {"match_expressions": [{"key": "a", "operator": "Exists"}]},
+        {"match_expressions": [{"key": "a", "operator": "DoesNotExist", "values": []}]},
+        {
+            "match_expressions": [
+                {"key": "a", "operator": "NotIn", "values": ["b", ""]},
+                {"key": "a", "operator": "Gt", "values": ["4"]},
+            ]
+        },
+    ]
+)
 SECRET_KEY = {"secret": "wandb", "key": "api-key"}
 volumes = st.sampled_from(
     [
@@ -85,6 +97,7 @@ uses = mapping(
     cpu_milli=st.integers(0, 9000),
     memory_mib=st.integers(0, 9000),
     node_selector=labels,
+    node_affinity=st.lists(terms, max_size=2),
     tolerations=st.lists(tolerations, max_size=2),
     preferred_level=levels,
     balance_level=levels,

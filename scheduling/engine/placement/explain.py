@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+from scheduling.engine.affinity import matches
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.constraints import blocking_taint, lasting, selected, will_admit
 from scheduling.engine.placement.empty import (
@@ -80,8 +81,8 @@ def explain(
 
 def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
     """Why the job fits nowhere though everything were free, where that is for what it says of its
-    nodes: selector, taints, network level, pods per node or leaf. None when it would fit; amounts
-    alone are looked at of pods on nodes without GPUs only."""
+    nodes: selector, affinity, taints, network level, pods per node or leaf. None when it would fit;
+    amounts alone are looked at of pods on nodes without GPUs only."""
     for index, pod_set in enumerate(job.pod_sets):
         if is_choosy(state, job, pod_set) and not fits_when_empty(state, job, pod_set):
             verdict = explain(state, job, PlacementFailure(index))
@@ -315,6 +316,8 @@ def _remedies_of_constraints(state: ClusterState, pod_set: PodSet, level: str) -
     remedies = []
     if any(not selected(node.labels, pod_set.node_selector) for node in nodes):
         remedies.append("relax the node selector")
+    if any(not matches(node.labels, pod_set.node_affinity) for node in nodes):
+        remedies.append("relax the node affinity")
     taint = next(
         (t for t in (blocking_taint(lasting(n.taints), pod_set.tolerations) for n in nodes) if t),
         None,

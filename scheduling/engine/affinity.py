@@ -1,0 +1,77 @@
+"""Required node affinity: which nodes a pod may use by expressions over their labels
+(core/v1 NodeSelectorTerm; of its terms any has to match, of a term's expressions all)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from scheduling.engine.types import NodeExpression, NodeTerm
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
+
+def matches(labels: Mapping[str, str], terms: tuple[NodeTerm, ...]) -> bool:
+    """Whether a node with these labels is meant; no terms mean every node."""
+    return not terms or any(all(_holds(labels.get(e.key), e) for e in term) for term in terms)
+
+
+def read_terms(documents: Iterable[Mapping[str, Any]]) -> tuple[NodeTerm, ...]:
+    """The terms of a job document, or of a row: `{"match_expressions": [{"key", "operator",
+    "values"}]}` each. Raises ValueError for anything else."""
+    try:
+        return tuple(
+            tuple(
+                NodeExpression(e["key"], e["operator"], tuple(e.get("values") or ()))
+                for e in document["match_expressions"]
+            )
+            for document in documents
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            "node_affinity is not a list of terms, each with match_expressions of key, operator "
+            f"and values ({error!r})"
+        ) from None
+
+
+def write_terms(terms: Iterable[NodeTerm]) -> list[dict[str, Any]]:
+    """What `read_terms` reads."""
+    return [
+        {
+            "match_expressions": [
+                {"key": e.key, "operator": e.operator, "values": list(e.values)} for e in term
+            ]
+        }
+        for term in terms
+    ]
+
+
+def wrong_expression(expression: NodeExpression) -> str:
+    """What is wrong with its operator and values, as one sentence; "" when nothing is."""
+    operator, values = expression.operator, expression.values
+    if operator not in OPERATORS:
+        return f"Choose one of {', '.join(OPERATORS)}."
+    if operator in ("In", "NotIn") and not values:
+        return f"{operator} needs at least one value."
+    if operator in ("Exists", "DoesNotExist") and values:
+        return f"{operator} takes no values."
+    if operator in ("Gt", "Lt") and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
+        return f"{operator} compares with one whole number."
+    return ""
+
+
+def _holds(have: str | None, expression: NodeExpression) -> bool:
+    """Whether a label of this value (None = the node has none) is as the expression says."""
+    match expression.operator:
+        case "In":
+            return have in expression.values
+        case "NotIn":
+            return have not in expression.values
+        case "Exists":
+            return have is not None
+        case "DoesNotExist":
+            return have is None
+    if have is None or not _INTEGER.fullmatch(have):
+        return False
+    above = int(have) - int(expression.values[0])
+    return above > 0 if expression.operator == "Gt" else above < 0

@@ -1,0 +1,80 @@
+"""Required node affinity: as a kubelet reads it, and told by its remedy."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.engine.affinity import OPERATORS, matches, read_terms, write_terms, wrong_expression
+from scheduling.engine.types import NodeExpression
+from scheduling.simcluster.predicates import NodeView, admit
+
+VALUES = ("a", "b", "", "4", "-7", "16")
+
+
+@st.composite
+def expressions(draw):
+    operator = draw(st.sampled_from(OPERATORS))
+    key = draw(st.sampled_from(("zone", "cores")))
+    if operator in ("In", "NotIn"):
+        values = draw(st.lists(st.sampled_from(VALUES), min_size=1, max_size=3))
+    elif operator in ("Gt", "Lt"):
+        values = [draw(st.sampled_from(("4", "-7", "15")))]
+    else:
+        values = []
+    return NodeExpression(key, operator, tuple(values))
+
+
+TERMS = st.lists(
+    st.lists(expressions(), min_size=1, max_size=3).map(tuple), min_size=1, max_size=3
+).map(tuple)
+LABELS = st.dictionaries(st.sampled_from(("zone", "cores")), st.sampled_from(VALUES))
+
+
+@given(terms=TERMS, labels=LABELS)
+def test_a_node_is_meant_exactly_if_its_kubelet_lets_the_pod_in(terms, labels):
+    selector = [
+        {"matchExpressions": [e._asdict() | {"values": list(e.values)} for e in term]}
+        for term in terms
+    ]
+    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": selector}}
+    spec = {"nodeName": "n", "affinity": {"nodeAffinity": rule}}
+    refused = admit(spec, {}, NodeView("n", labels=labels, allocatable={"pods": 1}))
+    assert matches(labels, terms) == (refused is None)
+    assert read_terms(write_terms(terms)) == terms
+    assert not any(wrong_expression(e) for term in terms for e in term)
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [7, [7], [{}], [{"match_expressions": 7}], [{"match_expressions": [{"key": "a"}]}], ["a"]],
+)
+def test_what_is_no_affinity_is_told_by_its_field(damaged):
+    with pytest.raises(ValueError, match="node_affinity is not a list of terms, each with"):
+        read_terms(damaged)
+
+
+def test_without_terms_every_node_is_meant():
+    assert matches({}, ())
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "wrong"),
+    [
+        ("Near", (), "Choose one of In, NotIn, Exists, DoesNotExist, Gt, Lt."),
+        ("In", (), "In needs at least one value."),
+        ("NotIn", (), "NotIn needs at least one value."),
+        ("Exists", ("a",), "Exists takes no values."),
+        ("DoesNotExist", ("a",), "DoesNotExist takes no values."),
+        ("Gt", (), "Gt compares with one whole number."),
+        ("Gt", ("1", "2"), "Gt compares with one whole number."),
+        ("Lt", ("1.5",), "Lt compares with one whole number."),
+        ("Lt", ("9" * 5000,), "Lt compares with one whole number."),
+    ],
+)
+def test_an_expression_that_means_nothing_is_told(operator, values, wrong):
+    assert wrong_expression(NodeExpression("zone", operator, values)) == wrong
+
+
+def test_a_number_of_a_node_that_is_none_is_neither_above_nor_below():
+    for operator in ("Gt", "Lt"):
+        assert not matches({"cores": "many"}, ((NodeExpression("cores", operator, ("1",)),),))
