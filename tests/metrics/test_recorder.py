@@ -38,7 +38,9 @@ def test_a_sample_costs_the_same_however_long_the_history_is():
     job(c, "a", bound=5, ended=25, nodes=("n000",))
     services.record_sample(c, at(0))
     last = query(lambda: services.record_sample(c, at(40)), "metrics_metricsample", "LIMIT 1")
-    assert re.search(r"\(cluster_id.*gpu_model", plan(last)), plan(last)
+    # By one of two indexes, both of which have the newest at their end.
+    assert re.search(r"\(cluster_id\b", plan(last)), plan(last)
+    assert not re.search("sort|temp b-tree", plan(last), re.IGNORECASE), plan(last)
     held = query(lambda: services.record_sample(c, at(80)), "scheduling_placement", "SUM")
     assert "scheduling__ended_a" in plan(held), plan(held)
 
