@@ -124,7 +124,10 @@ class PodSet(models.Model):
     memory_mib = models.PositiveIntegerField(default=0)
     nics = models.PositiveIntegerField(default=0)
     node_selector = models.JSONField(default=dict, blank=True)
-    node_affinity = models.JSONField(default=list, blank=True)  # see `engine.affinity.read_terms`
+    # See `engine.affinity.read_terms`.
+    node_affinity = models.JSONField(
+        default=list, db_default=models.Value([], models.JSONField()), blank=True
+    )
     tolerations = models.JSONField(default=list, blank=True)
     required_level = models.CharField(max_length=32, blank=True)
     preferred_level = models.CharField(max_length=32, blank=True)
