@@ -17,19 +17,20 @@ CHANGEABLE = (
 FIELDS = (
     *CHANGEABLE, "name", "tenant", "cluster", "kind", "gang", "preemptible", "held", "strategy",
     "labels", "replicas", "min_count", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib",
-    "cpu_milli", "memory_mib", "nics", "node_selector", "required_level", "preferred_level",
-    "max_per_node", "image", "env", "service_account", "image_pull_secrets", "shm_mib",
-    "env_from_secrets",
+    "cpu_milli", "memory_mib", "nics", "node_selector", "node_affinity", "required_level",
+    "preferred_level", "max_per_node", "image", "env", "service_account", "image_pull_secrets",
+    "shm_mib", "env_from_secrets",
 )  # fmt: skip
 # Of these, what pods are like: it stands in the pod sets where the document has them.
 LEVELS = ("required_level", "preferred_level")
 OF_PODS = (
     *LEVELS, "replicas", "min_count", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib",
-    "cpu_milli", "memory_mib", "nics", "node_selector", "max_per_node", "image", "env",
-    "service_account", "image_pull_secrets", "shm_mib", "env_from_secrets", "command",
+    "cpu_milli", "memory_mib", "nics", "node_selector", "node_affinity", "max_per_node", "image",
+    "env", "service_account", "image_pull_secrets", "shm_mib", "env_from_secrets", "command",
 )  # fmt: skip
-# Of these, the flag adds to what the document says.
+# Of these, the flag adds to what the document says: a mapping, or what nodes must not be called.
 MAPPINGS = ("labels", "env", "node_selector", "env_from_secrets")
+ADDING = (*MAPPINGS, "node_affinity")
 # What stands for no value where a job may have none, and the metavars of the flags that take it.
 NONE = "none"
 TIME_OR_NONE, WHEN_OR_NONE = f"TIME|{NONE}", f"WHEN|{NONE}"
@@ -77,6 +78,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--strategy", metavar="NAME", help="placement strategy instead of the cluster's")
     flag("--node-selector", action="append", type=_pair, metavar="LABEL=VALUE",
          help="only nodes with this label")  # fmt: skip
+    flag("-x", "--exclude-node", dest="node_affinity", action="append", metavar="NODE",
+         help="not on this node; again for others")  # fmt: skip
     flag("--label", dest="labels", action="append", type=_pair, metavar="NAME=VALUE",
          help="a label of the job")  # fmt: skip
     flag("--image", help="container image")
@@ -165,16 +168,26 @@ def _put(document: dict[str, Any], field: str, value: Any) -> None:
     """Set a field of the job, or of one of its pod sets, as its flag says."""
     if field in MAPPINGS:
         value = {**(document.get(field) or {}), **dict(value)}
+    if field == "node_affinity":
+        value = _without(document.get(field) or [{}], value)
     document[field] = value
     if field in _INSTEAD:
         document.pop(_INSTEAD[field], None)
+
+
+def _without(terms: Any, nodes: Iterable[str]) -> list[dict[str, Any]]:
+    """A node affinity that means none of these nodes any more: any of its terms is enough."""
+    if not (isinstance(terms, list) and all(isinstance(term, dict) for term in terms)):
+        raise usage("node_affinity of the job is no list of terms, so --exclude-node adds nothing.")
+    names = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
+    return [{**term, "match_fields": [*(term.get("match_fields") or []), *names]} for term in terms]
 
 
 def _refuse_of_one(
     args: argparse.Namespace, sets: Sequence[dict[str, Any]], asked: Iterable[str]
 ) -> None:
     """Raises ClientError naming the flags that several pod sets cannot share."""
-    alone = [f for f in asked if f in OF_PODS and f not in (*LEVELS, *MAPPINGS)]
+    alone = [f for f in asked if f in OF_PODS and f not in (*LEVELS, *ADDING)]
     if alone:
         flags = ", ".join(args.flags[field] for field in alone)
         default = ("worker", *(f"set-{index}" for index in range(1, len(sets))))

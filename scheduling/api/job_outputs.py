@@ -26,6 +26,7 @@ class NodeExpressionOutput(serializers.Serializer[Any]):
 
 class NodeTermOutput(serializers.Serializer[Any]):
     match_expressions = NodeExpressionOutput(many=True)
+    match_fields = NodeExpressionOutput(many=True)
 
 
 class VolumeOutput(serializers.Serializer[Any]):

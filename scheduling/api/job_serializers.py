@@ -77,15 +77,22 @@ class TolerationInput(Serializer):
 
 
 class NodeExpressionInput(Serializer):
-    """What a label of a node has to be like."""
+    """What a label of a node, or its metadata.name, has to be like."""
 
     key = Text(max_length=317)
     operator = Choice(list(OPERATORS))
-    values = List(child=Text(max_length=63, allow_blank=True), required=False, allow_null=True)
+    values = List(child=Text(max_length=253, allow_blank=True), required=False, allow_null=True)
 
 
 class NodeTermInput(Serializer):
-    match_expressions = List(child=NodeExpressionInput(), help_text="All of them have to hold.")
+    """All of its expressions have to hold."""
+
+    match_expressions = List(
+        child=NodeExpressionInput(), required=False, allow_null=True, help_text="Of labels."
+    )
+    match_fields = List(
+        child=NodeExpressionInput(), required=False, allow_null=True, help_text="Of metadata.name."
+    )
 
 
 class VolumeInput(Serializer):
@@ -124,7 +131,7 @@ class PodNeedsInput(Serializer):
         child=NodeTermInput(),
         required=False,
         allow_null=True,
-        help_text="Terms of which the labels of a node have to match one, beside node_selector.",
+        help_text="Terms of which a node has to match one, beside node_selector.",
     )
     tolerations = List(child=TolerationInput(), max_length=32, required=False, allow_null=True)
     required_level = level("All pods within one group of this network level.")

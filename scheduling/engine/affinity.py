@@ -1,36 +1,39 @@
-"""Required node affinity: which nodes a pod may use by expressions over their labels
+"""Required node affinity: which nodes a pod may use by expressions over their labels and their name
 (core/v1 NodeSelectorTerm; of its terms any has to match, of a term's expressions all)."""
 
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from scheduling.engine.types import NodeExpression, NodeTerm
+from scheduling.engine.types import Node, NodeExpression, NodeTerm
 
-_INTEGER = re.compile(r"-?[0-9]{1,18}")
+NAME = "metadata.name"  # the one field of nodes that Kubernetes has expressions for
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_PARTS = {"match_expressions": False, "match_fields": True}
 
 
-def matches(labels: Mapping[str, str], terms: tuple[NodeTerm, ...]) -> bool:
-    """Whether a node with these labels is meant; no terms mean every node."""
-    return not terms or any(all(_holds(labels.get(e.key), e) for e in term) for term in terms)
+def matches(node: Node, terms: tuple[NodeTerm, ...]) -> bool:
+    """Whether the node is meant; no terms mean every node."""
+    return not terms or any(all(_holds(node, e) for e in term) for term in terms)
 
 
 def read_terms(documents: Iterable[Mapping[str, Any]]) -> tuple[NodeTerm, ...]:
     """The terms of a job document, or of a row: `{"match_expressions": [{"key", "operator",
-    "values"}]}` each. Raises ValueError for anything else."""
+    "values"}], "match_fields": …}` each. Raises ValueError for anything else."""
     try:
         return tuple(
             tuple(
-                NodeExpression(e["key"], e["operator"], tuple(e.get("values") or ()))
-                for e in document["match_expressions"]
+                NodeExpression(e["key"], e["operator"], tuple(e.get("values") or ()), of_name)
+                for part, of_name in _PARTS.items()
+                for e in document.get(part) or ()
             )
             for document in documents
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(
-            "node_affinity is not a list of terms, each with match_expressions of key, operator "
-            f"and values ({error!r})"
+            "node_affinity is not a list of terms, each with match_expressions or match_fields of "
+            f"key, operator and values ({error!r})"
         ) from None
 
 
@@ -38,9 +41,12 @@ def write_terms(terms: Iterable[NodeTerm]) -> list[dict[str, Any]]:
     """What `read_terms` reads."""
     return [
         {
-            "match_expressions": [
-                {"key": e.key, "operator": e.operator, "values": list(e.values)} for e in term
+            part: [
+                {"key": e.key, "operator": e.operator, "values": list(e.values)}
+                for e in term
+                if e.of_name is of_name
             ]
+            for part, of_name in _PARTS.items()
         }
         for term in terms
     ]
@@ -51,6 +57,8 @@ def wrong_expression(expression: NodeExpression) -> str:
     operator, values = expression.operator, expression.values
     if operator not in OPERATORS:
         return f"Choose one of {', '.join(OPERATORS)}."
+    if expression.of_name and (operator not in ("In", "NotIn") or len(values) != 1):
+        return "The name of a node is compared by In or NotIn with one value."
     if operator in ("In", "NotIn") and not values:
         return f"{operator} needs at least one value."
     if operator in ("Exists", "DoesNotExist") and values:
@@ -60,8 +68,8 @@ def wrong_expression(expression: NodeExpression) -> str:
     return ""
 
 
-def _holds(have: str | None, expression: NodeExpression) -> bool:
-    """Whether a label of this value (None = the node has none) is as the expression says."""
+def _holds(node: Node, expression: NodeExpression) -> bool:
+    have = node.name if expression.of_name else node.labels.get(expression.key)
     match expression.operator:
         case "In":
             return have in expression.values

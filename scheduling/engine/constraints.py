@@ -67,6 +67,6 @@ def _lets_in(node: Node, taints: Iterable[Taint], pod_set: PodSet) -> bool:
         (node.gives_shares or not pod_set.is_share)
         and (node.without_gpus or not pod_set.avoids_gpus)
         and selected(node.labels, pod_set.node_selector)
-        and matches(node.labels, pod_set.node_affinity)
+        and matches(node, pod_set.node_affinity)
         and blocking_taint(taints, pod_set.tolerations) is None
     )

@@ -238,6 +238,6 @@ def _admits(node: Node, key: Constraint) -> bool:
         (node.gives_shares or not is_share)
         and (node.without_gpus or not avoids_gpus)
         and selected(node.labels, dict(selector))
-        and matches(node.labels, affinity)
+        and matches(node, affinity)
         and blocking_taint(node.taints, tolerations) is None
     )

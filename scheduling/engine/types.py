@@ -152,11 +152,13 @@ class Node:
 
 # --- jobs -------------------------------------------------------------------------------------
 class NodeExpression(NamedTuple):
-    """What a label of a node has to be like (core/v1 NodeSelectorRequirement)."""
+    """What a label of a node, or its name (`of_name`), has to be like (core/v1
+    NodeSelectorRequirement)."""
 
     key: str
     operator: str
     values: tuple[str, ...] = ()
+    of_name: bool = False
 
 
 NodeTerm = tuple[NodeExpression, ...]  # all of them have to hold
@@ -175,7 +177,7 @@ class PodSet:
     `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
     `slice_size` n each slice of n consecutive pods is placed whole inside one such group.
     `balance_level`: the pods are spread over the groups of this level as evenly as they fit.
-    `node_affinity`: beside `node_selector`, terms of which the labels of a node have to match one.
+    `node_affinity`: beside `node_selector`, terms of which a node has to match one.
     """
 
     name: str

@@ -206,15 +206,15 @@ def _selector_of(terms: Iterable[NodeTerm]) -> dict[str, Any]:
     """core/v1 NodeSelector."""
     found = []
     for term in terms:
-        expressions = [
-            {
-                "key": e.key,
-                "operator": e.operator,
-                **({"values": list(e.values)} if e.values else {}),
-            }
-            for e in term
-        ]
-        found.append({"matchExpressions": expressions})
+        parts: dict[str, list[dict[str, Any]]] = {}
+        for e in term:
+            expression: dict[str, Any] = {"key": e.key, "operator": e.operator}
+            if e.values:
+                expression["values"] = list(e.values)
+            parts.setdefault("matchFields" if e.of_name else "matchExpressions", []).append(
+                expression
+            )
+        found.append(parts)
     return {"nodeSelectorTerms": found}
 
 

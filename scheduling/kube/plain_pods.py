@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from scheduling.engine.types import NodeExpression, Toleration
+from scheduling.engine.types import NodeExpression, NodeTerm, Toleration
 from scheduling.kube.manifests import IDENTITY, REQUIRED, is_made
 from scheduling.kube.objects import Container, KubePod, PodSpec
 from scheduling.kube.quantities import is_counted, requested
@@ -30,7 +30,6 @@ CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 CLAIMS_WISH, ALL_NODES = "kant.io/claims", "on-all-nodes"
 # The label that names the gang of a pod, and the annotation that says of how many pods it is.
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
-USE_LABELS = "Kant reads labels only; name the node by its label kubernetes.io/hostname."
 NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
 ALONE = "Kant does not honour it; leave it out, or make it a preference."
 
@@ -55,7 +54,7 @@ class _Expression(Struct):
 
 class _Term(Struct, rename="camel"):
     match_expressions: list[_Expression] | None = None
-    match_fields: list[Any] | None = None
+    match_fields: list[_Expression] | None = None
 
 
 class _NodeSelector(Struct, rename="camel"):
@@ -116,13 +115,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
     return PlainPod(
         node_selector=more.node_selector,
-        node_affinity=tuple(
-            tuple(
-                NodeExpression(e.key, e.operator, tuple(e.values or ()))
-                for e in term.match_expressions or ()
-            )
-            for term in _terms(more)
-        ),
+        node_affinity=tuple(map(_node_term, _terms(more))),
         # What is tolerated for a while only is no reason to be placed there.
         tolerations=tuple(
             Toleration(t.key, t.operator or "Equal", t.value, t.effect)
@@ -165,12 +158,16 @@ def _terms(more: _More) -> list[_Term]:
     return rules.required.node_selector_terms if rules and rules.required else []
 
 
+def _node_term(term: _Term) -> NodeTerm:
+    return tuple(
+        NodeExpression(e.key, e.operator, tuple(e.values or ()), of_name)
+        for part, of_name in ((term.match_expressions, False), (term.match_fields, True))
+        for e in part or ()
+    )
+
+
 def _unhonoured(more: _More) -> list[Unhonoured]:
     found = []
-    for index, term in enumerate(_terms(more)):
-        if term.match_fields:
-            field = f"{NODE_AFFINITY}.nodeSelectorTerms[{index}].matchFields"
-            found.append(Unhonoured(field, USE_LABELS))
     affinity = more.affinity or _Affinity()
     for name, rules in (
         ("podAffinity", affinity.pod_affinity),

@@ -3,12 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
-from scheduling.engine.affinity import OPERATORS, read_terms, wrong_expression
+from scheduling.engine.affinity import NAME, OPERATORS, read_terms, wrong_expression
 from scheduling.engine.types import MILLI, NodeExpression, PodSet, Toleration
 from scheduling.kube.manifests import PodSettings
 from scheduling.services.faults import (
+    DNS,
     LABEL_NAME,
     LABEL_VALUE_RULE,
     LEVELS,
@@ -26,7 +28,7 @@ MAX_EXTENDED = 10**9
 MAX_ENV = 256
 MAX_NODE_LABELS = 64
 # Of a node affinity: terms, expressions of each, values of each of these.
-MAX_TERMS, MAX_EXPRESSIONS, MAX_VALUES = 16, 32, 1000
+MAX_TERMS, MAX_EXPRESSIONS, MAX_VALUES = 16, 256, 1000
 IMAGE = "busybox:stable"
 JOB_AMOUNTS = ("priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "max_restarts")
 POD_SET_AMOUNTS = tuple(name for name in LIMITS if name not in JOB_AMOUNTS)
@@ -115,32 +117,39 @@ def refuse_own_names(given: Mapping[str, str], at: Path, faults: Faults) -> None
 def _check_affinity(terms: Sequence[Mapping[str, Any]], at: Path, faults: Faults) -> None:
     faults.unless(len(terms) <= MAX_TERMS, at, texts.no_longer_than(MAX_TERMS, "terms"))
     for index, term in enumerate(terms[:MAX_TERMS]):
-        here: Path = (*at, index, "match_expressions")
-        expressions = term["match_expressions"]
+        (expressions,) = read_terms([term])
         faults.unless(
-            bool(expressions), here, "Give at least one expression: a term without matches no node."
+            bool(expressions),
+            (*at, index),
+            "Give match_expressions or match_fields: a term without any matches no node.",
         )
         faults.unless(
             len(expressions) <= MAX_EXPRESSIONS,
-            here,
+            (*at, index),
             texts.no_longer_than(MAX_EXPRESSIONS, "expressions"),
         )
-        for number, expression in enumerate(read_terms([term])[0][:MAX_EXPRESSIONS]):
-            _check_expression(expression, (*here, number), faults)
+        numbers = {False: count(), True: count()}
+        for expression in expressions[:MAX_EXPRESSIONS]:
+            part = "match_fields" if expression.of_name else "match_expressions"
+            here = (*at, index, part, next(numbers[expression.of_name]))
+            _check_expression(expression, here, faults)
 
 
 def _check_expression(expression: NodeExpression, at: Path, faults: Faults) -> None:
-    key, operator, values = expression
-    faults.unless(is_label_key(key), (*at, "key"), "Not the name of a Kubernetes label.")
+    key, operator, values, of_name = expression
+    if of_name:
+        faults.unless(key == NAME, (*at, "key"), f"Must be {NAME}, the one field there is.")
+    else:
+        faults.unless(is_label_key(key), (*at, "key"), "Not the name of a Kubernetes label.")
     if wrong := wrong_expression(expression):
         faults.add((*at, "values" if operator in OPERATORS else "operator"), wrong)
     faults.unless(
         len(values) <= MAX_VALUES, (*at, "values"), texts.no_longer_than(MAX_VALUES, "values")
     )
+    shape, rule = (DNS, "Not the name of a node.") if of_name else (LABEL_NAME, LABEL_VALUE_RULE)
     for index, value in enumerate(values[:MAX_VALUES]):
-        faults.unless(
-            not value or bool(LABEL_NAME.fullmatch(value)), (*at, "values", index), LABEL_VALUE_RULE
-        )
+        good = bool(shape.fullmatch(value)) or not (value or of_name)
+        faults.unless(good, (*at, "values", index), rule)
 
 
 def _check_annotations(given: Mapping[str, str], at: Path, faults: Faults) -> None:

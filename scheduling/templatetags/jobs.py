@@ -185,7 +185,8 @@ def nodes_of(pod_set: PodSet) -> list[str]:
 def _expression(expression: NodeExpression) -> str:
     """ "zone in a, b", "cores above 64"."""
     words = OPERATOR_WORDS.get(expression.operator, expression.operator)
-    return " ".join((expression.key, words, ", ".join(expression.values))).strip()
+    what = "name" if expression.of_name else expression.key
+    return " ".join((what, words, ", ".join(expression.values))).strip()
 
 
 @register.filter

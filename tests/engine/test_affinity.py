@@ -4,15 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.affinity import OPERATORS, matches, read_terms, write_terms, wrong_expression
+from scheduling.engine.affinity import (
+    NAME,
+    OPERATORS,
+    matches,
+    read_terms,
+    write_terms,
+    wrong_expression,
+)
 from scheduling.engine.types import NodeExpression
+from scheduling.kube.manifests import PodTemplate, pod_manifest
 from scheduling.simcluster.predicates import NodeView, admit
+from tests.engine.scenario import node
 
 VALUES = ("a", "b", "", "4", "-7", "16")
 
 
 @st.composite
 def expressions(draw):
+    if draw(st.integers(0, 3)) == 0:
+        operator, name = draw(st.sampled_from(("In", "NotIn"))), draw(st.sampled_from(("n", "m")))
+        return NodeExpression(NAME, operator, (name,), of_name=True)
     operator = draw(st.sampled_from(OPERATORS))
     key = draw(st.sampled_from(("zone", "cores")))
     if operator in ("In", "NotIn"):
@@ -32,21 +44,25 @@ LABELS = st.dictionaries(st.sampled_from(("zone", "cores")), st.sampled_from(VAL
 
 @given(terms=TERMS, labels=LABELS)
 def test_a_node_is_meant_exactly_if_its_kubelet_lets_the_pod_in(terms, labels):
-    selector = [
-        {"matchExpressions": [e._asdict() | {"values": list(e.values)} for e in term]}
-        for term in terms
-    ]
-    rule = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": selector}}
-    spec = {"nodeName": "n", "affinity": {"nodeAffinity": rule}}
+    template = PodTemplate(
+        namespace="ns",
+        job_id="0",
+        tenant="t",
+        attempt=1,
+        pod_set=0,
+        image="i",
+        node_affinity=terms,
+    )
+    spec = pod_manifest(template, "pod", 0)["spec"] | {"nodeName": "n"}
     refused = admit(spec, {}, NodeView("n", labels=labels, allocatable={"pods": 1}))
-    assert matches(labels, terms) == (refused is None)
-    assert read_terms(write_terms(terms)) == terms
+    assert matches(node("n", 8, labels=labels), terms) == (refused is None)
+    assert [set(term) for term in read_terms(write_terms(terms))] == [set(t) for t in terms]
     assert not any(wrong_expression(e) for term in terms for e in term)
 
 
 @pytest.mark.parametrize(
     "damaged",
-    [7, [7], [{}], [{"match_expressions": 7}], [{"match_expressions": [{"key": "a"}]}], ["a"]],
+    [7, [7], [{"match_fields": 7}], [{"match_expressions": [{"key": "a"}]}], ["a"]],
 )
 def test_what_is_no_affinity_is_told_by_its_field(damaged):
     with pytest.raises(ValueError, match="node_affinity is not a list of terms, each with"):
@@ -54,7 +70,7 @@ def test_what_is_no_affinity_is_told_by_its_field(damaged):
 
 
 def test_without_terms_every_node_is_meant():
-    assert matches({}, ())
+    assert matches(node("n", 8), ())
 
 
 @pytest.mark.parametrize(
@@ -77,4 +93,11 @@ def test_an_expression_that_means_nothing_is_told(operator, values, wrong):
 
 def test_a_number_of_a_node_that_is_none_is_neither_above_nor_below():
     for operator in ("Gt", "Lt"):
-        assert not matches({"cores": "many"}, ((NodeExpression("cores", operator, ("1",)),),))
+        expression = NodeExpression("cores", operator, ("1",))
+        assert not matches(node("n", 8, labels={"cores": "many"}), ((expression,),))
+
+
+@pytest.mark.parametrize(("operator", "values"), [("Exists", ()), ("In", ()), ("In", ("a", "b"))])
+def test_a_name_is_compared_with_one_value(operator, values):
+    wrong = "The name of a node is compared by In or NotIn with one value."
+    assert wrong_expression(NodeExpression(NAME, operator, values, of_name=True)) == wrong

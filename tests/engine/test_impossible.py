@@ -24,8 +24,8 @@ WISHES = {
         "relax the node affinity",
     ),
     "an affinity that leaves too few nodes": (
-        {"node_affinity": ((NodeExpression("closed", "DoesNotExist"),),)},
-        "3 nodes admit",
+        {"node_affinity": ((NodeExpression("metadata.name", "NotIn", ("n0",), of_name=True),),)},
+        "2 nodes admit",
         "relax the node affinity",
     ),
     "taints that it does not tolerate": (

@@ -37,6 +37,37 @@ def test_flags_become_the_job(kant):
     assert Job.objects.get(pk=after[1].strip()).after_ok == [str(job.pk)]
 
 
+def not_called(name):
+    return {"key": "metadata.name", "operator": "NotIn", "values": [name]}
+
+
+def test_nodes_are_kept_out_of_each_term_of_the_affinity(kant, tmp_path):
+    new = ("submit", "-n", "new", "-g", "1", "-G", "H100", "-x", "n1", "--exclude-node", "n2")
+    assert kant(*new)[0] == 0
+    [term] = Job.objects.get(name="new").pod_sets.get().node_affinity
+    assert term == {"match_expressions": [], "match_fields": [not_called("n1"), not_called("n2")]}
+    assert kant("submit", "--like", "new", "-n", "again", "-x", "n3")[0] == 0
+    [term] = Job.objects.get(name="again").pod_sets.get().node_affinity
+    assert term["match_fields"] == [not_called(name) for name in ("n1", "n2", "n3")]
+    either = [
+        {"match_expressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+        for zone in "ab"
+    ]
+    sets = [{"name": n, "gpus": 1, "gpu_type": "H100", "node_affinity": either} for n in "pq"]
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps({"name": "zones", "pod_sets": sets}))
+    assert kant("submit", "-f", str(file), "-x", "n1")[0] == 0
+    for pods in Job.objects.get(name="zones").pod_sets.all():
+        affinity = pods.node_affinity
+        assert [t["match_fields"] for t in affinity] == [[not_called("n1")]] * 2
+        assert [t["match_expressions"] for t in affinity] == [
+            t["match_expressions"] for t in either
+        ]
+    file.write_text(json.dumps({"name": "zones", "gpus": 1, "node_affinity": {"zone": "a"}}))
+    code, _, told = kant("submit", "-f", str(file), "-x", "n1")
+    assert (code, "node_affinity of the job is no list of terms" in told) == (2, True)
+
+
 def test_what_pods_use_of_their_namespace_is_asked_for_and_shown(kant, tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(

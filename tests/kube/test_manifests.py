@@ -52,7 +52,11 @@ def test_a_whole_gpu_pod():
             annotations={"sim.kant.io/run-seconds": "60"},
             node_selector={"zone": "a"},
             node_affinity=(
-                (NodeExpression("cores", "Gt", ("64",)), NodeExpression("old", "DoesNotExist")),
+                (
+                    NodeExpression("cores", "Gt", ("64",)),
+                    NodeExpression("old", "DoesNotExist"),
+                    NodeExpression("metadata.name", "NotIn", ("n1",), of_name=True),
+                ),
             ),
             tolerations=[Toleration("team", "Equal", "a", "NoSchedule")],
             extended={"rdma/hca": 8, "none": 0},
@@ -77,6 +81,9 @@ def test_a_whole_gpu_pod():
     assert term["matchExpressions"] == [
         {"key": "cores", "operator": "Gt", "values": ["64"]},
         {"key": "old", "operator": "DoesNotExist"},
+    ]
+    assert term["matchFields"] == [
+        {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]},
     ]
     assert spec["tolerations"][-1] == {
         "key": "team",

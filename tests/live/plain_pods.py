@@ -9,7 +9,7 @@ MERGE = "merge-patch+json"
 NAMESPACE = "default"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
-BY_FIELD = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}
+APART = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
 
 
 def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, **spec):

@@ -9,7 +9,7 @@ from scheduling.models import Job
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.session import changes
 from tests.live.plain_pods import (
-    BY_FIELD,
+    APART,
     MERGE,
     NAMESPACE,
     REQUIRED,
@@ -129,8 +129,8 @@ def test_a_gated_pod_waits_and_what_is_changed_meanwhile_counts(world):
 
 def test_a_pod_goes_where_its_node_affinity_lets_it(world):
     names = sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
-    but = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": names[:-1]}
-    rule = {REQUIRED: {"nodeSelectorTerms": [TERM, {"matchExpressions": [but]}]}}
+    there = {"key": "metadata.name", "operator": "In", "values": names[-1:]}
+    rule = {REQUIRED: {"nodeSelectorTerms": [TERM, {"matchFields": [there]}]}}
     uid = make(world, affinity={"nodeAffinity": rule})
     world.drive(lambda: state_of(uid) is S.RUNNING)
     assert node_of(world) == names[-1]
@@ -153,13 +153,13 @@ def test_the_affinity_of_a_gated_pod_is_followed(world):
 def test_a_gated_pod_that_gets_a_constraint_is_held_until_it_is_deleted(world):
     uid = make(world, schedulingGates=[{"name": "example.com/quota"}])
     world.drive(lambda: job_of(uid))
-    ungate(world, affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [BY_FIELD]}}})
+    ungate(world, affinity={"podAntiAffinity": {REQUIRED: [APART]}})
     world.drive(lambda: [t for t in told(world) if t[1] == "NotHonoured"])
     world.drive(lambda: condition(world)[1] == "NotHonoured")
     world.drive_to(world.submit("other", run_s=0.2), S.SUCCEEDED)
     job = job_of(uid)
     assert (job.state, job.reason) == (S.PENDING, "OnHold")
-    assert job.message.startswith("spec.affinity.nodeAffinity")
+    assert job.message.startswith("spec.affinity.podAntiAffinity")
     world.call("DELETE", path("plain"))
     world.drive(lambda: state_of(uid) is S.CANCELLED)
 

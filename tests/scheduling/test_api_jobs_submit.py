@@ -16,12 +16,18 @@ LONG_DOMAIN = ".".join(["d" * 48] * 4 + ["d" * 49])  # 245 characters
 CLAIM = {"name": "data", "persistent_volume_claim": "datasets", "mount_path": "/data"}
 NOWHERE = {"name": "data", "mount_path": "/data"}
 IS_SET = {"key": "a", "operator": "Exists"}
+NOT_THERE = {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}
 EXPRESSION = "/node_affinity/0/match_expressions/0"
+FIELD = "/node_affinity/0/match_fields/0"
 HUGE = {"c": "x" * 65536, "d": "ü" * 24577}
 
 
 def affinity(**expression):
     return {"node_affinity": [{"match_expressions": [expression]}]}
+
+
+def named(**expression):
+    return {"node_affinity": [{"match_fields": [NOT_THERE | expression]}]}
 
 
 @pytest.fixture
@@ -97,7 +103,10 @@ def test_several_pod_sets_with_all_fields(eve):
                 "nics": 1,
                 "node_selector": {"kubernetes.io/os": "linux"},
                 "node_affinity": [
-                    {"match_expressions": [{"key": "a", "operator": "In", "values": ["b"]}]}
+                    {
+                        "match_expressions": [{"key": "a", "operator": "In", "values": ["b"]}],
+                        "match_fields": [NOT_THERE],
+                    }
                 ],
                 "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}],
                 "required_level": "spine",
@@ -231,15 +240,19 @@ def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
         ({"pod_sets": []}, "/gpu_type"),
         ({"tolerations": [{"operator": "Equal"}]}, "/tolerations/0/key"),
         ({"node_affinity": {}}, "/node_affinity"),
-        ({"node_affinity": [{}]}, "/node_affinity/0/match_expressions"),
-        ({"node_affinity": [{"match_expressions": []}]}, "/node_affinity/0/match_expressions"),
+        ({"node_affinity": [{}]}, "/node_affinity/0"),
+        ({"node_affinity": [{"match_expressions": [], "match_fields": None}]}, "/node_affinity/0"),
+        (named(key="name"), f"{FIELD}/key"),
+        (named(values=["n1", "n2"]), f"{FIELD}/values"),
+        (named(values=["node 1"]), f"{FIELD}/values/0"),
+        (named(operator="Gt"), f"{FIELD}/values"),
         (affinity(key="a b", operator="Exists"), f"{EXPRESSION}/key"),
         (affinity(key="a", operator="Near"), f"{EXPRESSION}/operator"),
         (affinity(key="a", operator="In"), f"{EXPRESSION}/values"),
         (affinity(key="a", operator="In", values=["b", "b c"]), f"{EXPRESSION}/values/1"),
         (affinity(key="a", operator="Gt", values=["x"]), f"{EXPRESSION}/values"),
         (affinity(key="a", operator="In", values=["b"] * 1001), f"{EXPRESSION}/values"),
-        ({"node_affinity": [{"match_expressions": [IS_SET] * 33}]}, EXPRESSION[:-2]),
+        ({"node_affinity": [{"match_expressions": [IS_SET] * 257}]}, "/node_affinity/0"),
         ({"node_affinity": [{"match_expressions": [IS_SET]}] * 17}, "/node_affinity"),
         ({"declared_s": 0}, "/declared_s"),
         ({"run_limit_s": 0}, "/run_limit_s"),

@@ -57,6 +57,7 @@ tolerations = st.sampled_from(
 terms = st.sampled_from(
     [
         {"match_expressions": [{"key": "a", "operator": "Exists"}]},
+        {"match_fields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
         {"match_expressions": [{"key": "a", "operator": "DoesNotExist", "values": []}]},
         {
             "match_expressions": [

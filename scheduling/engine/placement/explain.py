@@ -316,7 +316,7 @@ def _remedies_of_constraints(state: ClusterState, pod_set: PodSet, level: str) -
     remedies = []
     if any(not selected(node.labels, pod_set.node_selector) for node in nodes):
         remedies.append("relax the node selector")
-    if any(not matches(node.labels, pod_set.node_affinity) for node in nodes):
+    if any(not matches(node, pod_set.node_affinity) for node in nodes):
         remedies.append("relax the node affinity")
     taint = next(
         (t for t in (blocking_taint(lasting(n.taints), pod_set.tolerations) for n in nodes) if t),
