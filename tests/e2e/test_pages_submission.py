@@ -71,8 +71,8 @@ FULL = {
 # What a job document may hold besides: only REST and the command line, as docs/jobs.md says.
 LEFT_OUT = {
     *("preempts", "uses_spares", "held", "after", "after_ok", "array", "strategy", "labels"),
-    *("gpu_types", "gpu_memory_mib", "tolerations", "slice_size", "balance_level"),
-    *("max_per_node", "max_per_leaf", "extended", "annotations"),
+    *("gpu_types", "gpu_memory_mib", "node_affinity", "tolerations", "slice_size"),
+    *("balance_level", "max_per_node", "max_per_leaf", "extended", "annotations"),
 }
 
 
