@@ -210,7 +210,7 @@ def test_from_an_empty_database_to_a_bound_job_and_the_end_of_all_processes(acce
         for _ in range(2):  # the second one finds no room
             call(f"{rest}/jobs", token, job)
         until(lambda: value(database, BOUND) == 1)
-        assert call(f"{rest}/clusters/home", token)["connected"]
+        until(lambda: call(f"{rest}/clusters/home", token)["connected"])
         until(lambda: value(database, SAMPLES))
 
         # The address of the next page, as it is asked for behind an Ingress.
