@@ -24,7 +24,7 @@ OPENB = "sn,cpu_milli,memory_mib,gpu,model\nn1,64000,262144,2,P100\nn0,96000,786
 
 @pytest.mark.parametrize(
     ("name", "nodes", "gpus", "models"),
-    [("demo", 120, 880, 3), ("paper", 1000, 8000, 1), ("large", 12500, 100_000, 1)],
+    [("demo", 122, 880, 3), ("paper", 1000, 8000, 1), ("large", 12500, 100_000, 1)],
 )
 def test_shipped_fleets(name, nodes, gpus, models):
     fleet = load_fleet(name)
