@@ -37,7 +37,12 @@ class Scope:
 
 def node_records(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeRecord]:
     """Nodes with GPUs, of one cluster and one GPU model where given."""
-    rows = NodeRecord.objects.filter(gpus__gt=0)
+    return all_nodes(cluster, gpu_model).filter(gpus__gt=0)
+
+
+def all_nodes(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeRecord]:
+    """Nodes of one cluster and one GPU model where given, also those without GPUs."""
+    rows = NodeRecord.objects.all()
     if cluster is not None:
         rows = rows.filter(cluster=cluster)
     if gpu_model:

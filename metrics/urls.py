@@ -1,6 +1,6 @@
 from django.urls import path
 
-from metrics import overview, usage_views, views
+from metrics import node_views, overview, usage_views, views
 from metrics.policies import history_views
 from metrics.policies import views as policy_views
 from metrics.replays import views as replay_views
@@ -23,8 +23,8 @@ urlpatterns = [
     ),
     path("ops/", views.operations, name="operations"),
     path("ops/charts/<slug:name>.json", views.chart, name="chart"),
-    path("ops/nodes/", views.nodes, name="nodes"),
-    path("ops/nodes/<slug:cluster>/<str:name>/", views.node, name="node"),
+    path("ops/nodes/", node_views.nodes, name="nodes"),
+    path("ops/nodes/<slug:cluster>/<str:name>/", node_views.node, name="node"),
     path("policies/<slug:name>/", policy_views.policy, name="policy"),
     path("policies/<slug:name>/draft/", policy_views.policy_draft, name="policy-draft"),
     path("policies/<slug:name>/check/", policy_views.policy_check, name="policy-check"),

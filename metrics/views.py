@@ -1,4 +1,4 @@
-"""The dashboard of the operators and its charts; nodes, for everybody."""
+"""The dashboard of the operators and its charts."""
 
 import hashlib
 import json
@@ -10,18 +10,15 @@ from functools import partial, wraps
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.core.paginator import Paginator
-from django.db.models import F, Q
 from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import get_object_or_404, render
+from django.shortcuts import render
 from django.utils import timezone
 
 from metrics import charts, definitions, node_charts, selectors
 from metrics.figures import Figure
 from metrics.models import MetricSample
 from metrics.selectors import Scope
-from scheduling.models import Cluster, ClusterPolicy, NodeRecord, Placement
-from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policies import effective
 from scheduling.quota_use import quota_uses
 from scheduling.selectors import Leader, complete_from, leaders_of
@@ -29,7 +26,6 @@ from scheduling.services.policies import policy_of
 from scheduling.wording import policy_words
 from tenants.names import but
 from tenants.outage import redis_trouble
-from tenants.permissions import access_of
 from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
 
 WINDOWS = {
@@ -37,7 +33,6 @@ WINDOWS = {
     "24h": ("last 24 hours", timedelta(hours=24)),
     "7d": ("last 7 days", timedelta(days=7)),
 }
-NODES_PER_PAGE = 50
 
 View = Callable[..., HttpResponse]
 
@@ -305,89 +300,3 @@ def figure_answer(request: HttpRequest, figure: Figure) -> HttpResponse:
         content_type="application/json",
         headers={"ETag": etag, "Cache-Control": "private, no-cache"},
     )
-
-
-@page_login_required
-def nodes(request: HttpRequest) -> HttpResponse:
-    chosen = selection(request, ("q", "gpu", "cluster", "show"), "page")
-    rows = selectors.node_records(chosen.scope.cluster, chosen.scope.gpu_model).select_related(
-        "cluster"
-    )
-    wanted, show = request.GET.get("q", "").strip(), request.GET.get("show", "")
-    if wanted:
-        rows = rows.filter(
-            Q(name__icontains=wanted) | Q(leaf__icontains=wanted) | Q(spine__icontains=wanted)
-        )
-    filters = {
-        "free": Q(allocated_milli=0, schedulable=True),
-        "part": Q(allocated_milli__gt=0, free_gpus__gt=0),
-        "trouble": Q(schedulable=False)
-        | ~Q(problems=[])
-        | Q(healthy_gpus__lt=F("gpus"))
-        | Q(facts__has_key="unhealthy_nics"),
-    }
-    unknown = dict(chosen.unknown)
-    if show in filters:
-        rows = rows.filter(filters[show])
-    elif show:
-        text = f"There is no choice of nodes “{show}”{but(show, filters)}"
-        unknown["show"] = UnknownFilter("show", show, text)
-    if unknown:
-        rows = rows.none()
-    page = Paginator(rows.order_by("name", "cluster_id"), NODES_PER_PAGE).get_page(
-        request.GET.get("page")
-    )
-    context = {
-        "nav": "nodes",
-        "chosen": chosen,
-        "page": page,
-        "q": wanted,
-        "show": show,
-        "unknown": unknown,
-    }
-    return render(request, live_or_whole(request, "metrics/nodes.html"), context)
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRow:
-    """One GPU of a node and who holds it."""
-
-    index: int
-    placements: list[Placement]
-    healthy: bool
-
-
-def device_rows(node: NodeRecord, placements: list[Placement]) -> list[DeviceRow]:
-    rows = []
-    bad = node.facts.get("unhealthy_gpus", {"value": []})["value"]
-    for index in range(node.gpus):
-        here = [p for p in placements if index in p.devices]
-        rows.append(DeviceRow(index, here, index not in bad))
-    return rows
-
-
-def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
-    """GPU-milli that are allocated on the node but not to these placements."""
-    return max(0, node.allocated_milli - sum(p.held_milli for p in placements))
-
-
-@page_login_required
-def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
-    found = get_object_or_404(NodeRecord, cluster__name=cluster, name=name)
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
-    live = Placement.objects.filter(node=name, state__in=LIVE_PLACEMENTS)
-    placements = [
-        placement
-        for placement in live.select_related("job__tenant")
-        if placement.job.cluster_id == found.cluster_id
-    ]
-    access = access_of(request.user)
-    context = {
-        "nav": "nodes",
-        "node": found,
-        "named": {p.pk for p in placements if access.may_view(p.job.tenant_id)},
-        "devices": device_rows(found, placements),
-        "held_besides": held_besides(found, placements),
-        "facts": sorted(found.facts.items()),
-    }
-    return render(request, live_or_whole(request, "metrics/node.html"), context)

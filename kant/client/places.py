@@ -54,13 +54,20 @@ def _state(cluster: dict[str, Any]) -> str:
 def nodes(api: Api, args: argparse.Namespace) -> None:
     def row(n: dict[str, Any]) -> tuple[object, ...]:
         gpus = (n["gpus"], n["healthy_gpus"], output.number(n["allocated"]))
+        beside = (_held(n, "cpu_milli", 1000), _held(n, "memory_mib", 1024))
         trouble = ["out of service"] * (not n["schedulable"]) + n["problems"]
-        return n["name"], n["gpu_type"], *gpus, n["leaf"], "; ".join(trouble)
+        return n["name"], n["gpu_type"], *gpus, *beside, n["leaf"], "; ".join(trouble)
 
     cluster = args.cluster or only_cluster(api)
     found = list(api.items(f"clusters/{quote(cluster, safe='')}/nodes"))
-    heads = ("NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "LEAF", "STATE")
+    heads = ("NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "CPU", "GIB", "LEAF", "STATE")
     output.listed(args.output, found, heads, row, f"{cluster} has no nodes.")
+
+
+def _held(node: dict[str, Any], resource: str, unit: int) -> str:
+    """ "48/64": how much of a resource pods ask for, of how much."""
+    amounts = (node[f"allocated_{resource}"], node[resource])
+    return "/".join(f"{amount / unit:.1f}".removesuffix(".0") for amount in amounts)
 
 
 def only_cluster(api: Api) -> str:

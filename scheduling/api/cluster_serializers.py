@@ -97,6 +97,8 @@ class NodeOutput(serializers.Serializer[Any]):
 
     The fact `device_choice` is `exact` where pods get the very GPUs that Kant chose, and `count`
     where the device plugin chooses: which GPU a pod has is a guess there.
+    `cpu_milli` and `memory_mib` are what pods may ask for, `allocated_cpu_milli` and
+    `allocated_memory_mib` what all pods on it ask for.
     `scope`: the shard that owns it now, `wide` while it is lent, empty in an undivided cluster.
     """
 
@@ -106,6 +108,10 @@ class NodeOutput(serializers.Serializer[Any]):
     gpus = serializers.IntegerField()
     healthy_gpus = serializers.IntegerField()
     allocated = Gpus(source="allocated_milli")
+    cpu_milli = serializers.IntegerField()
+    memory_mib = serializers.IntegerField()
+    allocated_cpu_milli = serializers.IntegerField()
+    allocated_memory_mib = serializers.IntegerField()
     leaf = serializers.CharField()
     spine = serializers.CharField()
     superspine = serializers.CharField()

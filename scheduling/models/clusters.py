@@ -86,6 +86,10 @@ class NodeRecord(models.Model):
     healthy_gpus = models.PositiveIntegerField(default=0)
     allocated_milli = models.PositiveIntegerField(default=0)
     free_gpus = models.PositiveIntegerField(default=0)  # healthy and wholly unallocated
+    # What all pods on it ask for, those of others too; `pods` counts Kant's.
+    allocated_cpu_milli = models.PositiveBigIntegerField(default=0, db_default=0)
+    allocated_memory_mib = models.PositiveBigIntegerField(default=0, db_default=0)
+    pods = models.PositiveIntegerField(default=0, db_default=0)
     leaf = models.CharField(max_length=253, blank=True)
     spine = models.CharField(max_length=253, blank=True)
     superspine = models.CharField(max_length=253, blank=True)
@@ -108,3 +112,8 @@ class NodeRecord(models.Model):
         ordering = ["name"]
         constraints = [models.UniqueConstraint(fields=["cluster", "name"], name="one_row_a_node")]
         indexes = [models.Index(fields=["cluster", "scope"])]
+
+    @property
+    def without_gpus(self) -> bool:
+        """Whether jobs without GPUs may run on it."""
+        return not self.gpus and "gpu_parts" not in self.facts

@@ -20,6 +20,9 @@ COLUMNS = [
     "healthy_gpus",
     "allocated_milli",
     "free_gpus",
+    "allocated_cpu_milli",
+    "allocated_memory_mib",
+    "pods",
     "leaf",
     "spine",
     "superspine",
@@ -84,7 +87,6 @@ def record(
 ) -> NodeRecord:
     """The row of a node of this scope; without a state nothing is allocated on it yet."""
     node = facts.node
-    slot = None if state is None else state.slot_of.get(node.name)
     leaf, spine, superspine, *_ = (*node.topology, "", "", "")
     return NodeRecord(
         cluster_id=lease.cluster_id,
@@ -93,8 +95,7 @@ def record(
         gpu_model=node.gpu_model,
         gpus=len(node.devices),
         healthy_gpus=node.healthy_gpus,
-        allocated_milli=state.allocated[slot] if state is not None and slot is not None else 0,
-        free_gpus=state.free[slot] if state is not None and slot is not None else 0,
+        **_held(state, node.name),
         leaf=leaf,
         spine=spine,
         superspine=superspine,
@@ -111,6 +112,21 @@ def record(
         problems=list(node.problems),
         updated_at=now,
     )
+
+
+def _held(state: ClusterState | None, name: str) -> dict[str, int]:
+    """What pods hold of a node, and its free GPUs; nothing where the state does not know it."""
+    node = state.node(name) if state is not None else None
+    if state is None or node is None:
+        return {}
+    slot = state.slot_of[name]
+    return {
+        "allocated_milli": state.allocated[slot],
+        "free_gpus": state.free[slot],
+        "allocated_cpu_milli": node.cpu_milli - state.cpu[slot],
+        "allocated_memory_mib": node.memory_mib - state.memory[slot],
+        "pods": len(state.pods_on(name)),
+    }
 
 
 def _others(state: ClusterState | None, name: str) -> dict[str, Any]:

@@ -52,6 +52,18 @@ def gpu_count(milli: int) -> str:
     return f"{gpus(milli)} GPU{'s' if milli > MILLI else ''}"
 
 
+@register.filter
+def cores(milli: int) -> str:
+    """Milli-CPU as CPUs, to a tenth: 64000 → "64", 31850 → "31.9"."""
+    return f"{milli / MILLI:,.1f}".removesuffix(".0")
+
+
+@register.filter
+def gib(mib: int) -> str:
+    """MiB as GiB, to a tenth: 2097152 → "2,048"."""
+    return f"{mib / 1024:,.1f}".removesuffix(".0")
+
+
 # Words that are not written in small letters.
 WORDS = {
     "gpu": "GPU",

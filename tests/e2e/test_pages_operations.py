@@ -120,7 +120,7 @@ def test_someone_without_a_tenant_is_told_what_to_do(client, db):
 def test_an_empty_kant_says_what_comes_first(client, db):
     client.force_login(User.objects.create_user("operator", password="x", is_operator=True))
     assert "No cluster is connected" in client.get("/ops/").content.decode()
-    assert "No GPU nodes yet" in client.get("/ops/nodes/").content.decode()
+    assert "No nodes yet" in client.get("/ops/nodes/").content.decode()
     assert "No jobs yet" in client.get("/jobs/").content.decode()
     for name in FIGURES:
         assert client.get(f"/ops/charts/{name}.json").status_code == 200
@@ -256,6 +256,52 @@ def test_a_filter_of_nodes_that_names_nothing_is_told(as_user, query, text, rest
     assert " selected>" in page
     assert "(unknown)</option>" in page
     assert "/ops/nodes/demo/" not in page
+
+
+def without_gpus(name: str = "cpu-000", **values) -> NodeRecord:
+    amounts = {"cpu_milli": 64_000, "memory_mib": 262_144, **values}
+    return NodeRecord.objects.create(cluster=Cluster.objects.get(), name=name, **amounts)
+
+
+def test_nodes_without_gpus_are_listed_by_their_cpu(as_user):
+    used = {"allocated_cpu_milli": 31_850, "pods": 2}
+    without_gpus(), without_gpus("cpu-001", **used)
+    client = as_user("operator")
+
+    def found(show=""):
+        text = client.get(f"/ops/nodes/?q=cpu&show={show}").content.decode()
+        return [name for name in ("cpu-000", "cpu-001") if name in text], text
+
+    names, text = found()
+    assert names == ["cpu-000", "cpu-001"]
+    for part in ("no GPUs", "31.9 CPU", "In use", "Idle"):
+        assert part in text
+    assert (found("free")[0], found("part")[0]) == (["cpu-000"], ["cpu-001"])
+    assert found("trouble")[0] == []
+    assert "No node matches" in client.get("/ops/nodes/?gpu=H200&q=cpu").content.decode()
+
+
+def test_a_node_without_gpus_tells_who_has_its_cpu(as_user):
+    row = without_gpus(allocated_cpu_milli=32_000, allocated_memory_mib=65_536, pods=1)
+    url = f"/ops/nodes/demo/{row.name}/"
+    text = as_user("erin").get(url).content.decode()
+    assert "No job is on this node" in text
+    for tenant in ("vision", "ads"):
+        place = Placement.objects.filter(job__tenant__name=tenant, state="RUNNING").first()
+        Placement.objects.filter(pk=place.pk).update(node=row.name, devices=[], held_milli=0)
+        place.job.pod_sets.update(gpus=0, cpu_milli=16_000, memory_mib=32_768)
+    text = " ".join(as_user("erin").get(url).content.decode().split())
+    for part in (
+        '<dd class="big">None</dd>',
+        '<dd class="big">32 <small>of 64 CPU allocated</small></dd>',
+        "64 of 256 GiB of memory",
+        "Jobs on this node",
+        "a job of another tenant",
+        'data-label="CPU">16</td><td class="num" data-label="GiB">32</td>',
+        "In use",
+    ):
+        assert part in text
+    assert "wholly free" not in text
 
 
 def test_a_node_tells_its_facts_with_sources_and_who_is_on_it(as_user):

@@ -20,7 +20,7 @@ from kant.client.__main__ import main
 from kant.client.api import Api
 from kant.client.submission import duration_s, name_of
 from scheduling.engine.states import JobState
-from scheduling.models import Cluster, Job, PodSet
+from scheduling.models import Cluster, Job, NodeRecord, PodSet
 from scheduling.models.jobs import PlacementState
 from tenants.models import ApiToken
 from tests.kant.conftest import Shell
@@ -331,8 +331,15 @@ def test_nobody_waits_for_what_will_never_run(kant):
 def test_quotas_nodes_and_clusters(kant):
     assert kant("quotas")[1:] == ("", "There are no quotas that you may see.\n")
     heads, *rows = kant("nodes")[1].splitlines()
-    assert heads.split() == ["NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "LEAF", "STATE"]
+    assert heads.split() == [
+        *("NODE", "TYPE", "GPUS", "HEALTHY", "ALLOCATED", "CPU", "GIB", "LEAF", "STATE")
+    ]
     assert [row.split()[0] for row in rows] == ["a000", "a001", "h000", "h001", "h002", "h003"]
+    amounts = {"cpu_milli": 64_000, "memory_mib": 262_144}
+    NodeRecord.objects.filter(name="a000").update(
+        **amounts, allocated_cpu_milli=31_850, allocated_memory_mib=65_536
+    )
+    assert kant("nodes")[1].splitlines()[1].split()[5:7] == ["31.9/64", "64/256"]
     assert kant("clusters")[1].splitlines()[1].split()[0] == "demo"
     assert kant("nodes", "none")[0] == 3
     assert kant("nodes", "no such/cluster ä")[0] == 3

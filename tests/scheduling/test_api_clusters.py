@@ -119,6 +119,14 @@ def test_nodes(eve):
     assert found("schedulable=false") == ["h003"]
     assert found("q=00&limit=2") == ["a000", "a001"]
     assert eve.get(f"{URL}/demo/nodes/h003").json()["allocated"] == 2.5
+    amounts = {
+        "cpu_milli": 64_000,
+        "memory_mib": 262_144,
+        "allocated_cpu_milli": 32_000,
+        "allocated_memory_mib": 65_536,
+    }
+    NodeRecord.objects.filter(name="h003").update(**amounts)
+    assert eve.get(f"{URL}/demo/nodes/h003").json().items() >= amounts.items()
     assert eve.get(f"{URL}/demo/nodes/zzz").status_code == 404
     assert eve.get(f"{URL}/demo/nodes?schedulable=maybe").status_code == 400
 

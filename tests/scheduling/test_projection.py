@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.types import Device, Nic, Node, Taint
+from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet, Taint
 from scheduling.history import nodes_of
 from scheduling.kube.nodes import NodeTranslator
 from scheduling.kube.objects import Condition, KubeNode, Meta, NodeStatus
@@ -83,6 +83,24 @@ def test_a_row_holds_all_that_placement_depends_on(db):
     assert (row.extended, row.labels) == ({"example.com/fpga": 2}, {"disk": "ssd"})
     assert row.taints == [{"key": "team", "value": "a", "effect": "NoSchedule"}]
     assert row.facts["unhealthy_nics"] == {"value": [1], "source": "annotation kant.io/nics"}
+
+
+def test_a_row_tells_what_pods_hold_of_a_node_without_gpus(db):
+    cluster = Cluster.objects.create(name="c")
+    lease = take_or_renew(cluster.pk, "a", now=NOW, seconds=15)
+    assert lease is not None
+    node, state = Node("n", cpu_milli=64_000, memory_mib=8192), ClusterState()
+    state.upsert_node(node)
+    job = JobRequest("j", "t", 0.0, (PodSet("w", 2, 0, cpu_milli=8000, memory_mib=1024),))
+    for ordinal in range(2):
+        state.book(job, PodPlacement(0, ordinal, "n", (), 1000))
+    state.upsert_other_pod("o", "n", 0, 500, 256, {})
+    write_nodes(lease, state, [NodeFacts(node, {}, "uid")], set(), NOW)
+    row = NodeRecord.objects.get()
+    assert (row.allocated_cpu_milli, row.allocated_memory_mib, row.pods) == (16_500, 2304, 2)
+    assert row.without_gpus
+    row.facts = {"gpu_parts": {"value": "7 nvidia.com/mig-1g.10gb", "source": "status.capacity"}}
+    assert not row.without_gpus
 
 
 def test_which_nics_are_of_which_resource_is_read_back(db):

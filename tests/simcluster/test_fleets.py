@@ -30,7 +30,7 @@ def test_shipped_fleets(name, nodes, gpus, models):
     fleet = load_fleet(name)
     assert name in SHIPPED
     assert (fleet.name, len(fleet.nodes), fleet.gpus) == (name, nodes, gpus)
-    assert len({n.gpu_model for n in fleet.nodes}) == models
+    assert len({n.gpu_model for n in fleet.nodes if n.gpus}) == models
     assert len({n.name for n in fleet.nodes}) == nodes
     # A leaf lies under one spine, a spine under one superspine.
     spine_of = {(n.leaf, n.spine) for n in fleet.nodes}
@@ -47,6 +47,11 @@ def test_the_demo_fleet_has_an_inference_zone():
     zone = [n for n in load_fleet("demo").nodes if n.zone == "inference"]
     assert len(zone) == 8
     assert len({n.leaf for n in zone}) == 1
+
+
+def test_the_demo_fleet_has_nodes_without_gpus():
+    names = [n.name for n in load_fleet("demo").nodes if not n.gpus]
+    assert names == ["cpu-0000", "cpu-0001"]
 
 
 def test_an_inventory_expands_to_nodes():
