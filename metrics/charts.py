@@ -213,6 +213,13 @@ def _jobs(count: int) -> str:
     return "1 job or single pod" if count == 1 else f"{count} jobs and single pods"
 
 
+def _gpus_of(label: str) -> str:
+    """A size class in words: "no GPU", "1 GPU", "8–15 GPUs"."""
+    if label == "0":
+        return "no GPU"
+    return f"{size_range(label)} GPU{'s' if label != '1' else ''}"
+
+
 def waits(curves: Mapping[str, WaitCurve]) -> Figure:
     """JWTD: share of jobs started within a time, one line per size class, time on a log axis.
 
@@ -230,7 +237,7 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
             {
                 "type": "scatter",
                 "mode": "lines",
-                "name": f"{size_range(label)} GPU{'s' if label != '1' else ''}",
+                "name": _gpus_of(label),
                 "x": [begin, *times, end],
                 "y": [0.0, *shares, shares[-1] if shares else 0.0],
                 "line": {

@@ -9,7 +9,7 @@ from operator import itemgetter
 from statistics import fmean
 
 import numpy as np
-from django.db.models import CharField, Count, F, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models import CharField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast, Coalesce
 
@@ -48,6 +48,15 @@ def all_nodes(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeReco
     if gpu_model:
         rows = rows.filter(gpu_model=gpu_model)
     return rows
+
+
+def without_gpus(cluster: Cluster | None) -> dict[str, int]:
+    """Of the nodes of jobs without GPUs: how many there are, their CPU and memory, and how much of
+    both is allocated."""
+    rows = all_nodes(cluster).filter(gpus=0).exclude(facts__has_key="gpu_parts")
+    amounts = ("cpu_milli", "memory_mib", "allocated_cpu_milli", "allocated_memory_mib")
+    sums = {name: Sum(name, default=0) for name in amounts}
+    return rows.aggregate(nodes=Count("id"), **sums)
 
 
 def uses_by_model(cluster: Cluster | None) -> defaultdict[str, list[definitions.NodeUse]]:

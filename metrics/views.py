@@ -132,6 +132,7 @@ def summary(chosen: Selection) -> dict[str, Any]:
         "sor": occupation,
         "sor_recorded": recorded,
         "sor_partial": recorded < (scope.until - scope.since) * 0.95,
+        "without_gpus": None if scope.gpu_model else selectors.without_gpus(scope.cluster),
         "waiting": waiting[scope.gpu_model],
         "pools": rows,
         "complete_from": since if (since := complete_from()) and since > scope.since else None,

@@ -22,6 +22,13 @@ STATE_WORDS: dict[str, str] = {
 }
 
 
+def state_words(state: str, gpu_milli: int) -> str:
+    """A state of a job or an array that asks for so many GPUs: quota is held of these alone."""
+    if state == JobState.QUOTA_RESERVED and not gpu_milli:
+        state = JobState.PENDING
+    return STATE_WORDS[state]
+
+
 def in_state(state: str) -> str:
     """A state inside a sentence: "cancelled"."""
     return STATE_WORDS[state].lower()

@@ -173,6 +173,8 @@ def _size(job: dict[str, Any]) -> str:
     if "count" in job:
         jobs = f"{job['count']} job{'' if job['count'] == 1 else 's'}, "
     gpus = output.number(job["gpus"])
+    if gpus == "0":
+        return f"{jobs}no GPU"
     return f"{jobs}{gpus} GPU{'' if gpus == '1' else 's'}"
 
 
@@ -223,6 +225,8 @@ def show(api: Api, args: argparse.Namespace) -> None:
         fields = {**pods, "volumes": [_volume(volume) for volume in pods["volumes"]]}
         secrets = pods["env_from_secrets"].items()
         fields["env_from_secrets"] = {n: f"{s['secret']}/{s['key']}" for n, s in secrets}
+        if not pods["gpus"]:
+            del fields["gpu_milli"]
         output.pairs((name, output.value(value)) for name, value in fields.items() if value != 0)
 
 

@@ -8,7 +8,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scheduling.engine.affinity import read_terms
-from scheduling.engine.states import WAITING, JobState
+from scheduling.engine.states import WAITING, JobEventKind, JobState
 from scheduling.engine.types import NodeExpression
 from scheduling.engine.verdict import NEVER
 from scheduling.evidence import Names
@@ -16,8 +16,8 @@ from scheduling.explain import gates_of
 from scheduling.kube.manifests import host_name, subdomain
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.standstill import standstill
-from scheduling.wording import STATE_WORDS, reason_words, value_words
-from tenants.templatetags.ui import HOUR, MINUTE, icon
+from scheduling.wording import reason_words, state_words, value_words
+from tenants.templatetags.ui import HOUR, MINUTE, icon, words
 
 register = template.Library()
 register.filter(value_words)
@@ -52,9 +52,10 @@ GATE_TITLES = {
 
 
 @register.simple_tag
-def state_chip(state: str) -> SafeString:
+def state_chip(state: str, gpu_milli: int) -> SafeString:
     tone, name = LOOKS[state]
-    return format_html('<span class="chip {}">{}{}</span>', tone, icon(name), STATE_WORDS[state])
+    text = state_words(state, gpu_milli)
+    return format_html('<span class="chip {}">{}{}</span>', tone, icon(name), text)
 
 
 @register.simple_tag
@@ -85,6 +86,14 @@ def reason_of(job: Job) -> str:
 def told_reason(job: Job, event: JobEvent) -> str:
     """The reason that an event of the job told, in a few words."""
     return reason_words(job, event.reason, event.evidence)
+
+
+@register.simple_tag
+def told_kind(job: Job, event: JobEvent) -> str:
+    """What happened to the job, in a few words."""
+    if event.kind == JobEventKind.QUOTA_RESERVED and not job.gpu_milli:
+        return "Queued"
+    return words(event.kind)
 
 
 @register.filter

@@ -281,6 +281,18 @@ def test_nodes_without_gpus_are_listed_by_their_cpu(as_user):
     assert "No node matches" in client.get("/ops/nodes/?gpu=H200&q=cpu").content.decode()
 
 
+def test_the_operations_page_sums_nodes_without_gpus_up(as_user):
+    client = as_user("operator")
+    assert "Nodes without GPUs" not in client.get("/ops/").content.decode()
+    parts = {"gpu_parts": {"value": "7 nvidia.com/mig-1g.10gb", "source": "status.capacity"}}
+    without_gpus(), without_gpus("cut", facts=parts)
+    without_gpus("cpu-001", allocated_cpu_milli=31_850, allocated_memory_mib=65_536)
+    text = " ".join(client.get("/ops/").content.decode().split())
+    assert '<dd class="big">2 <small>nodes</small></dd>' in text
+    assert "31.9 of 128 CPU and 64 of 512 GiB allocated" in text
+    assert "Nodes without GPUs" not in client.get("/ops/?gpu=H200").content.decode()
+
+
 def test_a_node_without_gpus_tells_who_has_its_cpu(as_user):
     row = without_gpus(allocated_cpu_milli=32_000, allocated_memory_mib=65_536, pods=1)
     url = f"/ops/nodes/demo/{row.name}/"

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import Quota
 from tests.e2e.test_pages_submission import FORM
@@ -119,7 +120,14 @@ def test_a_job_without_gpus_is_previewed_submitted_and_shown(as_user):
     page = client.post("/jobs/new/", form, follow=True).content.decode()
     text = re.sub(r"<[^>]+>|\s+", " ", page)
     assert "No GPU on nodes without GPUs" in re.sub(r"\s+", " ", text)
-    assert Job.objects.get(name="bert").gpu_milli == 0
+    job = Job.objects.get(name="bert")
+    assert job.gpu_milli == 0
+    Job.objects.filter(pk=job.pk).update(state=JobState.QUOTA_RESERVED)
+    job.events.create(kind=JobEventKind.QUOTA_RESERVED, at=job.submitted_at)
+    for shown, state in ((f"/jobs/{job.pk}/", "Queued"), ("/jobs/?q=bert", "Waiting")):
+        page = client.get(shown).content.decode()
+        assert (f"{state}</span>" in page, "quota held</span>" in page) == (True, False)
+        assert "Quota reserved" not in page
     assert 'title="none"' in client.get("/jobs/?q=bert").content.decode()
     typed = client.post("/jobs/new/preview/", {**form, "sets-0-gpu_type": "H200"})
     assert "GPU type: The job asks for no GPU." in typed.content.decode()

@@ -300,6 +300,7 @@ def test_what_is_free_in_no_one_group_is_said_so():
     world.cycle(2.0)
     verdict = world.state.jobs["gang"].verdict
     assert verdict.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
+    assert not {"asked_milli", "free_milli"} & verdict.evidence.keys()
     world.pending.append(d.NodeChanged(node("n4", 0, "", cpu_milli=4000, topology=("l2", "", ""))))
     world.cycle(3.0)
     verdict = world.state.jobs["gang"].verdict

@@ -68,6 +68,16 @@ def test_nodes_are_kept_out_of_each_term_of_the_affinity(kant, tmp_path):
     assert (code, "node_affinity of the job is no list of terms" in told) == (2, True)
 
 
+def test_a_job_without_gpus_says_so(kant):
+    NodeRecord.objects.create(cluster=kant.org.cluster, name="cpu", cpu_milli=8000)
+    told = kant("submit", "-n", "prep", "--cpu", "2", "--hold", "--", "prep")[1]
+    assert told.startswith("Submitted prep to demo: no GPU.\n")
+    told = kant("submit", "-n", "prep", "--cpu", "2", "--array", "3", "--dry-run", "--", "prep")[1]
+    assert told.startswith("Would submit prep to demo: 3 jobs, no GPU of vision.\n")
+    shown = kant("show", "prep")[1]
+    assert ("cpu_milli  2000" in shown, "gpu_milli" in shown) == (True, False)
+
+
 def test_what_pods_use_of_their_namespace_is_asked_for_and_shown(kant, tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(

@@ -163,6 +163,12 @@ def test_the_wait_of_a_single_job_is_a_line_across_the_chart():
     )
 
 
+def test_sizes_are_told_in_words():
+    curve = definitions.wait_curve([1.0], [True])
+    lines = charts.waits(dict.fromkeys(("0", "1", "2–7", "8"), curve))["data"]
+    assert [line["name"] for line in lines] == ["no GPU", "1 GPU", "2–7 GPUs", "8–15 GPUs"]
+
+
 def test_a_class_of_which_nobody_has_started_is_a_line_at_zero():
     curves = {
         "8": definitions.wait_curve([50.0], [True]),

@@ -106,11 +106,11 @@ def _judge(
         what = counted(pods, "pod without GPU", "pods without GPU")
     asked = f"{what} {'is' if pods == 1 else 'are'} asked for"
     free = counted(room.free_milli / MILLI, "GPU is free", "GPUs are free")
-    evidence: dict[str, int | float | str] = {
-        "pod_set": pod_set.name,
-        "asked_pods": pods,
-        "asked_milli": pods * pod_set.milli_per_pod,
-        "free_milli": room.free_milli,
+    evidence: dict[str, int | float | str] = {"pod_set": pod_set.name, "asked_pods": pods}
+    if pod_set.gpus:
+        evidence["asked_milli"] = pods * pod_set.milli_per_pod
+        evidence["free_milli"] = room.free_milli
+    evidence |= {
         "pods_that_fit": room.now,
         "usable_nodes": room.usable_nodes,
         "admitting_nodes": len(room.admitting),
