@@ -89,6 +89,14 @@ def test_overview_counts_the_gpus_that_are_held_not_those_asked_for(as_user):
     Job.objects.filter(pk=job.pk).update(gpu_milli=job.gpu_milli + 40_000, gang=False)
     text = as_user("vera").get("/").content.decode()
     assert f'<dd class="sub">{held // 1000} GPUs</dd>' in text
+    Placement.objects.update(held_milli=0)
+    assert '<dd class="sub">no GPU</dd>' in as_user("vera").get("/").content.decode()
+
+
+def test_jobs_that_wait_without_gpus_are_told_so(as_user):
+    Job.objects.update(gpu_milli=0)
+    text = " ".join(as_user("operator").get("/ops/").content.decode().split())
+    assert '<dd class="sub">no GPU; oldest' in text
 
 
 def test_overview_names_a_number_like_the_filter_that_lists_it(as_user):
