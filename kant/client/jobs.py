@@ -88,9 +88,8 @@ def submit(api: Api, args: argparse.Namespace) -> None:
         output.document(answer)
     elif args.dry_run:
         told = answer["result"]
-        print(
-            f"Would submit {told['name']} to {told['cluster']}: {_size(told)} of {told['tenant']}."
-        )
+        what, where = f"{told['name']} of {told['tenant']}", told["cluster"]
+        print(f"Would submit {what} to {where}: {_size(told)}.")
         if "count" in told:
             print("Of its first job:")
         _rehearsal(answer["rehearsal"])
@@ -174,7 +173,7 @@ def _size(job: dict[str, Any]) -> str:
         jobs = f"{job['count']} job{'' if job['count'] == 1 else 's'}, "
     gpus = output.number(job["gpus"])
     if gpus == "0":
-        return f"{jobs}no GPU"
+        return f"{jobs}without GPUs"
     return f"{jobs}{gpus} GPU{'' if gpus == '1' else 's'}"
 
 

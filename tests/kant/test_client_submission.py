@@ -71,9 +71,9 @@ def test_nodes_are_kept_out_of_each_term_of_the_affinity(kant, tmp_path):
 def test_a_job_without_gpus_says_so(kant):
     NodeRecord.objects.create(cluster=kant.org.cluster, name="cpu", cpu_milli=8000)
     told = kant("submit", "-n", "prep", "--cpu", "2", "--hold", "--", "prep")[1]
-    assert told.startswith("Submitted prep to demo: no GPU.\n")
+    assert told.startswith("Submitted prep to demo: without GPUs.\n")
     told = kant("submit", "-n", "prep", "--cpu", "2", "--array", "3", "--dry-run", "--", "prep")[1]
-    assert told.startswith("Would submit prep to demo: 3 jobs, no GPU of vision.\n")
+    assert told.startswith("Would submit prep of vision to demo: 3 jobs, without GPUs.\n")
     shown = kant("show", "prep")[1]
     assert ("cpu_milli  2000" in shown, "gpu_milli" in shown) == (True, False)
 
@@ -132,7 +132,7 @@ def test_a_file_is_the_job_and_flags_go_before_it(kant, tmp_path):
 
 def test_a_dry_run_submits_nothing(now, kant):
     flags = ("submit", "-n", "x", "-g", "8", "-G", "H100", "--dry-run")
-    would = "Would submit x to demo: 8 GPUs of vision.\n"
+    would = "Would submit x of vision to demo: 8 GPUs.\n"
     code, out, told = kant(*flags)
     assert (code, out) == (0, f"{would}quota of H100  vision has none\n")
     assert told == "Warning: Tenant vision has no quota for H100.\n"
@@ -160,7 +160,7 @@ def test_a_dry_run_submits_nothing(now, kant):
         "as of  "
     )
     out = kant(*flags, "--array", "3")[1]
-    assert "3 jobs, 24 GPUs of vision.\nOf its first job:\nIt would start now: 1 pod" in out
+    assert "3 jobs, 24 GPUs.\nOf its first job:\nIt would start now: 1 pod" in out
     NodeRecord.objects.filter(gpu_model="H100").update(schedulable=False)
     out = kant(*flags, "-r", "2")[1]
     assert "InsufficientGpus" not in out  # the sentence tells
@@ -196,7 +196,7 @@ def test_a_job_is_submitted_again_with_small_changes(kant):
     assert (pods.env, pods.command) == ({"LR": "2", "SEED": "7"}, ["other"])
     assert (pods.preferred_level, again.preferred_level) == ("spine", "")
     code, out, _ = kant("submit", "--like", "bert-2", "--dry-run")
-    assert (code, out.splitlines()[0]) == (0, "Would submit bert-2 to demo: 12 GPUs of vision.")
+    assert (code, out.splitlines()[0]) == (0, "Would submit bert-2 of vision to demo: 12 GPUs.")
     assert Job.objects.count() == 3
     assert kant("submit", "--like", "nobody")[0] == 3
     code, _, told = kant("submit", "--like", "bert-2", "-f", "-", stdin="{}")
