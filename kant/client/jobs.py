@@ -224,9 +224,17 @@ def show(api: Api, args: argparse.Namespace) -> None:
         fields = {**pods, "volumes": [_volume(volume) for volume in pods["volumes"]]}
         secrets = pods["env_from_secrets"].items()
         fields["env_from_secrets"] = {n: f"{s['secret']}/{s['key']}" for n, s in secrets}
+        fields["node_affinity"] = " or ".join(map(_term, pods["node_affinity"]))
         if not pods["gpus"]:
             del fields["gpu_milli"]
         output.pairs((name, output.value(value)) for name, value in fields.items() if value != 0)
+
+
+def _term(term: dict[str, Any]) -> str:
+    """ "zone In a, b and metadata.name NotIn node-17"."""
+    expressions = (*term["match_expressions"], *term["match_fields"])
+    texts = (f"{e['key']} {e['operator']} {', '.join(e['values'])}" for e in expressions)
+    return " and ".join(text.strip() for text in texts)
 
 
 def _volume(volume: dict[str, Any]) -> str:

@@ -57,6 +57,8 @@ def test_nodes_are_kept_out_of_each_term_of_the_affinity(kant, tmp_path):
     file = tmp_path / "job.json"
     file.write_text(json.dumps({"name": "zones", "pod_sets": sets}))
     assert kant("submit", "-f", str(file), "-x", "n1")[0] == 0
+    told = "zone In a and metadata.name NotIn n1 or zone In b and metadata.name NotIn n1"
+    assert told in kant("show", "zones")[1]
     for pods in Job.objects.get(name="zones").pod_sets.all():
         affinity = pods.node_affinity
         assert [t["match_fields"] for t in affinity] == [[not_called("n1")]] * 2
