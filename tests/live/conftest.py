@@ -261,10 +261,14 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def cluster_process(tmp_path):
-    process = ClusterProcess(
-        str(stage.inventory(tmp_path / "fleet.yaml", NODES)), tmp_path / "cluster"
-    )
+def inventory(tmp_path):
+    """The fleet file of the cluster."""
+    return stage.inventory(tmp_path / "fleet.yaml", NODES)
+
+
+@pytest.fixture
+def cluster_process(tmp_path, inventory):
+    process = ClusterProcess(str(inventory), tmp_path / "cluster")
     process.start()
     yield process
     process.stop()

@@ -9,7 +9,6 @@ import pytest
 from django.db.models import F
 
 from metrics.benches import stage
-from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.kube import settle
 from scheduling.kube.gateway import Gateway
@@ -30,13 +29,9 @@ DENIED = Outcome(Result.REFUSED, code=403, message="denied")
 
 
 @pytest.fixture
-def cluster_process(tmp_path):
+def inventory(tmp_path):
     """Of two leaves, each of half the nodes."""
-    fleet = stage.inventory(tmp_path / "fleet.yaml", NODES, per_leaf=NODES // 2)
-    process = ClusterProcess(str(fleet), tmp_path / "cluster")
-    process.start()
-    yield process
-    process.stop()
+    return stage.inventory(tmp_path / "fleet.yaml", NODES, per_leaf=NODES // 2)
 
 
 class History:

@@ -4,75 +4,39 @@ import random
 from collections import defaultdict
 
 import pytest
-import yaml
 from django.utils import timezone
 
 from metrics.benches import stage
-from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.shards import WIDE
 from scheduling.engine.states import TERMINAL, WAITING, JobEventKind
 from scheduling.engine.states import JobState as S
-from scheduling.models import Job, JobEvent, NodeRecord, Placement, SchedulerLease
+from scheduling.models import Job, JobEvent, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.job_changes import hold_job, release_job
 from scheduling.session import changes
 from tenants.models import Quota, Tenant
 from tests.live.conftest import SchedulerProcess, wait
-from tests.live.plain_pods import (
-    condition,
-    job_of,
-    make,
-    node_of,
-    path,
-    pod_of,
-    state_of,
-    ungate,
+from tests.live.shards import (
+    NODES,
+    NORTH,
+    SOUTH,
+    divide,
+    nodes_by_scope,
+    of_two_spines,
+    scope_of,
 )
 
 pytestmark = pytest.mark.live
-NODES = 8  # in two spines of four
-NORTH, SOUTH = "north", "south"
 
 
 @pytest.fixture
-def cluster_process(tmp_path):
-    path = stage.inventory(tmp_path / "fleet.yaml", NODES)
-    document = yaml.safe_load(path.read_text())
-    document["pools"][0] |= {"nodes_per_leaf": 2, "leaves_per_spine": 2}
-    path.write_text(yaml.safe_dump(document))
-    process = ClusterProcess(str(path), tmp_path / "cluster")
-    process.start()
-    yield process
-    process.stop()
-
-
-def spines(world):
-    """The spines by their full paths, as Kant names groups."""
-    labels = [n["metadata"]["labels"] for n in world.call("GET", "/api/v1/nodes")["items"]]
-    levels = [f"network.topology.nvidia.com/{level}" for level in ("core", "spine")]
-    return sorted({"/".join(found[level] for level in levels) for found in labels})
-
-
-def divide(world, **policy):
-    shards = [{"name": NORTH, "groups": spines(world)[:1]}, {"name": SOUTH}]
-    world.set_policy(shards=shards, **policy)
-
-
-def nodes_by_scope():
-    found = defaultdict(set)
-    for name, scope in NodeRecord.objects.values_list("name", "scope"):
-        found[scope].add(name)
-    return found
+def inventory(tmp_path):
+    return of_two_spines(tmp_path)
 
 
 def all_over(jobs):
     states = Job.objects.filter(pk__in=[job.pk for job in jobs]).values_list("state", flat=True)
     return all(S(state) in TERMINAL for state in states)
-
-
-def scope_of(job):
-    return Job.objects.get(pk=job.pk).scope
 
 
 # --- one process that leads all scopes ------------------------------------------------------------
@@ -190,84 +154,6 @@ def test_a_shard_deletes_the_services_of_its_own_jobs_only(world, monkeypatch):
     world.cancel(jobs[0])
     world.drive(lambda: first not in services())
     assert services() == {second: before[second]}
-
-
-def test_a_plain_pod_is_taken_up_once_and_bound_by_the_shard_it_is_routed_to(world):
-    divide(world)
-    world.drive(lambda: len(world.scheduler.led) == 3)
-    uid = make(world, gpus=8)
-    world.drive(lambda: state_of(uid) is S.RUNNING)
-    scope = job_of(uid).scope
-    assert scope in (NORTH, SOUTH)
-    assert node_of(world) in nodes_by_scope()[scope]
-    assert world.kinds(job_of(uid)).count(JobEventKind.SUBMITTED) == 1
-    full = [world.submit(f"full-{i}", pods=4) for i in range(2)]
-    world.drive(lambda: S.RUNNING in map(world.state, full))
-    waits = make(world, "waits", gpus=8, notes={"kant.io/priority": "-1"})
-    rest = make(world, "rest", gpus=8, notes={"kant.io/priority": "-2"})
-    world.drive(lambda: condition(world, "waits") and condition(world, "rest"))
-    world.cancel(job_of(waits))
-    world.call("DELETE", path("rest"))
-    world.drive(lambda: pod_of(world, "waits") is None)
-    world.drive(lambda: state_of(rest) is S.CANCELLED)
-    world.cancel(job_of(uid))
-    world.drive(lambda: pod_of(world) is None)
-
-
-def test_a_gated_pod_that_fits_no_shard_now_says_what_holds_it_and_is_lent_nothing(world):
-    divide(world)
-    world.drive(lambda: len(world.scheduler.led) == 3)
-    names = sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
-    world.fault("node-down", node=names[0])
-    for scope in (NORTH, SOUTH, WIDE):
-        facts = world.scheduler.led[world.cluster.pk, scope].session.nodes.facts
-        world.drive(lambda facts=facts: facts[names[0]].node.taints)
-    here = {"nodeSelector": {"kubernetes.io/hostname": names[0]}}
-    uid = make(world, schedulingGates=[{"name": "example.com/later"}], **here)
-    world.drive(lambda: job_of(uid) and job_of(uid).scope == WIDE)
-    gated = "Its pod has the scheduling gate example.com/later."
-    known = world.scheduler.led[world.cluster.pk, WIDE].session.life.jobs
-    world.drive(lambda: uid in known and known[uid].told)
-    assert known[uid].told == f"OnHold: {gated}"
-    hold_job(world.user, job_of(uid))
-    world.drive(lambda: job_of(uid).message == "The job is on hold.")
-    release_job(world.user, job_of(uid))
-    world.drive(lambda: job_of(uid).message == gated)
-    hold_job(world.user, job_of(uid))
-    ungate(world)
-    world.drive(lambda: condition(world)[1:] == ("Unschedulable", "OnHold: The job is on hold."))
-
-
-def test_a_gang_of_plain_pods_is_made_by_the_wide_scope_and_bound_by_a_shard(world, monkeypatch):
-    monkeypatch.setattr(changes, "COUNT_S", 0.3)
-    divide(world)
-    world.drive(lambda: len(world.scheduler.led) == 3)
-
-    def member(name):
-        labels = {"kant.io/tenant": "team", "kant.io/gang": "train"}
-        return make(world, name, labels=labels, notes={"kant.io/gang-size": "2"})
-
-    def told(name):
-        return (condition(world, name) or ("", ""))[1]
-
-    full = [world.submit(f"full-{i}", pods=4) for i in range(2)]
-    world.drive(lambda: all(world.state(job) == S.RUNNING for job in full))
-    member("a")
-    member("b")
-    world.drive(lambda: Job.objects.filter(pod_gang="train", scope__in=(NORTH, SOUTH)).exists())
-    [first] = Job.objects.filter(pod_gang="train")
-    world.drive(lambda: told("a") == "Unschedulable")
-    world.call("DELETE", path("b"))
-    world.drive(lambda: world.state(first) == S.CANCELLED)
-    world.drive(lambda: told("a") == "GangIncomplete")
-    member("c")
-    world.cancel(full[0])
-    world.drive(lambda: Job.objects.filter(pod_gang="train", state=S.RUNNING).exists())
-    [second] = Job.objects.filter(pod_gang="train", state=S.RUNNING)
-    assert {node_of(world, name) for name in "ac"} <= nodes_by_scope()[second.scope]
-    assert world.kinds(second).count(JobEventKind.SUBMITTED) == 1
-    world.cancel(second)
-    world.drive(lambda: pod_of(world, "a") is None and pod_of(world, "c") is None)
 
 
 def test_nodes_are_kept_free_for_a_gang_that_waits_too_long(world):

@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from metrics.benches import stage
-from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.explain import explain_job
@@ -18,16 +17,13 @@ pytestmark = pytest.mark.live
 
 
 @pytest.fixture
-def cluster_process(tmp_path):
+def inventory(tmp_path):
     """With two nodes without GPUs, each for two pods."""
     fleet = stage.inventory(tmp_path / "fleet.yaml", NODES)
     document = yaml.safe_load(fleet.read_text())
     document["pools"].append({"name": "cpu", "count": 2, "cpu_milli": 200, "memory_mib": 8192})
     fleet.write_text(yaml.safe_dump(document))
-    process = ClusterProcess(str(fleet), tmp_path / "cluster")
-    process.start()
-    yield process
-    process.stop()
+    return fleet
 
 
 def nodes_of(world, job):

@@ -10,6 +10,11 @@ def org(db):
 
 
 @pytest.fixture
+def eve(org):
+    return org.client("eve")
+
+
+@pytest.fixture
 def meet_a_scheduler(monkeypatch):
     """`meet_a_scheduler(state)`: the next write to a job meets one that brought it there since it
     was read."""

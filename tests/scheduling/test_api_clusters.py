@@ -20,11 +20,6 @@ def ops(org):
     return org.client("ops")
 
 
-@pytest.fixture
-def eve(org):
-    return org.client("eve")
-
-
 def test_everybody_sees_clusters_operators_how_to_reach_them(ops, eve):
     assert ops.get(f"{URL}/demo").json()["access"] == {"server": "http://127.0.0.1:1"}
     assert eve.get(f"{URL}/demo").json()["access"] is None

@@ -24,11 +24,6 @@ def post(client, query="", headers=None, **fields):
 
 
 @pytest.fixture
-def eve(org):
-    return org.client("eve")
-
-
-@pytest.fixture
 def rings(monkeypatch):
     heard = []
     monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)

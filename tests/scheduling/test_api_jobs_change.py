@@ -29,11 +29,6 @@ def pointers(answer):
 
 
 @pytest.fixture
-def eve(org):
-    return org.client("eve")
-
-
-@pytest.fixture
 def rings(monkeypatch):
     heard = []
     monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)

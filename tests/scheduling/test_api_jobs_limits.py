@@ -1,17 +1,10 @@
 """Limits of tenants on what may be submitted: jobs that wait, and their priority."""
 
-import pytest
-
 from scheduling.models import Job
 from tenants.models import Tenant
 
 URL = "/api/v1/jobs"
 HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
-
-
-@pytest.fixture
-def eve(org):
-    return org.client("eve")
 
 
 def test_waiting_jobs_are_limited_for_a_tenant_and_all_below_it(eve, org):

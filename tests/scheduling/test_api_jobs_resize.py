@@ -20,11 +20,6 @@ TWO_SETS = {
 }
 
 
-@pytest.fixture
-def eve(org):
-    return org.client("eve")
-
-
 def resize(client, job_id, count, query="", name="worker", **more):
     return patch(client, job_id, query, pod_sets=[{"name": name, "count": count, **more}])
 

@@ -218,11 +218,6 @@ def test_every_field_of_a_job_can_be_in_its_document():
     assert {*JOB_FIELDS, *POD_SET_FIELDS, *READ_OTHERWISE} == set(JobInput().fields)
 
 
-@pytest.fixture
-def eve(org):
-    return org.client("eve")
-
-
 def posted(client: Any, document: dict[str, Any]) -> str:
     answer = client.post(URL, document, format="json")
     assert answer.status_code == 201, answer.json()
