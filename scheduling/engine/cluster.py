@@ -304,6 +304,13 @@ class ClusterState(Columns):
         self._gained.append(slot)
         self.gains += 1
 
+    def forget_gains(self, version: int, gains: int) -> None:
+        """All that was given back since then is taken again."""
+        undone = self.gains - gains
+        if undone:
+            del self._gained[-undone:]
+        self.version, self.gains = version, gains
+
     def gained(self, since: int) -> int | None:
         """The most wholly free GPUs on a node where something was given back since then; None:
         that cannot be told. A request that did not fit then and needs more on each node does not

@@ -11,13 +11,15 @@ MAX_SHAPES = 10_000
 
 
 class Step(NamedTuple):
-    """One change; `evicted` tells an eviction from an allocation, `version` was before it."""
+    """One change; `evicted` tells an eviction from an allocation, `version` and `gains` were before
+    it."""
 
     key: PodKey
     placement: PodPlacement
     pod_set: PodSet
     evicted: bool
     version: int
+    gains: int
 
 
 class Statement:
@@ -34,27 +36,27 @@ class Statement:
 
     def allocate(self, job: JobRequest, p: PodPlacement) -> None:
         """Book a place for one pod of the job."""
-        state = self.state
-        state.book(job, p)
-        self._steps.append(
-            Step((job.id, p.pod_set, p.ordinal), p, job.pod_sets[p.pod_set], False, state.version)
-        )
+        self.state.book(job, p)
+        self._allocated(job.id, p, job.pod_sets[p.pod_set])
 
     def adopt(self, job: JobRequest, p: PodPlacement) -> None:
         """`allocate` for a place whose resources were already taken while it was looked for."""
-        state = self.state
         pod_set = job.pod_sets[p.pod_set]
-        state.register(job.id, p, pod_set)
-        self._steps.append(Step((job.id, p.pod_set, p.ordinal), p, pod_set, False, state.version))
+        self.state.register(job.id, p, pod_set)
+        self._allocated(job.id, p, pod_set)
+
+    def _allocated(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
+        state, key = self.state, (job_id, p.pod_set, p.ordinal)
+        self._steps.append(Step(key, p, pod_set, False, state.version, state.gains))
 
     def evict(self, key: PodKey) -> PodPlacement:
         """Give the place of a pod back; KeyError when the pod holds none."""
         booking = self.state.booking(key)
         if booking is None:
             raise KeyError(f"pod {key[2]} of pod set {key[1]} of job {key[0]} holds no place")
-        version = self.state.version
+        version, gains = self.state.version, self.state.gains
         self.state.release(*key)
-        self._steps.append(Step(key, booking.placement, booking.pod_set, True, version))
+        self._steps.append(Step(key, booking.placement, booking.pod_set, True, version, gains))
         return booking.placement
 
     def remember_infeasible(self, shape: object, why: int) -> None:
@@ -76,7 +78,7 @@ class Statement:
                 state.restore(step.key[0], step.placement, step.pod_set)
             else:
                 state.release(*step.key)
-            state.version = step.version
+            state.forget_gains(step.version, step.gains)
         while self._remembered and self._remembered[-1][0] > mark:
             state.infeasible.pop(self._remembered.pop()[1], None)
 

@@ -185,6 +185,46 @@ class TestInfeasibleShapes:
         assert nodes_of(place(state, job)) == ["a"]
 
 
+class TestGains:
+    """What was given back since some time, which lanes that wait rest on."""
+
+    def test_what_is_taken_back_was_given_back_to_nobody(self):
+        state = cluster_of(gpu_node("a"), gpu_node("b"), gpu_node("c"))
+        for name, gpus in (("f", 8), ("g", 3), ("h", 7)):
+            place(state, job_of(name, pods(1, gpus)))
+        before = state.gains
+        state.release_job("g")
+        assert state.gained(before) == 8
+        then = state.gains
+        statement = Statement(state)
+        statement.evict(("f", 0, 0))
+        mark = statement.checkpoint()
+        place_job(statement, job_of("x", pods(1, 8)), strategy="spread")
+        assert state.gained(then) == 0  # and it took the place at once
+        statement.rollback(mark)
+        assert state.gained(then) == 8
+        statement.rollback()
+        assert (state.gains, state.gained(then), state.gained(before)) == (then, 0, 8)
+        state.release_job("h")
+        assert state.gained(then) == 8
+
+    def test_it_cannot_be_told_where_more_was_given_back_than_is_remembered(self, monkeypatch):
+        monkeypatch.setattr("scheduling.engine.cluster.MAX_GAINED", 2)
+        state = cluster_of(gpu_node("a"), gpu_node("b"), gpu_node("c"))
+        for name in "fgh":
+            place(state, job_of(name, pods(1, 8)))
+        before = state.gains
+        state.release_job("f")
+        then = state.gains
+        statement = Statement(state)
+        statement.evict(("g", 0, 0))
+        statement.evict(("h", 0, 0))
+        statement.rollback()
+        assert (state.gained(before), state.gained(then)) == (None, 0)
+        state.release_job("g")
+        assert (state.gained(before), state.gained(then)) == (None, 8)
+
+
 BAD = {
     "nothing": (pods(1, 0), "asks for no GPU"),
     "a share of two GPUs": (pods(1, 2, gpu_milli=300), "share is of exactly one GPU"),

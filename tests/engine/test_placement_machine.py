@@ -252,8 +252,10 @@ class Placement(RuleBasedStateMachine):
         statement = Statement(self.state)
         place_job(statement, job, strategy=how)
         assert columns_of(twin) == columns_of(self.state)
+        gains = self.state.gains
         statement.rollback()
         assert columns_of(self.state) == before
+        assert self.state.gains == gains
 
     @invariant()
     def columns_follow_the_bookings(self):
