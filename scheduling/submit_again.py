@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from scheduling.engine.types import MILLI
+from scheduling.form_fields import node_lines
 from scheduling.forms import in_minutes
 from scheduling.kube.manifests import VOLUME_SOURCES
 from scheduling.services.job_spec import SHORT_FORM, default_name
@@ -92,6 +93,10 @@ def _pod_set(document: Mapping[str, Any], index: int) -> tuple[dict[str, Any], l
     fields["image_pull_secrets"] = " ".join(rest.pop("image_pull_secrets", []))
     selector = rest.pop("node_selector", {})
     fields["node_selector"] = "\n".join(f"{name}={value}" for name, value in selector.items())
+    affinity = node_lines(rest.get("node_affinity", []))
+    if affinity is not None:
+        fields["node_affinity"] = affinity
+        rest.pop("node_affinity", None)
     fields["volumes"] = [_volume(one) for one in rest.pop("volumes", [])]
     return fields, [*left_out, *rest]
 

@@ -7,7 +7,7 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
-from scheduling.form_fields import Names, Pairs, SecretKeys, gib
+from scheduling.form_fields import Names, NodeTerms, Pairs, SecretKeys, gib, node_line_at
 from scheduling.forms import DAMAGED, SHORTEST_MIN, SHOWN_AS
 from scheduling.services.faults import LEVELS, LIMITS
 from scheduling.services.job_spec import MAX_POD_SETS
@@ -141,6 +141,7 @@ class PodSetForm(Fields):
     FOLDED = (
         *("env", "env_from_secrets", "shm_gib", "nics"),
         *("service_account", "image_pull_secrets", "node_selector"),
+        "node_affinity",
     )
 
     name = forms.CharField(
@@ -211,6 +212,12 @@ class PodSetForm(Fields):
         label="Node selector",
         most=MAX_NODE_LABELS,
         help_text="Only nodes with these labels, one a line: LABEL=VALUE",
+    )
+    node_affinity = NodeTerms(
+        label="Node affinity",
+        help_text="Only nodes for which all lines hold: zone In a, b; disk NotIn hdd; fast Exists; "
+        "old DoesNotExist; cores Gt 64; cores Lt 128. metadata.name is the node's name; a line "
+        "“or” begins another choice",
     )
 
     def __init__(self, *args: Any, gpu_types: list[str], **kwargs: Any) -> None:
@@ -340,6 +347,9 @@ def show_errors(error: DomainError, document: Mapping[str, Any], job: JobForm, s
                 field, entry, *rest = path
                 if field == "volumes":
                     form, path = volumes[index][entry], rest
+                elif field == "node_affinity":
+                    terms = document["pod_sets"][index][field]
+                    detail = f"{node_line_at(terms, path[1:])}: {detail}"
                 else:
                     if isinstance(entry, int):
                         entry = document["pod_sets"][index][field][entry]

@@ -14,6 +14,7 @@ from scheduling.api.job_serializers import JobInput
 from scheduling.models import Job, JobEvent
 from scheduling.services.job_spec import MAX_POD_SETS
 from scheduling.services.pod_settings_spec import MAX_VOLUMES
+from scheduling.templatetags.jobs import nodes_of
 
 FORM = {
     "name": "bert",
@@ -53,6 +54,8 @@ FULL = {
     "sets-0-service_account": "trainer",
     "sets-0-image_pull_secrets": "one, two three",
     "sets-0-node_selector": "kant.example/storage=fast",
+    "sets-0-node_affinity": "zone in a, b\r\ncores Gt 64\r\n\r\nor\r\nnew Exists\r\n"
+    "metadata.name NotIn node-17",
     "sets-0-volumes-TOTAL_FORMS": "4",
     "sets-0-volumes-0-source": "persistent_volume_claim",
     "sets-0-volumes-0-resource": "runs",
@@ -71,7 +74,7 @@ FULL = {
 # What a job document may hold besides: only REST and the command line, as docs/jobs.md says.
 LEFT_OUT = {
     *("preempts", "uses_spares", "held", "after", "after_ok", "array", "strategy", "labels"),
-    *("gpu_types", "gpu_memory_mib", "node_affinity", "tolerations", "slice_size"),
+    *("gpu_types", "gpu_memory_mib", "tolerations", "slice_size"),
     *("balance_level", "max_per_node", "max_per_leaf", "extended", "annotations"),
 }
 
@@ -116,6 +119,10 @@ def test_the_form_asks_for_what_its_document_asks_for_over_rest(as_user):
     assert (pods.shm_mib, pods.nics, pods.service_account) == (1536, 8, "trainer")
     assert pods.image_pull_secrets == ["one", "two", "three"]
     assert pods.node_selector == {"kant.example/storage": "fast"}
+    assert nodes_of(pods) == [
+        "kant.example/storage = fast",
+        "zone in a, b and cores above 64 or new of any value and name not in node-17",
+    ]
     claim, data, settings = pods.volumes
     assert (claim["persistent_volume_claim"], claim["read_only"]) == ("runs", False)
     assert (data["mount_path"], data["read_only"]) == ("/data", True)
@@ -206,6 +213,46 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
             {"sets-0-node_selector": "a b=c"},
             "id_sets-0-node_selector",
             "a b: Not the name of a Kubernetes label.",
+        ),
+        (
+            {"sets-0-node_affinity": "disk In ssd\r\n\r\nzone = a"},
+            "id_sets-0-node_affinity",
+            "Line 3: write LABEL, one of In, NotIn, Exists, DoesNotExist, Gt, Lt, and VALUES.",
+        ),
+        (
+            {"sets-0-node_affinity": "zone"},
+            "id_sets-0-node_affinity",
+            "Line 1: write LABEL, one of",
+        ),
+        (
+            {"sets-0-node_affinity": "or\nzone Exists"},
+            "id_sets-0-node_affinity",
+            "Line 1: give a condition before or.",
+        ),
+        (
+            {"sets-0-node_affinity": "zone Exists\nor\n\n"},
+            "id_sets-0-node_affinity",
+            "Give a condition after the last or.",
+        ),
+        (
+            {"sets-0-node_affinity": "zone Exists\nor\ndisk Exists\ncores Gt many"},
+            "id_sets-0-node_affinity",
+            "cores Gt many: Gt compares with one whole number.",
+        ),
+        (
+            {"sets-0-node_affinity": "metadata.name In UP"},
+            "id_sets-0-node_affinity",
+            "metadata.name In UP: Not the name of a node.",
+        ),
+        (
+            {"sets-0-node_affinity": "zone Exists\nor\n" + "disk Exists\n" * 257},
+            "id_sets-0-node_affinity",
+            "Choice 2: Must have at most 256 expressions.",
+        ),
+        (
+            {"sets-0-node_affinity": "\nor\n".join(["zone Exists"] * 17)},
+            "id_sets-0-node_affinity",
+            "Must have at most 16 terms.",
         ),
         (
             {"sets-0-volumes-0-source": "secret", "sets-0-volumes-0-resource": "data"},

@@ -113,7 +113,7 @@ SAID_OF_JOB = {
 SAID_OF_SET = {
     *("count", "min_count", "gpu_type", "gpus", "gpu_milli", "cpu_milli", "memory_mib", "shm_mib"),
     *("required_level", "nics", "image", "env_from_secrets", "service_account"),
-    *("image_pull_secrets", "node_selector"),
+    *("image_pull_secrets", "node_selector", "node_affinity"),
 }
 
 
@@ -174,6 +174,8 @@ def test_what_is_not_copied_is_named(as_user):
         "gpu_types": ["H200", "H100"],
         "gpus": 8,
         "tolerations": [{"operator": "Exists"}],
+        # A label of the name that stands for the node's.
+        "node_affinity": [{"match_expressions": [{"key": "metadata.name", "operator": "Exists"}]}],
         "required_level": "spine",
         "preferred_level": "leaf",
         "env": {"GOOD": "1", "BAD": "two\nlines"},
@@ -184,7 +186,8 @@ def test_what_is_not_copied_is_named(as_user):
     page = like(client, job)
     assert note(page) == (
         f"Filled in from mixed . {NOTE} labels, gpu_types but the first, env (BAD), "
-        f"preferred_level, tolerations. kant submit --like {str(job.pk)[:8]} keeps them."
+        f"node_affinity, preferred_level, tolerations. kant submit --like {str(job.pk)[:8]} keeps "
+        "them."
     )
     sent = Sent(page).fields
     assert sent["sets-0-gpu_type"] == "H200"
