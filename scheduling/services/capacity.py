@@ -43,7 +43,7 @@ def refuse_what_never_fits(
     """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `installed`: its pools;
     `apart`: how pods of a gang are made to start one by one."""
     if not spec.gpu_milli:
-        _check_without_gpus(cluster, spec)
+        _check_without_gpus(cluster, spec, apart)
         return
     if not installed:
         return
@@ -54,16 +54,38 @@ def refuse_what_never_fits(
         _check_sum(cluster, spec, installed, apart)
 
 
-def _check_without_gpus(cluster: Cluster, spec: JobSpec) -> None:
-    """There must be a node that pods may use which take nothing from GPUs."""
+def _check_without_gpus(cluster: Cluster, spec: JobSpec, apart: str) -> None:
+    """There must be nodes that pods may use which take nothing from GPUs: one on which each pod
+    fits, and for a gang enough of them."""
     nodes = NodeRecord.objects.filter(cluster=cluster)
-    if nodes.exists() and not nodes.filter(gpus=0).exists():
+    if not nodes.exists():
+        return
+    nodes = nodes.filter(gpus=0).exclude(facts__has_key="gpu_parts")  # NodeRecord.without_gpus
+    if not nodes.exists():
         detail = (
             f"A job without GPUs runs on nodes without GPUs, and cluster “{cluster.name}” has "
             "none. Ask for a GPU, or have an operator add such a node."
         )
         fault = FieldError(spec.path(0, "gpus"), detail)
         raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
+    for name, words in (("cpu_milli", "milli-CPU"), ("memory_mib", "MiB of memory")):
+        has = nodes.aggregate(most=Max(name), total=Sum(name))
+        for index, s in enumerate(spec.pod_sets):
+            if getattr(s, name) > has["most"]:
+                detail = (
+                    f"A pod asks for {getattr(s, name)} {words}; the largest node without GPUs of "
+                    f"cluster “{cluster.name}” has {has['most']}. Ask for at most so much per pod."
+                )
+                fault = FieldError(spec.path(index, name), detail)
+                raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
+        asked = sum(s.least * getattr(s, name) for s in spec.pod_sets)
+        if spec.gang and asked > has["total"]:
+            detail = (
+                f"The job needs {asked} {words} at once; the nodes without GPUs of cluster "
+                f"“{cluster.name}” have {has['total']}. Ask for less, or {apart}."
+            )
+            fault = FieldError((name,) if spec.short_form else ("pod_sets",), detail)
+            raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
 
 
 def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str, Pool]) -> None:

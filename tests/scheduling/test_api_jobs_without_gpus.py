@@ -5,6 +5,7 @@ import pytest
 from scheduling.models import NodeRecord
 
 URL = "/api/v1/jobs"
+LARGE = {"cpu_milli": 64_000, "memory_mib": 512_000}
 
 
 def without_gpus(**pod_set):
@@ -13,7 +14,7 @@ def without_gpus(**pod_set):
 
 
 def test_a_job_without_gpus_is_taken(org, eve):
-    NodeRecord.objects.create(cluster=org.cluster, name="c000", cpu_milli=64_000)
+    NodeRecord.objects.create(cluster=org.cluster, name="c000", **LARGE)
     for asked in ({"cpu_milli": 1}, {"memory_mib": 1}, {"extended": {"v.com/fpga": 1}}):
         answer = eve.post(URL, without_gpus(**asked), format="json")
         assert answer.status_code == 201, answer.json()
@@ -56,6 +57,56 @@ def test_without_a_node_for_it_a_job_without_gpus_is_refused(eve):
     assert "runs on nodes without GPUs, and cluster “demo” has none" in answer.json()["detail"]
     NodeRecord.objects.all().delete()
     assert eve.post(URL, without_gpus(cpu_milli=1), format="json").status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("document", "pointer", "text"),
+    [
+        (
+            without_gpus(cpu_milli=64_001),
+            "/pod_sets/1/cpu_milli",
+            "A pod asks for 64001 milli-CPU; the largest node without GPUs of cluster “demo” has "
+            "64000. Ask for at most so much per pod.",
+        ),
+        (
+            {"cpu_milli": 1, "memory_mib": 512_001},
+            "/memory_mib",
+            "A pod asks for 512001 MiB of memory; the largest node without GPUs",
+        ),
+        (
+            without_gpus(count=2, cpu_milli=47_001),
+            "/pod_sets",
+            "The job needs 96002 milli-CPU at once; the nodes without GPUs of cluster “demo” have "
+            "96000. Ask for less, or set gang to false.",
+        ),
+        (
+            {"replicas": 3, "memory_mib": 200_000},
+            "/memory_mib",
+            "The job needs 600000 MiB of memory at once;",
+        ),
+    ],
+)
+def test_what_no_nodes_without_gpus_could_hold_is_refused(org, eve, document, pointer, text):
+    NodeRecord.objects.create(cluster=org.cluster, name="c000", **LARGE)
+    NodeRecord.objects.create(cluster=org.cluster, name="c001", cpu_milli=32_000)
+    slices = {"gpu_parts": {"value": 7, "source": "nvidia.com/mig-1g.10gb"}}
+    NodeRecord.objects.create(
+        cluster=org.cluster, name="g999", cpu_milli=10**6, memory_mib=10**7, facts=slices
+    )
+    document = {"name": "prep", "tenant": "vision", **document}
+    answer = eve.post(URL, document, format="json")
+    assert (answer.status_code, answer.json()["code"]) == (422, "ExceedsCapacity")
+    [error] = answer.json()["errors"]
+    assert error["pointer"] == pointer
+    assert error["detail"].startswith(text)
+
+
+def test_pods_that_need_not_start_together_need_not_fit_together(org, eve):
+    NodeRecord.objects.create(cluster=org.cluster, name="c000", **LARGE)
+    one_by_one = without_gpus(count=10, cpu_milli=64_000) | {"gang": False}
+    assert eve.post(URL, one_by_one, format="json").status_code == 201
+    elastic = without_gpus(count=10, min_count=1, cpu_milli=62_000)
+    assert eve.post(URL, elastic, format="json").status_code == 201
 
 
 def test_a_pod_set_without_gpus_beside_one_with_gpus_needs_something_too(eve):
