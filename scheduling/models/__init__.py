@@ -1,8 +1,16 @@
 """Jobs and where they run. Rows are written only by `scheduling.services`."""
 
 from scheduling.models.clusters import Cluster, ClusterPolicy, NodeRecord, SchedulerLease
-from scheduling.models.jobs import Job, JobEvent, JobPod, Placement, PodSet
+from scheduling.models.jobs import (
+    Job,
+    JobEvent,
+    JobPod,
+    Placement,
+    PodSet,
+    unreadable_request,
+)
 from scheduling.models.retention import Retention
+from scheduling.models.shaped import unreadable
 
 __all__ = [
     "Cluster",
@@ -15,4 +23,6 @@ __all__ = [
     "PodSet",
     "Retention",
     "SchedulerLease",
+    "unreadable",
+    "unreadable_request",
 ]

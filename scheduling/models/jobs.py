@@ -1,6 +1,8 @@
 """Jobs, their pod sets, every transition, and every placement (the write-ahead of binding)."""
 
 import uuid
+from collections.abc import Iterable
+from typing import Any
 
 from django.conf import settings
 from django.db import models
@@ -8,6 +10,16 @@ from django.db import models
 from scheduling.engine.states import REASON_LENGTH, JobEventKind, JobState
 from scheduling.engine.types import JobKind
 from scheduling.models.clusters import Cluster
+from scheduling.models.shaped import (
+    SecretKey,
+    ShapedField,
+    Term,
+    TextMap,
+    Texts,
+    TolerationDocument,
+    Volume,
+    unreadable,
+)
 from tenants.models import Tenant, slug_validator
 
 STATES = [(s.value, s.value) for s in JobState]
@@ -42,14 +54,14 @@ class Job(models.Model):
     max_restarts = models.PositiveIntegerField(default=0)
     restarts = models.PositiveIntegerField(default=0, editable=False)
     # Ids of jobs of the same cluster that must have ended, or succeeded, before this one starts.
-    after = models.JSONField(default=list, blank=True)
-    after_ok = models.JSONField(default=list, blank=True)
+    after = ShapedField(shape=Texts, default=list, blank=True)
+    after_ok = ShapedField(shape=Texts, default=list, blank=True)
     start_not_before = models.DateTimeField(null=True, blank=True)
     held = models.BooleanField(default=False)
     # Jobs submitted as one array share its id; the index tells them apart.
     array_id = models.UUIDField(null=True, blank=True, editable=False)
     array_index = models.PositiveIntegerField(null=True, blank=True, editable=False)
-    labels = models.JSONField(default=dict, blank=True)
+    labels = ShapedField(shape=TextMap, default=dict, blank=True)
     # Of a job that stands for a pod which somebody else made, or for a gang of them, of which this
     # is the first (docs/decisions/0015, 0026). "" = Kant makes its pods.
     pod_namespace = models.CharField(max_length=63, blank=True, editable=False)
@@ -73,11 +85,11 @@ class Job(models.Model):
     # The dominating reason while it waits, or why it ended.
     reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     message = models.TextField(blank=True)
-    evidence = models.JSONField(default=dict, blank=True)
+    evidence = ShapedField(shape=dict[str, Any], default=dict, blank=True)
     reason_at = models.DateTimeField(null=True, blank=True)
     # When and on which nodes a blocked head is expected to start, as declared run times promise.
     reserved_start = models.DateTimeField(null=True, blank=True)
-    reserved_nodes = models.JSONField(default=list, blank=True)
+    reserved_nodes = ShapedField(shape=Texts, default=list, blank=True)
     # Of a job that runs and misses pods: why it got no more when it was last told (reason, summary,
     # evidence, at), for people to see.
     growth = models.JSONField(null=True, blank=True, editable=False)
@@ -116,36 +128,36 @@ class PodSet(models.Model):
     name = models.CharField(max_length=63, validators=[slug_validator])
     count = models.PositiveIntegerField()
     min_count = models.PositiveIntegerField(null=True, blank=True)
-    gpu_models = models.JSONField(default=list)  # acceptable GPU types, the preferred first
+    gpu_models = ShapedField(shape=Texts, default=list)  # acceptable GPU types, the preferred first
     gpus = models.PositiveIntegerField()
     gpu_milli = models.PositiveIntegerField(default=1000)
     gpu_memory_mib = models.PositiveIntegerField(default=0)
     cpu_milli = models.PositiveIntegerField(default=0)
     memory_mib = models.PositiveIntegerField(default=0)
     nics = models.PositiveIntegerField(default=0)
-    node_selector = models.JSONField(default=dict, blank=True)
+    node_selector = ShapedField(shape=TextMap, default=dict, blank=True)
     # See `engine.affinity.read_terms`.
-    node_affinity = models.JSONField(
-        default=list, db_default=models.Value([], models.JSONField()), blank=True
+    node_affinity = ShapedField(
+        shape=list[Term], default=list, db_default=models.Value([], models.JSONField()), blank=True
     )
-    tolerations = models.JSONField(default=list, blank=True)
+    tolerations = ShapedField(shape=list[TolerationDocument], default=list, blank=True)
     required_level = models.CharField(max_length=32, blank=True)
     preferred_level = models.CharField(max_length=32, blank=True)
     max_per_node = models.PositiveIntegerField(null=True, blank=True)
     max_per_leaf = models.PositiveIntegerField(null=True, blank=True)
     slice_size = models.PositiveIntegerField(default=0)
     balance_level = models.CharField(max_length=32, blank=True)
-    extended = models.JSONField(default=dict, blank=True)
+    extended = ShapedField(shape=dict[str, int], default=dict, blank=True)
     image = models.CharField(max_length=500, default="busybox:stable")
-    command = models.JSONField(default=list, blank=True)
-    env = models.JSONField(default=dict, blank=True)
-    annotations = models.JSONField(default=dict, blank=True)
+    command = ShapedField(shape=Texts, default=list, blank=True)
+    env = ShapedField(shape=TextMap, default=dict, blank=True)
+    annotations = ShapedField(shape=TextMap, default=dict, blank=True)
     # See `kube.manifests.PodSettings`.
     service_account = models.CharField(max_length=253, blank=True)
-    image_pull_secrets = models.JSONField(default=list, blank=True)
+    image_pull_secrets = ShapedField(shape=Texts, default=list, blank=True)
     shm_mib = models.PositiveIntegerField(default=0)
-    volumes = models.JSONField(default=list, blank=True)
-    env_from_secrets = models.JSONField(default=dict, blank=True)
+    volumes = ShapedField(shape=list[Volume], default=list, blank=True)
+    env_from_secrets = ShapedField(shape=dict[str, SecretKey], default=dict, blank=True)
 
     class Meta:
         ordering = ["job", "index"]
@@ -153,6 +165,19 @@ class PodSet(models.Model):
             models.UniqueConstraint(fields=["job", "index"], name="one_pod_set_per_index"),
             models.UniqueConstraint(fields=["job", "name"], name="one_pod_set_per_name"),
         ]
+
+
+# JSON columns that only say what people are told.
+TOLD = ("evidence", "reserved_nodes")
+
+
+def unreadable_request(job: Job, sets: Iterable[PodSet]) -> str:
+    """Which column of what the job asks for cannot be read, and why; "" when all can."""
+    for row in (job, *sets):
+        for column, why in unreadable(row):
+            if column not in TOLD:
+                return f"{column} cannot be read: {why}"
+    return ""
 
 
 class JobPod(models.Model):
@@ -193,7 +218,7 @@ class JobEvent(models.Model):
     to_state = models.CharField(max_length=16)
     reason = models.CharField(max_length=REASON_LENGTH, blank=True)
     message = models.TextField(blank=True)
-    evidence = models.JSONField(default=dict, blank=True)
+    evidence = ShapedField(shape=dict[str, Any], default=dict, blank=True)
     actor = models.CharField(max_length=150, blank=True)  # "" = Kant itself
 
     class Meta:

@@ -5,7 +5,7 @@ that `services.orders` makes. Pure: it reads rows and asks nobody.
 from typing import Any
 
 from scheduling.engine.types import Toleration
-from scheduling.models import Job, PodSet
+from scheduling.models import Job, PodSet, unreadable_request
 from scheduling.services.job_spec import (
     DEFAULT_POD_SET,
     JobSpec,
@@ -44,8 +44,12 @@ def document_of(job: Job) -> dict[str, Any]:
     """What submits the same job again, without all that is assumed where nothing is said.
 
     It is as the job is now, changed or held. A job of an array is one job, and its pods keep their
-    index. Raises Conflict for a job that Kant took up from a plain pod.
+    index. Raises Conflict for a job that Kant took up from a plain pod, and for one of which a
+    column cannot be read.
     """
+    rows = list(job.pod_sets.all())
+    if wrong := unreadable_request(job, rows):
+        raise Conflict(f"Of job {job.name} in the database {wrong}. An operator has to mend it.")
     if job.pod_gang:
         raise Conflict(
             f"Job {job.name} stands for the pods of gang {job.pod_namespace}/{job.pod_gang}, which "
@@ -66,7 +70,6 @@ def document_of(job: Job) -> dict[str, Any]:
     if job.max_restarts != default_restarts(job.kind, job.gang):
         document["max_restarts"] = job.max_restarts
     levels = _differing(job, bare, GROUP_LEVELS)
-    rows = list(job.pod_sets.all())
     sets = [_pod_set_document(row) for row in rows]
     if len(rows) == 1 and rows[0].name == DEFAULT_POD_SET and not levels:
         return {**document, **_short(sets[0])}

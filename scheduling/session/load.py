@@ -25,7 +25,15 @@ from scheduling.engine.types import (
     Toleration,
 )
 from scheduling.kube.manifests import PodSettings
-from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, JobPod, Placement
+from scheduling.models import (
+    Cluster,
+    ClusterPolicy,
+    Job,
+    JobEvent,
+    JobPod,
+    Placement,
+    unreadable_request,
+)
 from scheduling.models import PodSet as PodSetRow
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policies import to_policy
@@ -171,6 +179,8 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
     """The job without pods. Raises ValueError where no valid request can be made of its rows."""
     if not sets:
         raise ValueError("the job has no pod set")
+    if wrong := unreadable_request(job, sets):
+        raise ValueError(wrong)
     return LiveJob(
         request=JobRequest(
             id=str(job.id),

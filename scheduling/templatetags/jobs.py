@@ -14,7 +14,7 @@ from scheduling.engine.verdict import NEVER
 from scheduling.evidence import Names
 from scheduling.explain import gates_of
 from scheduling.kube.manifests import host_name, subdomain
-from scheduling.models import Job, JobEvent, PodSet
+from scheduling.models import Job, JobEvent, PodSet, unreadable
 from scheduling.standstill import standstill
 from scheduling.wording import reason_words, state_words, value_words
 from tenants.templatetags.ui import HOUR, MINUTE, icon, words
@@ -180,6 +180,7 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
         ("Size of /dev/shm", [f"{pod_set.shm_mib} MiB"] if pod_set.shm_mib else []),
         ("Volumes", volumes),
         ("From secrets", [f"{n}: secret {s['secret']}, key {s['key']}" for n, s in secrets]),
+        ("Not readable", [f"{column}: {why}" for column, why in unreadable(pod_set)]),
     ]
     return [(title, texts) for title, texts in shown if texts]
 

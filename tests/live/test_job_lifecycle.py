@@ -53,7 +53,8 @@ def test_pods_go_to_nodes_that_their_affinity_means_and_say_so_to_the_kubelet(wo
         assert rule == {"nodeSelectorTerms": [{"matchExpressions": [but]}]}
     damaged = world.submit("damaged", node_affinity=[{"match_expressions": [{"key": "zone"}]}])
     world.drive_to(damaged, S.FAILED)
-    assert "node_affinity is not a list of terms" in Job.objects.get(pk=damaged.pk).message
+    told = "node_affinity cannot be read: Object missing required field `operator`"
+    assert told in Job.objects.get(pk=damaged.pk).message
 
 
 def test_the_scheduler_tells_how_it_fares(world):

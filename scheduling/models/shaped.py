@@ -1,0 +1,99 @@
+"""JSON columns of a known shape: a value of another one is told by its column, and used by nobody.
+
+Kant checks all that it writes; such a value comes from somebody who changed the database by hand.
+One such row must not keep a list of others from being shown.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NotRequired, TypedDict
+
+import msgspec
+from django.db import models
+from django.db.models.fields.json import KeyTransform
+
+Texts = list[str]
+TextMap = dict[str, str]
+
+
+class Expression(TypedDict):
+    key: str
+    operator: str
+    values: NotRequired[list[str] | None]
+
+
+class Term(TypedDict, total=False):
+    match_expressions: list[Expression] | None
+    match_fields: list[Expression] | None
+
+
+class TolerationDocument(TypedDict, total=False):
+    key: str
+    operator: str
+    value: str
+    effect: str
+
+
+class Volume(TypedDict):
+    name: str
+    mount_path: str
+    read_only: bool
+
+
+class SecretKey(TypedDict):
+    secret: str
+    key: str
+
+
+class Unreadable:
+    """Stands for a value of another shape: empty to whoever reads it, and stored as it was."""
+
+    raw: Any
+    why: str
+
+
+class UnreadableList(list[Any], Unreadable):
+    pass
+
+
+class UnreadableMap(dict[str, Any], Unreadable):
+    pass
+
+
+class ShapedField(models.JSONField):
+    """A JSON column whose values are of the type `shape`, a list or a dict."""
+
+    def __init__(self, *args: Any, shape: Any = Any, **kwargs: Any) -> None:
+        self.shape = shape
+        super().__init__(*args, **kwargs)
+
+    def deconstruct(self) -> Any:
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, kwargs  # the column is the same
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Any:
+        found = super().from_db_value(value, expression, connection)
+        if isinstance(expression, KeyTransform) or (found is None and self.null):
+            return found
+        try:
+            msgspec.convert(found, self.shape)
+        except msgspec.ValidationError as error:
+            empty = UnreadableMap() if self.default is dict else UnreadableList()
+            empty.raw, empty.why = found, str(error)
+            return empty
+        return found
+
+    def get_db_prep_value(self, value: Any, connection: Any, prepared: bool = False) -> Any:
+        raw = value.raw if isinstance(value, Unreadable) else value
+        return super().get_db_prep_value(raw, connection, prepared)
+
+
+def unreadable(row: models.Model) -> Iterator[tuple[str, str]]:
+    """(column, what is wrong with its value) of a row."""
+    for name in _columns(type(row)):
+        value: Mapping[str, Any] | list[Any] = getattr(row, name)
+        if isinstance(value, Unreadable):
+            yield name, value.why
+
+
+def _columns(model: type[models.Model]) -> list[str]:
+    return [f.attname for f in model._meta.concrete_fields if isinstance(f, ShapedField)]
