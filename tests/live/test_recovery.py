@@ -166,3 +166,28 @@ def test_pods_of_a_job_that_the_database_has_lost_stay(world):
         world.kill(name)
     world.drive(lambda: not world.call("GET", "/api/v1/services")["items"])
     assert world.free_gpus() == ALL
+
+
+def test_a_job_that_cannot_be_read_keeps_its_pods_until_somebody_mends_it(world):
+    job, other = world.submit("changed", pods=2), world.submit("other")
+    for each in (job, other):
+        world.drive_to(each, S.RUNNING)
+    before = uids(world)
+    for name in ("labels", "env"):
+        rows = Job.objects.filter(pk=job.pk) if name == "labels" else job.pod_sets.all()
+        sound = rows.values_list(name, flat=True).get()
+        rows.update(**{name: ["changed by hand"]})
+        world.restart_scheduler()
+        world.drive(lambda: led(world))
+        assert (uids(world), world.state(job)) == (before, S.RUNNING)
+        assert world.free_gpus() == ALL - 24000
+        assert not Placement.objects.filter(job=job).exclude(state="RUNNING").exists()
+        rows.update(**{name: sound})
+    world.finish(other)
+    world.drive_to(other, S.SUCCEEDED)
+    world.restart_scheduler()
+    world.drive(lambda: led(world) and world.free_gpus() == ALL - 16000)
+    assert uids(world) == before
+    world.finish(job)
+    world.drive_to(job, S.SUCCEEDED)
+    assert world.free_gpus() == ALL
