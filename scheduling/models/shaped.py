@@ -1,7 +1,7 @@
 """JSON columns of a known shape: a value of another one is told by its column, and used by nobody.
 
-Kant checks all that it writes; such a value comes from somebody who changed the database by hand.
-One such row must not keep a list of others from being shown.
+Kant checks all that it writes; such a value comes from somebody who changed the database by hand
+(docs/decisions/0039). One such row must not keep a list of others from being shown.
 """
 
 from collections.abc import Iterator, Mapping
