@@ -17,7 +17,7 @@ from metrics import definitions
 from metrics.models import MetricSample
 from metrics.timestamps import Timestamp, seconds_between, timestamp
 from scheduling.engine.states import WAITING, JobState
-from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
+from scheduling.models import NODES_WITHOUT_GPUS, Cluster, Job, NodeRecord, Placement, PodSet
 
 # Waits and placement quality are of jobs submitted in the window; older ones say little of today.
 DEFAULT_WINDOW = timedelta(hours=24)
@@ -53,7 +53,7 @@ def all_nodes(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[NodeReco
 def without_gpus(cluster: Cluster | None) -> dict[str, int]:
     """Of the nodes of jobs without GPUs: how many there are, their CPU and memory, and how much of
     both is allocated."""
-    rows = all_nodes(cluster).filter(gpus=0).exclude(facts__has_key="gpu_parts")
+    rows = all_nodes(cluster).filter(NODES_WITHOUT_GPUS)
     amounts = ("cpu_milli", "memory_mib", "allocated_cpu_milli", "allocated_memory_mib")
     sums = {name: Sum(name, default=0) for name in amounts}
     return rows.aggregate(nodes=Count("id"), **sums)

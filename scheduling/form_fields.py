@@ -1,7 +1,7 @@
 """Fields that read texts of people as the lists and mappings of a job document."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from django import forms
@@ -32,23 +32,35 @@ class Names(forms.CharField):
         return found
 
 
-class Pairs(forms.CharField):
-    """Lines of NAME=VALUE, at most so many, as a mapping. Empty lines count for nothing."""
+class Lines(forms.CharField):
+    """A text of which each line says something. Empty lines count for nothing."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
+
+    def __init__(self, **kwargs: Any) -> None:
+        # The lines are counted as they are typed.
+        super().__init__(required=False, max_length=MAX_TEXT, strip=False, **kwargs)
+
+    def lines(self, value: Any) -> Iterator[tuple[int, str]]:
+        """(number, text) of each."""
+        for number, line in enumerate(super().clean(value).split("\n"), 1):
+            if text := line.strip():
+                yield number, text
+
+
+class Pairs(Lines):
+    """Lines of NAME=VALUE, at most so many, as a mapping."""
+
     rule = "NAME=VALUE"
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:
         self.most = most
-        # The lines are counted as they are typed.
-        super().__init__(required=False, max_length=MAX_TEXT, strip=False, **kwargs)
+        super().__init__(**kwargs)
 
     def clean(self, value: Any) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for number, line in enumerate(super().clean(value).split("\n"), 1):
-            name, equals, text = line.strip().partition("=")
-            if not (name or equals):
-                continue
+        for number, line in self.lines(value):
+            name, equals, text = line.partition("=")
             pair = self.read(text)
             if not (name and equals and pair is not None):
                 raise forms.ValidationError(f"Line {number}: write {self.rule}.")
@@ -74,20 +86,14 @@ class SecretKeys(Pairs):
         return {"secret": secret, "key": key} if secret and key else None
 
 
-class NodeTerms(forms.CharField):
+class NodeTerms(Lines):
     """Lines of LABEL OPERATOR VALUES, of which all have to hold, as `node_affinity` of a pod set. A
-    line of its own, "or", begins another choice; the label metadata.name is the name of the node.
-    Empty lines count for nothing."""
-
-    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
-
-    def __init__(self, **kwargs: Any) -> None:
-        # The lines are counted as they are typed.
-        super().__init__(required=False, max_length=MAX_TEXT, strip=False, **kwargs)
+    line of its own, "or", begins another choice; the label metadata.name is the name of the
+    node."""
 
     def clean(self, value: Any) -> list[dict[str, list[dict[str, Any]]]]:
         terms: list[dict[str, list[dict[str, Any]]]] = [{}]
-        for number, line in enumerate(super().clean(value).split("\n"), 1):
+        for number, line in self.lines(value):
             words = _WORD.findall(line)
             if words == [OR]:
                 if not terms[-1]:

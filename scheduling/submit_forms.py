@@ -140,8 +140,7 @@ class JobForm(Fields):
 class PodSetForm(Fields):
     FOLDED = (
         *("env", "env_from_secrets", "shm_gib", "nics"),
-        *("service_account", "image_pull_secrets", "node_selector"),
-        "node_affinity",
+        *("service_account", "image_pull_secrets", "node_selector", "node_affinity"),
     )
 
     name = forms.CharField(

@@ -37,6 +37,9 @@ def counted(number: float, one: str, many: str) -> str:
     return f"{number:.12g} {one if number == 1 else many}"
 
 
+# Amounts that every node has beside its GPUs, as people read them.
+AMOUNT_WORDS = {"cpu_milli": "milli-CPU", "memory_mib": "MiB of memory"}
+
 NEVER = frozenset(
     {
         Reason.MISCONFIGURED,

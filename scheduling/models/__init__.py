@@ -1,6 +1,12 @@
 """Jobs and where they run. Rows are written only by `scheduling.services`."""
 
-from scheduling.models.clusters import Cluster, ClusterPolicy, NodeRecord, SchedulerLease
+from scheduling.models.clusters import (
+    NODES_WITHOUT_GPUS,
+    Cluster,
+    ClusterPolicy,
+    NodeRecord,
+    SchedulerLease,
+)
 from scheduling.models.jobs import (
     Job,
     JobEvent,
@@ -13,6 +19,7 @@ from scheduling.models.retention import Retention
 from scheduling.models.shaped import unreadable
 
 __all__ = [
+    "NODES_WITHOUT_GPUS",
     "Cluster",
     "ClusterPolicy",
     "Job",

@@ -71,6 +71,10 @@ class SchedulerLease(models.Model):
         ]
 
 
+# Those that `NodeRecord.without_gpus` is true of.
+NODES_WITHOUT_GPUS = models.Q(gpus=0) & ~models.Q(facts__has_key="gpu_parts")
+
+
 class NodeRecord(models.Model):
     """A projection of a node for pages and REST; the Kubernetes API owns the facts.
 

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 
 from scheduling.engine.states import REASON_LENGTH, JobEventKind, JobState
-from scheduling.engine.types import JobKind
+from scheduling.engine.types import JobKind, Toleration
 from scheduling.models.clusters import Cluster
 from scheduling.models.shaped import (
     SecretKey,
@@ -16,7 +16,6 @@ from scheduling.models.shaped import (
     Term,
     TextMap,
     Texts,
-    TolerationDocument,
     Volume,
     unreadable,
 )
@@ -140,7 +139,7 @@ class PodSet(models.Model):
     node_affinity = ShapedField(
         shape=list[Term], default=list, db_default=models.Value([], models.JSONField()), blank=True
     )
-    tolerations = ShapedField(shape=list[TolerationDocument], default=list, blank=True)
+    tolerations = ShapedField(shape=list[Toleration], default=list, blank=True)
     required_level = models.CharField(max_length=32, blank=True)
     preferred_level = models.CharField(max_length=32, blank=True)
     max_per_node = models.PositiveIntegerField(null=True, blank=True)

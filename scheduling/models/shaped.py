@@ -4,7 +4,8 @@ Kant checks all that it writes; such a value comes from somebody who changed the
 (docs/decisions/0039). One such row must not keep a list of others from being shown.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import cache
 from typing import Any, NotRequired, TypedDict
 
 import msgspec
@@ -24,13 +25,6 @@ class Expression(TypedDict):
 class Term(TypedDict, total=False):
     match_expressions: list[Expression] | None
     match_fields: list[Expression] | None
-
-
-class TolerationDocument(TypedDict, total=False):
-    key: str
-    operator: str
-    value: str
-    effect: str
 
 
 class Volume(TypedDict):
@@ -90,10 +84,11 @@ class ShapedField(models.JSONField):
 def unreadable(row: models.Model) -> Iterator[tuple[str, str]]:
     """(column, what is wrong with its value) of a row."""
     for name in _columns(type(row)):
-        value: Mapping[str, Any] | list[Any] = getattr(row, name)
+        value = getattr(row, name)
         if isinstance(value, Unreadable):
             yield name, value.why
 
 
+@cache
 def _columns(model: type[models.Model]) -> list[str]:
     return [f.attname for f in model._meta.concrete_fields if isinstance(f, ShapedField)]

@@ -7,13 +7,13 @@ engine's verdict. A cluster whose nodes are not known yet refuses nothing.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from django.db.models import Max, Sum
+from django.db.models import Count, Max, Sum
 
 from scheduling.engine.types import PodSet
-from scheduling.engine.verdict import Reason
-from scheduling.models import Cluster, NodeRecord
+from scheduling.engine.verdict import AMOUNT_WORDS, Reason
+from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
 from scheduling.services.job_spec import JobSpec
-from tenants.errors import FieldError, Invalid
+from tenants.errors import FieldError, Invalid, Path
 
 
 class Pool(NamedTuple):
@@ -60,32 +60,31 @@ def _check_without_gpus(cluster: Cluster, spec: JobSpec, apart: str) -> None:
     nodes = NodeRecord.objects.filter(cluster=cluster)
     if not nodes.exists():
         return
-    nodes = nodes.filter(gpus=0).exclude(facts__has_key="gpu_parts")  # NodeRecord.without_gpus
-    if not nodes.exists():
-        detail = (
+    amounts = [how(name) for name in AMOUNT_WORDS for how in (Max, Sum)]
+    has = nodes.filter(NODES_WITHOUT_GPUS).aggregate(Count("id"), *amounts)
+    if not has["id__count"]:
+        raise _exceeds(
+            spec.path(0, "gpus"),
             f"A job without GPUs runs on nodes without GPUs, and cluster “{cluster.name}” has "
-            "none. Ask for a GPU, or have an operator add such a node."
+            "none. Ask for a GPU, or have an operator add such a node.",
         )
-        fault = FieldError(spec.path(0, "gpus"), detail)
-        raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
-    for name, words in (("cpu_milli", "milli-CPU"), ("memory_mib", "MiB of memory")):
-        has = nodes.aggregate(most=Max(name), total=Sum(name))
-        for index, s in enumerate(spec.pod_sets):
-            if getattr(s, name) > has["most"]:
-                detail = (
-                    f"A pod asks for {getattr(s, name)} {words}; the largest node without GPUs of "
-                    f"cluster “{cluster.name}” has {has['most']}. Ask for at most so much per pod."
+    for name, words in AMOUNT_WORDS.items():
+        most, total = has[f"{name}__max"], has[f"{name}__sum"]
+        asked = [getattr(s, name) for s in spec.pod_sets]
+        for index, amount in enumerate(asked):
+            if amount > most:
+                raise _exceeds(
+                    spec.path(index, name),
+                    f"A pod asks for {amount} {words}; the largest node without GPUs of cluster "
+                    f"“{cluster.name}” has {most}. Ask for at most so much per pod.",
                 )
-                fault = FieldError(spec.path(index, name), detail)
-                raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
-        asked = sum(s.least * getattr(s, name) for s in spec.pod_sets)
-        if spec.gang and asked > has["total"]:
-            detail = (
-                f"The job needs {asked} {words} at once; the nodes without GPUs of cluster "
-                f"“{cluster.name}” have {has['total']}. Ask for less, or {apart}."
+        at_once = sum(s.least * n for s, n in zip(spec.pod_sets, asked, strict=True))
+        if spec.gang and at_once > total:
+            raise _exceeds(
+                (name,) if spec.short_form else ("pod_sets",),
+                f"The job needs {at_once} {words} at once; the nodes without GPUs of cluster "
+                f"“{cluster.name}” have {total}. Ask for less, or {apart}.",
             )
-            fault = FieldError((name,) if spec.short_form else ("pod_sets",), detail)
-            raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
 
 
 def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str, Pool]) -> None:
@@ -102,8 +101,7 @@ def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str
             f"A pod asks for {pod_set.gpus} GPUs; the largest such node of cluster "
             f"“{cluster.name}” has {most}. Ask for at most {most} per pod, and for more pods."
         )
-        fault = FieldError(spec.path(index, "gpus"), detail)
-        raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
+        raise _exceeds(spec.path(index, "gpus"), detail)
 
 
 def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], apart: str) -> None:
@@ -122,8 +120,11 @@ def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], a
                 f"The job needs {milli / 1000:g} {_or(sorted(models))} GPUs at once; cluster "
                 f"“{cluster.name}” has {capacity}. Ask for fewer, or {apart}."
             )
-            fault = FieldError(("gpus",) if spec.short_form else ("pod_sets",), detail)
-            raise Invalid.fields([fault], code=Reason.EXCEEDS_CAPACITY)
+            raise _exceeds(("gpus",) if spec.short_form else ("pod_sets",), detail)
+
+
+def _exceeds(path: Path, detail: str) -> Invalid:
+    return Invalid.fields([FieldError(path, detail)], code=Reason.EXCEEDS_CAPACITY)
 
 
 def _acceptable(s: PodSet, installed: Mapping[str, Pool]) -> dict[str, Pool]:

@@ -4,6 +4,7 @@ from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import Bind
 from scheduling.models import Job
+from scheduling.services.job_changes import hold_job, release_job
 
 MERGE = "merge-patch+json"
 NAMESPACE = "default"
@@ -76,6 +77,18 @@ def state_of(uid):
 
 def ungate(world, name="plain", **spec):
     world.call("PATCH", path(name), {"spec": {"schedulingGates": None, **spec}}, kind=MERGE)
+
+
+def hold_and_ungate(world, uid, gated):
+    """A gated pod whose job is held, released and held again says each time what holds it (`gated`:
+    its gates), and of a held job that it is when the gates are gone."""
+    hold_job(world.user, job_of(uid))
+    world.drive(lambda: job_of(uid).message == "The job is on hold.")
+    release_job(world.user, job_of(uid))
+    world.drive(lambda: job_of(uid).message == gated)
+    hold_job(world.user, job_of(uid))
+    ungate(world)
+    world.drive(lambda: condition(world)[1:] == ("Unschedulable", "OnHold: The job is on hold."))
 
 
 class Between:

@@ -15,6 +15,7 @@ from tests.live.plain_pods import (
     REQUIRED,
     TERM,
     condition,
+    hold_and_ungate,
     job_of,
     make,
     node_of,
@@ -101,13 +102,7 @@ def test_a_gated_pod_of_a_held_job_says_what_holds_it_when_that_changes(world):
     gated = "Its pod has the scheduling gate example.com/quota."
     world.drive(lambda: job_of(uid))
     world.drive_to(world.submit("other", run_s=0.2), S.SUCCEEDED)
-    hold_job(world.user, job_of(uid))
-    world.drive(lambda: job_of(uid).message == "The job is on hold.")
-    release_job(world.user, job_of(uid))
-    world.drive(lambda: job_of(uid).message == gated)
-    hold_job(world.user, job_of(uid))
-    ungate(world)
-    world.drive(lambda: condition(world)[1:] == ("Unschedulable", "OnHold: The job is on hold."))
+    hold_and_ungate(world, uid, gated)
     assert (job_of(uid).reason, job_of(uid).message) == ("OnHold", "The job is on hold.")
 
 

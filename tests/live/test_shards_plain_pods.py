@@ -6,9 +6,17 @@ from scheduling.engine.shards import WIDE
 from scheduling.engine.states import JobEventKind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
-from scheduling.services.job_changes import hold_job, release_job
 from scheduling.session import changes
-from tests.live.plain_pods import condition, job_of, make, node_of, path, pod_of, state_of, ungate
+from tests.live.plain_pods import (
+    condition,
+    hold_and_ungate,
+    job_of,
+    make,
+    node_of,
+    path,
+    pod_of,
+    state_of,
+)
 from tests.live.shards import NORTH, SOUTH, divide, nodes_by_scope, of_two_spines
 
 pytestmark = pytest.mark.live
@@ -56,13 +64,7 @@ def test_a_gated_pod_that_fits_no_shard_now_says_what_holds_it_and_is_lent_nothi
     known = world.scheduler.led[world.cluster.pk, WIDE].session.life.jobs
     world.drive(lambda: uid in known and known[uid].told)
     assert known[uid].told == f"OnHold: {gated}"
-    hold_job(world.user, job_of(uid))
-    world.drive(lambda: job_of(uid).message == "The job is on hold.")
-    release_job(world.user, job_of(uid))
-    world.drive(lambda: job_of(uid).message == gated)
-    hold_job(world.user, job_of(uid))
-    ungate(world)
-    world.drive(lambda: condition(world)[1:] == ("Unschedulable", "OnHold: The job is on hold."))
+    hold_and_ungate(world, uid, gated)
 
 
 def test_a_gang_of_plain_pods_is_made_by_the_wide_scope_and_bound_by_a_shard(world, monkeypatch):

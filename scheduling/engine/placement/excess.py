@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from scheduling.engine.types import Node, PodSet
+from scheduling.engine.verdict import AMOUNT_WORDS
 
 
 class Excess(NamedTuple):
@@ -57,8 +59,8 @@ def excess_over(pod_set: PodSet, most: Mapping[str, int]) -> Excess | None:
 def _amounts(s: PodSet) -> Iterator[tuple[str, str, int, Callable[[Node], int]]]:
     """What a pod asks for beside whole GPUs, and how to read off what a node has of it."""
     yield "gpu_memory_mib", "MiB of GPU memory", s.gpu_memory_mib, lambda node: node.gpu_memory_mib
-    yield "cpu_milli", "milli-CPU", s.cpu_milli, lambda node: node.cpu_milli
-    yield "memory_mib", "MiB of memory", s.memory_mib, lambda node: node.memory_mib
+    for name, words in AMOUNT_WORDS.items():
+        yield name, words, getattr(s, name), attrgetter(name)
     yield "nics", "NICs", s.nics, lambda node: len(node.nics)
     for name, amount in s.extended.items():
         yield name, name, amount, partial(_extended, name)

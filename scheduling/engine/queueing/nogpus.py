@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.types import NO_GPUS, JobRequest
-from scheduling.engine.verdict import Reason, Verdict, counted
+from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict, counted
 
 
 def kept_off_gpus(job: JobRequest) -> JobRequest:
@@ -33,10 +33,8 @@ def too_large_without_gpus(job: JobRequest, pools: Pools) -> Verdict | None:
         )
     if not job.gang:
         return None
-    for resource, words, asked, installed in (
-        ("cpu_milli", "milli-CPU", sum(s.least * s.cpu_milli for s in job.pod_sets), cpu),
-        ("memory_mib", "MiB of memory", sum(s.least * s.memory_mib for s in job.pod_sets), memory),
-    ):
+    for (resource, words), installed in zip(AMOUNT_WORDS.items(), (cpu, memory), strict=True):
+        asked = sum(s.least * getattr(s, resource) for s in job.pod_sets)
         if asked > installed:
             has = counted(nodes, "node without GPUs has", "nodes without GPUs have")
             return Verdict(
