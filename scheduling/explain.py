@@ -28,6 +28,7 @@ GATE_OF: dict[str, str] = {
     Reason.WAITING_FOR_QUOTA: "quota",
     Reason.BORROW_LIMIT_REACHED: "quota",
     Reason.ON_HOLD: "order",
+    Reason.WAITING_FOR_VOLUME: "order",
     Reason.BACKING_OFF: "order",
     Reason.BEHIND_IN_QUEUE: "order",
     Reason.EXCEEDS_CAPACITY: "capacity",
@@ -39,7 +40,7 @@ GATE_OF: dict[str, str] = {
 }
 SHOWN_AHEAD = 5
 # Waiting jobs with these reasons stand in nobody's way.
-OUT_OF_ORDER = frozenset({Reason.ON_HOLD, Reason.BACKING_OFF}) | NEVER
+OUT_OF_ORDER = frozenset({Reason.ON_HOLD, Reason.WAITING_FOR_VOLUME, Reason.BACKING_OFF}) | NEVER
 FRONT = datetime(1970, 1, 1, tzinfo=UTC)  # before any submission
 
 
@@ -201,6 +202,8 @@ def start_of(job: Job) -> Start:
             return Start(at, "earliest", text)
         case Reason.ON_HOLD:
             return Start(None, "held", _why_held(job))
+        case Reason.WAITING_FOR_VOLUME:
+            return Start(None, "held", "Not before its volumes can be mounted.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
                 "It waits for quota; a forecast is made of places only, by the run times declared."

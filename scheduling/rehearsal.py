@@ -37,7 +37,7 @@ from scheduling.engine.queueing.rehearse import (
 from scheduling.engine.shards import WHOLE, WIDE, home_of, route
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.types import JobRequest, Policy, PreemptionKind, Shard
-from scheduling.engine.verdict import Verdict, counted
+from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.explain import Ahead, Reserved, Start, explain_job, policy_in_use
 from scheduling.history import node_of
 from scheduling.models import Cluster, Job, NodeRecord
@@ -200,7 +200,8 @@ def _jobs(cluster: Cluster, scope: str, policy: Policy) -> Iterator[Delta]:
         if job.state in WAITING and not job.pods:
             for failed in load.failed_among(job.request.after_ok):
                 yield JobEnded(failed, succeeded=False)
-            yield JobSubmitted(job.request, job.not_before, job.held or bool(job.pod_hold))
+            held = job.is_held or job.reason == Reason.WAITING_FOR_VOLUME
+            yield JobSubmitted(job.request, job.not_before, held)
             continue
         holds = job.state in HOLDING
         if holds:

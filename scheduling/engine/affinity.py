@@ -9,6 +9,14 @@ from scheduling.engine.types import Node, NodeExpression, NodeTerm
 
 NAME = "metadata.name"  # the one field of nodes that Kubernetes has expressions for
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+OPERATOR_WORDS = {
+    "In": "in",
+    "NotIn": "not in",
+    "Exists": "of any value",
+    "DoesNotExist": "not set",
+    "Gt": "above",
+    "Lt": "below",
+}
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _PARTS = {"match_expressions": False, "match_fields": True}
 
@@ -16,6 +24,18 @@ _PARTS = {"match_expressions": False, "match_fields": True}
 def matches(node: Node, terms: tuple[NodeTerm, ...]) -> bool:
     """Whether the node is meant; no terms mean every node."""
     return not terms or any(all(_holds(node, e) for e in term) for term in terms)
+
+
+def both(one: tuple[NodeTerm, ...], other: tuple[NodeTerm, ...]) -> tuple[NodeTerm, ...]:
+    """Terms that a node matches if it matches those of both; no terms mean every node."""
+    if not one or not other:
+        return one or other
+    return tuple(dict.fromkeys(a + b for a in one for b in other))
+
+
+def said(terms: Iterable[NodeTerm]) -> str:
+    """The terms as people read them: "zone in a, b and cores above 64 or name in n1"."""
+    return " or ".join(" and ".join(map(_said, term)) for term in terms)
 
 
 def read_terms(documents: Iterable[Mapping[str, Any]]) -> tuple[NodeTerm, ...]:
@@ -66,6 +86,12 @@ def wrong_expression(expression: NodeExpression) -> str:
     if operator in ("Gt", "Lt") and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
         return f"{operator} compares with one whole number."
     return ""
+
+
+def _said(expression: NodeExpression) -> str:
+    words = OPERATOR_WORDS.get(expression.operator, expression.operator)
+    what = "name" if expression.of_name else expression.key
+    return " ".join((what, words, ", ".join(expression.values))).strip()
 
 
 def _holds(node: Node, expression: NodeExpression) -> bool:

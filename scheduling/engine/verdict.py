@@ -15,6 +15,7 @@ class Reason(StrEnum):
     EXCEEDS_CAPACITY = "ExceedsCapacity"
     # Will run.
     ON_HOLD = "OnHold"
+    WAITING_FOR_VOLUME = "WaitingForVolume"
     WAITING_FOR_QUOTA = "WaitingForQuota"
     BORROW_LIMIT_REACHED = "BorrowLimitReached"
     BEHIND_IN_QUEUE = "BehindInQueue"

@@ -23,9 +23,11 @@ from scheduling.kube.seam import (
     Outcome,
     PatchCondition,
     Result,
+    SelectNode,
 )
 from scheduling.kube.services import ServiceRequests
 from scheduling.kube.settle import Settler
+from scheduling.kube.storage import ClaimRequests
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ class Executor:
         self._done = done
         self._pods = PodRequests(client)
         self._services = ServiceRequests(client)
+        self._claims = ClaimRequests(client)
         self._events = EventRecorder()
         self._acting: Lane = asyncio.Queue()
         self._informing: Lane = asyncio.Queue()
@@ -130,6 +133,8 @@ class Executor:
                 return await self._created(effect.namespace, self._services.create(effect))
             case DeleteService():
                 return await self.settler.settled(self._services.delete(effect))
+            case SelectNode():
+                return await self.settler.settled(self._claims.select_node(effect))
             case PatchCondition() if self._is_outdated(effect):
                 return Outcome(Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile")
             case PatchCondition():

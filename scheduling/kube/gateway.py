@@ -21,12 +21,21 @@ from scheduling.kube.labels import WrongRow
 from scheduling.kube.manifests import JOB
 from scheduling.kube.namespaces import ensure_namespace
 from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import KubeBudget, KubeNode, KubePod, KubeService
+from scheduling.kube.objects import (
+    KubeBudget,
+    KubeClaim,
+    KubeNode,
+    KubePod,
+    KubeService,
+    KubeStorageClass,
+    KubeVolume,
+)
 from scheduling.kube.pods import pod_translator
 from scheduling.kube.seam import (
     BudgetFacts,
     BudgetGone,
     BudgetSeen,
+    ClaimFacts,
     Connected,
     Disconnected,
     Effect,
@@ -43,15 +52,22 @@ from scheduling.kube.seam import (
     ServiceFacts,
     ServiceGone,
     ServiceSeen,
+    StorageClassFacts,
+    StorageGone,
+    StorageSeen,
+    VolumeFacts,
 )
 from scheduling.kube.services import service_facts
 from scheduling.kube.settle import RIGHTS_WITHIN_S
+from scheduling.kube.storage import claim_facts, storage_class_facts, volume_facts
 from scheduling.kube.watch import DEFAULT_TIMES, Kind, Reflector, WatchTimes
 
 logger = logging.getLogger(__name__)
 
 # Facts of what is known by its uid.
-ByUid = TypeVar("ByUid", PodFacts, BudgetFacts, ServiceFacts)
+ByUid = TypeVar(
+    "ByUid", PodFacts, BudgetFacts, ServiceFacts, ClaimFacts, VolumeFacts, StorageClassFacts
+)
 
 STOP_WITHIN_S = 10.0
 
@@ -202,7 +218,13 @@ class Gateway:
         budgets = Kind("disruption budgets", "/apis/policy/v1/poddisruptionbudgets", "", KubeBudget)
         # Whoever's they are, of all that there are only those of jobs are looked at.
         services = Kind("services", "/api/v1/services", "", KubeService, JOB)
-        self._health = {kind.plural: _NOT_YET for kind in (*kinds, budgets, services)}
+        claims = Kind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
+        volumes = Kind("volumes", "/api/v1/persistentvolumes", "", KubeVolume)
+        classes = Kind(
+            "storage classes", "/apis/storage.k8s.io/v1/storageclasses", "", KubeStorageClass
+        )
+        all_kinds = (*kinds, budgets, services, claims, volumes, classes)
+        self._health = {kind.plural: _NOT_YET for kind in all_kinds}
         return [
             self._node_reflector(kinds[0]),
             *(
@@ -211,6 +233,9 @@ class Gateway:
             ),
             self._by_uid(budgets, budget_facts, "budget", BudgetSeen, BudgetGone),
             self._by_uid(services, service_facts, "service", ServiceSeen, ServiceGone),
+            self._by_uid(claims, claim_facts, "storage", StorageSeen, StorageGone),
+            self._by_uid(volumes, volume_facts, "storage", StorageSeen, StorageGone),
+            self._by_uid(classes, storage_class_facts, "storage", StorageSeen, StorageGone),
         ]
 
     def _node_reflector(self, kind: Kind) -> Reflector[NodeFacts]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from scheduling.kube.node_selectors import NodeSelector
 from scheduling.kube.texts import storable
 
 
@@ -161,6 +162,51 @@ class KubeBudget(Struct, gc=False, rename="camel"):
 # --- services -------------------------------------------------------------------------------------
 class KubeService(Struct, gc=False, rename="camel"):
     metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+# --- storage --------------------------------------------------------------------------------------
+class ClaimSpec(Struct, gc=False, rename="camel"):
+    storage_class_name: str = ""
+    volume_name: str = ""
+
+
+class ClaimStatus(Struct, gc=False, rename="camel"):
+    phase: str = ""
+
+
+class KubeClaim(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: ClaimSpec = msgspec.field(default_factory=ClaimSpec)
+    status: ClaimStatus = msgspec.field(default_factory=ClaimStatus)
+
+
+class VolumeNodes(Struct, gc=False):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(Struct, gc=False, rename="camel"):
+    node_affinity: VolumeNodes | None = None
+
+
+class KubeVolume(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: VolumeSpec = msgspec.field(default_factory=VolumeSpec)
+
+
+class LabelValues(Struct, gc=False):
+    key: str
+    values: list[str] = []
+
+
+class Topology(Struct, gc=False, rename="camel"):
+    match_label_expressions: list[LabelValues] = []
+
+
+class KubeStorageClass(Struct, gc=False, rename="camel"):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    provisioner: str = ""
+    volume_binding_mode: str = ""
+    allowed_topologies: list[Topology] = []
 
 
 # --- lists, watches, errors -----------------------------------------------------------------------

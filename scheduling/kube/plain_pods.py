@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from scheduling.engine.types import NodeExpression, NodeTerm, Toleration
+from scheduling.engine.types import NodeTerm, Toleration
 from scheduling.kube.manifests import IDENTITY, REQUIRED, is_made
+from scheduling.kube.node_selectors import NodeSelector, node_terms
 from scheduling.kube.objects import Container, KubePod, PodSpec
 from scheduling.kube.quantities import is_counted, requested
 from scheduling.kube.seam import PlainPod, Unhonoured
@@ -25,9 +26,8 @@ ANYWHERE = frozenset(
         *("csi", "nfs", "cephfs", "glusterfs"),
     }
 )
-# Claims name volumes elsewhere; that each can be mounted everywhere has to be said.
+# Where their volumes can be mounted, the claims say (`kube.storage`).
 CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
-CLAIMS_WISH, ALL_NODES = "kant.io/claims", "on-all-nodes"
 # The label that names the gang of a pod, and the annotation that says of how many pods it is.
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
@@ -46,23 +46,8 @@ class _Rules(Struct):
     required: Any = msgspec.field(default=None, name=REQUIRED)
 
 
-class _Expression(Struct):
-    key: str = ""
-    operator: str = ""
-    values: list[str] | None = None
-
-
-class _Term(Struct, rename="camel"):
-    match_expressions: list[_Expression] | None = None
-    match_fields: list[_Expression] | None = None
-
-
-class _NodeSelector(Struct, rename="camel"):
-    node_selector_terms: list[_Term] = []
-
-
 class _NodeAffinity(Struct):
-    required: _NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
 
 
 class _Affinity(Struct, rename="camel"):
@@ -73,6 +58,10 @@ class _Affinity(Struct, rename="camel"):
 
 class _Spread(Struct, rename="camel"):
     when_unsatisfiable: str = "DoNotSchedule"
+
+
+class _ClaimSource(Struct, rename="camel"):
+    claim_name: str = ""
 
 
 class _Port(Struct, rename="camel"):
@@ -100,14 +89,15 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     """Never raises: what cannot be read is not honoured either."""
     spec = raw.spec
     main = spec.containers[0] if spec.containers else Container()
-    more, command = _More(), list[str]()
+    more, command, claims = _More(), list[str](), tuple[str, ...]()
     try:
         more = _more(spec)
+        claims = _claims(more, raw.metadata.name)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         unhonoured = (
             *_labels(raw.metadata.labels),
             *_unhonoured(more),
-            *_volumes(more, raw.metadata.annotations.get(CLAIMS_WISH)),
+            *_volumes(more),
             *_ports(spec),
             *_resources(spec),
         )
@@ -115,7 +105,8 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
     return PlainPod(
         node_selector=more.node_selector,
-        node_affinity=tuple(map(_node_term, _terms(more))),
+        node_affinity=_terms(more),
+        claims=claims,
         # What is tolerated for a while only is no reason to be placed there.
         tolerations=tuple(
             Toleration(t.key, t.operator or "Equal", t.value, t.effect)
@@ -152,18 +143,23 @@ def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
     return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
 
 
-def _terms(more: _More) -> list[_Term]:
+def _terms(more: _More) -> tuple[NodeTerm, ...]:
     """The terms of its required node affinity."""
     rules = more.affinity and more.affinity.node_affinity
-    return rules.required.node_selector_terms if rules and rules.required else []
+    return node_terms(rules.required if rules else None)
 
 
-def _node_term(term: _Term) -> NodeTerm:
-    return tuple(
-        NodeExpression(e.key, e.operator, tuple(e.values or ()), of_name)
-        for part, of_name in ((term.match_expressions, False), (term.match_fields, True))
-        for e in part or ()
-    )
+def _claims(more: _More, pod: str) -> tuple[str, ...]:
+    """The names of the volume claims that the pod mounts; that of an ephemeral volume is made for
+    the pod, and named by both."""
+    found = set[str]()
+    for volume in more.volumes:
+        if "persistentVolumeClaim" in volume:
+            source = _decoded(volume["persistentVolumeClaim"], _ClaimSource, _ClaimSource())
+            found.add(source.claim_name)
+        elif "ephemeral" in volume:
+            found.add(f"{pod}-{_decoded(volume['name'], str, '')}")
+    return tuple(sorted(found))
 
 
 def _unhonoured(more: _More) -> list[Unhonoured]:
@@ -185,19 +181,13 @@ def _unhonoured(more: _More) -> list[Unhonoured]:
     return found
 
 
-def _volumes(more: _More, claims: str | None) -> list[Unhonoured]:
-    known = ANYWHERE | {"name"} | (CLAIMS if claims == ALL_NODES else frozenset())
-    found = []
-    for index, volume in enumerate(more.volumes):
-        for name in sorted(volume.keys() - known):
-            remedy = "Kant does not know which nodes can mount it; use a volume that all nodes can."
-            if name in CLAIMS:
-                remedy = (
-                    "Kant does not know which nodes can mount it; if all can, say so by the "
-                    f"annotation {CLAIMS_WISH}: {ALL_NODES}."
-                )
-            found.append(Unhonoured(f"spec.volumes[{index}].{name}", remedy))
-    return found
+def _volumes(more: _More) -> list[Unhonoured]:
+    remedy = "Kant does not know which nodes can mount it; use a claim for a volume."
+    return [
+        Unhonoured(f"spec.volumes[{index}].{name}", remedy)
+        for index, volume in enumerate(more.volumes)
+        for name in sorted(volume.keys() - ANYWHERE - CLAIMS - {"name"})
+    ]
 
 
 def _ports(spec: PodSpec) -> list[Unhonoured]:

@@ -205,7 +205,7 @@ class PodRequests:
         def settle(reply: Reply) -> Outcome | None:
             if reply.code == 200:
                 return Outcome(Result.DONE, effect.uid)
-            if reply.code == 422 and _names_uid(reply):
+            if reply.code == 422 and names_uid(reply):
                 return None
             return gone_or_refused(reply, effect.uid)
 
@@ -289,8 +289,8 @@ def _forbidden_by_budget(reply: Reply) -> bool:
     )
 
 
-def _names_uid(reply: Reply) -> bool:
-    """A patch that names another uid than the pod has is "invalid", not a conflict."""
+def names_uid(reply: Reply) -> bool:
+    """A patch that names another uid than the object has is "invalid", not a conflict."""
     details = reply.status.details
     return details is not None and any(cause.field == "metadata.uid" for cause in details.causes)
 

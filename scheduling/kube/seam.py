@@ -58,14 +58,16 @@ class Unhonoured(NamedTuple):
 class PlainPod(Struct, frozen=True, gc=False):
     """What a pod that Kant did not make asks for, beside its PodFacts.
 
-    `image` and `command` are of its first container, for people to see. `preempts`: by its
-    preemption policy. `gates`: names of its scheduling gates. `created_at` in seconds since the
-    epoch. With anything `unhonoured` it must not be bound.
+    `claims`: names of the volume claims that it mounts. `image` and `command` are of its first
+    container, for people to see. `preempts`: by its preemption policy. `gates`: names of its
+    scheduling gates. `created_at` in seconds since the epoch. With anything `unhonoured` it must
+    not be bound.
     """
 
     node_selector: Mapping[str, str]
     node_affinity: tuple[NodeTerm, ...]
     tolerations: tuple[Toleration, ...]
+    claims: tuple[str, ...]
     image: str
     command: tuple[str, ...]
     preempts: bool
@@ -144,6 +146,44 @@ class ServiceFacts(Struct, frozen=True, gc=False):
     name: str
     uid: str
     job: str
+
+
+class ClaimFacts(Struct, frozen=True, gc=False):
+    """A PersistentVolumeClaim. `volume`: the name of its PersistentVolume, "" = none yet; it can be
+    mounted when it is `bound`. `selected_node`: for which its volume is to be made."""
+
+    namespace: str
+    name: str
+    uid: str
+    bound: bool
+    lost: bool
+    deleting: bool
+    volume: str
+    storage_class: str
+    selected_node: str
+
+
+class VolumeFacts(Struct, frozen=True, gc=False):
+    """A PersistentVolume: which nodes can mount it, all of `affinity`, of each one term."""
+
+    name: str
+    uid: str
+    affinity: tuple[tuple[NodeTerm, ...], ...]
+
+
+class StorageClassFacts(Struct, frozen=True, gc=False):
+    """A StorageClass. `waits`: volumes of its claims are made or chosen for the node of the first
+    pod that mounts them (WaitForFirstConsumer). `provisions`: it makes volumes. `topologies`: the
+    nodes for which it does, one term has to match; () = all."""
+
+    name: str
+    uid: str
+    waits: bool
+    provisions: bool
+    topologies: tuple[NodeTerm, ...]
+
+
+StorageFacts = ClaimFacts | VolumeFacts | StorageClassFacts
 
 
 # --- effects ------------------------------------------------------------------------------------
@@ -251,6 +291,16 @@ class DeleteService(Struct, frozen=True, gc=False):
     uid: str
 
 
+class SelectNode(Struct, frozen=True, gc=False):
+    """Have the volume of that incarnation of a claim made for a node."""
+
+    key: Hashable
+    namespace: str
+    name: str
+    uid: str
+    node: str
+
+
 Effect = (
     CreateAndBind
     | Bind
@@ -261,6 +311,7 @@ Effect = (
     | EmitEvent
     | CreateService
     | DeleteService
+    | SelectNode
 )
 
 
@@ -268,7 +319,7 @@ class Result(StrEnum):
     """How an effect ended. The door has already looked where a reply was ambiguous."""
 
     BOUND = "BOUND"  # on the wanted node with the wanted annotations
-    DONE = "DONE"  # a delete, eviction, annotation, condition, event or service was accepted
+    DONE = "DONE"  # accepted: a delete, eviction, annotation, condition, event, service or node
     GONE = "GONE"  # there is no such pod (any more); for a delete or eviction that is success
     TAKEN = "TAKEN"  # bound, but elsewhere or with another device choice: see `node`
     GATED = "GATED"  # has scheduling gates; try again when they are removed
@@ -327,6 +378,14 @@ class ServiceGone(Struct, frozen=True, gc=False):
     service: ServiceFacts
 
 
+class StorageSeen(Struct, frozen=True, gc=False):
+    facts: StorageFacts
+
+
+class StorageGone(Struct, frozen=True, gc=False):
+    facts: StorageFacts
+
+
 class Connected(Struct, frozen=True, gc=False):
     """All lists are complete and all watches run."""
 
@@ -351,6 +410,8 @@ Observation = (
     | BudgetGone
     | ServiceSeen
     | ServiceGone
+    | StorageSeen
+    | StorageGone
     | Connected
     | Disconnected
     | EffectDone

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from scheduling.engine.verdict import counted
 from scheduling.kube.manifests import TENANT
@@ -57,11 +56,12 @@ def pod_sets_of(pods: Sequence[PodFacts], also: str = "") -> PodSets:
         raise Refused("InvalidPod", text)
     sets: dict[str, list[Asked]] = {}
     for one in sorted(asked, key=lambda one: _natural(one.pod.name)):
-        sets.setdefault(_shape(one.of_set), []).append(one)
+        sets.setdefault(_shape(one), []).append(one)
     if len(sets) > MAX_POD_SETS:
         text = (
             f"The pods of gang {name} are of {len(sets)} kinds by what they request, node "
-            f"selector, tolerations and GPU models. Make at most {MAX_POD_SETS} of them."
+            "selector, node affinity, tolerations, GPU models and volume claims. Make at most "
+            f"{MAX_POD_SETS} of them."
         )
         raise Refused("InvalidPod", text)
     return list(sets.values())
@@ -121,10 +121,11 @@ def _agree(name: str, field: str, asked: Sequence[Asked]) -> None:
             raise Refused("GangDisagrees", text)
 
 
-def _shape(of_set: Mapping[str, Any]) -> str:
+def _shape(asked: Asked) -> str:
     """Equal for pods that can stand for each other; what they run may differ."""
-    asks = {name: value for name, value in of_set.items() if name not in ("image", "command")}
-    return json.dumps(asks, sort_keys=True)
+    asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
+    claims = asked.pod.plain.claims if asked.pod.plain is not None else ()
+    return json.dumps([asks, claims], sort_keys=True)
 
 
 def _natural(name: str) -> list[str | int]:

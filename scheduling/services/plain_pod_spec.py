@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from scheduling.engine.affinity import write_terms
 from scheduling.engine.types import MILLI, JobKind
 from scheduling.kube.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
-from scheduling.kube.plain_pods import ALL_NODES, CLAIMS_WISH, GANG, GANG_SIZE, NODE_AFFINITY
+from scheduling.kube.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.services.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
 from scheduling.services.pod_set_spec import IMAGE, OWN_PREFIX, check_pod_set
@@ -243,13 +243,10 @@ def _wishes(pod: PodFacts) -> dict[str, Any]:
                 found[field] = read(text)
             except ValueError as wrong:
                 faults.append(f"annotation {name}: {wrong}")
-        elif name == CLAIMS_WISH:
-            if text != ALL_NODES:
-                faults.append(f"annotation {name}: Write {ALL_NODES}, or leave it out.")
         elif name == GANG:
             faults.append(f"annotation {name}: Write it as a label of that name.")
         elif name.startswith(OWN_PREFIX) and name not in TOLD_BY_KANT:
-            known = ", ".join((*WISHES, CLAIMS_WISH))
+            known = ", ".join(WISHES)
             faults.append(f"annotation {name}: There is no such wish; there are {known}.")
     for name in sorted(pod.labels.keys() & WISHES.keys()):
         faults.append(f"label {name}: Write it as an annotation of that name.")

@@ -143,8 +143,15 @@ class Changes:
         self._submit(job)
 
     def _submit(self, job: LiveJob) -> None:
-        held = job.held or bool(job.pod_hold) or self._waits_for_others(job)
+        held = job.is_held or self._waits_for_others(job)
         self.life.out.deltas.append(JobSubmitted(job.request, job.not_before, held))
+
+    def tell_again(self, job: LiveJob) -> None:
+        """Tell the engine of a job for which it has changed where it can be placed."""
+        if job.state in WAITING:
+            self._submit(job)
+        else:
+            self.life.out.deltas.append(JobChanged(job.request))
 
     def _waits_for_others(self, job: LiveJob) -> bool:
         """In a divided cluster those it waits for may be unknown here. Then it is routed anew."""
@@ -157,21 +164,23 @@ class Changes:
         if row.state in WAITING:
             if (known.held, known.pod_hold) != (row.held, row.pod_hold):
                 known.reason = ""  # what is told next is news
-            known.request, known.contents, known.held = row.request, row.contents, row.held
+            known.asked, known.contents, known.held = row.asked, row.contents, row.held
             known.notice_s, known.pod_hold = row.notice_s, row.pod_hold
-            known.max_restarts = row.max_restarts
-            self._submit(row)
+            known.max_restarts, known.not_before = row.max_restarts, row.not_before
+            self.life.judge(known)
+            self._submit(known)
 
     def _adapt(self, known: LiveJob, row: LiveJob, now: float) -> None:
         """A person changed how long a job that has started may run, or is said to, or how many pods
         it has. It may have lost its places since."""
-        before, asked = known.request, row.request
-        known.request = replace(
-            before,
+        before, asked = known.request, row.asked
+        known.asked = replace(
+            known.asked,
             run_limit_s=asked.run_limit_s,
             declared_s=asked.declared_s,
-            pod_sets=before.pod_sets if known.plain else asked.pod_sets,
+            pod_sets=known.asked.pod_sets if known.plain else asked.pod_sets,
         )
+        self.life.judge(known)
         if known.request != before:
             self.life.out.deltas.append(JobChanged(known.request))
             self.life.let_surplus_go(known, now)
@@ -226,6 +235,7 @@ class Changes:
         self.tenancy = load.tenancy(self.cluster_id, self.scope)
         # Read after them: whatever tenant the engine knows has one.
         self.life.namespaces = load.namespaces(self._namespace)
+        self.life.judge_again()
         self.life.out.deltas.append(self.tenancy)
         self._tell_others()
 

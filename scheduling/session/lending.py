@@ -97,10 +97,7 @@ class Borrower:
         busy = divided.busy_nodes(self._changes.cluster_id)
         taken = {name: milli for name, milli in busy.items() if name not in self._nodes.mine}
         known = self._known(state)
-        wishes = [
-            JobSubmitted(j.request, j.not_before, j.held or bool(j.pod_hold))
-            for j in waiting.values()
-        ]
+        wishes = [JobSubmitted(j.request, j.not_before, j.is_held) for j in waiting.values()]
         if self._emptied_for:
             others = nodes.keys() - self._needed - self._nodes.mine
             found = self._outlook.what_if([*known, *wishes], nodes, others, now)

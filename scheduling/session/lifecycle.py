@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from scheduling.engine.decisions import Moved, Preempted, RunLimit, Started, Waiting
-from scheduling.engine.deltas import Checkpointed, JobEnded, JobRequeued, PodEnded
+from scheduling.engine.deltas import Checkpointed, JobEnded, JobRequeued, JobSubmitted, PodEnded
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node
@@ -25,6 +25,7 @@ from scheduling.kube.seam import (
     PatchCondition,
     PodFacts,
     Result,
+    SelectNode,
 )
 from scheduling.models.jobs import (
     CANCELLED,
@@ -38,16 +39,16 @@ from scheduling.models.jobs import (
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import OVER, Cause, EffectKey, LiveJob, LivePod, Note, ReasonChange
-from scheduling.session.plain_pods import PlainPods
 from scheduling.session.requeueing import COMING, NO_ANSWER, UNPLACED
 from scheduling.session.steps import Evidence, advance, record_of, release, step, which
+from scheduling.session.volumes import Volumes
 
 log = logging.getLogger(__name__)
 
 VICTIMS_TOLD = 20  # of a preemption, by id to the preemptor
 
 
-class Lifecycle(PlainPods):
+class Lifecycle(Volumes):
     """All jobs of a cluster that wait, hold devices or have pods that do."""
 
     # --- the engine decided ---------------------------------------------------------------------
@@ -62,6 +63,11 @@ class Lifecycle(PlainPods):
             self.out.deltas.extend(ended)
             return
         later = job.state not in WAITING
+        if not later and job.volume_hold is not None:
+            # It waits again since then, and its claims have changed while it did not.
+            self.out.deltas.append(JobRequeued(job.id, now, front=job.front))
+            self.out.deltas.append(JobSubmitted(job.request, job.not_before, held=True))
+            return
         if not later:
             job.attempt += 1
             job.admitted_at = now
@@ -77,12 +83,14 @@ class Lifecycle(PlainPods):
             if job.request.gang:
                 self.starting[job.id] = job
                 self._grew(job, len(decision.placements))
+        placed = []
         for place in decision.placements:
             node = nodes[place.node]
             pod = kant_pods.new_pod(job, place, node.gpu_model, later=later)
             job.add(pod)
             self.out.writes.intents.append((job, pod))
-            self.out.effects.append(kant_pods.create_and_bind(job, pod, node))
+            placed.append((pod, node))
+        self.send(job, placed)
         job.complete = job.has_all()
 
     def _grew(self, job: LiveJob, more: int) -> None:
@@ -288,6 +296,8 @@ class Lifecycle(PlainPods):
     def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
         if isinstance(effect, PatchCondition) and outcome.result == Result.FAILED:
             self.not_told(effect.uid)
+        if isinstance(effect, SelectNode):
+            self.selected(effect, outcome, now)
         if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
             return
         job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)
@@ -331,7 +341,9 @@ class Lifecycle(PlainPods):
 
     # --- time and people ------------------------------------------------------------------------
     def overdue(self, now: float) -> None:
-        """Release what did not start in time; repeat deletions nobody confirmed."""
+        """Send what waited for its volumes; release what did not start in time; repeat deletions
+        nobody confirmed."""
+        self.follow_volumes(now)
         for job in list(self.starting.values()):
             if job.request.gang:
                 self.release_late(job, now)

@@ -19,11 +19,12 @@ from scheduling.engine.deltas import (
     PodRequeued,
 )
 from scheduling.engine.states import JobEventKind, JobState
-from scheduling.engine.types import JobRequest, PodPlacement
+from scheduling.engine.types import JobRequest, Node, PodPlacement
 from scheduling.engine.verdict import Verdict
 from scheduling.kube.manifests import PodSettings
 from scheduling.kube.seam import Effect, NodeFacts, PodFacts
 from scheduling.models.jobs import PlacementState as P
+from scheduling.session.storage import Hold
 
 PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
@@ -70,6 +71,12 @@ class PodContent:
     annotations: Mapping[str, str]
     settings: PodSettings = field(default_factory=PodSettings)
 
+    @property
+    def claims(self) -> tuple[str, ...]:
+        """The names of the volume claims that the pod mounts."""
+        claims = (volume.get("persistent_volume_claim") for volume in self.settings.volumes)
+        return tuple(dict.fromkeys(filter(None, claims)))
+
 
 @dataclass(slots=True, eq=False)
 class Notice:
@@ -100,7 +107,8 @@ class LivePod:
     when that was.
 
     `later`: it came when its job had been admitted already. `in_flight`: a create or bind is with
-    the gateway, its end unknown. `delete_sent_at`: when its deletion was last asked for. `lost`:
+    the gateway, its end unknown. `awaits`: its node, while it is not sent because a volume claim
+    that it mounts is not bound yet. `delete_sent_at`: when its deletion was last asked for. `lost`:
     its node does not answer, nobody will confirm an end.
     `leaving`: this pod alone has to go while its job goes on, for `reason`, as `why` says. `cause`:
     why it goes, alone or with its job, until that was told. `saved_at`: when it last said that its
@@ -117,6 +125,7 @@ class LivePod:
     later: bool = False
     uid: str = ""
     in_flight: bool = False
+    awaits: Node | None = None
     delete_sent_at: float | None = None
     lost: bool = False
     leaving: PodLeaves | None = None
@@ -151,6 +160,9 @@ class LiveJob:
     `plain`: the pods that the job stands for, which are bound and never made, {} = Kant makes its
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
     bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
+    `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
+    nodes the volumes are that its pods mount. `volume_hold`: why these cannot be mounted now, None
+    = they can; `volume_note`: which nodes they are for, "" = all.
     `noted_at`: when its events last told each reason why it waits, since it waits.
     """
 
@@ -189,6 +201,17 @@ class LiveJob:
     pod_hold: str = ""
     told: str = ""
     noted_at: dict[str, float] = field(default_factory=dict)
+    asked: JobRequest = field(init=False)
+    volume_hold: Hold | None = None
+    volume_note: str = ""
+
+    def __post_init__(self) -> None:
+        self.asked = self.request
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is not to be placed, by whoever's wish."""
+        return self.held or bool(self.pod_hold) or self.volume_hold is not None
 
     def restored(self) -> JobRestored:
         """What an engine that begins anew is told of a job that holds places."""

@@ -25,12 +25,12 @@ NOT_ITS_FAULT = re.compile(
 
 
 def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str, *, later: bool) -> LivePod:
-    """A pod of the job's attempt, about to be created or bound; a new one's name is unique."""
+    """A pod of the job's attempt, to be created or bound; a new one's name is unique."""
     if job.plain:
         ref = job.plain[place.pod_set, place.ordinal]
-        return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid, in_flight=True)
+        return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid)
     name = name_of(job, job.attempt, place.pod_set, place.ordinal)
-    return LivePod(place, job.attempt, name, gpu_model, later=later, in_flight=True)
+    return LivePod(place, job.attempt, name, gpu_model, later=later)
 
 
 def name_of(job: LiveJob, attempt: int, pod_set: int, ordinal: int) -> str:

@@ -11,7 +11,6 @@ from scheduling.session.changes import Changes
 from scheduling.session.lifecycle import Lifecycle
 from scheduling.session.live import OVER, LiveJob, LivePod
 from scheduling.session.nodes import Nodes
-from scheduling.session.pods import create_and_bind
 
 
 def take_up_jobs(changes: Changes) -> None:
@@ -65,13 +64,10 @@ def _complete(
         if job.leaving is None and job.pods:
             life.resume_leaving(job, now)
         return
+    begun = [pod for pod in job.pods.values() if pod.state == P.INTENDED]
+    life.send(job, [(pod, nodes.known(pod.place.node)) for pod in begun])
     for pod in list(job.pods.values()):
-        if pod.state == P.INTENDED:
-            # Creating or binding once more is harmless: the door finds what is there.
-            pod.in_flight = True
-            node = nodes.known(pod.place.node)
-            life.out.effects.append(create_and_bind(job, pod, node))
-        elif pod.state not in OVER and _named(job, pod) not in alive:
+        if pod.state not in (P.INTENDED, *OVER) and _named(job, pod) not in alive:
             life.vanished(job, pod, now)
     life.leave.tell_again(job, now)
     life.let_surplus_go(job, now)

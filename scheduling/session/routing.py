@@ -111,6 +111,7 @@ class Router:
         return room(job.request, self._empty[there], demand.get(there, ())) >= needs
 
     def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
+        self._changes.life.constrain(job)
         strategy = self._changes.life.policy.strategies.get(job.request.kind, "binpack")
         try:
             return route(job.request, self._empty, demand, strategy)

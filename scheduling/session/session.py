@@ -45,6 +45,8 @@ from scheduling.kube.seam import (
     PodSeen,
     ServiceGone,
     ServiceSeen,
+    StorageGone,
+    StorageSeen,
 )
 from scheduling.models import Cluster
 from scheduling.session import aside, divided, restore
@@ -194,6 +196,8 @@ class Session:
             # cannot be seen are not late. What the engine is to hear waits.
             self.next_at = None
             return self._take_out(now)
+        for job in self.life.judged():
+            self.changes.tell_again(job)
         self.life.overdue(now)
         takes_up = self.scope in (WHOLE, WIDE)  # whoever routes new jobs
         self.life.look_after(takes_up=takes_up, again=self.changes.counted, now=now)
@@ -226,6 +230,7 @@ class Session:
             self.nodes.dirty.update(nodes)
             self.life.started(decision, nodes, now)
             self.services.make(self.life.jobs[decision.job_id], self.life.out)
+        self.life.follow_volumes(now)
         for limit in result.run_limits:
             self.life.run_limit(limit, now)
         # What the wide scope owns says little about why its jobs wait: the borrower tells.
@@ -327,6 +332,10 @@ class Session:
                     self.services.seen(service)
                 case ServiceGone(service=service):
                     self.services.gone(service, self.life.out)
+                case StorageSeen(facts=facts):
+                    self.life.storage.seen(facts)
+                case StorageGone(facts=facts):
+                    self.life.storage.gone(facts)
                 case Connected():
                     if self.trouble:
                         self.life.sees_since = now

@@ -10,15 +10,22 @@ from .expiry import EventExpiry, FinishedPods
 from .faults import Faults
 from .fleet import load_fleet, node_object
 from .journal import Journal
-from .kinds import NAMESPACES, NODES, PRIORITY_CLASSES, Kind
+from .kinds import NAMESPACES, NODES, PRIORITY_CLASSES, STORAGE_CLASSES, Kind
 from .kubelet import Delays, Kubelets
 from .registry import Clock, Registry
 from .rules import SYSTEM_PRIORITY_CLASSES
+from .storage import DEFAULT_CLASS, PROVISIONER, StorageController
 from .store import Obj, Store
 from .timers import Timers
 from .watch import Watches
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+
+# Their parameters, by name; the first is the default.
+_STORAGE_CLASSES: dict[str, dict[str, str]] = {
+    "standard": {},
+    "local": {"topologyKey": "kubernetes.io/hostname"},
+}
 
 
 class StateError(Exception):
@@ -49,6 +56,7 @@ class Cluster:
         self.kubelets = Kubelets(self.registry, self.timers, delays)
         self.evictions = TaintEvictions(self.registry, self.timers)
         self.disruption = DisruptionController(self.registry, self.timers)
+        self.storage = StorageController(self.registry, self.timers)
         self.expiry = EventExpiry(self.registry, self.timers)
         self.finished = FinishedPods(self.registry, self.timers)
         self.watches = Watches(self.store)
@@ -74,6 +82,8 @@ class Cluster:
         for name, (value, text) in SYSTEM_PRIORITY_CLASSES.items():
             system = {"metadata": {"name": name}, "value": value, "description": text}
             self._ensure(PRIORITY_CLASSES, system)
+        for name, parameters in _STORAGE_CLASSES.items():
+            self._ensure(STORAGE_CLASSES, _storage_class(name, parameters))
         for number, node in enumerate(nodes, start=1):
             self._ensure(NODES, node_object(node, number, now))
         self.store.compact()
@@ -102,3 +112,13 @@ class Cluster:
         self.timers.stop()
         self.journal.close()
         self.audit.close()
+
+
+def _storage_class(name: str, parameters: dict[str, str]) -> Obj:
+    is_default = name == next(iter(_STORAGE_CLASSES))
+    return {
+        "metadata": {"name": name, "annotations": {DEFAULT_CLASS: str(is_default).lower()}},
+        "provisioner": PROVISIONER,
+        "parameters": parameters,
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }

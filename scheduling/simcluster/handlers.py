@@ -12,7 +12,7 @@ from . import rules
 from .binding import bind
 from .cluster import Cluster
 from .disruption import evict
-from .kinds import PODS, SERVICES, Kind
+from .kinds import CLAIMS, PODS, SERVICES, STORAGE_CLASSES, VOLUMES, Kind
 from .listing import list_objects, selection, wire_body, wire_object
 from .meta import decode_body, strip_type
 from .registry import delete_options, is_dry_run
@@ -220,7 +220,7 @@ def _delete(cluster: Cluster, call: Call) -> Reply:
     options = delete_options(body, call.query)
     out = cluster.registry.delete(kind, namespace, name, options)
     waits = out["metadata"].get("deletionTimestamp") is not None
-    if kind in (PODS, SERVICES) or waits:
+    if kind in (PODS, SERVICES, CLAIMS, VOLUMES, STORAGE_CLASSES) or waits:
         return Reply(200, _present(kind, out))
     details: dict[str, Any] = {"name": name}
     if kind.group:

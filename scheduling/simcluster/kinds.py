@@ -98,10 +98,22 @@ DISRUPTION_BUDGETS = Kind(
     "poddisruptionbudgets", "PodDisruptionBudget", group="policy", short_names=("pdb",),
     subresources=("status",), unconditional_update=False,
 )  # fmt: skip
+CLAIMS = Kind(
+    "persistentvolumeclaims", "PersistentVolumeClaim", short_names=("pvc",),
+    subresources=("status",),
+)  # fmt: skip
+VOLUMES = Kind(
+    "persistentvolumes", "PersistentVolume", namespaced=False, short_names=("pv",),
+    subresources=("status",),
+)  # fmt: skip
+STORAGE_CLASSES = Kind(
+    "storageclasses", "StorageClass", group="storage.k8s.io", namespaced=False,
+    short_names=("sc",),
+)  # fmt: skip
 
 KINDS: tuple[Kind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
-    DISRUPTION_BUDGETS,
+    DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES,
 )  # fmt: skip
 STORED: tuple[str, ...] = tuple(dict.fromkeys(k.plural for k in KINDS))
 GROUPS: tuple[tuple[str, str], ...] = tuple(

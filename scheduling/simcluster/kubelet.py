@@ -7,7 +7,7 @@ other client; it learns of pods and nodes from the store's changes.
 import logging
 from dataclasses import dataclass
 
-from . import lifecycle, predicates
+from . import lifecycle, predicates, storage
 from .devices import GPU, UNHEALTHY_GPUS, DeviceManager, indices, refused
 from .kinds import PODS
 from .meta import seconds
@@ -110,6 +110,7 @@ class Kubelets:
         self._timers = timers
         self._delays = delays
         self.nodes: dict[str, NodeAgent] = {}
+        self._unmounted: list[PodRun] = []  # they wait for their volumes
         self._restore()
         self._store.listeners.append(self._on_change)
 
@@ -176,6 +177,10 @@ class Kubelets:
             self._on_pod(change, obj)
         elif plural == "nodes":
             self._on_node(change, obj)
+        elif plural in storage.STORAGE and self._unmounted:
+            waiting, self._unmounted = self._unmounted, []
+            for run in waiting:
+                self._timers.after(0, self._start, run)
 
     def _on_node(self, change: Change, obj: Obj) -> None:
         agent = self._agent(change.new.name)
@@ -244,6 +249,9 @@ class Kubelets:
         if current is None or run.admitted or run.stopping:
             return
         agent, pod = current
+        if not storage.can_be_mounted(self._store, pod, agent.view):
+            self._unmounted.append(run)
+            return
         now = self._registry.clock()
         rejection = self._admit(agent, run, pod)
         if rejection:

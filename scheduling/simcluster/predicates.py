@@ -94,13 +94,14 @@ def _check_affinity(spec: Mapping[str, Any], node: NodeView) -> Rejection | None
     )
     good = all(node.labels.get(k) == v for k, v in selector.items())
     if good and required:
-        good = any(_term_matches(t, node) for t in required["nodeSelectorTerms"])
+        good = any(term_matches(t, node) for t in required["nodeSelectorTerms"])
     if good:
         return None
     return _failed("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 
 
-def _term_matches(term: Mapping[str, Any], node: NodeView) -> bool:
+def term_matches(term: Mapping[str, Any], node: NodeView) -> bool:
+    """Whether the node meets a term of a node selector."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import pods, rules, shapes
-from .kinds import DISRUPTION_BUDGETS, EVENTS, LEASES, NAMESPACES, PODS, SERVICES, Kind
+from .kinds import CLAIMS, DISRUPTION_BUDGETS, EVENTS, LEASES, NAMESPACES, PODS, SERVICES, Kind
 from .meta import kept_meta, meta_causes, new_meta, rfc3339
 from .selectors import Match
 from .status import (
@@ -31,7 +31,7 @@ from .store import Obj, Store, Stored
 Clock = Callable[[], float]
 
 # The kinds that live in namespaces.
-_CONTENT = (PODS, SERVICES, EVENTS, LEASES, DISRUPTION_BUDGETS)
+_CONTENT = (PODS, SERVICES, EVENTS, LEASES, DISRUPTION_BUDGETS, CLAIMS)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from . import storage_rules
 from .kinds import EVENTS, EVENTS_V1, Kind
 from .meta import Causes, Obj, label_causes, valid_key
 from .quantities import parse
@@ -42,6 +43,9 @@ def prepare_update(kind: Kind, new: Obj, old: Obj) -> None:
             old["metadata"]["name"],
             [forbidden_field("value", "may not be changed in an update.")],
         )
+    immutable = _IMMUTABLE.get(kind.kind)
+    if immutable and (causes := immutable(new, old)):
+        raise invalid(kind, old["metadata"]["name"], causes)
     if kind is EVENTS_V1 and (causes := _event_changes(new, old)):
         raise invalid(EVENTS, old["metadata"]["name"], causes)
     if "generation" in old["metadata"] and new.get("spec") != old.get("spec"):
@@ -64,6 +68,8 @@ _CONDITION_TIMES: dict[str, tuple[str, ...]] = {
     "PodDisruptionBudget": ("lastTransitionTime",),
     "Namespace": ("lastTransitionTime",),
     "Service": ("lastTransitionTime",),
+    "PersistentVolumeClaim": ("lastProbeTime", "lastTransitionTime"),
+    "PersistentVolume": (),
 }
 
 
@@ -164,8 +170,11 @@ _DEFAULTS: dict[str, Callable[[Obj], None]] = {
     "Namespace": _default_namespace,
     "Node": _default_node,
     "PodDisruptionBudget": _default_budget,
+    "PersistentVolume": storage_rules.default_volume,
+    "PersistentVolumeClaim": storage_rules.default_claim,
     "PriorityClass": _default_priority_class,
     "Service": _default_service,
+    "StorageClass": storage_rules.default_storage_class,
 }
 
 
@@ -333,6 +342,15 @@ _CAUSES: dict[str, Callable[[Obj], Causes]] = {
     "Lease": _lease_causes,
     "PriorityClass": _priority_class_causes,
     "Service": _service_causes,
+    "PersistentVolume": storage_rules.volume_causes,
+    "PersistentVolumeClaim": storage_rules.claim_causes,
+    "StorageClass": storage_rules.storage_class_causes,
+}
+# What an update may not change.
+_IMMUTABLE: dict[str, Callable[[Obj, Obj], Causes]] = {
+    "PersistentVolume": storage_rules.volume_changes,
+    "PersistentVolumeClaim": storage_rules.claim_changes,
+    "StorageClass": storage_rules.storage_class_changes,
 }
 
 # --- the two shapes of events -----------------------------------------------------------------

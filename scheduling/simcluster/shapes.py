@@ -106,6 +106,7 @@ class PodSpec(msgspec.Struct, gc=False):
     overhead: Amounts = None
     resources: Resources | None = None
     hostNetwork: bool | None = None
+    volumes: "list[PodVolume] | None" = None
 
 
 class Condition(msgspec.Struct, gc=False):
@@ -116,6 +117,20 @@ class Condition(msgspec.Struct, gc=False):
 class PodStatus(msgspec.Struct, gc=False):
     phase: str | None = None
     conditions: list[Condition] | None = None
+
+
+class ClaimSource(msgspec.Struct, gc=False):
+    claimName: str
+
+
+class Ephemeral(msgspec.Struct, gc=False):
+    volumeClaimTemplate: "Claim"
+
+
+class PodVolume(msgspec.Struct, gc=False):
+    name: str
+    persistentVolumeClaim: ClaimSource | None = None
+    ephemeral: Ephemeral | None = None
 
 
 class Pod(msgspec.Struct, gc=False):
@@ -211,6 +226,52 @@ class Service(msgspec.Struct, gc=False):
     status: dict[str, Any] | None = None
 
 
+class ClaimSpec(msgspec.Struct, gc=False):
+    accessModes: list[str] | None = None
+    storageClassName: str | None = None
+    volumeName: str | None = None
+    volumeMode: str | None = None
+    resources: Resources | None = None
+
+
+class Claim(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: ClaimSpec | None = None
+    status: dict[str, Any] | None = None
+
+
+class VolumeAffinity(msgspec.Struct, gc=False):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(msgspec.Struct, gc=False):
+    accessModes: list[str] | None = None
+    capacity: Amounts = None
+    claimRef: Map = None
+    nodeAffinity: VolumeAffinity | None = None
+    persistentVolumeReclaimPolicy: str | None = None
+    storageClassName: str | None = None
+
+
+class Volume(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: VolumeSpec | None = None
+    status: dict[str, Any] | None = None
+
+
+class Topology(msgspec.Struct, gc=False):
+    matchLabelExpressions: list[dict[str, Any]] | None = None
+
+
+class StorageClass(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    provisioner: str | None = None
+    parameters: Map = None
+    reclaimPolicy: str | None = None
+    volumeBindingMode: str | None = None
+    allowedTopologies: list[Topology] | None = None
+
+
 class Series(msgspec.Struct, gc=False):
     count: int | None = None
     lastObservedTime: datetime | None = None
@@ -242,6 +303,9 @@ _SHAPES: dict[str, type[msgspec.Struct]] = {
     "Namespace": Namespace,
     "Service": Service,
     "Event": Event,
+    "PersistentVolumeClaim": Claim,
+    "PersistentVolume": Volume,
+    "StorageClass": StorageClass,
 }
 
 
@@ -264,6 +328,12 @@ def _resource_lists(kind: Kind, obj: dict[str, Any]) -> Iterator[dict[str, Any] 
         status = obj.get("status") or {}
         yield status.get("capacity")
         yield status.get("allocatable")
+    elif kind.kind == "PersistentVolumeClaim":
+        resources = (obj.get("spec") or {}).get("resources") or {}
+        yield resources.get("limits")
+        yield resources.get("requests")
+    elif kind.kind == "PersistentVolume":
+        yield (obj.get("spec") or {}).get("capacity")
     elif kind.kind == "Pod":
         spec = obj.get("spec") or {}
         yield spec.get("overhead")

@@ -7,9 +7,8 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scheduling.engine.affinity import read_terms
+from scheduling.engine.affinity import read_terms, said
 from scheduling.engine.states import WAITING, JobEventKind, JobState
-from scheduling.engine.types import NodeExpression
 from scheduling.engine.verdict import NEVER
 from scheduling.evidence import Names
 from scheduling.explain import gates_of
@@ -23,14 +22,6 @@ register = template.Library()
 register.filter(value_words)
 register.filter(standstill)
 
-OPERATOR_WORDS = {
-    "In": "in",
-    "NotIn": "not in",
-    "Exists": "of any value",
-    "DoesNotExist": "not set",
-    "Gt": "above",
-    "Lt": "below",
-}
 # state -> (tone, icon)
 LOOKS: dict[str, tuple[str, str]] = {
     JobState.PENDING: ("wait", "hourglass-split"),
@@ -188,15 +179,8 @@ def settings_of(pod_set: PodSet) -> list[tuple[str, list[str]]]:
 def nodes_of(pod_set: PodSet) -> list[str]:
     """What its node selector and its node affinity say, a text each."""
     found = [f"{key} = {value}" for key, value in pod_set.node_selector.items()]
-    terms = [" and ".join(map(_expression, term)) for term in read_terms(pod_set.node_affinity)]
-    return [*found, *([" or ".join(terms)] if terms else [])]
-
-
-def _expression(expression: NodeExpression) -> str:
-    """ "zone in a, b", "cores above 64"."""
-    words = OPERATOR_WORDS.get(expression.operator, expression.operator)
-    what = "name" if expression.of_name else expression.key
-    return " ".join((what, words, ", ".join(expression.values))).strip()
+    terms = said(read_terms(pod_set.node_affinity))
+    return [*found, *filter(None, [terms])]
 
 
 @register.filter

@@ -129,7 +129,7 @@ class World(ClusterApi):
     ):
         """A job as `submit_job` writes it. Its pods save its work `saves_s` after they are told,
         and end `stop_s` after they are deleted."""
-        names = ("gpu_milli", "min_count", "node_affinity")
+        names = ("gpu_milli", "min_count", "node_affinity", "volumes")
         pod_fields = {n: fields.pop(n) for n in names if n in fields}
         now = datetime.now(UTC)
         job = Job.objects.create(

@@ -147,13 +147,3 @@ def test_preferences_and_volumes_of_any_node_are_no_constraints(world):
         volumes=[{"name": "v", "emptyDir": {}}, {"name": "s", "secret": {"secretName": "s"}}],
     )
     world.drive(lambda: state_of(uid) is S.RUNNING)
-
-
-def test_claims_are_mounted_anywhere_where_the_pod_says_so(world):
-    claim = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    uid = make(world, notes={"kant.io/claims": "on-all-nodes"}, volumes=claim)
-    make(world, "else", notes={"kant.io/claims": "yes"}, volumes=claim)
-    world.drive(lambda: state_of(uid) is S.RUNNING and told(world, "else"))
-    [(_, reason, note)] = told(world, "else")
-    assert reason == "InvalidPod"
-    assert "annotation kant.io/claims: Write on-all-nodes, or leave it out." in note

@@ -258,6 +258,7 @@ def test_discovery_names_every_resource(sim):
     assert sim.raw("GET", "/readyz")[2] == b"ok"
     assert sim.get("/api")["versions"] == ["v1"]
     groups = {g["name"] for g in sim.get("/apis")["groups"]}
-    assert groups == {"events.k8s.io", "coordination.k8s.io", "scheduling.k8s.io", "policy"}
+    own = {"events.k8s.io", "coordination.k8s.io", "scheduling.k8s.io", "policy"}
+    assert groups == {*own, "storage.k8s.io"}
     names = {r["name"] for r in sim.get("/api/v1")["resources"]}
     assert {"pods", "pods/binding", "pods/eviction", "pods/status", "nodes/status"} <= names

@@ -1,100 +1,20 @@
-"""The same requests to the embedded cluster and to a real kube-apiserver: the same answers.
+"""The same requests to the embedded cluster and to a real kube-apiserver: the same answers."""
 
-Compared are the status code; of a refusal its reason and the fields it names; of a success the
-whole object, but for what is random (uid, time, resourceVersion) and field ownership, which the
-embedded cluster does not keep.
-"""
-
-import json
-import re
-import ssl
-import urllib.error
-import urllib.request
 from typing import Any
 
 import pytest
 
-from metrics.benches.apiserver import ApiServer, ServerUnavailable
-from tests.requirements import missing
-
-from .harness import NODES, PODS, Sim
+from .harness import NODES, PODS
+from .same import APPLY, JSON_PATCH, MERGE, STRATEGIC, check
 
 pytestmark = pytest.mark.apiserver
 
-MERGE, STRATEGIC, JSON_PATCH, APPLY = (
-    f"application/{kind}"
-    for kind in (
-        "merge-patch+json", "strategic-merge-patch+json", "json-patch+json", "apply-patch+yaml",
-    )
-)  # fmt: skip
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 SERVICES = "/api/v1/namespaces/default/services"
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 CORE_EVENTS = "/api/v1/namespaces/default/events"
-
-
-@pytest.fixture(scope="module")
-def servers(tmp_path_factory):
-    real = ApiServer(tmp_path_factory.mktemp("real"))
-    try:
-        real.start()
-    except ServerUnavailable as error:
-        missing("a real kube-apiserver", str(error))
-    sim = Sim(tmp_path_factory.mktemp("sim"))
-    trust = ssl.create_default_context(cafile=str(real.ca_file))
-    yield (real.url, trust), (sim.url, None)
-    sim.stop()
-    real.stop()
-
-
-def ask(server: tuple[str, Any], method: str, path: str, body: Any, kind: str) -> tuple[int, Any]:
-    url, trust = server
-    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    headers = {"Authorization": "Bearer admin-token", "Content-Type": kind}
-    request = urllib.request.Request(url + path, data, headers, method=method)
-    try:
-        with urllib.request.urlopen(request, context=trust, timeout=20) as reply:
-            code, text = reply.status, reply.read().decode()
-    except urllib.error.HTTPError as error:
-        code, text = error.code, error.read().decode()
-    try:
-        return code, json.loads(text)
-    except ValueError:
-        return code, text
-
-
-def comparable(answer: tuple[int, Any]) -> Any:
-    code, body = answer
-    if not isinstance(body, dict):
-        return code
-    if code >= 400:
-        causes = (body.get("details") or {}).get("causes") or ()
-        return code, body.get("reason"), sorted({(c["reason"], c.get("field")) for c in causes})
-    text = json.dumps(body)
-    text = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UID", text)
-    text = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME", text)
-    text = re.sub(r'"resourceVersion": "\d+"', '"resourceVersion": "RV"', text)
-    return code, without_owners(json.loads(text))
-
-
-def without_owners(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: without_owners(v) for k, v in value.items() if k != "managedFields"}
-    if isinstance(value, list):
-        return [without_owners(v) for v in value]
-    return value
-
-
-def check(servers, *requests) -> None:
-    """Each request is (method, path[, body[, content type]]); all in order, to both."""
-    real, sim = servers
-    for method, path, *rest in requests:
-        body = rest[0] if rest else None
-        kind = rest[1] if len(rest) > 1 else "application/json"
-        expected = comparable(ask(real, method, path, body, kind))
-        assert comparable(ask(sim, method, path, body, kind)) == expected, (method, path, body)
 
 
 def pod(name: str, **spec: Any) -> dict[str, Any]:

@@ -1,0 +1,253 @@
+"""Jobs whose pods mount volume claims: where they go, what they wait for, what is done for them."""
+
+import pytest
+
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.states import JobState as S
+from scheduling.models import Job, JobEvent
+from tests.live.plain_pods import condition, make, node_of, state_of
+
+pytestmark = pytest.mark.live
+
+CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+MERGE = "merge-patch+json"
+SIZE = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+MOUNT = {
+    "name": "data",
+    "persistent_volume_claim": "data",
+    "mount_path": "/data",
+    "read_only": False,
+}
+PLAIN = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+
+
+def claims(name="", namespace="kant-jobs"):
+    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}".rstrip("/")
+
+
+def claim(world, name="data", namespace="kant-jobs", **spec):
+    body = {"metadata": {"name": name}, "spec": {**SIZE, **spec}}
+    world.drive(lambda: world.scheduler.led)  # who makes the namespace
+    return world.call("POST", claims(namespace=namespace), body)["metadata"]["uid"]
+
+
+def of_class(world, name, provisioner="sim.kant.io/disk", **parameters):
+    body = {"metadata": {"name": name}, "provisioner": provisioner, "parameters": parameters}
+    world.call("POST", CLASSES, body | {"volumeBindingMode": "WaitForFirstConsumer"})
+
+
+def mounting(world, name="train", volumes=(MOUNT,), **fields):
+    return world.submit(name, volumes=list(volumes), **fields)
+
+
+def label(world, node, **labels):
+    world.call("PATCH", f"/api/v1/nodes/{node}", {"metadata": {"labels": labels}}, kind=MERGE)
+
+
+def nodes_of(world, job, **where):
+    return {place.node for place in world.placements(job, **where)}
+
+
+def waits_for_volume(world, job, text):
+    def waits():
+        row = Job.objects.get(pk=job.pk)
+        return (row.reason, row.message) == ("WaitingForVolume", text)
+
+    world.drive(waits)
+
+
+def reasons(job, kind=None):
+    rows = JobEvent.objects.filter(job=job).order_by("id")
+    return [e.reason for e in rows if kind is None or e.kind == kind.value]
+
+
+def made_by_hand(world, name="data"):
+    """A volume that somebody makes for the claim, as a slow provisioner would."""
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteMany"],
+        "csi": {"driver": "example.com", "volumeHandle": name},
+        "storageClassName": "slow",
+        "claimRef": {"namespace": "kant-jobs", "name": name},
+    }
+    world.call("POST", "/api/v1/persistentvolumes", {"metadata": {"name": name}, "spec": spec})
+    world.call("PATCH", claims(name), {"spec": {"volumeName": name}}, kind=MERGE)
+
+
+def test_a_volume_is_made_for_the_node_of_its_first_consumer(world):
+    claim(world)
+    job = mounting(world)
+    world.drive_to(job, S.RUNNING)
+    [place] = world.placements(job)
+    bound = world.call("GET", claims("data"))
+    notes = bound["metadata"]["annotations"]
+    assert notes["volume.kubernetes.io/selected-node"] == place.node
+    assert bound["status"]["phase"] == "Bound"
+    told = JobEvent.objects.get(job=job, reason="VolumeSelected")
+    assert told.message == f"A volume for claim data is to be made on node {place.node}"
+    second = mounting(world, "second", gpus=1)
+    world.drive_to(second, S.RUNNING)
+    assert "VolumeSelected" not in reasons(second)
+
+
+def test_a_job_waits_for_a_claim_that_is_not_there(world):
+    job, other = mounting(world), world.submit("other")
+    waits_for_volume(world, job, "There is no volume claim data in namespace kant-jobs.")
+    world.drive_to(other, S.RUNNING)  # nobody waits behind it
+    claim(world, storageClassName="slow")
+    text = "Volume claim data is not bound, and there is no storage class slow."
+    waits_for_volume(world, job, text)
+    assert reasons(job, Kind.REASON).count("WaitingForVolume") == 1
+    of_class(world, "slow")
+    world.drive_to(job, S.RUNNING)
+
+
+def test_a_job_goes_where_its_volume_is(world):
+    claim(world, storageClassName="local")
+    first = mounting(world, "first")
+    world.drive_to(first, S.RUNNING)
+    [home] = nodes_of(world, first)
+    second = mounting(world, "second", gpus=2)
+    wide = mounting(world, "wide", pods=3)
+    world.drive(lambda: all(Job.objects.get(pk=job.pk).reason for job in (second, wide)))
+    assert Job.objects.get(pk=wide.pk).reason == "ExceedsCapacity"
+    where = f"volume claim data is only for nodes with kubernetes.io/hostname in {home}"
+    for job in (second, wide):
+        assert where in Job.objects.get(pk=job.pk).evidence["remedies"]
+    world.finish(first)
+    world.drive_to(second, S.RUNNING)
+    assert nodes_of(world, second) == {home}
+
+
+def test_a_gang_whose_volume_is_elsewhere_is_placed_again_where_it_is(world):
+    before = world.submit("before", pods=2)
+    world.drive_to(before, S.RUNNING)
+    here, there = sorted(nodes_of(world, before))
+    world.finish(before)
+    world.drive_to(before, S.SUCCEEDED)
+    rest = [name for name in node_names(world) if name not in (here, there)]
+    zones = {here: "a", there: "b", rest[0]: "a", rest[1]: "b"}
+    for name, zone in zones.items():
+        label(world, name, zone=zone)
+    of_class(world, "zonal", topologyKey="zone")
+    claim(world, storageClassName="zonal")
+    job = mounting(world, pods=2)
+    world.drive_to(job, S.RUNNING)
+    assert len({zones[name] for name in nodes_of(world, job, state="RUNNING")}) == 1
+    assert "VolumeElsewhere" in reasons(job, Kind.REQUEUED)
+    assert Job.objects.get(pk=job.pk).attempt == 2
+
+
+def node_names(world):
+    return sorted(n["metadata"]["name"] for n in world.call("GET", "/api/v1/nodes")["items"])
+
+
+def test_another_node_is_taken_where_no_volume_can_be_made_on_the_first(world):
+    probe = world.submit("probe")
+    world.drive_to(probe, S.RUNNING)
+    [first] = nodes_of(world, probe)
+    world.finish(probe)
+    world.drive_to(probe, S.SUCCEEDED)
+    of_class(world, "picky", failOn=first)
+    claim(world, storageClassName="picky")
+    job = mounting(world)
+    world.drive_to(job, S.RUNNING)
+    assert nodes_of(world, job, state="RUNNING") != {first}
+    failed = JobEvent.objects.get(job=job, kind=Kind.REQUEUED.value)
+    assert failed.reason == "VolumeNotBound"
+    assert failed.message == f"No volume could be made for claim data on node {first}"
+
+
+def test_a_scheduler_that_begins_anew_waits_for_the_volume_that_the_last_one_asked_for(world):
+    of_class(world, "slow", provisioner="example.com/slow")
+    claim(world, storageClassName="slow")
+    job = mounting(world, pods=2)
+    selected = "volume.kubernetes.io/selected-node"
+
+    def told():
+        return selected in world.call("GET", claims("data"))["metadata"].get("annotations", {})
+
+    world.drive(told)
+    assert world.state(job) == S.ADMITTED
+    places = nodes_of(world, job)
+    world.restart_scheduler()
+    world.drive(lambda: world.scheduler.led)
+    assert (world.state(job), world.pods()) == (S.ADMITTED, {})
+    made_by_hand(world)
+    world.drive_to(job, S.RUNNING)
+    assert nodes_of(world, job) == places
+    assert reasons(job, Kind.REASON).count("VolumeSelected") == 1
+
+
+def test_the_places_are_given_back_when_no_volume_comes(world):
+    world.set_policy(gang_timeout_s=1.0)
+    of_class(world, "slow", provisioner="example.com/slow")
+    claim(world, storageClassName="slow")
+    gang, single = mounting(world, pods=2), mounting(world, "single", gang=False)
+    waits_for_volume(world, gang, "A volume is being made for claim data.")
+    waits_for_volume(world, single, "A volume is being made for claim data.")
+    assert world.free_gpus() == 32_000
+    assert reasons(gang, Kind.REQUEUED) == reasons(single, Kind.REQUEUED) == ["VolumeNotBound"]
+    for failed in JobEvent.objects.filter(reason="VolumeNotBound"):
+        assert failed.message.startswith("Volume claim data was not bound ")
+    # Of two that came together one had a volume made.
+    assert JobEvent.objects.filter(reason="VolumeSelected").count() == 1
+    made_by_hand(world)
+    world.drive_to(gang, S.RUNNING)
+    world.drive_to(single, S.RUNNING)
+
+
+def test_a_job_that_is_cancelled_while_its_volume_is_made_leaves_nothing(world):
+    of_class(world, "slow", provisioner="example.com/slow")
+    claim(world, storageClassName="slow")
+    job = mounting(world, pods=2)
+    world.drive_to(job, S.ADMITTED)
+    world.cancel(job)
+    world.drive(lambda: world.free_gpus() == 32_000)
+    made_by_hand(world)
+    other = world.submit("other")
+    world.drive_to(other, S.RUNNING)
+    assert [p for p in world.pods() if p.startswith("train")] == []
+
+
+def test_a_plain_pod_is_bound_when_its_claim_is(world):
+    uid = make(world, volumes=[PLAIN])
+    text = "There is no volume claim data in namespace default."
+    world.drive(lambda: condition(world) == ("False", "Unschedulable", f"WaitingForVolume: {text}"))
+    claim(world, namespace="default", storageClassName="local")
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    home = node_of(world)
+    scratch = {"spec": {**SIZE, "storageClassName": "local"}}
+    own = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": scratch}}]
+    apart = make(world, "apart", volumes=own)
+    world.drive(lambda: state_of(apart) is S.RUNNING)
+    made = world.call("GET", claims("apart-scratch", "default"))["metadata"]["annotations"]
+    assert made["volume.kubernetes.io/selected-node"] == node_of(world, "apart") != home
+
+
+def test_pods_of_a_gang_go_each_where_its_own_claim_is(world):
+    at = node_names(world)[2:]
+    for index, name in enumerate(at):
+        claim(world, f"data-{index}", "default", storageClassName="local")
+        use = [{"name": "d", "persistentVolumeClaim": {"claimName": f"data-{index}"}}]
+        only = make(world, f"first-{index}", volumes=use, **on(name))
+        world.drive(lambda only=only: state_of(only) is S.RUNNING)
+        world.call("DELETE", f"/api/v1/namespaces/default/pods/first-{index}")
+    labels = {"kant.io/tenant": "team", "kant.io/gang": "g"}
+    uids = [
+        make(
+            world,
+            f"g-{index}",
+            labels=labels,
+            notes={"kant.io/gang-size": "2"},
+            volumes=[{"name": "d", "persistentVolumeClaim": {"claimName": f"data-{index}"}}],
+        )
+        for index in range(2)
+    ]
+    world.drive(lambda: all(node_of(world, f"g-{index}") for index in range(2)))
+    assert len(uids) == 2
+    assert [node_of(world, f"g-{index}") for index in range(2)] == at
+
+
+def on(node):
+    return {"nodeSelector": {"kubernetes.io/hostname": node}}
