@@ -134,6 +134,14 @@ def waiting_in(cluster_id: int, scope: str, most: int) -> list[str]:
     return [str(i) for i in rows.values_list("id", flat=True)]
 
 
+def waiting_with_volumes(cluster_id: int, most: int) -> list[str]:
+    """The oldest jobs that wait in a scope and mount volumes, or stand for pods that may."""
+    sets = PodSet.objects.filter(job__cluster_id=cluster_id, job__state__in=list(WAITING))
+    rows = sets.exclude(job__scope=WHOLE).exclude(volumes=[], job__pod_name="")
+    rows = rows.order_by("job__submitted_at", "job_id")
+    return [str(i) for i in rows.values_list("job_id", flat=True)[:most]]
+
+
 def demand(cluster_id: int) -> dict[str, list[Demand]]:
     """What the jobs of each scope that are not over ask for."""
     sets = PodSet.objects.filter(job__cluster_id=cluster_id, job__state__in=list(OPEN)).order_by()

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.shards import (
@@ -38,6 +38,7 @@ class Router:
         self._empty = {shard.name: ClusterState() for shard in shards}
         self._homes: dict[str, str] = {}
         self._looked_at = 0.0
+        self._storage = 0  # the version by which jobs with volumes were routed
 
     def node_seen(self, node: Node) -> None:
         home = home_of(node, self._shards)
@@ -62,6 +63,9 @@ class Router:
             ids.update(divided.waiting_in(cluster_id, WHOLE, AT_ONCE))
         if changes.counted:
             ids.update(divided.waiting_in(cluster_id, WIDE, AT_ONCE))
+        if self._storage != (version := changes.life.storage.version):
+            self._storage = version
+            ids.update(divided.waiting_with_volumes(cluster_id, AT_ONCE))
         if not ids and not changes.counted:
             return
         demand = divided.demand(cluster_id)
@@ -78,7 +82,7 @@ class Router:
         waits_for = load.open_among(before) if before else []
         if waits_for:
             self._keep(job, len(waits_for), demand)
-        elif job.scope not in self._empty:
+        elif job.scope not in self._empty or self._is_elsewhere(job):
             self._move(job, self._target(job, demand), demand)
 
     def _keep(self, job: LiveJob, others: int, demand: dict[str, list[Demand]]) -> None:
@@ -110,15 +114,31 @@ class Router:
         needs = sum(amount for _, amount in demand_of(job.request))
         return room(job.request, self._empty[there], demand.get(there, ())) >= needs
 
+    def _is_elsewhere(self, job: LiveJob) -> bool:
+        """Whether volumes that the job mounts are for nodes of other shards."""
+        self._changes.life.constrain(job)
+        if job.volume_hold is not None or not job.volume_note:
+            return False
+        here = {job.scope: self._empty[job.scope]}
+        return self._best(job, here, {}) != job.scope
+
     def _target(self, job: LiveJob, demand: dict[str, list[Demand]]) -> str:
         self._changes.life.constrain(job)
+        return self._best(job, self._empty, demand)
+
+    def _best(
+        self,
+        job: LiveJob,
+        shards: Mapping[str, ClusterState],
+        demand: Mapping[str, Sequence[Demand]],
+    ) -> str:
         strategy = self._changes.life.policy.strategies.get(job.request.kind, "binpack")
         try:
-            return route(job.request, self._empty, demand, strategy)
+            return route(job.request, shards, demand, strategy)
         except Exception:
             # The scheduler of a shard sets a job aside that it stumbles over, and says so.
             log.exception("job %s cannot be routed", job.id)
-            return next(iter(self._empty))
+            return next(iter(shards))
 
     def _move(self, job: LiveJob, target: str, demand: dict[str, list[Demand]]) -> None:
         if target == job.scope:

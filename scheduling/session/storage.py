@@ -30,16 +30,16 @@ class Need(NamedTuple):
 
 
 class Storage:
-    """Volume claims, volumes and storage classes. `changed`: since it was set to False."""
+    """Volume claims, volumes and storage classes. `version`: another one after each change."""
 
     def __init__(self) -> None:
-        self.changed = False
+        self.version = 0
         self._claims: dict[tuple[str, str], ClaimFacts] = {}
         self._volumes: dict[str, VolumeFacts] = {}
         self._classes: dict[str, StorageClassFacts] = {}
 
     def seen(self, facts: StorageFacts) -> None:
-        self.changed = True
+        self.version += 1
         match facts:
             case ClaimFacts():
                 self._claims[facts.namespace, facts.name] = facts
@@ -50,7 +50,7 @@ class Storage:
 
     def gone(self, facts: StorageFacts) -> None:
         """Unless another incarnation has come under its name."""
-        self.changed = True
+        self.version += 1
         match facts:
             case ClaimFacts():
                 _forget(self._claims, (facts.namespace, facts.name), facts.uid)
@@ -68,16 +68,20 @@ class Storage:
         """What the claim of this name asks for."""
         claim = self._claims.get((namespace, name))
         if claim is None:
-            return _held(f"There is no volume claim {name} in namespace {namespace}", "create it")
+            return _held(
+                f"There is no volume claim {name} in namespace {namespace}", "create the claim"
+            )
         if claim.deleting:
-            return _held(f"Volume claim {name} is being deleted", "create it again when it is gone")
+            return _held(
+                f"Volume claim {name} is being deleted", "create the claim again when it is gone"
+            )
         if claim.lost:
-            return _held(f"Volume claim {name} has lost its volume", "create it again")
+            return _held(f"Volume claim {name} has lost its volume", "create the claim again")
         if claim.bound:
             volume = self._volumes.get(claim.volume)
             if volume is None:
                 return _held(
-                    f"There is no volume {claim.volume} of claim {name}", "create it again"
+                    f"There is no volume {claim.volume} of claim {name}", "create the claim again"
                 )
             return Need(volume.affinity)
         return self._unbound(claim)
@@ -94,7 +98,7 @@ class Storage:
         of = self._classes.get(claim.storage_class)
         if of is None:
             return _held(
-                f"{text}, and there is no storage class {claim.storage_class}", "create it"
+                f"{text}, and there is no storage class {claim.storage_class}", "create the class"
             )
         if not of.waits:
             return _held(f"{text} yet", look)

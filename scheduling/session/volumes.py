@@ -49,7 +49,8 @@ class Volumes(PlainPods):
         super().__init__()
         self.storage = Storage()
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
-        self._to_judge = False  # all of these
+        self._judged = 0  # the version of storage by which they were judged
+        self._to_judge = False  # all of them, for another reason
         self._awaiting: dict[str, LiveJob] = {}  # with pods that were placed and wait for claims
         self._asked: dict[tuple[str, str], _Asked] = {}  # by namespace and name of the claim
 
@@ -69,9 +70,9 @@ class Volumes(PlainPods):
 
     def judged(self) -> list[LiveJob]:
         """The jobs for which it has changed whether, or where, their volumes can be mounted."""
-        if not (self.storage.changed or self._to_judge):
+        if self._judged == self.storage.version and not self._to_judge:
             return []
-        self.storage.changed = self._to_judge = False
+        self._judged, self._to_judge = self.storage.version, False
         known = {id(job) for job in self.jobs.values()} if self._mounting else set()
         self._mounting = {i: job for i, job in self._mounting.items() if id(job) in known}
         plain = [job for job in self.jobs.values() if job.plain]
@@ -89,7 +90,9 @@ class Volumes(PlainPods):
         if not any(claims) and job.request is job.asked:
             return False
         if job.plain and job.state not in WAITING:
-            return False  # it is on its node, or bound to be, whatever becomes of its claims
+            # It is on its node, or will be, whatever becomes of its claims.
+            job.request = replace(job.asked, pod_sets=job.request.pod_sets)
+            return False
         before = job.request, job.volume_hold, job.volume_note
         sets, notes, job.volume_hold = list(job.asked.pod_sets), [], None
         for index, names in enumerate(claims):
@@ -99,11 +102,11 @@ class Volumes(PlainPods):
                 for terms in need.affinity:
                     affinity = both(sets[index].node_affinity, terms)
                     sets[index] = replace(sets[index], node_affinity=affinity)
-                    notes.append(f"volume claim {name} is only for nodes with {said(terms)}")
+                    notes.append(f"Volume claim {name} is only for nodes with {said(terms)}.")
         job.request = replace(job.asked, pod_sets=tuple(sets))
         if job.request == job.asked:
             job.request = job.asked
-        job.volume_note = "; ".join(dict.fromkeys(notes))
+        job.volume_note = " ".join(dict.fromkeys(notes))
         return before != (job.request, job.volume_hold, job.volume_note)
 
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
@@ -114,7 +117,8 @@ class Volumes(PlainPods):
                 Reason.WAITING_FOR_VOLUME, job.volume_hold.text, {}, (job.volume_hold.helps,)
             )
         if job.volume_note and verdict.reason in BY_NODES:
-            verdict = replace(verdict, remedies=(*verdict.remedies, job.volume_note))
+            summary = f"{verdict.summary.rstrip('.')}. {job.volume_note}"
+            verdict = replace(verdict, summary=summary)
         return super().verdict_on(job, verdict)
 
     # --- jobs that were placed --------------------------------------------------------------------

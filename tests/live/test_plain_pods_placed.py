@@ -124,6 +124,13 @@ def test_a_run_time_limit_ends_pod_and_job(world):
     world.drive(lambda: pod_of(world) is None)
 
 
+def test_a_run_time_limit_set_while_the_pod_runs_ends_it(world):
+    uid = running(world)
+    change_job(world.user, job_of(uid), {"run_limit_s": 1})
+    world.drive(lambda: state_of(uid) is S.FAILED)
+    assert job_of(uid).reason == "RunLimitExceeded"
+
+
 def test_a_share_of_a_gpu_is_bound_with_its_devices(world):
     uid = running(world, requests={"kant.io/gpu-milli": "250"})
     notes = pod_of(world)["metadata"]["annotations"]

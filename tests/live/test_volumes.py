@@ -6,29 +6,11 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent
 from tests.live.plain_pods import condition, make, node_of, state_of
+from tests.live.volumes import MERGE, MOUNT, PLAIN, SIZE, claim, claims
 
 pytestmark = pytest.mark.live
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-MERGE = "merge-patch+json"
-SIZE = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
-MOUNT = {
-    "name": "data",
-    "persistent_volume_claim": "data",
-    "mount_path": "/data",
-    "read_only": False,
-}
-PLAIN = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-
-
-def claims(name="", namespace="kant-jobs"):
-    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}".rstrip("/")
-
-
-def claim(world, name="data", namespace="kant-jobs", **spec):
-    body = {"metadata": {"name": name}, "spec": {**SIZE, **spec}}
-    world.drive(lambda: world.scheduler.led)  # who makes the namespace
-    return world.call("POST", claims(namespace=namespace), body)["metadata"]["uid"]
 
 
 def of_class(world, name, provisioner="sim.kant.io/disk", **parameters):
@@ -111,9 +93,9 @@ def test_a_job_goes_where_its_volume_is(world):
     wide = mounting(world, "wide", pods=3)
     world.drive(lambda: all(Job.objects.get(pk=job.pk).reason for job in (second, wide)))
     assert Job.objects.get(pk=wide.pk).reason == "ExceedsCapacity"
-    where = f"volume claim data is only for nodes with kubernetes.io/hostname in {home}"
+    where = f". Volume claim data is only for nodes with kubernetes.io/hostname in {home}."
     for job in (second, wide):
-        assert where in Job.objects.get(pk=job.pk).evidence["remedies"]
+        assert Job.objects.get(pk=job.pk).message.endswith(where)
     world.finish(first)
     world.drive_to(second, S.RUNNING)
     assert nodes_of(world, second) == {home}

@@ -195,6 +195,7 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
         ({"reason": "OnHold", "held": True}, None, "held", "before it is released."),
         ({"reason": "OnHold", "held": True, "after": ["x"]}, None, "held", "what it waits for"),
         ({"reason": "OnHold"}, None, "held", "When the jobs before it have ended."),
+        ({"reason": "WaitingForVolume"}, None, "held", "volumes can be mounted"),
         ({"reason": "WaitingForPreemption"}, None, "promised", "places are held"),
         (
             {"reason": "BackingOff", "evidence": {"not_before": 1893456000.5}},
