@@ -6,16 +6,9 @@ from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent
 from tests.live.plain_pods import condition, make, node_of, state_of
-from tests.live.volumes import MERGE, MOUNT, PLAIN, SIZE, claim, claims
+from tests.live.volumes import MERGE, MOUNT, PLAIN, SIZE, claim, claims, of_class
 
 pytestmark = pytest.mark.live
-
-CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
-
-
-def of_class(world, name, provisioner="sim.kant.io/disk", **parameters):
-    body = {"metadata": {"name": name}, "provisioner": provisioner, "parameters": parameters}
-    world.call("POST", CLASSES, body | {"volumeBindingMode": "WaitForFirstConsumer"})
 
 
 def mounting(world, name="train", volumes=(MOUNT,), **fields):
@@ -233,3 +226,17 @@ def test_pods_of_a_gang_go_each_where_its_own_claim_is(world):
 
 def on(node):
     return {"nodeSelector": {"kubernetes.io/hostname": node}}
+
+
+def test_an_elastic_gang_keeps_the_pods_that_can_mount_its_volume_and_grows_nowhere_else(world):
+    claim(world, storageClassName="local")
+    job = mounting(world, pods=3, min_count=1)
+    world.drive_to(job, S.RUNNING)
+    [home] = nodes_of(world, job, state="RUNNING")
+    world.drive(lambda: world.free_gpus() == 24_000)
+    world.drive(lambda: Job.objects.get(pk=job.pk).growth is not None)
+    rest = world.submit("rest", pods=3)
+    world.drive_to(rest, S.RUNNING)
+    assert nodes_of(world, job, state="RUNNING") == {home}
+    assert reasons(job).count("VolumeElsewhere") <= 2
+    assert Kind.REQUEUED not in world.kinds(job)
