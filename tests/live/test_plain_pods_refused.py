@@ -121,8 +121,8 @@ UNHONOURED = {
         "spec.topologySpreadConstraints[0].whenUnsatisfiable",
     ),
     "volume": (
-        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]},
-        "spec.volumes[0].persistentVolumeClaim",
+        {"volumes": [{"name": "v", "iscsi": {"targetPortal": "10.0.0.1", "iqn": "i", "lun": 0}}]},
+        "spec.volumes[0].iscsi",
     ),
     "port": ({"initContainers": [PORT]}, "spec.initContainers[0].ports[0].hostPort"),
     "claim": ({"resourceClaims": [{"name": "gpu"}]}, "spec.resourceClaims"),
