@@ -31,15 +31,19 @@ $(VENV)/.dev: requirements.txt requirements-dev.txt | $(VENV)/bin/python
 	@touch $(VENV)/.runtime $@
 
 setup: $(VENV)/.runtime ## Create the environment (a second when nothing changed)
+	@$(BIN)/python -m scheduling.compile_core
 
 setup-dev: $(VENV)/.dev
+	@$(BIN)/python -m scheduling.compile_core
 
 run: setup ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=, FLEET=demo|paper|large)
 	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
 
+# The core is tested as Python interprets it, and as machine code with all the rest.
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
 test: setup-dev ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
+	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 tests/engine tests/simulator
 	$(BIN)/pytest -n 2 -m "not browser"
 	$(BIN)/pytest -n 2 -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \

@@ -1,0 +1,5 @@
+"""Jobs and where they run."""
+
+from scheduling import compiled
+
+compiled.use()

@@ -8,6 +8,8 @@ from django.utils import timezone
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis
 
+from scheduling import compiled
+
 # pytest-playwright keeps an event loop in the main thread; Django would refuse ORM calls there.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 
@@ -16,6 +18,14 @@ hypothesis.register_profile(
     "kant", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 hypothesis.load_profile("kant")
+
+
+def pytest_collection_modifyitems(config, items):
+    """What machine code does not allow runs where the core is interpreted."""
+    if compiled.in_use():
+        left_out = [item for item in items if item.get_closest_marker("interpreted")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker("interpreted")]
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ import tracemalloc
 from functools import partial
 
 from metrics.benches.naive import Fixture, NaiveNode, cluster, give_back, naive_find, seconds, take
-from scheduling.engine.index import CapacityIndex
+from scheduling.engine.index import index_of
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
@@ -91,7 +91,7 @@ def index_megabytes(fixture: Fixture) -> float:
     """Memory of the free-capacity index, layout included, measured while it is built."""
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    index = CapacityIndex(fixture.state)
+    index = index_of(fixture.state)
     size = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     del index

@@ -323,19 +323,16 @@ class ClusterState(Columns):
 
     def copy(self) -> "ClusterState":
         """An independent what-if; facts and bookings are shared until one side changes them."""
-        twin = ClusterState.__new__(ClusterState)
-        twin.__dict__.update(self.__dict__)
-        twin.followers = []
-        twin._outlooks = self._outlooks.copy()
+        twin = ClusterState(self.levels)
         for column in (*COLUMNS, *REGISTRY):
             setattr(twin, column, copy(getattr(self, column)))
+        for fact in FACTS:
+            setattr(twin, fact, getattr(self, fact))
         twin._totals = {
             model: PoolTotals(pool.capacity, pool.available, pool.allocated)
             for model, pool in self._totals.items()
         }
         self._own_jobs = set()
-        twin._own_jobs = set()
-        twin._gained = []
         if self._index is not None:
             twin._index = self._index.copy()
         return twin
@@ -362,4 +359,24 @@ def place_in_layout(node: Node) -> tuple[object, ...]:
     return node.gpu_model, node.topology, node.hyper_node, node.zone, devices
 
 
-REGISTRY = ("_jobs", "_on_node", "_others", "_others_on", "_bad", "infeasible", "typical")
+# What a copy needs its own of beside the columns, and what it may share.
+REGISTRY = (
+    "_jobs",
+    "_on_node",
+    "_others",
+    "_others_on",
+    "_bad",
+    "_outlooks",
+    "infeasible",
+    "typical",
+)
+FACTS = (
+    "version",
+    "facts_version",
+    "gains",
+    "now",
+    "times",
+    "_clock",
+    "_committed",
+    "_learn_at",
+)

@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from scheduling.engine.facts import bounded
-from scheduling.engine.index import CapacityIndex
+from scheduling.engine.index import CapacityIndex, index_of
 from scheduling.engine.types import MILLI, Nic, Node, PodPlacement, PodSet
 
 PodKey = tuple[str, int, int]  # (job id, pod set, ordinal)
@@ -123,7 +123,7 @@ class Columns:
     def index(self) -> CapacityIndex:
         """The free-capacity index; built anew when nodes come or go, else kept by each change."""
         if self._index is None:
-            self._index = CapacityIndex(self)
+            self._index = index_of(self)
         return self._index
 
     def _add_slot(self, name: str) -> int:

@@ -151,9 +151,8 @@ class PoolIndex:
             self.unfiled.add(leaf)
 
     def copy(self) -> PoolIndex:
-        twin = PoolIndex.__new__(PoolIndex)
-        twin.layout, twin.top, twin.share_keys = self.layout, self.top, self.share_keys
-        twin.gradient, twin.touched = None, set()
+        twin = PoolIndex(self.layout, self.top)
+        twin.share_keys = self.share_keys
         twin.bits, twin.fills = self.bits.copy(), self.fills.copy()
         twin.shares, twin.constraints = self.shares.copy(), self.constraints.copy()
         twin.by_fill = [groups.copy() for groups in self.by_fill]
@@ -167,20 +166,10 @@ class PoolIndex:
 class CapacityIndex:
     """The pools of a cluster by GPU model, and where each slot is in them."""
 
-    def __init__(self, state: Columns) -> None:
-        known = ((slot, node) for slot, node in enumerate(state.facts) if node is not None)
-        found = layouts(known, len(state.levels))
-        self.pools: dict[str, PoolIndex] = {}
-        self.model_of: list[str | None] = [None] * len(state.facts)
-        self.number_of = [-1] * len(state.facts)
-        for model, layout in found.items():
-            top = max(state.total[slot] for slot in layout.slots)
-            self.pools[model] = PoolIndex(layout, top)
-            for number, slot in enumerate(layout.slots):
-                self.model_of[slot] = model
-                self.number_of[slot] = number
-        for slot in range(len(state.facts)):
-            self.refresh(state, slot)
+    def __init__(
+        self, pools: dict[str, PoolIndex], model_of: list[str | None], number_of: list[int]
+    ) -> None:
+        self.pools, self.model_of, self.number_of = pools, model_of, number_of
 
     def refresh(self, state: Columns, slot: int) -> None:
         """Follow the columns of a slot."""
@@ -226,10 +215,22 @@ class CapacityIndex:
         return mask
 
     def copy(self) -> CapacityIndex:
-        twin = CapacityIndex.__new__(CapacityIndex)
-        twin.model_of, twin.number_of = self.model_of, self.number_of
-        twin.pools = {model: pool.copy() for model, pool in self.pools.items()}
-        return twin
+        pools = {model: pool.copy() for model, pool in self.pools.items()}
+        return CapacityIndex(pools, self.model_of, self.number_of)
+
+
+def index_of(state: Columns) -> CapacityIndex:
+    """The index of these columns, built from nothing."""
+    known = ((slot, node) for slot, node in enumerate(state.facts) if node is not None)
+    index = CapacityIndex({}, [None] * len(state.facts), [-1] * len(state.facts))
+    for model, layout in layouts(known, len(state.levels)).items():
+        index.pools[model] = PoolIndex(layout, max(state.total[slot] for slot in layout.slots))
+        for number, slot in enumerate(layout.slots):
+            index.model_of[slot] = model
+            index.number_of[slot] = number
+    for slot in range(len(state.facts)):
+        index.refresh(state, slot)
+    return index
 
 
 def _admits(node: Node, key: Constraint) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scheduling.engine.facts import MAX_GPUS
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.types import PART_OF_GPU
 from scheduling.simulator.rows import filled_rows
 
@@ -64,6 +65,9 @@ class Fleet:
     @property
     def gpus(self) -> int:
         return sum(n.gpus for n in self.nodes)
+
+
+copied_by_fields(FleetNode, Fleet)
 
 
 # --- inventories ------------------------------------------------------------------------------

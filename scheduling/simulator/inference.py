@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from numpy.random import PCG64, Generator
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.types import JobKind, JobRequest, Node, PodSet
 from scheduling.simulator.model import Arrival
 
@@ -66,6 +67,9 @@ class Service:
     @property
     def milli(self) -> int:
         return self.pods.milli_per_pod
+
+
+copied_by_fields(InferenceCluster, Service)
 
 
 def services_of(

@@ -8,7 +8,7 @@ delay, lose work when they are preempted or their node fails, and end.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop
-from typing import Any, ClassVar
+from typing import Any
 
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.decisions import CycleResult, Moved, Preempted, Started
@@ -24,6 +24,7 @@ from scheduling.engine.deltas import (
     PolicyChanged,
     TenantsChanged,
 )
+from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
@@ -52,6 +53,7 @@ LOOK_EVENTS = 1024
 Progress = Callable[[float, int, int], None]  # (simulated time, events so far, jobs so far)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Simulation:
     """One run. Build it, `run()` it once."""
 
@@ -119,7 +121,7 @@ class Simulation:
             while heap and heap[0][0] == now:
                 _, kind, _, payload = heappop(heap)
                 self.events += 1
-                self._HANDLERS[kind](self, payload)
+                self._happen(kind, payload)
             if self._deltas or self._cycle_at == now:
                 self._decide(now)
             if self.events >= look_at:
@@ -134,7 +136,7 @@ class Simulation:
     def result(self, *, partial: bool) -> Outcome:
         """What there is at the instant the run has reached; the run is over."""
         if self._warming:  # what was seen so far is not to be counted
-            self._warm(None)
+            self._warm()
         for run in self.jobs.values():
             if run.places:
                 self.observer.jobs.state[run.row] = RUNNING
@@ -163,10 +165,14 @@ class Simulation:
         self.cycles += 1
         result = run_cycle(self.state, deltas, now)
         self._carry_out(result, now)
-        wake = result.next_at
-        if wake is not None and (self._cycle_at is None or wake < self._cycle_at):
-            self._cycle_at = max(wake, now)
-            self._push(self._cycle_at, CYCLE, None)
+        if result.next_at is not None:
+            self._wake(max(result.next_at, now))
+
+    def _wake(self, at: float) -> None:
+        """Let there be a cycle then at the latest."""
+        if self._cycle_at is None or at < self._cycle_at:
+            self._cycle_at = at
+            self._push(at, CYCLE, None)
 
     # --- what the engine decided --------------------------------------------------------------
     def _carry_out(self, result: CycleResult, now: float) -> None:
@@ -355,6 +361,25 @@ class Simulation:
         self.observer.jobs.state[run.row] = state
 
     # --- what happens -------------------------------------------------------------------------
+    def _happen(self, kind: int, payload: Any) -> None:
+        if kind == END:
+            self._end(payload)
+        elif kind == ARRIVAL:
+            self._arrive(payload)
+        elif kind == GONE:
+            self._gone(payload)
+        elif kind == REPAIR:
+            self._repair(payload)
+        elif kind == FAULT:
+            self._fault(payload)
+        elif kind == CHANGE:
+            self._change(payload)
+        elif kind == GIVE_UP:
+            self._give_up(payload)
+        elif kind == WARM:
+            self._warm()
+        # CYCLE: time for one; the loop makes it after the events of this instant.
+
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:
         self._agenda.arriving -= 1
         if isinstance(payload, tuple):  # from the trace, not submitted again
@@ -401,21 +426,6 @@ class Simulation:
         else:
             raise TraceError(f"{type(delta).__name__} cannot stand on the timeline of a run")
 
-    def _tick(self, _: None) -> None:
-        """Time for a cycle; the loop makes it after the events of this instant."""
-
-    def _warm(self, _: None) -> None:
+    def _warm(self) -> None:
         self._warming = False
         self.observer.end_warm_up(self.now)
-
-    _HANDLERS: ClassVar[dict[int, Callable[[Any, Any], None]]] = {
-        END: _end,
-        GONE: _gone,
-        REPAIR: _repair,
-        FAULT: _fault,
-        CHANGE: _change,
-        GIVE_UP: _give_up,
-        ARRIVAL: _arrive,
-        CYCLE: _tick,
-        WARM: _warm,
-    }

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.types import PodPlacement
 from scheduling.simulator.model import Arrival, Pod, Settings
 from scheduling.simulator.observe import Observer, PoolBook
@@ -85,3 +86,6 @@ class Outcome:
     partial: bool
     never: dict[str, str]  # job id -> why it can never run
     waiting: int
+
+
+copied_by_fields(Outcome)

@@ -10,9 +10,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import ClassVar
 
 from numpy.random import PCG64, Generator
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobKind, JobRequest, PodSet, Quota, QuotaMode, Tenant
 from scheduling.simulator.model import Arrival
@@ -123,6 +125,9 @@ class Variant:
                 )
             ]
         return tuple(r for r in rows if r.gpus <= largest)
+
+
+copied_by_fields(SizeClass, Variant)
 
 
 def _split(row: SizeClass, odd: tuple[int | None, int | None]) -> tuple[SizeClass, ...]:
@@ -336,7 +341,7 @@ class Shares:
     """What a stream of arrivals was made of, to be held against the published shares."""
 
     # name -> (published value, one standard deviation over 30-day windows)
-    PUBLISHED = {
+    PUBLISHED: ClassVar = {
         "small_jobs": (0.92, 0.005),
         "small_gpu_time": (0.071, 0.004),
         "large_gpu_time": (0.556, 0.027),

@@ -21,7 +21,7 @@ def test_both_stages_are_the_python_that_kant_is_written_for():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     version = project["tool"]["mypy"]["python_version"]
     assert [stage[0].text for stage in stages()] == [
-        f"python:{version}-slim AS build",
+        f"python:{version} AS build",
         f"python:{version}-slim",
     ]
 
@@ -104,6 +104,14 @@ def test_static_files_are_collected_and_no_key_or_database_is_made(made):
     for path in (ROOT / "static").rglob("*"):
         if path.is_file():
             assert (made / "staticfiles" / names[str(path.relative_to(ROOT / "static"))]).exists()
+
+
+def test_it_decides_by_machine_code(made):
+    [build] = [step for step in stages()[0] if "compile_core" in step.text]
+    assert build == Step("RUN", "python -m scheduling.compile_core")
+    asked = "from scheduling import compiled; print(compiled.in_use())"
+    told = subprocess.run([sys.executable, "-c", asked], cwd=made, capture_output=True, text=True)
+    assert told.stdout == "True\n", told.stderr
 
 
 def test_modules_are_compiled_where_nobody_can_do_it_later(made):

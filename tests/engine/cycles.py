@@ -383,7 +383,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         if self.pending:
             return  # what they change is found out by the next cycle
         known = self.state.exposed
-        anew = Exposed(self.state.cluster, self.state.tired, self.state.min_runtime_of)
+        anew = Exposed(self.state.cluster, self.state)
         for record in self.state.running.values():
             anew.touch(record)
         assert sorted(known.groups()) == sorted(anew.groups())

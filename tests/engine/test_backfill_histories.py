@@ -42,8 +42,10 @@ class Watched(Simulation):
     take the places for it.
     """
 
-    told: dict[str, float]
-    kept = overtaken = 0
+    def __init__(self, *args, **more) -> None:
+        super().__init__(*args, **more)
+        self.told: dict[str, float] = {}
+        self.kept = self.overtaken = 0
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
         for start in result.started:
@@ -72,8 +74,7 @@ class Watched(Simulation):
 
 
 def watched(*args, **more) -> Watched:
-    run = simulation(*args, **more)
-    run.__class__, run.told = Watched, {}
+    run = simulation(*args, of=Watched, **more)
     assert {state for _, _, state in rows(run.run()).values()} == {"SUCCEEDED"}
     return run
 

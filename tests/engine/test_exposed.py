@@ -40,6 +40,7 @@ def test_it_is_asked_again_when_enough_of_them_have_run_long_enough() -> None:
     assert sorted(victim.job_id for victim in found) == ["low-0", "low-1", "low-2"]
 
 
+@pytest.mark.interpreted
 def test_a_blocked_job_that_may_take_from_nobody_looks_at_no_running_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from scheduling.engine.cluster import REGISTRY, ClusterState
 from scheduling.engine.columns import COLUMNS, OtherPod
-from scheduling.engine.index import CapacityIndex
+from scheduling.engine.index import index_of
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.placement.gradient import PoolGradient
 from scheduling.engine.placement.strategies import STRATEGIES
@@ -271,7 +271,7 @@ class Placement(RuleBasedStateMachine):
 
     @invariant()
     def index_equals_a_rebuild(self):
-        fresh = CapacityIndex(self.state)
+        fresh = index_of(self.state)
         for model, pool in fresh.pools.items():
             assert by_name(self.state, self.state.index.pools[model]) == by_name(self.state, pool)
 

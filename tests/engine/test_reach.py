@@ -117,6 +117,7 @@ OBSTACLES = {
 }
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("what", OBSTACLES)
 def test_no_plan_is_made_that_cannot_succeed(what: str, plans: Plans) -> None:
     facts, asks, words, cure, victims = OBSTACLES[what]
@@ -218,6 +219,7 @@ def crowded(seed: int) -> tuple[SchedulerState, JobRequest]:
     return state, replace(waits, required_level=rng.choice(("", "", "", "leaf")))
 
 
+@pytest.mark.interpreted
 def test_what_is_said_to_be_in_vain_is_never_planned_with_success(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -29,8 +29,8 @@ def arrival(name, at, duration, *, pods=1, gpus=8, gang=True, tenant="a", min_co
     return Arrival(JobRequest(name, tenant, at, pod_sets, gang=gang, **wishes), duration, **more)
 
 
-def simulation(arrivals, *, nodes=2, gpus=8, policy=None, quota=10**9, **more):
-    return Simulation(
+def simulation(arrivals, *, nodes=2, gpus=8, policy=None, quota=10**9, of=Simulation, **more):
+    return of(
         machines(nodes, gpus),
         arrivals,
         policy=policy or Policy(),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement.attempt import Attempt, Part
 from scheduling.engine.placement.plan import prepare
 from scheduling.engine.statement import Statement
@@ -18,6 +19,9 @@ class PlacementFailure:
     pod_set: int
     misconfigured: str = ""
     avoid: frozenset[str] = frozenset()
+
+
+copied_by_fields(PlacementFailure)
 
 
 def place_job(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement.request import level_number, misconfigured
 from scheduling.engine.placement.strategies import STRATEGIES, Strategy
 from scheduling.engine.types import JobKind, JobRequest, PodSet
@@ -33,6 +34,9 @@ class Plan:
     want: tuple[int, ...] = ()
     least: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
+
+
+copied_by_fields(Wish, Plan)
 
 
 def prepare(

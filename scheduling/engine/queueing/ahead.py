@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queueing.accounts import Account, Group
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Kept, Refusal
@@ -25,6 +26,9 @@ class Head:
     job_id: str
     closes: bool
     expected: Expected | None
+
+
+copied_by_fields(Head)
 
 
 class Terms(NamedTuple):

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queueing.combinations import Option, Search, options_of
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.pools import Pools
@@ -49,6 +50,9 @@ class Ask:
     beyond: int = 0
     options: tuple[Sequence[Option], ...] = ()
     only: tuple[str, int] | None = None
+
+
+copied_by_fields(Way, Ask)
 
 
 def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:

@@ -4,10 +4,11 @@ Whether a preemption could suffice is asked far more often than it does: of ever
 whenever something happens. The answer must not cost a look at every running job.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from typing import NamedTuple, Protocol
 
 from scheduling.engine.cluster import ClusterState
+from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queueing.holdings import Freed, Holdings, Row, freed, row_of
 from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import JobRequest
@@ -35,24 +36,28 @@ class Exposure(NamedTuple):
         return found
 
 
+class Protection(Protocol):
+    """What keeps places from being taken, beside priority and quota."""
+
+    def tired(self, record: JobRecord) -> bool:
+        """Whether a job was preempted as often as it may be."""
+
+    def min_runtime_of(self, job: JobRequest) -> float:
+        """For how many seconds a place of a job is its own."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class Exposed:
     """Exposures of the preemptible jobs that have started, by tenant and priority; not of those
     that wait for places promised to them. More than may really be taken: who made room for whom
     before is left out, and of a disruption budget all but whether it lets anything go.
 
-    `tired`: whether a job was preempted as often as it may be; `min_runtime_of`: for how many
-    seconds a place of a job is its own. Call `forget` when either may answer otherwise.
+    Call `forget` when `protection` may answer otherwise than before.
     """
 
-    def __init__(
-        self,
-        cluster: ClusterState,
-        tired: Callable[[JobRecord], bool],
-        min_runtime_of: Callable[[JobRequest], float],
-    ) -> None:
+    def __init__(self, cluster: ClusterState, protection: Protection) -> None:
         self._cluster = cluster
-        self._tired = tired
-        self._min_runtime_of = min_runtime_of
+        self._protection = protection
         self._members: dict[Whose, dict[str, JobRecord]] = {}
         self._known: dict[Whose, Exposure] = {}
         # What the groups hold that were asked for, and of whom it is to be read anew.
@@ -136,9 +141,9 @@ class Exposed:
 
     def _rows(self, record: JobRecord) -> Iterator[Row]:
         """The pods that may be taken at some time."""
-        if self._tired(record) or not record.may_lose:
+        if self._protection.tired(record) or not record.may_lose:
             return
-        wait, gang = self._min_runtime_of(record.job), record.job.gang
+        wait, gang = self._protection.min_runtime_of(record.job), record.job.gang
         places = self._cluster.held_by(record.job.id)
         assert record.started_at is not None
         for pod, (model, _) in record.pods.items():

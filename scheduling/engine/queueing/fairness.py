@@ -67,7 +67,7 @@ class Held(Generic[Holder]):
 class Usage:
     """What tenants hold; `of_users`: and each user of them."""
 
-    def __init__(self, *, of_users: bool) -> None:
+    def __init__(self, *, of_users: bool = False) -> None:
         self.tenants = Held[str]()
         self.users: Held[User] | None = Held() if of_users else None
         self.elsewhere: dict[tuple[User, str], int] = {}  # by jobs of other scopes, by GPU model

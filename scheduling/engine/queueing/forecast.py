@@ -37,7 +37,7 @@ class Forecast:
     def __init__(
         self, cluster: ClusterState, jobs: Mapping[str, JobRecord], models: frozenset[str]
     ) -> None:
-        self._real = cluster
+        self._true = cluster
         self._jobs = jobs
         self._models = models
         self._facts = cluster.facts_version
@@ -57,11 +57,11 @@ class Forecast:
 
     def stale(self) -> bool:
         """Whether the copy cannot or should not follow any more."""
-        return self._facts != self._real.facts_version or len(self._changed) > MAX_UNREAD
+        return self._facts != self._true.facts_version or len(self._changed) > MAX_UNREAD
 
     def close(self) -> None:
         """Follow no longer."""
-        followers = self._real.followers
+        followers = self._true.followers
         followers[:] = [changed for changed in followers if changed is not self._changed]
 
     def start_of(
@@ -120,8 +120,8 @@ class Forecast:
                 self._note(at, name)
             self._book(name)
         self._changed.clear()
-        self._copy.now = self._real.now
-        self._copy.typical = self._real.typical.copy()
+        self._copy.now = self._true.now
+        self._copy.typical = self._true.typical.copy()
 
     def _forget(self, at: float, name: str) -> None:
         place = bisect_left(self._ends, (at, name))
@@ -137,7 +137,7 @@ class Forecast:
         """Give a job the places that it holds and that have not ended in the copy."""
         due = self._due.get(name, {})
         last = self._ends[self._gone - 1] if self._gone else (-math.inf, "")
-        for pod, (placement, pod_set) in self._real.held_by(name).items():
+        for pod, (placement, pod_set) in self._true.held_by(name).items():
             if pod not in due or (due[pod], name) > last:
                 self._copy.restore(name, placement, pod_set)
 
@@ -157,7 +157,7 @@ class Forecast:
 
     def _again(self, at: float, name: str) -> None:
         """The pods that end then run again."""
-        held = self._real.held_by(name)
+        held = self._true.held_by(name)
         for pod in self._ending(at, name):
             self._copy.restore(name, *held[pod])
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queueing.accounts import Account, Group
 from scheduling.engine.queueing.quota import QuotaBook
 
@@ -26,6 +27,9 @@ class Loan:
     milli: int
     job_id: str
     since: float
+
+
+copied_by_fields(Loan)
 
 
 def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:

@@ -20,7 +20,9 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
         if tenant is None or tenant.max_running is None:
             continue
         running = _running(state) if running is None else running
-        runs = sum(jobs for other, jobs in running.items() if name in state.book.lineage(other))
+        runs = sum(
+            jobs for other, jobs in running.items() if name in tuple(state.book.lineage(other))
+        )
         if runs >= tenant.max_running:
             return Verdict(
                 Reason.WAITING_FOR_QUOTA,

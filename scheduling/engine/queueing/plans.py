@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from scheduling.engine.constraints import admits
 from scheduling.engine.decisions import Alternative
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.placement.request import HYPER_NODE
 from scheduling.engine.queueing.admission import Candidate
@@ -65,6 +66,9 @@ class Scope:
     cost: float
     units: list[Unit]
     rooms: list[list[Room]]
+
+
+copied_by_fields(Scope)
 
 
 def plan_for(

@@ -5,14 +5,15 @@ looked for on the same copy, one after the other, each withdrawn before the next
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from copy import copy, deepcopy
-from dataclasses import dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
 from itertools import islice
 from typing import Any
 
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import CycleResult, Reservation, Started
 from scheduling.engine.deltas import Delta, JobEnded, JobSubmitted
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queueing import intake
 from scheduling.engine.queueing.admission import candidates
 from scheduling.engine.queueing.eligibility import demand_of
@@ -28,6 +29,7 @@ from scheduling.engine.verdict import Reason, Verdict
 MAX_TRIED, MAX_TOLD = 8, 3
 # Choices of GPU models for which is worked out when running jobs leave room.
 MAX_FORECAST = 4
+_RECORD_FIELDS = tuple(field.name for field in fields(JobRecord))
 _FOR_ROOM = frozenset(
     {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
 )
@@ -88,6 +90,9 @@ class Rehearsal:
     room_at: float | None
     quota: tuple[QuotaTerms, ...]
     instead: tuple[Instead, ...]
+
+
+copied_by_fields(QuotaTerms, Places, Instead, Rehearsal)
 
 
 def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
@@ -168,8 +173,8 @@ def _copied(state: SchedulerState) -> SchedulerState:
 
 def _copied_record(record: JobRecord) -> JobRecord:
     """All but its lane; the general way to copy is slow, and records are many."""
-    twin = copy(record)
-    for name in JobRecord.__slots__:
+    twin = replace(record)
+    for name in _RECORD_FIELDS:
         value = getattr(record, name)
         if isinstance(value, dict | set):
             setattr(twin, name, value.copy())

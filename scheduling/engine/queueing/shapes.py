@@ -10,6 +10,7 @@ from itertools import islice, product
 from math import prod
 from operator import attrgetter
 
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.types import JobRequest, PodSet
 
 Key = tuple[object, ...]
@@ -65,6 +66,9 @@ class Wish:
     @property
     def room(self) -> int:
         return sum(self.most) - sum(self.least)
+
+
+copied_by_fields(Wish)
 
 
 def wish_of(job: JobRequest, missing: tuple[int, ...]) -> Wish:

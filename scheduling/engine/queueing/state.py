@@ -6,6 +6,7 @@ from dataclasses import replace
 from heapq import heappop, heappush
 
 from scheduling.engine.cluster import ClusterState, PodKey
+from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.delay import Early, preempts_from
@@ -35,6 +36,7 @@ from scheduling.engine.verdict import Verdict
 REFRESH_S = 60.0
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class SchedulerState:
     """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
 
@@ -69,7 +71,7 @@ class SchedulerState:
         self.in_the_way = InTheWay()
         self.usage = Usage(of_users=self.policy.fair_users)
         self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
-        self.exposed = Exposed(self.cluster, self.tired, self.min_runtime_of)
+        self.exposed = Exposed(self.cluster, self)
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []

@@ -10,10 +10,11 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.columns import Booking
+from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.fairness import NO_SHARES, Shares
 from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
@@ -33,6 +34,9 @@ class Expected:
     at: float
     nodes: frozenset[str]
     until: float = field(default=math.inf, compare=False)
+
+
+copied_by_fields(Expected)
 
 
 @dataclass(slots=True)
@@ -123,7 +127,7 @@ class JobRecord:
     leaving: dict[tuple[int, int], Booking] = field(default_factory=dict)
     left: bool = False
     promise: Promise | None = None
-    grew_at: object = None
+    grew_at: Any = None
     limit_at: float | None = None
 
     @property
@@ -227,7 +231,7 @@ class Lane:
         free = self.refusal is None
         if self.quota_at[free] == (book.tightened if free else book.loosened):
             return True
-        if self.quota_until is None or self.quota_at is UNASKED:
+        if self.quota_until is None or self.quota_at == UNASKED:
             return False
         model, milli = self.quota_until
         if free:
@@ -314,7 +318,7 @@ class WaitQueue:
                 known is None
                 or known.needs <= most
                 or known.until <= now
-                or known.first is not first
+                or known.first != first
                 or known.ask is not lane.ask
                 or known.refused != (lane.refusal is not None)
                 or lane.never is not None

@@ -1,0 +1,120 @@
+"""The core as machine code: it is used where it is that of the sources, and decides the same."""
+
+import copy
+import copyreg
+import importlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import is_dataclass
+
+import pytest
+
+from scheduling import compile_core, compiled
+
+# A fortnight of a small busy cluster, with what it decided as it is printed.
+RUN = """
+import json
+from scheduling import compiled
+from metrics import simulation
+from metrics.inputs import fleet_of
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.simulator import workload
+from scheduling.simulator.loop import Simulation
+from scheduling.simulator.model import Settings
+from scheduling.simulator.nodes import engine_nodes
+
+nodes = engine_nodes(fleet_of("24x8"))
+arrivals = workload.generate(
+    workload.Variant(load=1.2), gpus=192, gpu_model=nodes[0].gpu_model, seed=5, hours=336
+)
+tenants, quotas = workload.tenants_of(192, nodes[0].gpu_model)
+run = Simulation(
+    nodes,
+    arrivals,
+    policy=simulation.policy_of("POLICY", list(STRATEGIES)),
+    tenants=tenants,
+    quotas=quotas,
+    settings=Settings(stop_s=336 * 3600.0),
+)
+outcome = run.run()
+jobs = outcome.observer.jobs
+columns = {name: repr(getattr(jobs, name)) for name in ("ids", "started", "ended", "groups")}
+print(json.dumps([compiled.in_use(), columns, simulation.summary(outcome, nodes)]))
+"""
+
+
+def needs_machine_code() -> None:
+    if not compiled.in_use() and os.environ.get("KANT_INTERPRETED") != "1":
+        pytest.skip(f"the core was not compiled: {compile_core.missing() or 'run make setup'}")
+
+
+def told(policy: str, **environment: str) -> list:
+    done = subprocess.run(
+        [sys.executable, "-c", RUN.replace("POLICY", policy)],
+        cwd=compiled.ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("policy", ["kant", "strict-fifo+binpack", "best-effort-fifo+e-binpack"])
+def test_it_decides_what_the_interpreted_core_decides(policy: str) -> None:
+    needs_machine_code()
+    native, *decided = told(policy, KANT_INTERPRETED="0")
+    interpreted, *otherwise = told(policy, KANT_INTERPRETED="1")
+    assert (native, interpreted) == (True, False)
+    assert len(decided[0]["ids"]) > 1_000
+    assert decided == otherwise
+
+
+def test_machine_code_of_other_sources_is_not_used(tmp_path, monkeypatch) -> None:
+    before = compiled.folder()
+    source = tmp_path / "scheduling" / "engine" / "cycle.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("changed = True\n")
+    monkeypatch.setattr(compiled, "ROOT", tmp_path)
+    assert compiled.folder() != before
+
+
+def test_what_the_machine_lacks_is_named(monkeypatch, capsys, tmp_path) -> None:
+    monkeypatch.setattr(compile_core, "folder", lambda: tmp_path / "none")
+    monkeypatch.setattr(sys, "argv", ["compile_core"])
+    monkeypatch.setenv("CC", "no-such-compiler -O1")
+    assert compile_core.main() == 0
+    assert "no C compiler (no-such-compiler)" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def frozen_classes() -> list[type]:
+    names = [
+        path.relative_to(compiled.ROOT).with_suffix("").as_posix().replace("/", ".")
+        for path in compiled.sources()
+    ]
+    modules = [importlib.import_module(name) for name in names]
+    return [
+        found
+        for module in modules
+        for found in vars(module).values()
+        if isinstance(found, type) and found.__module__ == module.__name__ and is_dataclass(found)
+        if found.__dataclass_params__.frozen
+    ]
+
+
+def test_frozen_classes_say_how_they_are_copied() -> None:
+    """Python would set the fields of the copy, which those of machine code refuse."""
+    found = frozen_classes()
+    assert len(found) > 15
+    assert [each for each in found if each not in copyreg.dispatch_table] == []
+
+
+def test_they_are_copied_and_pickled() -> None:
+    from scheduling.simulator.workload import Variant
+
+    variant = Variant(load=1.05, declared=False)
+    assert pickle.loads(pickle.dumps(variant)) == copy.deepcopy(variant) == variant
