@@ -1,7 +1,5 @@
 """Statement: a transaction on ClusterState. What is tried on it can be taken back exactly."""
 
-from typing import NamedTuple
-
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.columns import PodKey
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
@@ -10,16 +8,27 @@ from scheduling.engine.types import JobRequest, PodPlacement, PodSet
 MAX_SHAPES = 10_000
 
 
-class Step(NamedTuple):
+class Step:
     """One change; `evicted` tells an eviction from an allocation, `version` and `gains` were before
     it."""
 
-    key: PodKey
-    placement: PodPlacement
-    pod_set: PodSet
-    evicted: bool
-    version: int
-    gains: int
+    __slots__ = ("evicted", "gains", "key", "placement", "pod_set", "version")
+
+    def __init__(
+        self,
+        key: PodKey,
+        placement: PodPlacement,
+        pod_set: PodSet,
+        evicted: bool,
+        version: int,
+        gains: int,
+    ) -> None:
+        self.key = key
+        self.placement = placement
+        self.pod_set = pod_set
+        self.evicted = evicted
+        self.version = version
+        self.gains = gains
 
 
 class Statement:

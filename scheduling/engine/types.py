@@ -261,7 +261,10 @@ class JobRequest:
     @property
     def gpu_milli(self) -> int:
         """GPU-milli of all pods of the job."""
-        return sum([s.count * s.milli_per_pod for s in self.pod_sets])
+        milli = 0
+        for s in self.pod_sets:
+            milli += s.count * s.gpus * s.gpu_milli
+        return milli
 
     @property
     def without_gpus(self) -> bool:

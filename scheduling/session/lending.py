@@ -13,7 +13,7 @@ from scheduling.engine.deltas import (
     PolicyChanged,
 )
 from scheduling.engine.lending import Outlook
-from scheduling.engine.queueing.waiting import order_key
+from scheduling.engine.queueing.records import order_key
 from scheduling.engine.shards import WIDE
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.verdict import Reason, Verdict

@@ -388,9 +388,7 @@ class Simulation:
         else:
             arrival = payload
         job = arrival.job
-        run = Run(arrival, self.observer.jobs.add(job), arrival.duration_s)
-        run.missing = job.pods
-        self.jobs[job.id] = run
+        self.jobs[job.id] = Run(arrival, self.observer.jobs.add(job))
         self._deltas.append(JobSubmitted(job, arrival.not_before))
         if arrival.cancel_after_s is not None:
             at = max(self.now, job.submitted_at + arrival.cancel_after_s)

@@ -164,6 +164,17 @@ class NodeBook:
         self.in_service = self.fragmented = self.idle = False
 
 
+class TenantBook:
+    """What a tenant holds now, and its GPU-milli-seconds: the time is added when something is given
+    back, and taken off when it is taken."""
+
+    __slots__ = ("held", "milli_s")
+
+    def __init__(self) -> None:
+        self.held = 0
+        self.milli_s = 0.0
+
+
 class Observer:
     """Keeps the books of nodes and pools; told of every placement, release and node change."""
 
@@ -172,15 +183,17 @@ class Observer:
         self.start = start
         self.sample_s = sample_s
         self.pools: dict[str, PoolBook] = {}
-        # GPU-milli-seconds by tenant since the warm-up, complete after `finish`; and what each
-        # holds now: time is added when it is given back, and taken off when it is taken.
-        self.tenant_milli_s: dict[str, float] = {}
-        self._held: dict[str, int] = {}
+        self.tenants: dict[str, TenantBook] = {}
         self.nodes: dict[str, NodeBook] = {}
         # Since the warm-up; `preempted` are rows of `jobs`.
         self.preempted: set[int] = set()
         self.preemptions = self.moves = self.requeues = 0
         self._next = start + sample_s
+
+    @property
+    def tenant_milli_s(self) -> dict[str, float]:
+        """GPU-milli-seconds by tenant since the warm-up, complete after `finish`."""
+        return {tenant: book.milli_s for tenant, book in self.tenants.items()}
 
     def node_changed(self, node: Node, now: float) -> None:
         """A node as it is now; its pool is its GPU model."""
@@ -198,8 +211,11 @@ class Observer:
 
     def took(self, name: str, milli: int, now: float, tenant: str) -> None:
         """GPU-milli taken on a node by a tenant's job (given back when negative)."""
-        self._held[tenant] = self._held.get(tenant, 0) + milli
-        self.tenant_milli_s[tenant] = self.tenant_milli_s.get(tenant, 0.0) - milli * now
+        holder = self.tenants.get(tenant)
+        if holder is None:
+            holder = self.tenants[tenant] = TenantBook()
+        holder.held += milli
+        holder.milli_s -= milli * now
         book = self.nodes[name]
         book.pool.advance(now)
         book.pool.allocated += milli
@@ -255,7 +271,8 @@ class Observer:
             pool.reset(now)
         self.preempted.clear()
         self.preemptions = self.moves = self.requeues = 0
-        self.tenant_milli_s = {tenant: -milli * now for tenant, milli in self._held.items()}
+        for holder in self.tenants.values():
+            holder.milli_s = -holder.held * now
         self._next = now + self.sample_s
 
     def used(self, placements: Collection[PodPlacement]) -> tuple[int, int]:
@@ -270,7 +287,7 @@ class Observer:
         self.sample_until(now)
         for pool in self.pools.values():
             pool.advance(now)
-        for tenant, milli in self._held.items():
-            self.tenant_milli_s[tenant] += milli * now
+        for holder in self.tenants.values():
+            holder.milli_s += holder.held * now
         with_gpus = {id(book.pool) for book in self.nodes.values() if book.installed}
         return {model: pool for model, pool in self.pools.items() if id(pool) in with_gpus}

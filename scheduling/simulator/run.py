@@ -1,6 +1,6 @@
 """A job while the simulator runs it, and what is left when the run is over."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.types import PodPlacement
@@ -12,7 +12,7 @@ class TraceError(ValueError):
     """An arrival that cannot be: its time goes backwards, or its duration is negative."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, init=False)
 class Run:
     """A job the shell knows: its row, what is left of its work, and its places while it runs.
 
@@ -27,19 +27,37 @@ class Run:
     arrival: Arrival
     row: int
     left_s: float
-    saved_s: float = 0.0
-    epoch: int = 0
-    since: float = 0.0
-    attempts: int = 0
-    missing: int = 0
-    places: dict[Pod, PodPlacement] | None = None
-    evicted: dict[Pod, int] = field(default_factory=dict)
-    stops: dict[Pod, int] = field(default_factory=dict)
-    stopped_at: float | None = None
-    given_up: bool = False
-    begun: dict[Pod, float] = field(default_factory=dict)
-    ends: dict[Pod, float] = field(default_factory=dict)
-    moving: dict[Pod, float] = field(default_factory=dict)
+    saved_s: float
+    epoch: int
+    since: float
+    attempts: int
+    missing: int
+    places: dict[Pod, PodPlacement] | None
+    evicted: dict[Pod, int]
+    stops: dict[Pod, int]
+    stopped_at: float | None
+    given_up: bool
+    begun: dict[Pod, float]
+    ends: dict[Pod, float]
+    moving: dict[Pod, float]
+
+    def __init__(self, arrival: Arrival, row: int) -> None:
+        self.arrival = arrival
+        self.row = row
+        self.left_s = arrival.duration_s
+        self.missing = arrival.job.pods
+        self.saved_s = 0.0
+        self.epoch = 0
+        self.since = 0.0
+        self.attempts = 0
+        self.places = None
+        self.evicted = {}
+        self.stops = {}
+        self.stopped_at = None
+        self.given_up = False
+        self.begun = {}
+        self.ends = {}
+        self.moving = {}
 
     def evict(self, pod: Pod, usual_s: float) -> float:
         """Count a pod's preemption; how long it takes to go this time, `usual_s` if not known."""

@@ -16,8 +16,8 @@ from scheduling.engine.deltas import (
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.queueing import forecast
 from scheduling.engine.queueing.admission import Candidate
+from scheduling.engine.queueing.records import Expected
 from scheduling.engine.queueing.reserve import expected_start
-from scheduling.engine.queueing.waiting import Expected
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
     Device,

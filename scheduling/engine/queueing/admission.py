@@ -10,9 +10,10 @@ from scheduling.engine.queueing.asks import Ask, Demand, work_out
 from scheduling.engine.queueing.combinations import Search
 from scheduling.engine.queueing.eligibility import demand_of, never
 from scheduling.engine.queueing.quota import Kept, Refusal
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Wish, narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import UNASKED, JobRecord, Lane
+from scheduling.engine.queueing.waiting import UNASKED, Lane
 from scheduling.engine.types import MILLI, JobRequest
 from scheduling.engine.verdict import Reason, Verdict, gpus
 
@@ -141,8 +142,14 @@ def candidates(
 
     Pools in `closed` belong to a job ahead and are not used, nor is borrowed what is `kept`.
     """
-    job = record.job
+    job, lane = record.job, record.lane
     ask = ask_of(state, record)
+    # Static admission has just answered the same question.
+    admitted = ask.whole and not (closed or kept) and lane is not None and lane.refusal is None
+    if admitted and lane is not None and lane.quota_stands(state.book):
+        way = ask.ways[0]
+        yield Candidate(narrowed(job, way.models), ask.wish.most, way.gang)
+        return
     for way in ask.ways:
         wish, most = ask.wish, way.most
         if closed and closed.intersection(way.models):

@@ -8,12 +8,12 @@ from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queueing.accounts import Account, Group
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.quota import Kept, Refusal
-from scheduling.engine.queueing.waiting import Expected, JobRecord, OrderKey
+from scheduling.engine.queueing.records import Expected, JobRecord, OrderKey
 from scheduling.engine.verdict import Verdict
 
 Mark = tuple[object, ...]
 Waits = tuple[Account, Kept]  # the account that refuses a job, and what it waits for
-NOBODY_BEHIND: OrderKey = (math.inf, math.inf, 0, "")  # after every job
+NOBODY_BEHIND = OrderKey(math.inf, math.inf, 0, "")  # after every job
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,8 @@ class Ask:
     `gpus`: wholly free GPUs that a node must have to take any of the pods; 0 where some pods do
     with less than one. `beyond`: where a gang has more combinations of GPU models than `ways`,
     how many it has in all, and `options` names the models of each pod set with their GPU-milli.
-    `only`: the GPU model and GPU-milli of its least start, where there is but one.
+    `only`: the GPU model and GPU-milli of its least start, where there is but one; `whole`: and
+    that is all it asks for.
     """
 
     wish: Wish
@@ -50,6 +51,7 @@ class Ask:
     beyond: int = 0
     options: tuple[Sequence[Option], ...] = ()
     only: tuple[str, int] | None = None
+    whole: bool = False
 
 
 copied_by_fields(Way, Ask)
@@ -78,7 +80,8 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
     whole = all(s.gpu_milli == MILLI and not s.gpu_memory_mib for s in asked)
     gpus = min((s.gpus for s in asked), default=0) if whole else 0
     only = None if beyond else _only(ways)
-    return Ask(wish, ways, pools_of(asked, known), gpus, beyond, tuple(options), only)
+    whole = only is not None and dict([only]) == ways[0].most
+    return Ask(wish, ways, pools_of(asked, known), gpus, beyond, tuple(options), only, whole)
 
 
 def _only(ways: Sequence[Way]) -> tuple[str, int] | None:

@@ -34,12 +34,13 @@ from scheduling.engine.queueing.kept import (
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
+from scheduling.engine.queueing.records import Expected, JobRecord
 from scheduling.engine.queueing.report import tell_lane
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.settled import settle, still_settled
 from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import Expected, JobRecord, Lane
+from scheduling.engine.queueing.waiting import Lane
 from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Verdict, counted
 
@@ -121,7 +122,7 @@ class Blocking:
     def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
         """The first job of the lane that, as declared, is over when the heads can start."""
         for key in lane.jobs:
-            record = self._state.jobs[key[3]]
+            record = self._state.jobs[key.job_id]
             if record.job.declared_s is not None and record.job.declared_s <= window:
                 return record
         return None
@@ -370,7 +371,7 @@ class Blocking:
             return {}
         mine = self._users.get((lane.tenant, lane.user), 0.0)
         theirs = self._users.get((lane.tenant, other.job.user), 0.0)
-        if other.key[0] != lane.jobs[0][0] or theirs >= mine:
+        if other.key.after != lane.jobs[0].after or theirs >= mine:
             return {}
         return {"user_share": mine, "user_share_ahead": theirs}
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from itertools import chain
 
 from scheduling.engine.queueing.exposed import Whose
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import PreemptionKind
 
 

@@ -15,9 +15,9 @@ from scheduling.engine.decisions import Moved
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.plan import prepare
 from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.start import book, hold_until_gone
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobKind, PodPlacement
 

@@ -2,9 +2,9 @@
 
 from scheduling.engine.queueing.admission import Candidate, ask_of
 from scheduling.engine.queueing.quota import Refusal
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.shapes import narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import MILLI, PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 
-from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.types import Policy, PreemptionKind
 
 

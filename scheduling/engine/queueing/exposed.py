@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queueing.holdings import Freed, Holdings, Row, freed, row_of
-from scheduling.engine.queueing.waiting import JobRecord
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.types import JobRequest
 
 Whose = tuple[str, int]  # tenant and priority

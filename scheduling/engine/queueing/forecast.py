@@ -15,7 +15,7 @@ import numpy as np
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.strategies import STRATEGIES
-from scheduling.engine.queueing.waiting import Expected, JobRecord
+from scheduling.engine.queueing.records import Expected, JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest
 

@@ -13,6 +13,7 @@ from scheduling.engine.queueing.admission import Candidate, most_by_quota
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.kept import closes_quota
 from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.shapes import Wish, narrowed
 from scheduling.engine.queueing.start import place, started
 from scheduling.engine.queueing.state import SchedulerState
@@ -27,7 +28,6 @@ from scheduling.engine.queueing.stays import (
     no_room,
     stays,
 )
-from scheduling.engine.queueing.waiting import JobRecord
 
 
 def grow(state: SchedulerState, out: Outcome) -> bool:

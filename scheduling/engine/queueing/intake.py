@@ -10,8 +10,8 @@ from scheduling.engine.queueing.follow import follow
 from scheduling.engine.queueing.limits import watch_run_limit
 from scheduling.engine.queueing.nogpus import kept_off_gpus
 from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.records import JobRecord, order_key
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord, order_key
 from scheduling.engine.types import JobRequest
 
 

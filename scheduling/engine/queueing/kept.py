@@ -4,8 +4,8 @@ from scheduling.engine.queueing.admission import ask_of, refused
 from scheduling.engine.queueing.ahead import InTheWay, Waits
 from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.quota import Kept, Refusal
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import NO_GPUS, JobRequest
 
 

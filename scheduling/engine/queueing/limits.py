@@ -5,8 +5,8 @@ from heapq import heappop, heappush
 
 from scheduling.engine.decisions import RunLimit
 from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 

@@ -11,7 +11,8 @@ from scheduling.engine.decisions import (
     Started,
     Waiting,
 )
-from scheduling.engine.queueing.waiting import JobRecord, Lane
+from scheduling.engine.queueing.records import JobRecord
+from scheduling.engine.queueing.waiting import Lane
 
 
 class Outcome:

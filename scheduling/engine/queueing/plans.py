@@ -16,13 +16,13 @@ from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.choice import Room, Scan, cheapest, others
 from scheduling.engine.queueing.emptied import Emptied
 from scheduling.engine.queueing.holdings import Holdings, Row, freed, row_of
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.relief import relieve, trial
 from scheduling.engine.queueing.restore import can_return
 from scheduling.engine.queueing.spares import idle_nodes, takes_spares
 from scheduling.engine.queueing.start import place_on
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.victims import Unit
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
 

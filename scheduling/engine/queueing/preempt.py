@@ -19,11 +19,12 @@ from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.plans import Plan, plan_for
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.reach import may_succeed_at
+from scheduling.engine.queueing.records import InVain, JobRecord
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.start import book, promise
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.victims import Unit, Victims
-from scheduling.engine.queueing.waiting import InVain, JobRecord, Lane
+from scheduling.engine.queueing.waiting import Lane
 
 # Plans a cycle may make; the blocked jobs behind get theirs in later cycles.
 PLANS_PER_CYCLE = 16

@@ -12,9 +12,10 @@ preempted hold no more of any account than it is guaranteed, whatever else is us
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queueing.accounts import UNLIMITED, Account, Accounts, Group, open_accounts
 from scheduling.engine.types import Quota, Tenant
 from scheduling.engine.verdict import Reason
@@ -34,14 +35,19 @@ class Refusal(NamedTuple):
     fixed: bool = False
 
 
-@dataclass(slots=True)
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
+@dataclass(slots=True, init=False)
 class Booking:
     """What one job holds, by GPU model. `fixed`: it cannot be preempted."""
 
     tenant: str
     since: float
-    fixed: bool = False
-    held: dict[str, int] = field(default_factory=dict)
+    fixed: bool
+    held: dict[str, int]
+
+    def __init__(self, tenant: str, since: float, fixed: bool) -> None:
+        self.tenant, self.since, self.fixed = tenant, since, fixed
+        self.held = {}
 
 
 # An account of a chain as it would be after a request: what is used and borrowed, what its group
@@ -315,7 +321,9 @@ class QuotaBook:
     ) -> int:
         """Book `milli` to a job; returns how much of it is borrowed at some level. What a job holds
         is all `fixed` or none of it."""
-        booking = self.bookings.setdefault(job_id, Booking(tenant, since, fixed))
+        booking = self.bookings.get(job_id)
+        if booking is None:
+            booking = self.bookings[job_id] = Booking(tenant, since, fixed)
         booking.held[model] = booking.held.get(model, 0) + milli
         self.booked[model] = self.booked.get(model, 0) + milli
         self.version += 1

@@ -20,8 +20,8 @@ from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.reserve import expected_start
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import JobRequest
 from scheduling.engine.verdict import Reason, Verdict
 
@@ -173,11 +173,10 @@ def _copied(state: SchedulerState) -> SchedulerState:
 
 def _copied_record(record: JobRecord) -> JobRecord:
     """All but its lane; the general way to copy is slow, and records are many."""
-    twin = replace(record)
+    twin = JobRecord(record.job, record.key)
     for name in _RECORD_FIELDS:
         value = getattr(record, name)
-        if isinstance(value, dict | set):
-            setattr(twin, name, value.copy())
+        setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
     if record.promise is not None:
         twin.promise = replace(record.promise, awaited=record.promise.awaited.copy())
     return twin

@@ -2,8 +2,9 @@
 
 from scheduling.engine.decisions import Waiting
 from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord, Lane
+from scheduling.engine.queueing.waiting import Lane
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Verdict
 
 
@@ -33,7 +34,7 @@ def tell_lane(
     lane.fresh.discard(lane.head)
     if worth_telling(lane.rest, lane.rest_at, rest, out):
         lane.rest, lane.rest_at = rest, out.now
-        told = [key[3] for key in lane.jobs[1:]]
+        told = [key.job_id for key in lane.jobs[1:]]
     else:
         told = sorted(lane.fresh)
     for job_id in told:

@@ -7,8 +7,8 @@ copy is kept and follows the cluster, as one event changes little of it.
 
 from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.forecast import Forecast
+from scheduling.engine.queueing.records import Expected
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import Expected
 
 # Combinations of GPU models for which a what-if copy is kept.
 MAX_FORECASTS = 16

@@ -25,7 +25,7 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
         assess(state, lane)  # who started before it in this walk may have taken the quota again
     if known.never is not lane.never or known.refused != (lane.refusal is not None):
         return False
-    if known.first != lane.jobs[0] or known.ask is not lane.ask:
+    if known.first is not lane.jobs[0] or known.ask is not lane.ask:
         return False
     if known.plans is not None and known.plans != state.plans_at:
         return False

@@ -37,6 +37,8 @@ def shape_of(job: JobRequest) -> Key:
 def narrowed(job: JobRequest, models: tuple[str, ...]) -> JobRequest:
     """The job with each pod set on one GPU model."""
     sets = job.pod_sets
+    if len(sets) == 1 and sets[0].gpu_models == models:
+        return job
     if all(not s.gpus or s.gpu_models == (m,) for s, m in zip(sets, models, strict=True)):
         return job
     return replace(

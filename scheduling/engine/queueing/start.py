@@ -22,6 +22,7 @@ from scheduling.engine.queueing.counts import (
 from scheduling.engine.queueing.limits import over_job_limit, watch_run_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
+from scheduling.engine.queueing.records import JobRecord, Promise
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Key
 from scheduling.engine.queueing.spares import (
@@ -32,7 +33,6 @@ from scheduling.engine.queueing.spares import (
     without_spares,
 )
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord, Promise
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Reason, Verdict

@@ -19,8 +19,9 @@ from scheduling.engine.queueing.look import Look
 from scheduling.engine.queueing.placed import Placed
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.queueing.records import Expected, JobRecord, order_key
 from scheduling.engine.queueing.shapes import Key, shape_of
-from scheduling.engine.queueing.waiting import Expected, JobRecord, Merge, WaitQueue, order_key
+from scheduling.engine.queueing.waiting import Merge, WaitQueue
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
     JobRequest,
@@ -282,20 +283,22 @@ class SchedulerState:
         promised: bool = False,
     ) -> dict[str, int]:
         """Note places that the cluster has booked; returns {gpu model: borrowed milli}."""
-        job, borrowed = record.job, dict[str, int]()
+        job, models, since = record.job, self.pools.model_of, record.placed_at
+        on_its_own = not job.gang or record.started_at is not None
+        got, borrowed = dict[str, int](), dict[str, int]()
         for p in placements:
-            model = self.pools.model_of.get(p.node, "")
-            milli = p.milli * len(p.devices)
+            model, milli = models.get(p.node, ""), p.milli * len(p.devices)
             record.pods[p.pod_set, p.ordinal] = (model, milli)
-            if not job.gang or record.started_at is not None:
-                record.placed_at[p.pod_set, p.ordinal] = at
-            if milli:
-                self.usage.change(job, model, milli)
-                more = self.book.book(
-                    job.id, job.tenant, model, milli, at, fixed=not job.preemptible
-                )
-                if more:
-                    borrowed[model] = borrowed.get(model, 0) + more
+            got[model] = got.get(model, 0) + milli
+            if on_its_own:
+                since[p.pod_set, p.ordinal] = at
+        for model, milli in got.items():
+            if not milli:
+                continue
+            self.usage.change(job, model, milli)
+            more = self.book.book(job.id, job.tenant, model, milli, at, fixed=not job.preemptible)
+            if more:
+                borrowed[model] = more
         if job.uses_spares and self.policy.spare_nodes:
             self.cluster.widened()  # beside it on a spare there may be room for others now
             self.dirty = True
@@ -340,8 +343,20 @@ class SchedulerState:
         self.dirty = True
 
     def give_back_all(self, record: JobRecord) -> None:
-        for pod_set, ordinal in sorted(record.pods):
-            self.give_back(record, pod_set, ordinal)
+        if record.pods:
+            held = dict[str, int]()
+            for model, milli in record.pods.values():
+                held[model] = held.get(model, 0) + milli
+            for model, milli in held.items():
+                if milli:
+                    self.usage.change(record.job, model, -milli)
+                    self.book.unbook(record.job.id, model, milli)
+            for pod_set, ordinal in sorted(record.pods):
+                self.cluster.release(record.job.id, pod_set, ordinal)
+            record.pods.clear()
+            record.placed_at.clear()
+            self.exposed.touch(record)
+            self.dirty = True
         self.running.pop(record.job.id, None)
         self.growing.pop(record.job.id, None)
         self.cluster.times.pop(record.job.id, None)
@@ -436,7 +451,7 @@ class SchedulerState:
                 self.arrays.setdefault(job.array, set()).add(job.id)
             return record
         self.queue.remove(record)
-        front = record.key[1] == -math.inf
+        front = record.key.submitted_at == -math.inf
         if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         if job.user != record.job.user:

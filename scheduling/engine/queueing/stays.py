@@ -13,10 +13,10 @@ from scheduling.engine.queueing.asks import Demand
 from scheduling.engine.queueing.counts import only_spares
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.report import worth_telling
 from scheduling.engine.queueing.start import SPARES_ONLY
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import MILLI, NO_GPUS, JobRequest
 from scheduling.engine.verdict import Reason, Verdict, gpus
 

@@ -2,9 +2,9 @@
 
 from scheduling.engine.queueing.admission import assess
 from scheduling.engine.queueing.outcome import Outcome
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.report import tell
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 
@@ -50,7 +50,7 @@ def report_quota(state: SchedulerState, out: Outcome) -> None:
         names = sorted(came)
         if lane.reserved != lane.told_reserved:
             lane.told_reserved = lane.reserved
-            names = [key[3] for key in lane.jobs]
+            names = [key.job_id for key in lane.jobs]
         for name in names:
             record = state.jobs.get(name)
             if record is not None and record.lane is lane:

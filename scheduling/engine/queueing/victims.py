@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from scheduling.engine.queueing.claims import Claim
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.types import MILLI, PodPlacement, PreemptionKind
 
 PodAt = tuple[int, int]  # pod set, ordinal

@@ -10,164 +10,18 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from scheduling.engine.cluster import ClusterState
-from scheduling.engine.columns import Booking
-from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.fairness import NO_SHARES, Shares
 from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
+from scheduling.engine.queueing.records import JobRecord, OrderKey
 from scheduling.engine.queueing.shapes import Key
-from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
 
 if TYPE_CHECKING:
     from scheduling.engine.queueing.ahead import Settled
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A blocked head starts at `at` on `nodes`, when declared run times hold. Once it is `until`
-    and no job has ended, that is to be worked out anew: a job is past its declared end then."""
-
-    at: float
-    nodes: frozenset[str]
-    until: float = field(default=math.inf, compare=False)
-
-
-copied_by_fields(Expected)
-
-
-@dataclass(slots=True)
-class Promise:
-    """Places booked for a preemptor, what of them is borrowed, and the pods that must go first."""
-
-    placements: tuple[PodPlacement, ...]
-    borrowed: tuple[tuple[str, int], ...]
-    awaited: set[tuple[str, int, int]]
-
-
-class InVain(NamedTuple):
-    """That no preemption could make room, by these facts and the GPU-milli by model that were
-    within reach; `nearly`: not before `until`. `protected_until`: when the first of those that are
-    in their minimum run time may be preempted, inf = there are none."""
-
-    facts: tuple[int, int]
-    reach: dict[str, int]
-    until: float
-    nearly: bool
-    protected_until: float
-
-    def holds(self, facts: tuple[int, int], reach: dict[str, int], now: float) -> bool:
-        """Whether a new plan would fail as well."""
-        more = any(milli > self.reach[model] for model, milli in reach.items())
-        return facts == self.facts and now < self.until and not more
-
-
-OrderKey = tuple[float, float, int, str]
-
-
-def order_key(job: JobRequest, *, front: bool = False) -> OrderKey:
-    """Priority (high first), submission time, size (small first), then the id: a total order.
-
-    `front`: before all other jobs of its priority.
-    """
-    return (-job.priority, -math.inf if front else job.submitted_at, job.gpu_milli, job.id)
-
-
-@dataclass(slots=True)
-class JobRecord:
-    """What the engine knows of one job, waiting or started.
-
-    `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
-    when, where not since its start. `ended`: pods that are done and not to be placed again.
-    `blamed`: node -> until when it is avoided. `queued_at`: when it last came into a lane;
-    `waits_since`: since when nothing but quota, its turn and places keeps it, or the pods that it
-    misses, from a start, None = it does not wait so. `blocked_since`: when it was first blocked at
-    the head. `nearly`: what was backfilled past it has not all run long enough to be preempted,
-    else it could start; `protected_until`: when enough of those whom it could preempt may have,
-    `preempts_from`: when it will have waited for long enough to preempt anybody that it could,
-    inf = it does not wait for that. `in_vain`: by
-    what was to be placed, when no preemption could make room for it. `expected` is its reservation
-    as of `expected_at`: the versions of the cluster and of the quotas, and the pools it was the
-    head of. `disruptions`: how many of its pods may be evicted now, by its disruption budget.
-    `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
-    evicted.
-    `promise`: places held for it while others leave them. `grew_at`: as of when nothing more was
-    found for an elastic gang that runs. `limit_at`: when its run time ends, as it is watched.
-    """
-
-    job: JobRequest
-    key: OrderKey
-    lane: "Lane | None" = None
-    not_before: float = 0.0
-    held: bool = False
-    reserved: bool = False
-    verdict: Verdict | None = None
-    verdict_at: float = 0.0
-    pods: dict[tuple[int, int], tuple[str, int]] = field(default_factory=dict)
-    placed_at: dict[tuple[int, int], float] = field(default_factory=dict)
-    ended: set[tuple[int, int]] = field(default_factory=set)
-    started_at: float | None = None
-    blamed: dict[str, float] = field(default_factory=dict)
-    queued_at: float = -math.inf
-    waits_since: float | None = None
-    blocked_since: float | None = None
-    nearly: bool = False
-    protected_until: float = math.inf
-    preempts_from: float = math.inf
-    in_vain: dict[object, InVain] = field(default_factory=dict)
-    expected: Expected | None = None
-    expected_at: tuple[int, int, frozenset[str]] | None = None
-    preemptions: int = 0
-    preempted_by: set[str] = field(default_factory=set)
-    disruptions: int | None = None
-    checkpoint_at: float = -math.inf
-    leaving: dict[tuple[int, int], Booking] = field(default_factory=dict)
-    left: bool = False
-    promise: Promise | None = None
-    grew_at: Any = None
-    limit_at: float | None = None
-
-    @property
-    def passed_since(self) -> float | None:
-        """Since when the jobs behind it that start pass it by: since it waits for nothing but
-        places. None where it is the head of no pool."""
-        if self.blocked_since is None or self.lane is None:
-            return None
-        return min(self.blocked_since, max(self.queued_at, self.lane.admitted_at))
-
-    def placed_since(self, pod: tuple[int, int]) -> float:
-        """Since when a pod of the job, which has started, holds its place."""
-        assert self.started_at is not None
-        return self.placed_at.get(pod, self.started_at)
-
-    def protected(self, pods: int) -> int:
-        """How many of so many of its pods the disruption budget protects; those that leave already
-        may not show in it yet."""
-        if self.disruptions is None:
-            return 0
-        return max(0, pods - max(0, self.disruptions - len(self.leaving)))
-
-    @property
-    def may_lose(self) -> bool:
-        """Whether its disruption budget lets any pod go: of a gang that is not elastic, all."""
-        pods = len(self.pods)
-        return self.protected(pods) < (1 if self.job.gang and not self.job.elastic else pods)
-
-    def missing(self) -> tuple[int, ...]:
-        """Pods per pod set that have no place and have not ended. What ended beyond the count that
-        a pod set has now is none of its pods."""
-        sets = self.job.pod_sets
-        counts = [s.count for s in sets]
-        for pod_set, _ in self.pods:
-            counts[pod_set] -= 1
-        ended = {(i, ordinal) for i, ordinal in self.ended if ordinal < sets[i].count}
-        for pod_set, _ in ended.union(self.leaving):
-            counts[pod_set] -= 1
-        return tuple(max(0, n) for n in counts)
-
 
 UNASKED = (-1, -1)
 UNPLANNED = (-1, -1, False)
@@ -224,7 +78,7 @@ class Lane:
 
     @property
     def head(self) -> str:
-        return self.jobs[0][3]
+        return self.jobs[0].job_id
 
     def quota_stands(self, book: QuotaBook) -> bool:
         """Whether quota would answer the lane as it did, be it with other numbers."""
@@ -318,7 +172,7 @@ class WaitQueue:
                 known is None
                 or known.needs <= most
                 or known.until <= now
-                or known.first != first
+                or known.first is not first
                 or known.ask is not lane.ask
                 or known.refused != (lane.refusal is not None)
                 or lane.never is not None
@@ -407,5 +261,5 @@ class Merge:
             return first
         share = self._tenants.get(lane.tenant, 0.0)
         if self._users is None:
-            return (first[0], share, first)
-        return (first[0], share, self._users.get((lane.tenant, lane.user), 0.0), first)
+            return (first.after, share, first)
+        return (first.after, share, self._users.get((lane.tenant, lane.user), 0.0), first)

@@ -2,9 +2,9 @@
 
 from scheduling.engine.placement import PlacementFailure, explain
 from scheduling.engine.queueing.admission import candidates, fits_by_count
+from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.start import Failed, place_on, why_failed
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.waiting import JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.verdict import Reason, Verdict
 
