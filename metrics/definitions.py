@@ -5,6 +5,7 @@ seconds. Nothing here reads a clock or a database. Edges are settled in docs/met
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ MILLI = 1000
 # Lower bounds of the size classes in GPUs, the last of which is open (2048+). Before them comes
 # that of jobs without GPUs.
 SIZE_CLASSES = (1, 2, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+_LOWER_MILLI = tuple(lower * MILLI for lower in SIZE_CLASSES)
 SIZE_LABELS = ("0", "1", "2–7", "8", "16", "32", "64", "128", "256", "512", "1024", "2048+")
 
 
@@ -24,13 +26,9 @@ def size_class(gpu_milli: int) -> str:
 
     A size between two powers of two belongs to the lower class (96 GPUs -> "64").
     """
-    if not gpu_milli:
-        return SIZE_LABELS[0]
-    index = 1
-    for i, lower in enumerate(SIZE_CLASSES, 1):
-        if gpu_milli >= lower * MILLI:
-            index = i
-    return SIZE_LABELS[index]
+    if 0 < gpu_milli < MILLI:
+        return SIZE_LABELS[1]
+    return SIZE_LABELS[bisect_right(_LOWER_MILLI, gpu_milli)]
 
 
 def size_range(label: str) -> str:

@@ -5,11 +5,13 @@ Pure: the same `metrics.definitions` as the live recorder, over exact integrals.
 
 import gc
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
+
+import numpy as np
 
 from metrics import definitions
 from scheduling.engine.types import JobKind, Node, Policy, QueueingPolicy
@@ -120,15 +122,14 @@ def _states(outcome: Outcome, rows: Sequence[int]) -> dict[str, int]:
 
 
 def _curve(outcome: Outcome, rows: Sequence[int]) -> definitions.WaitCurve:
-    jobs, waits, seen = outcome.observer.jobs, list[float](), list[bool]()
-    for i in rows:
-        started = not math.isnan(jobs.started[i])
-        end = jobs.started[i] if started else jobs.ended[i]
-        if math.isnan(end):
-            end = outcome.ended_at
-        waits.append(max(0.0, end - jobs.submitted[i]))
-        seen.append(started)
-    return definitions.wait_curve(waits, seen)
+    jobs, at = outcome.observer.jobs, np.array(rows, np.int64)
+    submitted, started, ended = (
+        np.frombuffer(column, float)[at] for column in (jobs.submitted, jobs.started, jobs.ended)
+    )
+    waiting = np.isnan(started)
+    until = np.where(np.isnan(ended), outcome.ended_at, ended)
+    waits = np.where(waiting, until, started) - submitted
+    return definitions.wait_curve(np.maximum(waits, 0.0), ~waiting)
 
 
 def _waits(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
@@ -178,26 +179,23 @@ def _jtted(
     largest: dict[str, int] = defaultdict(lambda: 1)
     for (model, _), count in groups.items():
         largest[model] = max(largest[model], count)
-    by_size: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for i in rows:
-        if not jobs.nodes[i] or not jobs.milli[i] or math.isnan(jobs.started[i]):
-            continue
-        model = jobs.models[i]
-        fewest = definitions.fewest_nodes(-(-jobs.milli[i] // 1000), per_node[model] or 1)
-        by_size[definitions.size_class(jobs.milli[i])].append(
-            (
-                definitions.deviation(jobs.nodes[i], fewest),
-                definitions.deviation(
-                    jobs.groups[i], definitions.fewest_groups(fewest, largest[model])
-                ),
-            )
-        )
+    alike = Counter(
+        (jobs.models[i], jobs.milli[i], jobs.nodes[i], jobs.groups[i])
+        for i in rows
+        if jobs.nodes[i] and jobs.milli[i] and not math.isnan(jobs.started[i])
+    )
+    sums: dict[str, tuple[int, float, float]] = defaultdict(lambda: (0, 0.0, 0.0))
+    for (model, milli, on_nodes, in_groups), count in sorted(alike.items()):
+        label = definitions.size_class(milli)
+        fewest = definitions.fewest_nodes(-(-milli // 1000), per_node[model] or 1)
+        fewest_groups = definitions.fewest_groups(fewest, largest[model])
+        found, by_nodes, by_groups = sums[label]
+        by_nodes += count * definitions.deviation(on_nodes, fewest)
+        by_groups += count * definitions.deviation(in_groups, fewest_groups)
+        sums[label] = found + count, by_nodes, by_groups
     return {
-        label: {
-            "jobs": len(found),
-            "nodes": sum(n for n, _ in found) / len(found),
-            "groups": sum(g for _, g in found) / len(found),
-        }
+        label: {"jobs": found, "nodes": by_nodes / found, "groups": by_groups / found}
         for label in definitions.SIZE_LABELS
-        if (found := by_size.get(label))
+        for found, by_nodes, by_groups in [sums[label]]
+        if found
     }

@@ -7,7 +7,7 @@ copies the cluster (paper 3.4.3): it applies deltas.
 
 from collections.abc import Mapping
 from copy import copy
-from typing import Any
+from typing import Any, Final
 
 from scheduling.engine.columns import (
     COLUMNS,
@@ -34,9 +34,9 @@ __all__ = ["ClusterState", "PodKey"]
 
 
 # Placements after which the typical mix is learned anew at the latest.
-LEARN_EVERY = 1000
+LEARN_EVERY: Final = 1000
 
-_ANYWHERE = -1
+_ANYWHERE: Final = -1
 # Beyond so many places where something was given back, the list of them begins anew.
 MAX_GAINED = 4096
 
@@ -59,6 +59,7 @@ class ClusterState(Columns):
         # How often something was given back or changed for the better; a mark for `gained`.
         self.gains = 0
         self._gained: list[int] = []  # where the last times, in order: slots, or _ANYWHERE
+        self._most: dict[int, int | None] = {}  # what `gained` answers, until anything changes
         self.now = 0.0
         # By running job, when it began and how long it said that it would run.
         self.times: dict[str, tuple[float, float | None]] = {}
@@ -282,6 +283,7 @@ class ClusterState(Columns):
     def committed(self, pods: int) -> None:
         """So many placements are final; from time to time what is typical is learned anew."""
         self._committed += pods
+        self._most.clear()
         if self._committed >= self._learn_at:
             self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
             self.typical.clear()
@@ -303,6 +305,7 @@ class ClusterState(Columns):
             self._gained.clear()
         self._gained.append(slot)
         self.gains += 1
+        self._most.clear()
 
     def forget_gains(self, version: int, gains: int) -> None:
         """All that was given back since then is taken again."""
@@ -310,16 +313,18 @@ class ClusterState(Columns):
         if undone:
             del self._gained[-undone:]
         self.version, self.gains = version, gains
+        self._most.clear()
 
     def gained(self, since: int) -> int | None:
         """The most wholly free GPUs on a node where something was given back since then; None:
         that cannot be told. A request that did not fit then and needs more on each node does not
         fit now."""
-        times = self.gains - since
-        if times > len(self._gained):
-            return None
-        last = self._gained[len(self._gained) - times :]
-        return None if _ANYWHERE in last else max([self.free[slot] for slot in last], default=0)
+        if since not in self._most:
+            times, known = self.gains - since, len(self._gained)
+            last = self._gained[known - times :] if times <= known else [_ANYWHERE]
+            told = _ANYWHERE not in last
+            self._most[since] = max([self.free[s] for s in last], default=0) if told else None
+        return self._most[since]
 
     def copy(self) -> "ClusterState":
         """An independent what-if; facts and bookings are shared until one side changes them."""

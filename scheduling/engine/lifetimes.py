@@ -9,16 +9,16 @@ pod's end is taken for exponential, with a mean made of what it declared and has
 
 from collections.abc import Sequence
 from math import exp, fsum, inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 # Jobs use a third of their declared time at the median, and less of a long one.
-USED_SHARE = 0.25
-SHORTEST_S = 60.0
+USED_SHARE: Final = 0.25
+SHORTEST_S: Final = 60.0
 # Mean of what is left of a pod that declares nothing, when it starts.
-UNDECLARED_S = 900.0
+UNDECLARED_S: Final = 900.0
 # A node counts as worse by so many seconds for each GPU that would still be free on it: of two
 # nodes that are alike otherwise, the fuller one is filled sooner by others.
-LEFT_FREE_S = 300.0
+LEFT_FREE_S: Final = 300.0
 
 
 class Outlook(NamedTuple):

@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-MILLI = 1000
+MILLI: Final = 1000
 
 # Stands for the GPU model where there is no GPU: of a node without GPUs, and in the pod sets of a
 # job without GPUs, which are placed on such nodes only (docs/decisions/0038).
-NO_GPUS = ""
+NO_GPUS: Final = ""
 
 # Levels of the scale-out network, nearest first (paper 3.3.5). A cluster may declare others.
 DEFAULT_LEVELS = ("leaf", "spine", "superspine")
@@ -200,6 +200,10 @@ class PodSet:
     max_per_leaf: int | None = None
     slice_size: int = 0
     balance_level: str = ""
+
+    def __hash__(self) -> int:
+        """Of what pod sets mostly differ in: each job is looked up by its pod sets."""
+        return hash((self.gpu_models, self.gpus, self.count, self.cpu_milli, self.memory_mib))
 
     @property
     def milli_per_pod(self) -> int:

@@ -2,13 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 from heapq import heappush
-from typing import Any
+from typing import Any, Final
 
 from scheduling.simulator.model import Arrival, Fault
 from scheduling.simulator.run import TraceError
 
 # At one instant what ends goes first, so that what arrives finds the freed places.
-END, GONE, REPAIR, FAULT, CHANGE, GIVE_UP, ARRIVAL, CYCLE, WARM = range(9)
+END: Final = 0
+GONE: Final = 1
+REPAIR: Final = 2
+FAULT: Final = 3
+CHANGE: Final = 4
+GIVE_UP: Final = 5
+ARRIVAL: Final = 6
+CYCLE: Final = 7
+WARM: Final = 8
 
 
 class Agenda:

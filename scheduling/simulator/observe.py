@@ -50,7 +50,11 @@ class JobColumns:
 
     def add(self, job: JobRequest) -> int:
         """A new row; returns its number."""
-        first = next((s.gpu_models[0] for s in job.pod_sets if s.gpu_models), "")
+        first = ""
+        for s in job.pod_sets:
+            if s.gpu_models:
+                first = s.gpu_models[0]
+                break
         self.ids.append(job.id)
         self.tenants.append(job.tenant)
         self.models.append(first)

@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from numpy.random import PCG64, Generator
 
@@ -19,10 +19,12 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import JobKind, JobRequest, PodSet, Quota, QuotaMode, Tenant
 from scheduling.simulator.model import Arrival
 
-HOUR, DAY = 3600.0, 86400.0
+HOUR: Final = 3600.0
+DAY: Final = 86400.0
 REFERENCE_GPUS, REFERENCE_LOAD, REFERENCE_JOBS_A_DAY = 8000, 0.92, 4400.0
-SHORTEST_S = 10.0
-SMALL, LARGE = 8, 256  # fewer than SMALL GPUs: small jobs; LARGE and more: large jobs
+SHORTEST_S: Final = 10.0
+SMALL: Final = 8
+LARGE: Final = 256  # fewer than SMALL GPUs: small jobs; LARGE and more: large jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +86,12 @@ DECLARED_HOURS = (1, 2, 4, 8, 24, 72, 168)
 # Quantiles of the share of its declared time that a job uses (p10, p50 and p90 are published).
 USE_SHARES, USE_QUANTILES = (0.0, 0.1, 0.5, 0.9, 1.0), (0.002, 0.014, 0.345, 1.0, 1.0)
 SESSION_MEAN, BURST_SHARE, BURST_SIZES = 4.0, 0.01, (100, 300)
-SUCCEED, FAIL = 0.50, 0.43
+SUCCEED: Final = 0.50
+FAIL: Final = 0.43
 RETRY_SHARE, RETRY_AFTER_S = 0.6, (60.0, 600.0)
-HIGH, NORMAL, LOW = 100, 0, -100
+HIGH: Final = 100
+NORMAL: Final = 0
+LOW: Final = -100
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +297,8 @@ class _Maker:
     ) -> tuple[float, int, Arrival]:
         dice = self.dice
         drawn = math.exp(row.mu + row.sigma * dice.normal())
-        duration = min(max(drawn, SHORTEST_S), row.cap_h * HOUR)
+        longest = row.cap_h * HOUR
+        duration = SHORTEST_S if drawn < SHORTEST_S else longest if drawn > longest else drawn
         declared: float | None = declared_s(duration, dice.uniform())  # the same jobs without it
         fate = dice.uniform()
         ends = (

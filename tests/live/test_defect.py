@@ -4,27 +4,37 @@ import logging
 
 import pytest
 
-from scheduling.engine import cycle
+from scheduling.engine.cycle import run_cycle
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
 from scheduling.services import cycle as service
+from scheduling.session import aside, session
 
 pytestmark = pytest.mark.live
 FATAL = 77  # the priority of a job that the engine is made to stumble over
 
 
+def with_defect(monkeypatch, provoked):
+    """The engine raises where it is so of its state, which the cycle has changed by then; rebuilt
+    sessions are tried at once."""
+
+    def stumble(state, deltas, now):
+        result = run_cycle(state, deltas, now)
+        if provoked(state):
+            raise ZeroDivisionError("a defect")
+        return result
+
+    for module in (session, aside):
+        monkeypatch.setattr(module, "run_cycle", stumble)
+    monkeypatch.setattr(service, "RETRY_S", 0.0)
+
+
 @pytest.fixture
 def stumbling(monkeypatch):
-    """The engine with a defect; rebuilt sessions are tried at once."""
-
-    def stumble(state, record, *rest):
-        if record.job.priority == FATAL:
-            raise ZeroDivisionError("a defect")
-        return try_to_start(state, record, *rest)
-
-    try_to_start = cycle.try_to_start
-    monkeypatch.setattr(cycle, "try_to_start", stumble)
-    monkeypatch.setattr(service, "RETRY_S", 0.0)
+    """One that a job provokes."""
+    with_defect(
+        monkeypatch, lambda state: any(r.job.priority == FATAL for r in state.jobs.values())
+    )
 
 
 @pytest.mark.usefixtures("stumbling")
@@ -46,14 +56,9 @@ def test_jobs_that_the_engine_stumbles_over_are_set_aside_and_the_others_run(wor
 
 
 def test_an_error_that_no_single_job_provokes_is_not_blamed_on_one(world, monkeypatch):
-    monkeypatch.setattr(service, "RETRY_S", 0.0)
     job = world.submit()
-
-    def broken(state, out):
-        raise ZeroDivisionError("a defect")
-
     with monkeypatch.context() as patch:
-        patch.setattr(cycle, "report_run_limits", broken)
+        with_defect(patch, lambda state: True)
         for _ in range(3):
             world.scheduler.run(world.cluster.pk, budget_s=0.2)
         assert world.state(job) == S.PENDING

@@ -1,6 +1,6 @@
 """Where all pods of one job could go now: pod sets in turn, pools as preferred, groups if asked."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
@@ -113,10 +113,11 @@ class Attempt:
                 break
         return found
 
-    def _pools(self, index: int, within: Within | None) -> Iterator[tuple[PoolIndex, int, int]]:
+    def _pools(self, index: int, within: Within | None) -> list[tuple[PoolIndex, int, int]]:
         """Pools in the order the pod set prefers: the index, GPU-milli per device, nodes."""
         state, pod_set = self.state, self.job.pod_sets[index]
         pools = state.index.pools
+        found: list[tuple[PoolIndex, int, int]] = []
         for model in self._models(index):
             pool = pools.get(model)
             if pool is None:
@@ -129,12 +130,13 @@ class Attempt:
                 if slot is not None and state.index.model_of[slot] == model:
                     mask &= ~(1 << state.index.number_of[slot])
             if not pod_set.gpu_memory_mib:
-                yield pool, pod_set.gpu_milli, mask
+                found.append((pool, pod_set.gpu_milli, mask))
                 continue
             for size, nodes in pool.layout.memory_sizes:
                 milli = share_milli(size, pod_set)
                 if milli:
-                    yield pool, milli, mask & nodes
+                    found.append((pool, milli, mask & nodes))
+        return found
 
     def _view(
         self, index: int, pool: PoolIndex, milli: int, mask: int, parts: Sequence[Part]

@@ -5,6 +5,8 @@ every pod needs, what the job already holds where, and takes the resources of ea
 so that the next question is answered on what is then left.
 """
 
+from typing import Final
+
 import numpy as np
 
 from scheduling.engine.cluster import ClusterState
@@ -29,7 +31,7 @@ def first(mask: int) -> int:
 
 
 # Nodes of each free count that are compared by how long their pods will stay.
-LOOKED_AT = 8
+LOOKED_AT: Final = 8
 
 
 class View:

@@ -1,6 +1,6 @@
 """Static and dynamic admission of the head of a lane (paper 3.2.1)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -137,19 +137,23 @@ def candidates(
     record: JobRecord,
     closed: frozenset[str],
     kept: Kept = frozenset(),
-) -> Iterator[Candidate]:
+) -> Iterable[Candidate]:
     """Ways to start the job that quota allows now, the preferred GPU models first.
 
     Pools in `closed` belong to a job ahead and are not used, nor is borrowed what is `kept`.
     """
-    job, lane = record.job, record.lane
-    ask = ask_of(state, record)
-    # Static admission has just answered the same question.
-    admitted = ask.whole and not (closed or kept) and lane is not None and lane.refusal is None
-    if admitted and lane is not None and lane.quota_stands(state.book):
+    lane, ask = record.lane, ask_of(state, record)
+    answered = lane is not None and lane.refusal is None and lane.quota_stands(state.book)
+    if answered and ask.whole and not (closed or kept):  # static admission was asked the same
         way = ask.ways[0]
-        yield Candidate(narrowed(job, way.models), ask.wish.most, way.gang)
-        return
+        return (Candidate(narrowed(record.job, way.models), ask.wish.most, way.gang),)
+    return _candidates(state, record, ask, closed, kept)
+
+
+def _candidates(
+    state: SchedulerState, record: JobRecord, ask: Ask, closed: frozenset[str], kept: Kept
+) -> Iterator[Candidate]:
+    job = record.job
     for way in ask.ways:
         wish, most = ask.wish, way.most
         if closed and closed.intersection(way.models):

@@ -20,7 +20,10 @@ class Placed:
         if len(times) > 2 * len(running) + MORE_PLACED:
             latest = {name: since for since, name in times if name in running}
             times[:] = sorted((since, name) for name, since in latest.items())
-        insort(times, (at, job_id))
+        if not times or times[-1][0] < at:
+            times.append((at, job_id))
+        else:
+            insort(times, (at, job_id))
 
     def since(self, at: float) -> dict[str, None]:
         """Jobs of which a pod may have got its place since then, the last first."""
