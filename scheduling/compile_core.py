@@ -79,7 +79,6 @@ def build(work: Path) -> None:
     options = ["--config-file=", "--ignore-missing-imports", f"--cache-dir={work / 'types'}"]
     extensions = mypycify(
         [*options, *(path.relative_to(ROOT).as_posix() for path in sources())],
-        opt_level="1",  # as fast as 3, in two thirds of the time
         debug_level="0",
         multi_file=True,
         target_dir=str(work / "c"),
