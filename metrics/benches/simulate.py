@@ -15,6 +15,7 @@ from typing import NamedTuple
 from metrics import simulation
 from metrics.benches.naive import NaiveDevice, NaiveNode, give_back, naive_find, take
 from metrics.inputs import fleet_of
+from scheduling import compiled
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import MILLI, JobRequest, Node, PodPlacement
 from scheduling.simulator import workload
@@ -47,8 +48,8 @@ def run() -> dict[str, float]:
     under backfill with reservations. Where `month_share` is below 1 the run was cut there and the
     time is extrapolated in proportion: a lower bound, because the queue still grows. `peak_mb` of
     the process until then. `seconds_100k_gpus`: as many jobs on 100,000 GPUs.
-    `naive_cpu_over_kant`: CPU time of the naive engine over that of Kant's, both on the first
-    arrivals of the month.
+    `naive_cpu_over_kant`: CPU time of the naive engine, which is interpreted, over that of Kant's,
+    both on the first arrivals of the month. `compiled`: 1 where Kant's is machine code.
     """
     nodes = engine_nodes(fleet_of(f"{NODES}x8"))
     base = month(nodes, workload.Variant(), DEFAULT)
@@ -66,6 +67,7 @@ def run() -> dict[str, float]:
         "share_backfill": backfill.share,
         "peak_mb": peak,
         "naive_cpu_over_kant": ratio,
+        "compiled": float(compiled.in_use()),
         "seconds_100k_gpus": large.wall_s / large.share,
         "share_100k_gpus": large.share,
         "jobs": base.jobs,

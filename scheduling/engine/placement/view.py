@@ -32,6 +32,9 @@ def first(mask: int) -> int:
 
 # Nodes of each free count that are compared by how long their pods will stay.
 LOOKED_AT: Final = 8
+# Of a large set the first few are looked for part by part: each step costs as much as it is long.
+PART: Final = 1024
+PART_MASK = (1 << PART) - 1
 
 
 class View:
@@ -190,11 +193,14 @@ class View:
             left = free - gpus
             if best >= 0 and least <= LEFT_FREE_S * left:
                 break
-            found, looked = bits[free] & self.mask, 0
-            while found and looked < LOOKED_AT:
-                lowest = found & -found
-                found ^= lowest
-                number = lowest.bit_length() - 1
+            found, part, low, looked = bits[free] & self.mask, 0, -PART, 0
+            while (found or part) and looked < LOOKED_AT:
+                if not part:
+                    part, found, low = found & PART_MASK, found >> PART, low + PART
+                    continue
+                lowest = part & -part
+                part ^= lowest
+                number = low + lowest.bit_length() - 1
                 if not self.fits(number, pods):
                     continue
                 looked += 1
