@@ -84,6 +84,8 @@ def build(work: Path) -> None:
         target_dir=str(work / "c"),
         group_name=LIBRARY,
     )
+    for extension in extensions:  # calls between its files need not be found by name
+        extension.extra_compile_args.append("-fvisibility=hidden")
     command = BuildCore(Distribution({"name": LIBRARY, "ext_modules": extensions}))
     command.build_lib, command.build_temp = str(work / "lib"), str(work / "objects")
     command.parallel = os.cpu_count()
