@@ -16,7 +16,7 @@ from typing import Any
 
 from scheduling.compiled import HOME, LIBRARY, ROOT, folder, sources
 
-AS_IT_IS = "The decision core stays interpreted, at two fifths of its speed"
+AS_IT_IS = "The decision core stays interpreted, at a third of its speed"
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 `python -m scheduling.compile_core`, a part of `make setup`, compiles them into the Python
 environment, to a folder named by a fingerprint of the sources. A process uses it only where the
 fingerprint is that of the sources it stands beside. Otherwise, and with KANT_INTERPRETED=1, Python
-interprets them: the same decisions, at two fifths of the speed.
+interprets them: the same decisions, at a third of the speed.
 """
 
 import hashlib

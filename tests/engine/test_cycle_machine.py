@@ -45,9 +45,11 @@ TestCycles.settings = settings(max_examples=20, stateful_step_count=30, deadline
 # places were promised was not counted where it is fair, or in the way; a pod of somebody else makes
 # a spare node usable; a gang took places from the job to which it had given pods up.
 FOUND = (4161, 6126, 41050, 6073, 41054, 9154)
+# A gang whose CPU all nodes together do not have closed its pool while too few GPUs were free.
+LATER = (106, 171)
 
 
-@pytest.mark.parametrize("seed", [*range(6), *FOUND])
+@pytest.mark.parametrize("seed", [*range(6), *LATER, *FOUND])
 def test_a_busy_cluster_keeps_every_rule(seed: int) -> None:
     """Many more steps than hypothesis takes, with the weights of a cluster that is in use."""
     rng = random.Random(seed)

@@ -110,8 +110,10 @@ def test_a_node_that_does_not_answer_is_not_gone_for_good():
     [
         ("3x4 H100", {"gpu_models": ("H100", "L4"), "max_per_node": 1}, "would hold 2 of them"),
         ("2x5 H100", {"required_level": "leaf", "slice_size": 2}, "would hold 0 of them"),
+        ("10x1 H100", {"cpu_milli": 30_000}, "would hold 8 of them"),
+        ("10x1 H100", {"memory_mib": 240_000}, "would hold 8 of them"),
     ],
-    ids=["a gang runs on one GPU model", "slices that no leaf holds"],
+    ids=["a gang runs on one GPU model", "slices that no leaf holds", "CPU", "memory"],
 )
 def test_what_fits_only_in_parts_is_told_and_keeps_nobody_waiting(asked, wishes, text):
     world = play("""

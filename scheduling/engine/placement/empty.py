@@ -82,7 +82,7 @@ def level_of(job: JobRequest, pod_set: PodSet) -> str:
 def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
     if level_of(job, pod_set) or pod_set.max_per_node or pod_set.max_per_leaf:
         return True
-    if pod_set.avoids_gpus:
+    if pod_set.cpu_milli or pod_set.memory_mib or pod_set.nics or pod_set.extended:
         return True  # no count of GPUs says whether it fits
     pools = state.index.pools
     models = (m for m in pod_set.gpu_models or pools if m in pools)

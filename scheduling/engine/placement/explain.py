@@ -80,9 +80,9 @@ def explain(
 
 
 def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
-    """Why the job fits nowhere though everything were free, where that is for what it says of its
-    nodes: selector, affinity, taints, network level, pods per node or leaf. None when it would fit;
-    amounts alone are looked at of pods on nodes without GPUs only."""
+    """Why the job fits nowhere though everything were free, where that is for more than its GPUs:
+    selector, affinity, taints, network level, pods per node or leaf, and what its pods ask for
+    beside GPUs. None when it would fit."""
     for index, pod_set in enumerate(job.pod_sets):
         if is_choosy(state, job, pod_set) and not fits_when_empty(state, job, pod_set):
             verdict = explain(state, job, PlacementFailure(index))
