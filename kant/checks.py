@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core.checks import CheckMessage, Error, Info, Tags, Warning, register
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.utils import DatabaseError
 
 from kant.demo import DEMO_DOMAIN
+from scheduling import compiled
 from tenants.models import Tenant, User
 from tenants.oidc import config as oidc
 from tenants.oidc.groups import read_groups
@@ -49,6 +50,20 @@ def backends(**_: Any) -> list[CheckMessage]:
             )
         )
     return found
+
+
+@register()
+def machine_code(**_: Any) -> list[CheckMessage]:
+    """A scheduler of a large cluster is mostly the decision core."""
+    if settings.EMBEDDED or compiled.in_use():
+        return []
+    return [
+        Info(
+            "The decision core is interpreted: what it decides costs three times the CPU.",
+            hint="Compile it with `python -m scheduling.compile_core`, as the image does.",
+            id="kant.I001",
+        )
+    ]
 
 
 @register()

@@ -13,6 +13,9 @@ from dataclasses import is_dataclass
 import pytest
 
 from scheduling import compile_core, compiled
+from scheduling.engine.cluster import FACTS, REGISTRY, ClusterState
+from scheduling.engine.columns import COLUMNS
+from scheduling.simulator.workload import Variant
 
 # A fortnight of a small busy cluster, with what it decided as it is printed.
 RUN = """
@@ -113,8 +116,13 @@ def test_frozen_classes_say_how_they_are_copied() -> None:
     assert [each for each in found if each not in copyreg.dispatch_table] == []
 
 
-def test_they_are_copied_and_pickled() -> None:
-    from scheduling.simulator.workload import Variant
+def test_a_copy_of_the_cluster_leaves_nothing_out() -> None:
+    cluster = ClusterState()
+    names = set(getattr(ClusterState, "__mypyc_attrs__", None) or vars(cluster))
+    made_anew = {"levels", "followers", "_own_jobs", "_gained", "_most", "_totals", "_index"}
+    assert names == {*COLUMNS, *REGISTRY, *FACTS} | made_anew
 
+
+def test_they_are_copied_and_pickled() -> None:
     variant = Variant(load=1.05, declared=False)
     assert pickle.loads(pickle.dumps(variant)) == copy.deepcopy(variant) == variant
