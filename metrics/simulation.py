@@ -196,6 +196,6 @@ def _jtted(
     return {
         label: {"jobs": found, "nodes": by_nodes / found, "groups": by_groups / found}
         for label in definitions.SIZE_LABELS
+        if label in sums
         for found, by_nodes, by_groups in [sums[label]]
-        if found
     }

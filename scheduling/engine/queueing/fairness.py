@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from scheduling.engine.native import mypyc_attr
 from scheduling.engine.types import MILLI, JobRequest, Tenant
 
 User = tuple[str, str]  # tenant, user of it
@@ -64,10 +65,11 @@ class Held(Generic[Holder]):
         return found
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 class Usage:
     """What tenants hold; `of_users`: and each user of them."""
 
-    def __init__(self, *, of_users: bool = False) -> None:
+    def __init__(self, *, of_users: bool) -> None:
         self.tenants = Held[str]()
         self.users: Held[User] | None = Held() if of_users else None
         self.elsewhere: dict[tuple[User, str], int] = {}  # by jobs of other scopes, by GPU model

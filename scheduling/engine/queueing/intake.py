@@ -180,7 +180,7 @@ def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
         return
     if record is None or where not in record.pods:
         return
-    state.give_back(record, *where)
+    state.give_back(record, (where,))
     record.ended.add(where)
     if record.lane is not None or record.job.id in state.growing:
         state.enqueue(record, now)  # it misses other pods than before
@@ -194,7 +194,7 @@ def _pod_requeued(state: SchedulerState, delta: d.PodRequeued, now: float) -> No
     if where in record.leaving:
         state.gone(record, where)
     elif where in record.pods:
-        state.give_back(record, *where)
+        state.give_back(record, (where,))
     else:
         return
     record.not_before = max(record.not_before, delta.not_before)

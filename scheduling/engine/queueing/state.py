@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 
@@ -331,32 +332,25 @@ class SchedulerState:
             self.cluster.began(record.job.id, at, record.job.declared_s)
         self.exposed.touch(record)
 
-    def give_back(self, record: JobRecord, pod_set: int, ordinal: int) -> None:
-        """Free the place of one pod, in the cluster and in the quota book."""
-        model, milli = record.pods.pop((pod_set, ordinal))
-        record.placed_at.pop((pod_set, ordinal), None)
-        if milli:
-            self.usage.change(record.job, model, -milli)
-            self.book.unbook(record.job.id, model, milli)
-        self.cluster.release(record.job.id, pod_set, ordinal)
+    def give_back(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> None:
+        """Free the places of pods, in the cluster and in the quota book."""
+        if not pods:
+            return
+        held = dict[str, int]()
+        for pod in pods:
+            model, milli = record.pods.pop(pod)
+            record.placed_at.pop(pod, None)
+            held[model] = held.get(model, 0) + milli
+            self.cluster.release(record.job.id, *pod)
+        for model, milli in held.items():
+            if milli:
+                self.usage.change(record.job, model, -milli)
+                self.book.unbook(record.job.id, model, milli)
         self.exposed.touch(record)
         self.dirty = True
 
     def give_back_all(self, record: JobRecord) -> None:
-        if record.pods:
-            held = dict[str, int]()
-            for model, milli in record.pods.values():
-                held[model] = held.get(model, 0) + milli
-            for model, milli in held.items():
-                if milli:
-                    self.usage.change(record.job, model, -milli)
-                    self.book.unbook(record.job.id, model, milli)
-            for pod_set, ordinal in sorted(record.pods):
-                self.cluster.release(record.job.id, pod_set, ordinal)
-            record.pods.clear()
-            record.placed_at.clear()
-            self.exposed.touch(record)
-            self.dirty = True
+        self.give_back(record, sorted(record.pods))
         self.running.pop(record.job.id, None)
         self.growing.pop(record.job.id, None)
         self.cluster.times.pop(record.job.id, None)
@@ -408,8 +402,7 @@ class SchedulerState:
             self.give_back_all(record)
             record.left = True
         else:
-            for pod in pods:
-                self.give_back(record, *pod)
+            self.give_back(record, pods)
         record.verdict = None
         self.queue.remove(record)
         return {(record.job.id, *pod) for pod in pods}
@@ -434,9 +427,8 @@ class SchedulerState:
     def drop_promise(self, record: JobRecord, now: float) -> None:
         """The places held for a preemptor are of no use any more; it waits again."""
         assert record.promise is not None
-        for p in record.promise.placements:
-            if (p.pod_set, p.ordinal) in record.pods:
-                self.give_back(record, p.pod_set, p.ordinal)
+        promised = [(p.pod_set, p.ordinal) for p in record.promise.placements]
+        self.give_back(record, [pod for pod in promised if pod in record.pods])
         record.promise = None
         self.exposed.touch(record)
         del self.promised[record.job.id]
