@@ -12,7 +12,15 @@ from django.core.asgi import get_asgi_application
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
-_django = get_asgi_application()
+
+def _bounded() -> Callable[..., Awaitable[None]]:
+    django = get_asgi_application()
+    from kant.bodies import BoundedBodies  # needs Django, which is set up above
+
+    return BoundedBodies(django)
+
+
+_django = _bounded()
 
 Event = Mapping[str, Any]
 

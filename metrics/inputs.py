@@ -13,7 +13,7 @@ from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import Policy
 from scheduling.simulator import nodes
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
-from scheduling.text_files import InputError, lines_of, suffix_of
+from scheduling.text_files import InputError, lines_of, suffix_of, text_of, yaml_of
 
 __all__ = ["InputError", "fleet_of", "length_of", "lines_of", "policy_of"]
 
@@ -42,13 +42,13 @@ def fleet_of(text: str) -> Fleet:
             raise InputError(
                 f"--fleet {error}; or one of {', '.join(SHIPPED)}, or a file"
             ) from None
-    body = "".join(lines_of(path))
+    body = text_of(path)
     try:
         if suffix_of(path) == ".csv":
             columns = {c.strip(' \t\r"') for c in body.partition("\n")[0].split(",")}
             return parse_openb(body) if "sn" in columns else nodes.recorded_network(body)
-        return parse_inventory(yaml.safe_load(body))
-    except (FleetError, yaml.YAMLError) as error:
+        return parse_inventory(yaml_of(body))
+    except (FleetError, InputError, yaml.YAMLError) as error:
         raise InputError(f"{path}: {error}") from None
     except RecursionError:
         raise InputError(f"{path}: is nested far too deeply for an inventory") from None
@@ -59,7 +59,7 @@ def policy_of(text: str) -> Policy:
     if not text.endswith(".json"):
         return simulation.policy_of(text, list(STRATEGIES))
     try:
-        document = json.loads("".join(lines_of(Path(text))))
+        document = json.loads(text_of(Path(text)))
     except json.JSONDecodeError as error:
         raise InputError(f"{text}: is no JSON ({error})") from None
     except RecursionError:

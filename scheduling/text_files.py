@@ -4,13 +4,27 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Iterator
+from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 
 class InputError(ValueError):
     """A file or name that cannot be used; the message says what would do."""
 
+
+# A line that is longer is none of a trace, a log or an inventory.
+MOST_OF_A_LINE = 1 << 20
+# What an archive may unpack to: so many characters in any case, or so many a byte of it. Traces
+# compress to a tenth or so; what is made to fill memory, to a thousandth.
+MOST_UNPACKED, MOST_A_BYTE = 256 << 20, 100
+# A document, as against a trace, is read as a whole.
+MOST_OF_A_DOCUMENT = 16 << 20
+# Of a YAML document, with every alias as many times as it is named.
+MOST_NODES = 1_000_000
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open}
 
@@ -22,7 +36,7 @@ def suffix_of(path: Path) -> str:
 
 def lines_of(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 text file, plain, .gz or .xz, without a byte order mark; raises
-    InputError.
+    InputError, also for what is too long to be such a file.
 
     What is not UTF-8 is replaced where a line begins with ";": the comments of old logs are in
     whatever encoding their authors had.
@@ -30,10 +44,67 @@ def lines_of(path: Path) -> Iterator[str]:
     opener = _OPENERS.get(path.suffix, open)
     try:
         with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            for number, line in enumerate(file, start=1):
+            left = max(MOST_UNPACKED, MOST_A_BYTE * path.stat().st_size)
+            read = partial(file.readline, MOST_OF_A_LINE + 1)
+            for number, line in enumerate(iter(read, ""), start=1):
+                left -= len(line)
+                if len(line) > MOST_OF_A_LINE:
+                    raise InputError(
+                        f"{path}: line {number} has more than {MOST_OF_A_LINE:,} characters"
+                    )
+                if left < 0:
+                    raise InputError(
+                        f"{path}: line {number}: it unpacks to more than {MOST_A_BYTE} times its "
+                        "size; unpack it first if that is right"
+                    )
                 yield line if line.isascii() else _checked(line, f"{path}: line {number}")
     except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read as text ({error})") from None
+
+
+def text_of(path: Path) -> str:
+    """A whole text file, at most MOST_OF_A_DOCUMENT characters; raises InputError."""
+    text, left = StringIO(), MOST_OF_A_DOCUMENT
+    for line in lines_of(path):
+        left -= len(line)
+        if left < 0:
+            raise InputError(f"{path}: has more than {MOST_OF_A_DOCUMENT:,} characters")
+        text.write(line)
+    return text.getvalue()
+
+
+def yaml_of(text: str) -> Any:
+    """The value of a YAML document. Raises InputError where its aliases make more of it than
+    MOST_NODES, or lead back into themselves; yaml.YAMLError; RecursionError."""
+    loader = yaml.SafeLoader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None
+        if _nodes(root, {}) > MOST_NODES:
+            raise InputError(f"its aliases make it more than {MOST_NODES:,} values")
+        return loader.construct_document(root)
+    finally:
+        loader.dispose()
+
+
+def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many nodes there are in one, itself included, aliases followed. `known`: by identity, 0
+    = the node is one of those that lead here."""
+    found = known.get(id(node))
+    if found == 0:
+        raise InputError("an alias leads back to where it stands")
+    if found is None:
+        known[id(node)] = 0
+        match node:
+            case yaml.MappingNode():
+                found = 1 + sum(_nodes(k, known) + _nodes(v, known) for k, v in node.value)
+            case yaml.SequenceNode():
+                found = 1 + sum(_nodes(each, known) for each in node.value)
+            case _:
+                found = 1
+        known[id(node)] = found
+    return found
 
 
 def _checked(line: str, where: str) -> str:

@@ -34,6 +34,8 @@ ADDING = (*MAPPINGS, "node_affinity")
 # What stands for no value where a job may have none, and the metavars of the flags that take it.
 NONE = "none"
 TIME_OR_NONE, WHEN_OR_NONE = f"TIME|{NONE}", f"WHEN|{NONE}"
+# As many values as Kant takes in one body.
+MOST_NODES = 100_000
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -212,6 +214,8 @@ def read(name: str) -> dict[str, Any]:
         raise usage(f"{name} cannot be read: {error}.") from None
     try:
         found = json.loads(text)
+    except RecursionError:
+        raise usage(f"{name} is nested too deeply for a job.") from None
     except ValueError as error:
         found = _yaml(name, text, error)
     if not isinstance(found, dict):
@@ -225,10 +229,29 @@ def _yaml(name: str, text: str, no_json: ValueError) -> Any:
     except ImportError:
         text = f"{name} is not JSON ({no_json}), and YAML needs PyYAML: pip install pyyaml."
         raise usage(text) from None
+    loader = yaml.SafeLoader(text)
     try:
-        return yaml.safe_load(text)
+        root = loader.get_single_node()
+        if root is not None and _nodes(root, {}) > MOST_NODES:
+            raise usage(
+                f"{name} holds no job: its aliases make it more than {MOST_NODES:,} values."
+            )
+        return None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
         raise usage(f"{name} is neither JSON nor YAML: {error}") from None
+    except RecursionError:
+        raise usage(f"{name} is nested too deeply, or an alias leads back into itself.") from None
+    finally:
+        loader.dispose()
+
+
+def _nodes(node: Any, known: dict[int, int]) -> int:
+    """How many YAML nodes there are in one, aliases followed; each is counted once."""
+    if id(node) not in known:
+        inside = node.value if isinstance(node.value, list) else []
+        parts = [each for pair in inside for each in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_nodes(each, known) for each in parts)
+    return known[id(node)]
 
 
 def duration_s(text: str) -> int:

@@ -9,8 +9,16 @@ from scheduling.engine.affinity import OPERATORS
 from scheduling.engine.types import JobKind
 from scheduling.services.faults import LIMITS
 from scheduling.services.job_spec import MAX_ARRAY, MAX_DEPENDENCIES, MAX_POD_SETS
-from scheduling.services.pod_set_spec import MAX_ENV, MAX_EXTENDED, MAX_NODE_LABELS
+from scheduling.services.pod_set_spec import (
+    MAX_ENV,
+    MAX_EXPRESSIONS,
+    MAX_EXTENDED,
+    MAX_NODE_LABELS,
+    MAX_TERMS,
+    MAX_VALUES,
+)
 from scheduling.services.pod_settings_spec import (
+    MAX_ENV_FROM_SECRETS,
     MAX_PULL_SECRETS,
     MAX_VOLUMES,
     NAME_LENGTH,
@@ -81,17 +89,30 @@ class NodeExpressionInput(Serializer):
 
     key = Text(max_length=317)
     operator = Choice(list(OPERATORS))
-    values = List(child=Text(max_length=253, allow_blank=True), required=False, allow_null=True)
+    values = List(
+        child=Text(max_length=253, allow_blank=True),
+        max_length=MAX_VALUES,
+        required=False,
+        allow_null=True,
+    )
 
 
 class NodeTermInput(Serializer):
     """All of its expressions have to hold."""
 
     match_expressions = List(
-        child=NodeExpressionInput(), required=False, allow_null=True, help_text="Of labels."
+        child=NodeExpressionInput(),
+        max_length=MAX_EXPRESSIONS,
+        required=False,
+        allow_null=True,
+        help_text="Of labels.",
     )
     match_fields = List(
-        child=NodeExpressionInput(), required=False, allow_null=True, help_text="Of metadata.name."
+        child=NodeExpressionInput(),
+        max_length=MAX_EXPRESSIONS,
+        required=False,
+        allow_null=True,
+        help_text="Of metadata.name.",
     )
 
 
@@ -129,6 +150,7 @@ class PodNeedsInput(Serializer):
     )
     node_affinity = List(
         child=NodeTermInput(),
+        max_length=MAX_TERMS,
         required=False,
         allow_null=True,
         help_text="Terms of which a node has to match one, beside node_selector.",
@@ -142,6 +164,7 @@ class PodNeedsInput(Serializer):
     max_per_leaf = amount("max_per_leaf")
     extended = Object(
         child=Integer(min_value=0, max_value=MAX_EXTENDED),
+        max_entries=MAX_NODE_LABELS,
         required=False,
         allow_null=True,
         help_text="Extended resources of Kubernetes per pod, e.g. {“vendor.com/card”: 1}.",
@@ -168,6 +191,7 @@ class PodNeedsInput(Serializer):
     volumes = List(child=VolumeInput(), max_length=MAX_VOLUMES, required=False, allow_null=True)
     env_from_secrets = Object(
         child=SecretKeyInput(),
+        max_entries=MAX_ENV_FROM_SECRETS,
         required=False,
         allow_null=True,
         help_text="Variables by name, each with the secret and the key that its value is under.",

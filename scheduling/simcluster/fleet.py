@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from scheduling.simulator.fleet import Fleet, FleetError, FleetNode, parse_inventory, parse_openb
+from scheduling.text_files import InputError, yaml_of
 
 from .devices import GPU, GPU_MILLI, WHOLE
 from .meta import rfc3339
@@ -37,12 +38,12 @@ def load_fleet(source: str) -> Fleet:
     try:
         if source.startswith(OPENB):
             return parse_openb(text)
-        return parse_inventory(yaml.safe_load(text))
+        return parse_inventory(yaml_of(text))
     except yaml.YAMLError as error:
         raise FleetError(f"{path}: is not YAML: {error}") from None
     except RecursionError:
         raise FleetError(f"{path}: is nested far too deeply for an inventory") from None
-    except FleetError as error:
+    except (FleetError, InputError) as error:
         raise FleetError(f"{path}: {error}") from None
 
 

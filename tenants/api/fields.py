@@ -8,8 +8,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from tenants import texts
+from tenants.api.problems import MOST_ERRORS
 from tenants.models import MAX_MILLI
 
+MOST_OF_A_TIME = 64
 MAX_GPUS = MAX_MILLI // 1000
 WORD = r"\A[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?\Z"
 
@@ -28,11 +30,14 @@ class Serializer(Told, serializers.Serializer[Any]):
     def to_internal_value(self, data: Any) -> Any:
         if isinstance(data, Mapping):
             writable = {name for name, field in self.fields.items() if not field.read_only}
-            unknown = sorted(str(name) for name in data if name not in writable)
+            unknown = [str(name) for name in data if name not in writable]
             if unknown:
                 known = ", ".join(sorted(writable))
                 raise serializers.ValidationError(
-                    {name: [f"Unknown field. Known here: {known}."] for name in unknown}
+                    {
+                        name: [f"Unknown field. Known here: {known}."]
+                        for name in sorted(unknown)[:MOST_ERRORS]
+                    }
                 )
         return super().to_internal_value(data)
 
@@ -143,28 +148,47 @@ class Moment(Told, serializers.DateTimeField):
         ("invalid", "date", "make_aware", "overflow"), texts.TIME
     )
 
+    def to_internal_value(self, value: Any) -> Any:
+        # The library reads digits without end as parts of a second.
+        if isinstance(value, str) and len(value) > MOST_OF_A_TIME:
+            self.fail("invalid", format="ISO 8601")
+        return super().to_internal_value(value)
+
 
 class List(Told, serializers.ListField):
     """A JSON array."""
 
     default_error_messages = {"max_length": texts.no_longer_than("{max_length}", "items")}
 
+    def to_internal_value(self, data: Any) -> Any:
+        # Before the items are looked at: of too many each one would be told of.
+        if isinstance(data, list) and self.max_length is not None and len(data) > self.max_length:
+            self.fail("max_length", max_length=self.max_length)
+        return super().to_internal_value(data)
+
 
 class Object(Told, serializers.DictField):
-    """A JSON object of any names."""
+    """A JSON object of any names, at most so many."""
+
+    def __init__(self, *, max_entries: int = 1024, **kwargs: Any) -> None:
+        self.max_entries = max_entries
+        super().__init__(**kwargs)
+
+    def to_internal_value(self, data: Any) -> Any:
+        if isinstance(data, Mapping) and len(data) > self.max_entries:
+            raise serializers.ValidationError(texts.no_longer_than(self.max_entries, "entries"))
+        return super().to_internal_value(data)
 
 
 class StringMap(Object):
     """An object of texts, as Kubernetes labels are."""
 
     def __init__(self, *, max_entries: int = 64, max_length: int = 1024, **kwargs: Any) -> None:
-        self.max_entries = max_entries
-        super().__init__(child=Text(max_length=max_length, allow_blank=True), **kwargs)
+        child = Text(max_length=max_length, allow_blank=True)
+        super().__init__(max_entries=max_entries, child=child, **kwargs)
 
     def to_internal_value(self, data: Any) -> dict[str, str]:
-        if isinstance(data, Mapping):
-            if len(data) > self.max_entries:
-                raise serializers.ValidationError(texts.no_longer_than(self.max_entries, "entries"))
-            if any(not name or len(name) > 317 for name in data):
-                raise serializers.ValidationError("Names must have 1 to 317 characters.")
-        return super().to_internal_value(data)
+        if isinstance(data, Mapping) and any(not name or len(name) > 317 for name in data):
+            raise serializers.ValidationError("Names must have 1 to 317 characters.")
+        found: dict[str, str] = super().to_internal_value(data)
+        return found

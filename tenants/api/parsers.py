@@ -2,12 +2,15 @@
 
 import json
 import math
+from collections import Counter
 from typing import IO, Any
 
 from rest_framework.parsers import JSONParser
 
 from tenants.api.problems import Problem
 
+# Several times what the largest job asks for; each value costs a field's work.
+MOST_VALUES = 100_000
 REMEDY = "Send one JSON object in UTF-8."
 
 
@@ -44,6 +47,9 @@ class StrictJSONParser(JSONParser):
             raise Problem("not-json", f"The body is nested too deeply. {REMEDY}") from None
         except ValueError as error:
             raise Problem("not-json", f"The body is not valid JSON: {error}. {REMEDY}") from None
+        # A comma or bracket goes with each value: few of them need no count.
+        if text.count(",") + text.count("[") + text.count("{") > MOST_VALUES:
+            _refuse_too_many(value)
         # Unescaped, neither can pass the decoder: only escapes need a look.
         if "\\u" in text:
             _refuse_unstorable(value)
@@ -77,10 +83,22 @@ def _whole(text: str) -> int:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice, _ = Counter(name for name, _ in pairs).most_common(1)[0]
         raise ValueError(f"the name {twice[:60]!r} stands twice in one object")
     return found
+
+
+def _refuse_too_many(value: Any) -> None:
+    waiting, count = [value], 0
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict | list):
+            count += len(item)
+            waiting += item.values() if isinstance(item, dict) else item
+        if count > MOST_VALUES:
+            raise Problem(
+                "too-large", f"The body holds more than {MOST_VALUES:,} values. Send fewer."
+            )
 
 
 def _refuse_unstorable(value: Any) -> None:

@@ -8,6 +8,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from django.core.exceptions import (
@@ -40,6 +41,9 @@ log = logging.getLogger(__name__)
 
 CONTENT_TYPE = "application/problem+json"
 API = "/api/"
+# More faults than that nobody mends in one go.
+MOST_ERRORS = 100
+MOST_TEXT = 2000
 
 
 class Kind(NamedTuple):
@@ -82,7 +86,12 @@ KINDS: dict[str, Kind] = {
     "stale": Kind(
         412, "Somebody changed it since you read it", "Read it again, then decide again."
     ),
-    "too-large": Kind(413, "The body is too large", "Send at most 2.5 MB."),
+    "too-large": Kind(
+        413, "The body is too large", "Send at most 2.5 MB, and without a token at most 64 KiB."
+    ),
+    "address-too-long": Kind(
+        414, "The address is too long", "Send at most 16 KiB of path and query."
+    ),
     "unsupported-media-type": Kind(
         415, "The body must be JSON", "Send `Content-Type: application/json`."
     ),
@@ -177,18 +186,35 @@ def request_id_of(request: Any) -> str:
 def document(
     request: Any, code: str, detail: str, errors: Sequence[Mapping[str, str]] = (), **extra: Any
 ) -> dict[str, Any]:
+    return problem(request.path, request_id_of(request), code, detail, errors, **extra)
+
+
+def problem(
+    path: str,
+    request_id: str,
+    code: str,
+    detail: str = "",
+    errors: Sequence[Mapping[str, str]] = (),
+    **extra: Any,
+) -> dict[str, Any]:
+    """The document; at most MOST_ERRORS of the errors. Without a `detail` it is the remedy."""
     kind = KINDS[code] if code in KINDS else KINDS["invalid"]
     return {
         "type": f"/api/v1/problems/{code}",
         "title": kind.title,
         "status": kind.status,
-        "detail": detail,
-        "instance": request.path,
+        "detail": _cut(detail or kind.remedy),
+        "instance": path,
         "code": code,
-        "errors": list(errors),
-        "request_id": request_id_of(request),
+        "errors": [{k: _cut(v) for k, v in each.items()} for each in errors[:MOST_ERRORS]],
+        "request_id": request_id,
         **extra,
     }
+
+
+def _cut(text: str) -> str:
+    """A text that repeats what was sent is no longer than somebody reads."""
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
 
 
 def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
@@ -211,7 +237,8 @@ def _described(exc: Exception, request: Any) -> dict[str, Any]:
     match exc:
         case DomainError():
             code = exc.code if exc.code in KINDS else _domain_code(exc)
-            errors = [{"pointer": pointer(e.path), "detail": e.detail} for e in exc.errors]
+            told = exc.errors[:MOST_ERRORS]
+            errors = [{"pointer": pointer(e.path), "detail": e.detail} for e in told]
             extra = (
                 {"current_version": exc.current_version, "current": exc.current}
                 if isinstance(exc, Stale)
@@ -221,7 +248,8 @@ def _described(exc: Exception, request: Any) -> dict[str, Any]:
         case Problem():
             return document(request, exc.code, str(exc.detail), exc.errors)
         case exceptions.ValidationError():
-            faults = [FieldError(path, detail) for path, detail in _leaves(exc.detail)]
+            leaves = islice(_leaves(exc.detail), MOST_ERRORS)
+            faults = [FieldError(path, detail) for path, detail in leaves]
             errors = [{"pointer": pointer(f.path), "detail": f.detail} for f in faults]
             where = faults[0].field or "The body"
             return document(request, "invalid", f"{where}: {faults[0].detail}", errors)

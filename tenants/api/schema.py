@@ -38,7 +38,8 @@ PROBLEM_SCHEMA = {
         "code": _TEXT,
         "errors": {
             "type": "array",
-            "description": "Each wrong value, by a JSON pointer into the body, or by its name.",
+            "description": "Each wrong value, by a JSON pointer into the body, or by its name; "
+            "of very many the first hundred.",
             "items": {
                 "type": "object",
                 "properties": {

@@ -247,7 +247,10 @@ def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
         (affinity(key="a", operator="In", values=["b", "b c"]), f"{EXPRESSION}/values/1"),
         (affinity(key="a", operator="Gt", values=["x"]), f"{EXPRESSION}/values"),
         (affinity(key="a", operator="In", values=["b"] * 1001), f"{EXPRESSION}/values"),
-        ({"node_affinity": [{"match_expressions": [IS_SET] * 257}]}, "/node_affinity/0"),
+        (
+            {"node_affinity": [{"match_expressions": [IS_SET] * 257}]},
+            "/node_affinity/0/match_expressions",
+        ),
         ({"node_affinity": [{"match_expressions": [IS_SET]}] * 17}, "/node_affinity"),
         ({"declared_s": 0}, "/declared_s"),
         ({"run_limit_s": 0}, "/run_limit_s"),

@@ -1,0 +1,289 @@
+"""Whatever comes in costs CPU and memory in proportion to its size, and little of both."""
+
+import asyncio
+import gzip
+import json
+import lzma
+import time
+from argparse import Namespace
+
+import pytest
+
+from kant.bodies import MOST_ADDRESS, MOST_ANONYMOUS, BoundedBodies
+from kant.client import submission
+from kant.client.errors import ClientError
+from metrics import inputs
+from scheduling import text_files
+from scheduling.models import Job
+from scheduling.text_files import InputError, lines_of
+
+SIZE = 2_400_000
+MOST_CPU_S, MOST_MIB, MOST_ANSWER = 3.0, 200, 100_000
+
+
+def many(item, separator=","):
+    return separator.join([item] * (SIZE // (len(item) + 1)))
+
+
+def numbered(value, size=20):
+    return ",".join(f'"k{i}":{value}' for i in range(SIZE // (size + len(value))))
+
+
+def job(field):
+    return f'{{"name":"x","tenant":"vision","gpus":1,{field}}}'
+
+
+def affinity(part):
+    return job(f'"node_affinity":[{{"match_expressions":[{part}]}}]')
+
+
+JOBS = {
+    "one name of many twice": "{" + numbered("1") + ',"k5":1}',
+    "one name for all": "{" + many('"a":1') + "}",
+    "many objects with a name twice": "[" + many('{"a":1,"a":1}') + "]",
+    "many unknown names": "{" + numbered("1") + "}",
+    "unknown names, few enough": "{" + ",".join(f'"k{i}":1' for i in range(90_000)) + "}",
+    "deep arrays": "[" * SIZE,
+    "deep objects": '{"a":' * (SIZE // 5),
+    "deep, and closed": '{"labels":' + "[" * 900 + "]" * 900 + "}",
+    "a long number": job('"priority":' + "9" * SIZE),
+    "many long numbers": job('"command":[' + many("9" * 4000) + "]"),
+    "a long fraction": job('"priority":0.' + "3" * SIZE),
+    "escapes": job('"image":"' + "\\u0061" * (SIZE // 6) + '"'),
+    "a long name": job('"image":"' + "a-" * (SIZE // 2) + '"'),
+    "a long key": job('"' + "a-" * (SIZE // 2) + '":1'),
+    "blanks": "{" + " " * SIZE + "}",
+    "labels": job('"labels":{' + numbered('"v"') + "}"),
+    "environment": job('"env":{' + numbered("1") + "}"),
+    "annotations": job('"annotations":{' + numbered("1") + "}"),
+    "secrets": job('"env_from_secrets":{' + numbered("{}") + "}"),
+    "extended resources": job('"extended":{' + numbered("-1") + "}"),
+    "a long time": job('"not_before":"' + "1" * SIZE + '"'),
+    "terms": job('"node_affinity":[' + many("1") + "]"),
+    "expressions": affinity(many('{"key":"a"}')),
+    "values": affinity('{"key":"a","operator":"In","values":[' + many("1") + "]}"),
+    **{
+        f"{item} in {name}": job(f'"{name}":[{many(item)}]')
+        for name in ("pod_sets", "tolerations", "command", "after", "gpu_types", "volumes")
+        for item in ("1", "{}", '""')
+    },
+    **{
+        f"{item} in {name}, few enough": job(f'"{name}":[{",".join([item] * 90_000)}]')
+        for name in ("pod_sets", "command", "after", "volumes")
+        for item in ("1", "{}")
+    },
+}
+POLICY = "clusters/demo/policy"
+OTHERS = {
+    "policy": ("put", POLICY, '{"policy":{' + numbered("1") + "}}"),
+    "strategies": ("put", POLICY, '{"policy":{"strategies":{' + numbered('"v"') + "}}}"),
+    "labels of a cluster": ("patch", "clusters/demo", '{"label_map":{' + numbered('"v"') + "}}"),
+    "access": ("patch", "clusters/demo", '{"access":{' + numbered('"v"') + "}}"),
+    "quotas of a replay": ("post", "replays", '{"cluster":"demo","quotas":[' + many("{}") + "]}"),
+    "nodes of a replay": ("post", "replays", '{"cluster":"demo","nodes":[' + many("1") + "]}"),
+    "a long title": ("patch", "tenants/vision", '{"title":"' + "x" * SIZE + '"}'),
+    "a fine quota": ("put", "quotas/vision/H100", '{"guaranteed":0.' + "3" * SIZE + "}"),
+    "a long quota": ("put", "quotas/vision/H100", '{"guaranteed":' + "3" * 4000 + "}"),
+}
+BODIES = {**{name: ("post", "jobs", body) for name, body in JOBS.items()}, **OTHERS}
+
+
+class Spent:
+    """CPU seconds and the growth of the process in MiB, within `with`."""
+
+    def __enter__(self):
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")  # the peak begins anew
+        self._cpu, self._before = time.process_time(), self._peak()
+        return self
+
+    def __exit__(self, *_):
+        self.cpu_s = time.process_time() - self._cpu
+        self.mib = self._peak() - self._before
+
+    @staticmethod
+    def _peak():
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+
+
+def within_bounds(spent, name):
+    assert spent.cpu_s <= MOST_CPU_S, f"{name}: {spent.cpu_s:.1f} s of CPU"
+    assert spent.mib <= MOST_MIB, f"{name}: {spent.mib:.0f} MiB"
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_a_bad_body_costs_little(org, name):
+    method, url, body = BODIES[name]
+    assert len(body) <= 2_621_440, "else the size alone is refused"
+    ops = org.client("ops")
+    send = getattr(ops, method)
+    with Spent() as spent:
+        answer = send(
+            f"/api/v1/{url}?dry_run=true",
+            body.encode(),
+            content_type="application/json",
+            headers={"If-Match": '"0"'},
+        )
+    assert answer.status_code in (400, 413, 422), answer.content[:500]
+    assert len(answer.content) <= MOST_ANSWER
+    assert answer.json()["detail"]
+    within_bounds(spent, name)
+    assert not Job.objects.exists()
+
+
+def test_the_name_that_stands_twice_is_told(org):
+    body = '{"a": 1, "b": {"c": 1, "d": 2, "c": 3}}'
+    answer = org.client("eve").post("/api/v1/jobs", body, content_type="application/json")
+    assert "the name 'c' stands twice in one object" in answer.json()["detail"]
+
+
+# --- before anything is read ----------------------------------------------------------------------
+class Wire:
+    """Sends a body in pieces of 64 KiB through the ASGI application, and counts them."""
+
+    def __init__(self, size, headers=(), *, path="/api/v1/jobs", query=b"", declared=True):
+        self.size, self.sent, self.answers = size, 0, []
+        length = [(b"content-length", str(size).encode())] if declared else []
+        self.scope = {
+            "type": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query,
+            "headers": [*length, *headers],
+        }
+
+    async def receive(self):
+        piece = min(65_536, self.size - self.sent)
+        await asyncio.sleep(0.001 if piece else 3600)
+        self.sent += piece
+        return {"type": "http.request", "body": bytes(piece), "more_body": self.sent < self.size}
+
+    async def send(self, message):
+        self.answers.append(message)
+
+    def run(self):
+        kept = []
+
+        async def app(scope, receive, send):
+            more = True
+            while more:
+                message = await receive()
+                kept.append(len(message["body"]))
+                more = message["more_body"]
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+
+        asyncio.run(BoundedBodies(app)(self.scope, self.receive, self.send))
+        self.kept = sum(kept)
+        return self.answers[0]["status"]
+
+    @property
+    def told(self):
+        return json.loads(b"".join(a.get("body", b"") for a in self.answers[1:]))
+
+
+TOKEN = (b"authorization", b"Bearer kant_x")
+SESSION = (b"cookie", b"a=b; sessionid=x")
+
+
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize(
+    ("size", "headers", "status"),
+    [
+        (60_000_000, [], 413),
+        (60_000_000, [TOKEN], 413),
+        (60_000_000, [SESSION], 413),
+        (MOST_ANONYMOUS + 1, [], 413),
+        (MOST_ANONYMOUS + 1, [(b"authorization", b"Basic x")], 413),
+        (MOST_ANONYMOUS, [], 200),
+        (2_600_000, [TOKEN], 200),
+        (2_600_000, [SESSION], 200),
+        (2_600_000, [(b"cookie", b"csrftoken=x")], 413),
+    ],
+)
+def test_a_large_body_is_refused_before_it_is_read(size, headers, status, declared):
+    wire = Wire(size, headers, declared=declared)
+    assert wire.run() == status
+    if status == 200:
+        assert wire.kept == size
+        return
+    assert wire.kept <= (0 if declared else 2_700_000)
+    assert wire.told["code"] == "too-large"
+    assert (b"connection", b"close") in wire.answers[0]["headers"]
+
+
+def test_a_long_address_is_refused():
+    wire = Wire(0, [TOKEN], query=b"state=" + b"RUNNING," * (MOST_ADDRESS // 8))
+    assert (wire.run(), wire.told["code"]) == (414, "address-too-long")
+    page = Wire(0, path="/" + "a" * MOST_ADDRESS)
+    assert page.run() == 414
+    assert sum(len(a.get("body", b"")) for a in page.answers) < 1000
+
+
+# --- files ----------------------------------------------------------------------------------------
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]\n"
+    for a, b in zip("abcdefghi", "bcdefghij", strict=True)
+)
+MERGES = "a: &a {x: 1, y: 2}\n" + "".join(
+    f"{b}: &{b} {{<<: [{', '.join([f'*{a}'] * 10)}]}}\n"
+    for a, b in zip("abcdefghi", "bcdefghij", strict=True)
+)
+ROUND = "a: &a [*a]\n"
+DEEP = "[" * 5000
+
+
+@pytest.mark.parametrize(
+    "text", [LAUGHS, MERGES, ROUND, DEEP], ids=["laughs", "merges", "round", "deep"]
+)
+def test_aliases_of_yaml_are_counted_before_they_are_followed(tmp_path, text):
+    path = tmp_path / "fleet.yaml"
+    path.write_text(text)
+    with Spent() as spent, pytest.raises(InputError, match=r"fleet\.yaml: .*(alias|nested)"):
+        inputs.fleet_of(str(path))
+    within_bounds(spent, "inventory")
+    with Spent() as spent, pytest.raises(ClientError, match=r"fleet\.yaml .*(alias|nested)"):
+        submission.read(str(path))
+    within_bounds(spent, "job")
+
+
+def test_aliases_that_people_write_are_read(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "name: x\nenv: &env {A: '1'}\npod_sets: [{env: *env}, {env: {<<: *env, B: '2'}}]\n"
+    )
+    found = submission.read(str(path))
+    assert found["pod_sets"] == [{"env": {"A": "1"}}, {"env": {"A": "1", "B": "2"}}]
+    assert submission.document_of(_no_flags(), found)["name"] == "x"
+
+
+def _no_flags():
+    return Namespace(**dict.fromkeys(submission.FIELDS), command=[], array=None, flags={})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress)], ids=["gz", "xz"]
+)
+@pytest.mark.parametrize("unit", [b"0", b"a,b,c,d\n"], ids=["one line", "lines"])
+def test_archives_made_to_fill_memory(tmp_path, monkeypatch, suffix, pack, unit):
+    monkeypatch.setattr(text_files, "MOST_UNPACKED", 8 << 20)
+    path = tmp_path / f"trace.csv{suffix}"
+    path.write_bytes(pack(unit * (64_000_000 // len(unit))))
+    with (
+        Spent() as spent,
+        pytest.raises(InputError, match=r"trace\.csv\.[gx]z: line \d+.* more than"),
+    ):
+        for _ in lines_of(path):
+            pass
+    within_bounds(spent, suffix)
+
+
+def test_a_document_is_not_read_beyond_its_limit(tmp_path):
+    for name in ("policy.json", "fleet.yaml"):
+        path = tmp_path / name
+        path.write_bytes(b"# \n" * (text_files.MOST_OF_A_DOCUMENT // 3 + 1))
+        read = inputs.policy_of if name.endswith("json") else inputs.fleet_of
+        with Spent() as spent, pytest.raises(InputError, match="more than 16,777,216 characters"):
+            read(str(path))
+        within_bounds(spent, name)
