@@ -6,10 +6,11 @@ aiohttp on uvloop. Lists and watches are streamed, everything else is one small 
 import asyncio
 import logging
 import socket
+import threading
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
@@ -27,6 +28,8 @@ STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 CALL_TIMEOUT_S = 30.0
 CONNECT_TIMEOUT_S = 5.0
+# Credentials come from files and from programs that others wrote.
+ACCESS_TIMEOUT_S = 60.0
 AUTHORIZATION_AGE_S = 30.0
 # Not more often than that are the credentials read anew because the server refused them.
 RELOAD_PAUSE_S = 5.0
@@ -70,6 +73,7 @@ class Client:
         self._read_at = 0.0  # when the Authorization header was read
         self._loaded_at = 0.0  # when the whole endpoint was
         self._lock = asyncio.Lock()
+        self.heard_at = 0.0  # when the server last sent anything, by the monotonic clock
 
     @property
     def server(self) -> str:
@@ -81,8 +85,8 @@ class Client:
 
     async def open(self) -> None:
         """Read the access configuration; raises KubeError. Connects only at the first call."""
-        self._endpoint = await asyncio.to_thread(load_endpoint, self._access)
-        self._set_authorization(await asyncio.to_thread(self._endpoint.authorization))
+        self._endpoint = await _aside(lambda: load_endpoint(self._access))
+        self._set_authorization(await _aside(self._endpoint.authorization))
         self._read_at = self._loaded_at = time.monotonic()
         if self._session is None:
             self._session = aiohttp.ClientSession(
@@ -100,16 +104,29 @@ class Client:
             self._session = None
 
     async def call(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        silence: float | None = None,
     ) -> Reply:
         """One request. Any HTTP status is a Reply; raises NoReply when there was none, and
-        KubeError when the credentials can no longer be read."""
-        reply = await self._send(method, path, body, content_type)
+        KubeError when the credentials can no longer be read. The whole answer has to arrive within
+        CALL_TIMEOUT_S; with `silence` it may take any time, but no pause in it more seconds."""
+        reply = await self._send(method, path, body, content_type, silence)
         if reply.code == 401 and await self._reload():
-            reply = await self._send(method, path, body, content_type)
+            reply = await self._send(method, path, body, content_type, silence)
         return reply
 
-    async def _send(self, method: str, path: str, body: bytes | None, content_type: str) -> Reply:
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        content_type: str,
+        silence: float | None,
+    ) -> Reply:
         session, headers = await self._ready()
         if body is not None:
             headers = {**headers, "Content-Type": content_type}
@@ -119,12 +136,13 @@ class Client:
                 URL(self._endpoint.server + path, encoded=True),
                 data=body,
                 headers=headers,
-                timeout=_call_timeout,
+                timeout=_call_timeout if silence is None else _patient(silence),
                 allow_redirects=False,
                 ssl=self._endpoint.tls or True,
                 server_hostname=self._endpoint.tls_name,
             ) as response:
-                return Reply(response.status, await response.read(), retry_after(response))
+                chunks = [chunk async for chunk in self.chunks(response)]
+                return Reply(response.status, b"".join(chunks), retry_after(response))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._no_reply(error) from error
 
@@ -135,7 +153,7 @@ class Client:
         """A long GET whose body the caller reads. `read_timeout` bounds each silence in it, in
         seconds (None = a silence may last); `buffer`: bytes read ahead before the server waits."""
         session, headers = await self._ready()
-        timeout = aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=read_timeout)
+        timeout = _patient(read_timeout)
         try:
             async with session.get(
                 URL(self._endpoint.server + path, encoded=True),
@@ -146,18 +164,26 @@ class Client:
                 ssl=self._endpoint.tls or True,
                 server_hostname=self._endpoint.tls_name,
             ) as response:
+                self.heard_at = time.monotonic()
                 if response.status == 401:
                     await self._reload()
                 yield response
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._no_reply(error) from error
 
+    async def chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """The body of an answer as it arrives."""
+        self.heard_at = time.monotonic()
+        async for chunk in response.content.iter_any():
+            self.heard_at = time.monotonic()
+            yield chunk
+
     # --- credentials --------------------------------------------------------------------------
     async def _ready(self) -> tuple[aiohttp.ClientSession, dict[str, str]]:
         if time.monotonic() - self._read_at > AUTHORIZATION_AGE_S:
             self._read_at = time.monotonic()
             try:
-                self._set_authorization(await asyncio.to_thread(self._endpoint.authorization))
+                self._set_authorization(await _aside(self._endpoint.authorization))
             except KubeError as error:
                 # The one in use may still be good; if it is not, the 401 says so.
                 logger.warning("credentials were not renewed: %s", error)
@@ -233,6 +259,46 @@ class Client:
 
 
 _call_timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+def _patient(silence: float | None) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(sock_connect=CONNECT_TIMEOUT_S, sock_read=silence)
+
+
+T = TypeVar("T")
+
+
+async def _aside(work: Callable[[], T]) -> T:
+    """What may block, in a thread of its own that keeps no process and no event loop from ending.
+    Raises KubeError where it takes longer than ACCESS_TIMEOUT_S."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def tell(result: T | None, error: Exception | None) -> None:
+        if done.done():
+            return  # nobody waits any more
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as failed:
+            error = failed
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, result, error)
+
+    threading.Thread(target=run, name="kube-access", daemon=True).start()
+    try:
+        return await asyncio.wait_for(done, ACCESS_TIMEOUT_S)
+    except TimeoutError:
+        raise KubeError(
+            f"the cluster's access is not read within {ACCESS_TIMEOUT_S:.0f} s",
+            "see what holds up its files or its exec plugin",
+        ) from None
 
 
 def retry_after(response: aiohttp.ClientResponse) -> float:

@@ -6,10 +6,12 @@ observed since the last call, `submit` hands effects over, their outcomes come b
 
 import asyncio
 import logging
+import math
 import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import uvloop
@@ -69,16 +71,19 @@ ByUid = TypeVar(
     "ByUid", PodFacts, BudgetFacts, ServiceFacts, ClaimFacts, VolumeFacts, StorageClassFacts
 )
 
-STOP_WITHIN_S = 10.0
+STOP_WITHIN_S = 3.0
+FORCE_WITHIN_S = 0.5  # a thread that does not end by itself, once its event loop is stopped
+UNHEARD_S = 60.0  # a server that sends nothing for so long, although it is asked, does not answer
+ASK_S = 10.0  # while lists are silent, it is asked so often whether it answers
 
 
 class Gateway:
-    """The door to one cluster. Thread-safe; `start` and `stop` once each.
+    """The door to one cluster. Thread-safe; `start` once, `stop` as often as wanted.
 
     `access`: see `Cluster.access`; `namespace`: one in which Kant creates pods, made when absent
     before anything is listed; others are made when something is first created there. `label_map`:
     see `labels.py`. Raises KubeError when `label_map` cannot be used; all other trouble shows in
-    `wait_synced` and as Disconnected, and is retried.
+    `is_synced` and as Disconnected, and is retried.
     """
 
     def __init__(
@@ -104,6 +109,8 @@ class Gateway:
         self._main: asyncio.Task[None] | None = None
         self._thread = threading.Thread(target=self._run, name="kube-gateway", daemon=True)
         self._started = threading.Event()
+        self._started_at = 0.0
+        self._stopping = False
         # What drain() gives: the newest observation per object, in order of their last news.
         self._lock = threading.Lock()
         self._pending: dict[object, Observation] = {}
@@ -118,29 +125,74 @@ class Gateway:
     # --- the scheduler's side -------------------------------------------------------------------
     def start(self) -> None:
         """Begin to list and watch; returns at once."""
+        self._started_at = time.monotonic()
         self._thread.start()
         self._started.wait()
 
-    def stop(self) -> None:
-        """End all traffic; what was submitted and not sent ends as NOT_SENT. May be repeated."""
-        if self._loop is None or self._main is None or not self._thread.is_alive():
-            return
-        self._loop.call_soon_threadsafe(self._main.cancel)
-        self._thread.join(STOP_WITHIN_S)
-        if self._thread.is_alive():
-            raise KubeError("the gateway's thread does not end", "end the process")
+    def end(self) -> None:
+        """Begin to end all traffic; returns at once. What was submitted and not sent ends as
+        NOT_SENT. May be repeated."""
+        self._stopping = True
+        self._executor.settler.fence = -math.inf
+        self._on_loop(lambda main: main.cancel())
+
+    def stop(self, within: float = STOP_WITHIN_S) -> bool:
+        """As `end`, and wait for it. False where its thread still does not end: it sends nothing
+        for effects any more, and `is_alive` tells when it has ended."""
+        self.end()
+        deadline = time.monotonic() + within
+        self._join(within - min(2 * FORCE_WITHIN_S, within / 2))
+        while self.is_alive and time.monotonic() < deadline:
+            # Something in it does not take notice of being cancelled.
+            self._on_loop(lambda main: main.get_loop().stop())
+            self._join(min(FORCE_WITHIN_S, max(deadline - time.monotonic(), 0.0)))
+        return not self.is_alive
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def is_synced(self) -> bool:
+        """Whether nodes and pods are listed, however long that takes. Raises KubeError (why not,
+        and what helps) where Kant is refused or the API server does not answer."""
+        if self._settled.is_set():
+            if self._error is not None:
+                raise self._error
+            return True
+        if not self.is_alive:
+            raise self._error or KubeError("the gateway's thread has ended", "see the log")
+        heard_at = max(self._client.heard_at, self._started_at)
+        if time.monotonic() - heard_at > UNHEARD_S:
+            raise self._error or KubeError(
+                f"the API server has sent nothing for {UNHEARD_S:.0f} s",
+                "check that it runs, and the network",
+            )
+        return False
 
     def wait_synced(self, timeout: float) -> None:
         """Wait until nodes and pods are listed; raises KubeError (why not, and what helps)."""
-        settled = self._settled.wait(timeout)
-        error = self._error
-        if error is not None:
-            raise error
-        if not settled:
+        self._settled.wait(timeout)
+        if self._error is not None:
+            raise self._error
+        if not self.is_synced():
             raise KubeError(
                 f"the cluster's nodes and pods were not listed within {timeout:.0f} s",
                 "check the API server's load, or wait longer",
             )
+
+    def wait_settled(self, timeout: float) -> None:
+        """Wait until `is_synced` is sure, but no longer than so many seconds."""
+        self._settled.wait(timeout)
+
+    @property
+    def trouble(self) -> str:
+        """What kept a list or watch from succeeding last; "" = nothing does."""
+        return str(self._error or "")
+
+    @property
+    def waiting(self) -> int:
+        """How many observations wait to be drained."""
+        return len(self._pending)
 
     def drain(self) -> list[Observation]:
         """Everything seen since the last call, coalesced per object, oldest news first."""
@@ -163,15 +215,31 @@ class Gateway:
     def fence(self, deadline: float) -> None:
         """Send nothing for effects after `deadline` (time.monotonic()); each renewal of the
         scheduler's lease moves it on. What comes later ends as NOT_SENT."""
-        self._executor.settler.fence = deadline
+        self._executor.settler.fence = -math.inf if self._stopping else deadline
+
+    def _on_loop(self, act: Callable[[asyncio.Task[None]], object]) -> None:
+        if self._loop is not None and self._main is not None and self.is_alive:
+            with suppress(RuntimeError):  # it has ended just now
+                self._loop.call_soon_threadsafe(act, self._main)
+
+    def _join(self, within: float) -> None:
+        if self.is_alive:
+            self._thread.join(within)
 
     # --- the loop's side ------------------------------------------------------------------------
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            try:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(self._serve())
-            except asyncio.CancelledError:
-                logger.debug("gateway stopped")
+        except asyncio.CancelledError:
+            logger.debug("gateway stopped")
+        except Exception as error:
+            if not self._stopping:
+                logger.exception("the gateway ended")
+                self._report("gateway", KubeError(f"the gateway ended ({error!r})", "see the log"))
+        finally:
+            self._started.set()
+            self._ring()
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -180,6 +248,7 @@ class Gateway:
         try:
             await self._prepare()
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._ask_while_silent())
                 group.create_task(self._executor.run())
                 for reflector in self._reflectors():
                     group.create_task(reflector.run())
@@ -202,6 +271,16 @@ class Gateway:
                 self._report("access", KubeError(none.reason, "Kant keeps trying"))
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 2, self._times.last)
+
+    async def _ask_while_silent(self) -> None:
+        """A server may take minutes for the first byte of a list; whether it is there at all shows
+        in small answers."""
+        while not self._settled.is_set():
+            await asyncio.sleep(ASK_S)
+            if time.monotonic() - self._client.heard_at > ASK_S:
+                # Whatever keeps it from answering, the lists report it.
+                with suppress(KubeError, NoReply):
+                    await self._client.call("GET", "/version")
 
     def _reflectors(self) -> list[Reflector[Any]]:
         owned = f"spec.schedulerName={self._scheduler_name}"
@@ -286,13 +365,18 @@ class Gateway:
                 # Waiting does not mend rights, except while a starting API server reads them.
                 self._refused_since = self._refused_since or time.monotonic()
                 if time.monotonic() - self._refused_since > RIGHTS_WITHIN_S:
-                    self._settled.set()
+                    self._settle()
             self._tell(Disconnected(str(error)))
         elif not any(self._health.values()):
             self._error = None
             self._refused_since = 0.0
-            self._settled.set()
+            self._settle()
             self._tell(Connected())
+
+    def _settle(self) -> None:
+        if not self._settled.is_set():
+            self._settled.set()
+            self._ring()  # what was listed before has rung already
 
     def _tell(self, link: Connected | Disconnected) -> None:
         if link != self._link:
@@ -305,7 +389,11 @@ class Gateway:
             self._pending[key] = news
             ring = not self._rung
             self._rung = True
-        if ring and self._doorbell is not None:
+        if ring:
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._doorbell is not None:
             self._doorbell()
 
 

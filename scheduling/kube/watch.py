@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from scheduling.kube.client import Client, NoReply, Reply, retry_after
+from scheduling.kube.client import JSON, Client, NoReply, Reply, retry_after
 from scheduling.kube.objects import Meta, ObjectList, Status, WatchEvent
 from scheduling.kube.seam import KubeError
 
@@ -31,15 +31,23 @@ INITIAL_END = "k8s.io/initial-events-end"
 
 class WatchTimes(msgspec.Struct, frozen=True):
     """Seconds. A watch ends itself after a random time in `watch`, so that a connection which
-    died unseen is found at the latest `grace` later; failures wait from `first` up to `last`."""
+    died unseen is found at the latest `grace` later; failures wait from `first` up to `last`.
+
+    A list may take any time while it arrives. Where it pauses for `silence` it is asked for again,
+    and may then pause twice as long, so that the slowest server is listed in the end.
+    """
 
     watch: tuple[int, int] = (90, 120)
     grace: float = 15.0
     first: float = 0.25
     last: float = 30.0
+    silence: float = 120.0
 
 
 DEFAULT_TIMES = WatchTimes()
+# The API server ends a watch by its timeoutSeconds, also one that still sends what there is.
+LIST_WITHIN_S = 86_400
+LONGEST_SILENCE_S = 3600.0
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -105,6 +113,8 @@ class Reflector(Generic[F]):
         self._times = times
         self._version = ""  # the last resourceVersion seen; "" = list first
         self._listing: set[str] | None = None  # identities met by the list in progress
+        self._silence = times.silence  # of a list
+        self._in_pages = True  # where the server does not stream lists
         self._failures = 0
         self._retry_after = 0.0
 
@@ -124,6 +134,8 @@ class Reflector(Generic[F]):
                 self.stream_lists = False
                 continue
             except NoReply as error:
+                if self._listing is not None and isinstance(error.__cause__, TimeoutError):
+                    self._silence = min(2 * self._silence, LONGEST_SILENCE_S)
                 self._fail(KubeError(f"{self._kind.plural}: {error.reason}", "Kant keeps trying"))
             except KubeError as error:
                 self._fail(error)
@@ -152,11 +164,14 @@ class Reflector(Generic[F]):
         self._listing = set()
         token = ""
         while True:
-            query: dict[str, str | int] = {"limit": PAGE}
+            query: dict[str, str | int] = {"limit": PAGE} if self._in_pages else {}
             if token:
                 query["continue"] = token
-            reply = await self._client.call("GET", self._address(query))
+            address = self._address(query)
+            reply = await self._client.call("GET", address, None, JSON, self._silence)
             if reply.code == 410:
+                # Pages expire where they are read too slowly; one answer does not.
+                self._in_pages = not token
                 raise Expired
             if reply.code != 200:
                 raise self._refused(reply)
@@ -182,26 +197,39 @@ class Reflector(Generic[F]):
                 self._gone(self.known[identity])
                 del self.known[identity]
         self._version = version
+        self._silence, self._in_pages = self._times.silence, True
         self.synced = True
         self._health(None)
 
     # --- watch ----------------------------------------------------------------------------------
     async def _follow(self, query: dict[str, str]) -> None:
         seconds = random.randint(*self._times.watch)
+        lists = self._listing is not None
+        within = LIST_WITHIN_S if lists else seconds
+        silence = self._silence if lists else seconds + self._times.grace
         address = self._address(
-            {"watch": 1, "allowWatchBookmarks": "true", "timeoutSeconds": seconds, **query}
+            {"watch": 1, "allowWatchBookmarks": "true", "timeoutSeconds": within, **query}
         )
         started = time.monotonic()
         events = 0
-        async with self._client.stream(address, seconds + self._times.grace) as response:
+        async with self._client.stream(address, silence) as response:
             if response.status != 200:
                 body = await response.read()
                 raise self._unwatchable(Reply(response.status, body, retry_after(response)))
-            if self._listing is None:
+            if not lists:
                 self._health(None)
-            async for line in lines(response.content.iter_any()):
-                self._apply(line)
-                events += 1
+            try:
+                async with asyncio.timeout(None) as limit:
+                    async for line in lines(self._client.chunks(response)):
+                        self._apply(line)
+                        events += 1
+                        if lists and self._listing is None:
+                            # From here on it is a watch, which this side has to end.
+                            lists = False
+                            limit.reschedule(asyncio.get_running_loop().time() + seconds)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
         if time.monotonic() - started >= 1.0:
             self._failures = 0
         elif events == 0:

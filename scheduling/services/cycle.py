@@ -5,7 +5,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,11 +17,14 @@ from django.utils import timezone
 
 from scheduling.engine.queueing.fairness import Shares
 from scheduling.engine.shards import WHOLE, scopes_of
+from scheduling.engine.types import Shard
+from scheduling.kube.gateway import STOP_WITHIN_S as GATEWAY_STOP_S
 from scheduling.kube.seam import KubeError
 from scheduling.models import Cluster
 from scheduling.services import projection
 from scheduling.services.alarm import Alarm, Key
 from scheduling.services.apply import apply_decisions
+from scheduling.services.keeper import Keeper, Led
 from scheduling.services.lease import (
     Lease,
     LeaseLost,
@@ -32,7 +35,7 @@ from scheduling.services.lease import (
 )
 from scheduling.services.recovery import take_up_pods
 from scheduling.services.territory import settle, take_nodes
-from scheduling.session import Pass, Reopen, Session
+from scheduling.session import Pass, Reopen, Session, load
 from scheduling.session.divided import declared_shards, retired_scopes
 
 log = logging.getLogger(__name__)
@@ -43,25 +46,24 @@ PROJECT_S = 1.0  # how often node rows and the status line are written
 SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they are shared fairly
 DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for so long
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
-
-
-@dataclass(slots=True)
-class Led:
-    """A scope of a cluster that this process leads."""
-
-    session: Session
-    lease: Lease
-    renewed_at: float  # by the monotonic clock: the other one may be set back
-    projected_at: float = 0.0
-    told: tuple[Shares, int] | None = None  # shares and passes as last written
+LIST_S = 0.5  # so long a first list is waited for; one that takes longer keeps no cluster waiting
+STOP_WITHIN_S = 2.0  # all sessions together
 
 
 class Scheduler:
-    """The scopes of clusters that this process leads. One thread runs their cycles."""
+    """The scopes of clusters that this process leads. One thread runs their cycles.
+
+    `led` are those that are scheduled. Of the others that it has the lease of, the nodes and pods
+    are still being listed, however long that takes.
+    """
 
     def __init__(self, holder: str = "") -> None:
         self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.keeper = Keeper()
         self.led: dict[Key, Led] = {}
+        self._listing: dict[Key, Listing] = {}
+        self._written: dict[Key, Written] = {}
+        self._ending: dict[Key, Session] = {}  # whose gateways did not end in time
         self._scopes: dict[int, tuple[list[str], float]] = {}
         self._retry_at: dict[Key, float] = {}
         self.alarm = Alarm()
@@ -69,6 +71,10 @@ class Scheduler:
     def run(self, cluster_id: int, *, budget_s: float = BUDGET_S) -> None:
         """Run passes for the scopes of the cluster that this process may lead, in turn, until
         nothing is new."""
+        with self.keeper.at_work():
+            self._run(cluster_id, budget_s)
+
+    def _run(self, cluster_id: int, budget_s: float) -> None:
         if not Cluster.objects.filter(id=cluster_id, is_active=True).exists():
             self._leave_alone(cluster_id)
             return
@@ -77,11 +83,13 @@ class Scheduler:
         with self._guarded((cluster_id, WHOLE)):
             keys = [(cluster_id, scope) for scope in self._scopes_to_lead(cluster_id)]
         for key in keys:
+            self.keeper.next_step()
             with self._guarded(key):
                 self._lead(key)
         active = [key for key in keys if key in self.led]
         while active:
             for key in active:
+                self.keeper.next_step()
                 with self._guarded(key):
                     self._pass(self.led[key])
             active = [key for key in active if self._has_more(key)]
@@ -89,14 +97,23 @@ class Scheduler:
                 self.alarm.ring(cluster_id)
                 break
         for key in keys:
-            if key in self.led:
-                with self._guarded(key):
-                    self._project(self.led[key])
+            self.keeper.next_step()
+            with self._guarded(key):
+                if key in self.led:
+                    self._project(key, self.led[key])
+                elif key in self._listing:
+                    self._tell_of_list(key, self._listing[key])
 
     def stop(self) -> None:
         """End all sessions and let standbys take over at once."""
-        for key, led in list(self.led.items()):
-            self._drop(key)
+        self.keeper.stop()
+        held = dict(self.keeper.held)
+        for led in held.values():
+            led.session.gateway.end()
+        deadline = time.monotonic() + STOP_WITHIN_S
+        for key in held:
+            self._drop(key, max(deadline - time.monotonic(), 0.0))
+        for led in held.values():
             give_back(led.lease)
 
     def _has_more(self, key: Key) -> bool:
@@ -156,8 +173,8 @@ class Scheduler:
 
     def _leave_alone(self, cluster_id: int) -> None:
         """The cluster was deactivated or removed."""
-        for key in [key for key in self.led if key[0] == cluster_id]:
-            lease = self.led[key].lease
+        for key in [key for key in self.keeper.held if key[0] == cluster_id]:
+            lease = self.keeper.held[key].lease
             self._drop(key)
             give_back(lease)
             log.info("%s is left alone: it is not active", lease)
@@ -172,10 +189,20 @@ class Scheduler:
     def _lead(self, key: Key) -> None:
         """Take or keep the lead of a scope, unless another scheduler has it or the cluster cannot
         be reached."""
-        led = self.led.get(key)
+        led = self.keeper.held.get(key)
         if led is not None:
             self._renew(led)
+            if key in self._listing:
+                self._go_on(key, self._listing[key])
+            elif not led.session.gateway.is_alive:
+                raise Reopen(f"the gateway of {led.lease} has ended")
             return
+        ending = self._ending.get(key)
+        if ending is not None:
+            # A second one beside it would list the same again, and each after it.
+            if ending.gateway.is_alive and not ending.stop(0.0):
+                return
+            del self._ending[key]
         if time.monotonic() < self._retry_at.get(key, 0.0):
             return
         cluster_id, scope = key
@@ -190,63 +217,107 @@ class Scheduler:
         if lease is not None:
             self._open(key, lease, clock)
 
-    def _renew(self, led: Led, *, at_once: bool = False) -> None:
-        """Renew the lease, if not at once then when a third of it has passed; raises LeaseLost."""
-        clock, seconds = time.monotonic(), settings.KANT_LEASE_SECONDS
-        if not at_once and clock - led.renewed_at < seconds / 3:
+    def _renew(self, led: Led) -> None:
+        """Renew the lease when a third of it has passed; raises LeaseLost."""
+        if not led.lost and not led.is_due(1 / 3):
             return
-        now, old = timezone.now(), led.lease
-        lease = take_or_renew(
-            old.cluster_id, self.holder, now=now, seconds=seconds, scope=old.scope
-        )
-        if lease is None or lease.token != old.token:
-            raise LeaseLost(f"another scheduler leads {old} now")
-        led.lease, led.renewed_at = lease, clock
+        led.renew()
+        lease = led.lease
         if lease.asked_by:
             self._drop((lease.cluster_id, lease.scope))
-            hand_over(lease, now, seconds)
+            hand_over(lease, timezone.now(), settings.KANT_LEASE_SECONDS)
             raise Reopen(f"{lease} is handed over to {lease.asked_by}, which leads less")
-        # Past its lease this process must not bind: another one may lead by then.
-        led.session.gateway.fence(clock + seconds)
 
     def _open(self, key: Key, lease: Lease, taken_at: float) -> None:
+        """Begin to list the cluster, with a lease just taken."""
         cluster_id, scope = key
-        cluster = Cluster.objects.get(id=cluster_id)
-        for other, led in list(self.led.items()):
-            with self._guarded(other):
-                self._renew(led, at_once=True)  # listing a large cluster takes a while
-        # Read after the lease was taken: what is declared later makes the session end.
-        shards = declared_shards(cluster_id)
-        session = Session(cluster, partial(self.alarm.ring, cluster_id), scope, shards)
-        led = Led(session, lease, taken_at)
         try:
-            session.gateway.fence(taken_at + settings.KANT_LEASE_SECONDS)
-            session.connect(time.time())
-            facts = session.nodes.facts
-            settle(lease, shards, facts)
-            if scope in scopes_of(shards):
-                at_home = [facts[name] for name in sorted(session.nodes.unclaimed)]
-                mine = take_nodes(lease, at_home, timezone.now())
-                own = {name: facts[name].node for name in mine & facts.keys()}
-                take_up_pods(lease, session.first_pods, own, timezone.now())
-                session.restore(mine, time.time())
-                self.led[key] = led
-                log.info("leading %s, “%s”, with token %d", lease, cluster.name, lease.token)
+            cluster = Cluster.objects.get(id=cluster_id)
+            # Read after the lease was taken: what is declared later makes the session end.
+            shards = declared_shards(cluster_id)
+            session = Session(cluster, partial(self.alarm.ring, cluster_id), scope, shards)
         except KubeError as error:
-            log.error("cluster %s: %s", cluster.name, error)
-            self._tell(cluster_id, str(error))
-            self._retry_at[key] = time.monotonic() + RETRY_S
-        finally:
-            if key not in self.led:
-                session.stop()
-                self._drop(key)
-        if scope not in scopes_of(shards):
-            give_back(lease)  # all it had belongs to others now
+            self._give_up(key, lease, error)
+            return
+        led = Led(session, lease, taken_at)
+        session.gateway.fence(taken_at + settings.KANT_LEASE_SECONDS)
+        self.keeper.keep(key, led)
+        self._listing[key] = Listing(led, cluster, shards)
+        session.connect()
+        session.gateway.wait_settled(LIST_S)
+        self._go_on(key, self._listing[key])
 
-    def _drop(self, key: Key) -> None:
-        led = self.led.pop(key, None)
-        if led is not None:
-            led.session.stop()
+    def _go_on(self, key: Key, listing: "Listing") -> None:
+        """Lead the scope from here on, once its cluster is listed."""
+        led, session = listing.led, listing.led.session
+        try:
+            if not session.gateway.is_synced():
+                if listing.is_outdated():
+                    raise Reopen(f"cluster {key[0]} is reached in another way from now on")
+                return
+            leads = self._take_over(listing)
+        except KubeError as error:
+            self._drop(key)
+            self._give_up(key, led.lease, error)
+            return
+        del self._listing[key]
+        if leads:
+            self.led[key] = led
+            log.info("leading %s, “%s”, token %d", led.lease, listing.cluster.name, led.lease.token)
+        else:
+            self._drop(key)
+            give_back(led.lease)  # all it had belongs to others now
+
+    def _take_over(self, listing: "Listing") -> bool:
+        """Take up what rows and cluster say of the scope; False where it is none any more. Raises
+        LeaseLost: what was written before stays, and whoever leads now begins with it."""
+        led, session, shards = listing.led, listing.led.session, listing.shards
+
+        def still_leads() -> None:
+            self.keeper.next_step()
+            self._renew(led)
+
+        session.listed(time.time())
+        facts = session.nodes.facts
+        still_leads()
+        settle(led.lease, shards, facts)
+        if led.lease.scope not in scopes_of(shards):
+            return False
+        still_leads()
+        at_home = [facts[name] for name in sorted(session.nodes.unclaimed)]
+        mine = take_nodes(led.lease, at_home, timezone.now())
+        own = {name: facts[name].node for name in mine & facts.keys()}
+        still_leads()
+        take_up_pods(led.lease, session.first_pods, own, timezone.now(), still_leads)
+        session.restore(mine, time.time(), still_leads)
+        return True
+
+    def _give_up(self, key: Key, lease: Lease, error: KubeError) -> None:
+        """The cluster cannot be led from here now; perhaps another scheduler can."""
+        log.error("%s: %s", _named(key), error)
+        self._retry_at[key] = time.monotonic() + RETRY_S
+        give_back(lease)
+        self._tell(key[0], str(error))
+
+    def _tell_of_list(self, key: Key, listing: "Listing") -> None:
+        """Show that the scheduler is at work, where nothing can be decided yet."""
+        clock = time.monotonic()
+        alone = all(cluster_id != key[0] for cluster_id, _ in self.led)
+        if alone and clock - listing.told_at >= PROJECT_S:
+            listing.told_at = clock
+            gateway, took = listing.led.session.gateway, clock - listing.led.opened_at
+            text = "Its nodes and pods are still being listed: "
+            text += f"{gateway.waiting} objects after {took:.0f} s."
+            self._tell(key[0], f"{text} {gateway.trouble}".strip())
+
+    def _drop(self, key: Key, within: float = GATEWAY_STOP_S) -> None:
+        self.led.pop(key, None)
+        self._listing.pop(key, None)
+        self._written.pop(key, None)
+        led = self.keeper.held.pop(key, None)
+        if led is not None and not led.session.stop(within):
+            log.error("the gateway of %s does not end; it sends nothing more", _named(key))
+            self._ending[key] = led.session
         self.alarm.ring_at(key, None)
 
     # --- one pass ---------------------------------------------------------------------------------
@@ -256,6 +327,7 @@ class Scheduler:
             part: Pass | None = decide()
             while part is not None:
                 stale: set[str] = set()
+                self.keeper.next_step()
                 if part.writes:
                     self._renew(led)
                     at = datetime.fromtimestamp(part.at, UTC)
@@ -267,11 +339,12 @@ class Scheduler:
                 led.session.pace.took(time.perf_counter() - began)
         self.alarm.ring_at((led.lease.cluster_id, led.lease.scope), led.session.next_at)
 
-    def _project(self, led: Led) -> None:
+    def _project(self, key: Key, led: Led) -> None:
         clock = time.monotonic()
-        if clock - led.projected_at < PROJECT_S:
+        written = self._written.setdefault(key, Written())
+        if clock - written.at < PROJECT_S:
             return
-        led.projected_at = clock
+        written.at = clock
         session = led.session
         changed, gone = session.take_changed_nodes()
         now = timezone.now()
@@ -281,9 +354,32 @@ class Scheduler:
             session.cluster_id, connected=session.connected, message=session.trouble, now=now
         )
         shares, pace = session.state.shares(), session.pace
-        if (shares, pace.passes) != led.told:
+        if (shares, pace.passes) != written.told:
             projection.write_leader(led.lease, shares, pace)
-            led.told = shares, pace.passes
+            written.told = shares, pace.passes
+
+
+@dataclass(slots=True)
+class Written:
+    """What was written for pages: when, and the shares and passes."""
+
+    at: float = 0.0
+    told: tuple[Shares, int] | None = None
+
+
+@dataclass(slots=True)
+class Listing:
+    """A scope whose cluster is being listed, as cluster and shards were when that began."""
+
+    led: Led
+    cluster: Cluster
+    shards: Sequence[Shard]
+    told_at: float = 0.0
+
+    def is_outdated(self) -> bool:
+        """Whether the cluster is reached in another way now."""
+        row = Cluster.objects.get(id=self.cluster.pk)
+        return load.reached_by(row) != load.reached_by(self.cluster)
 
 
 def _named(key: Key) -> str:

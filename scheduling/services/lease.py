@@ -7,7 +7,7 @@ holds the row until the transaction ends, so that nobody takes over in the middl
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.db.models import F, Q
@@ -62,6 +62,19 @@ def take_or_renew(
     if row.holder != holder:
         return None
     return Lease(cluster_id, holder, row.token, until, scope, row.asked_by)
+
+
+def renew(lease: Lease, *, now: datetime, seconds: float) -> Lease | None:
+    """The lease until `seconds` after `now`; None where it was lost or given back. Unlike
+    `take_or_renew` it never takes a lease that is free."""
+    until = now + timedelta(seconds=seconds)
+    rows = SchedulerLease.objects.filter(
+        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
+    )
+    if not rows.exclude(expires_at=None).update(expires_at=until):
+        return None
+    asked_by = rows.values_list("asked_by", flat=True).first()
+    return None if asked_by is None else replace(lease, expires_at=until, asked_by=asked_by)
 
 
 def fence(lease: Lease) -> None:

@@ -7,7 +7,7 @@ again, and the job goes on with it; otherwise it would run a second time beside 
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -46,14 +46,19 @@ class Found(NamedTuple):
 
 
 def take_up_pods(
-    lease: Lease, pods: Iterable[PodFacts], nodes: Mapping[str, Node], now: datetime
+    lease: Lease,
+    pods: Iterable[PodFacts],
+    nodes: Mapping[str, Node],
+    now: datetime,
+    still_leads: Callable[[], None],
 ) -> None:
     """Write the places of pods that the database has lost. `pods` are all of the cluster, `nodes`
-    those of the scope, by name. Raises LeaseLost."""
+    those of the scope, by name. `still_leads` is called before each job. Raises LeaseLost."""
     own = {(pod.namespace, pod.name): pod for pod in pods if pod.owned}
     unknown = _without_row(lease, own)
     jobs, _ = load.jobs(unknown)
     for job in jobs:
+        still_leads()
         with transaction.atomic():
             fence(lease)
             _take_up(job, unknown[job.id], own, nodes, now)

@@ -27,7 +27,7 @@ from scheduling.engine.shards import WHOLE, WIDE
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Shard
-from scheduling.kube.gateway import Gateway
+from scheduling.kube.gateway import STOP_WITHIN_S, Gateway
 from scheduling.kube.seam import (
     BudgetGone,
     BudgetSeen,
@@ -64,7 +64,6 @@ from scheduling.session.services import Services
 
 log = logging.getLogger(__name__)
 
-SYNC_TIMEOUT_S = 60.0
 # The node controller's taints of a node whose kubelet does not answer.
 DEAD = frozenset({"node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"})
 AT_ONCE = 500  # jobs in one transaction
@@ -111,34 +110,41 @@ class Session:
         self._at = 0.0  # of the last cycle
 
     # --- at start ---------------------------------------------------------------------------------
-    def connect(self, now: float) -> None:
-        """List nodes and pods; the nodes are known when this returns. Raises KubeError."""
+    def connect(self) -> None:
+        """Begin to list nodes and pods; returns at once."""
         self.gateway.on_news(self._ring)
         self.gateway.start()
-        self.gateway.wait_synced(SYNC_TIMEOUT_S)
+
+    def listed(self, now: float) -> None:
+        """Once the gateway is synced: take in what there is. The nodes are known then."""
         first = self.gateway.drain()
         self._first = [seen for seen in first if not isinstance(seen, NodeSeen)]
         self._observe((seen for seen in first if isinstance(seen, NodeSeen)), now)
 
     @property
     def first_pods(self) -> list[PodFacts]:
-        """Between `connect` and `restore`: the pods of the cluster."""
+        """Between `listed` and `restore`: the pods of the cluster."""
         return [seen.pod for seen in self._first if isinstance(seen, PodSeen)]
 
-    def restore(self, mine: Set[str], now: float) -> None:
+    def restore(self, mine: Set[str], now: float, still_leads: Callable[[], None]) -> None:
         """Take up what was begun: bring intents and the API's truth together. `mine` are the nodes
-        of the scope, as their rows say."""
+        of the scope, as their rows say. `still_leads` is called between the steps, of which each
+        may take long, and raises where all this is in vain."""
         self.changes.start()
         self._arrived(mine)
+        still_leads()
         restore.take_up_jobs(self.changes)
+        still_leads()
         self._observe(self._first, now)
+        still_leads()
         # Before anything is deleted: what a budget protects is evicted.
         self.life.out.deltas += self.budgets.changed(self.life.jobs)
         restore.finish_what_was_begun(self.life, self.nodes, self._first, now)
         self._first = []
 
-    def stop(self) -> None:
-        self.gateway.stop()
+    def stop(self, within: float = STOP_WITHIN_S) -> bool:
+        """End all traffic; whether that was done within so many seconds."""
+        return self.gateway.stop(within)
 
     def wait_for_news(self, seconds: float) -> bool:
         """Whether something arrived within `seconds`."""

@@ -307,3 +307,49 @@ def test_a_defect_is_logged_told_and_survived(monkeypatch, caplog):
     assert "a defect" in caplog.text
     assert w.health[-1] is None
     assert told == ["a", "b"]
+
+
+def test_a_list_may_take_any_time_and_each_longer_pause(monkeypatch):
+    def silent(*_):
+        try:
+            raise TimeoutError
+        except TimeoutError as error:
+            none = NoReply("silent", sent=True)
+            none.__cause__ = error
+            return none
+
+    asked = []
+    stream = ScriptedClient.stream
+
+    def noting(self, path, read_timeout):
+        asked.append((parse_qs(urlsplit(path).query)["timeoutSeconds"][0], read_timeout))
+        return stream(self, path, read_timeout)
+
+    monkeypatch.setattr(ScriptedClient, "stream", noting)
+    Watched(monkeypatch, silent(), silent(), streamed("a"), silent())
+    times = WatchTimes()
+    assert [silence for _, silence in asked[:3]] == [120, 240, 480]
+    assert {within for within, _ in asked[:3]} == {"86400"}
+    # Listed: from here on it is a watch, whose silence means that the connection died.
+    for within, silence in asked[3:]:
+        assert times.watch[0] <= int(within) <= times.watch[1]
+        assert silence == int(within) + times.grace
+
+
+def test_pages_that_expire_on_the_way_are_asked_for_as_one(monkeypatch):
+    def answer(*names, token=""):
+        items = [pod(name) for name in names]
+        meta = {"resourceVersion": "9", "continue": token}
+        return Reply(200, json.dumps({"items": items, "metadata": meta}).encode(), 0.0)
+
+    expired = Reply(410, b"{}", 0.0)
+    watched = Watched(
+        monkeypatch,
+        Response(status=422),
+        answer("a", token="next"),
+        expired,
+        answer("a", "b"),
+    )
+    limits = [query.get("limit") for query in watched.asked[1:4]]
+    assert limits == ["500", "500", None]
+    assert [kind for kind, name in watched.news] == ["seen", "seen"]

@@ -48,6 +48,8 @@ def drive(scheduler, cluster, until, within=WITHIN_S, describe=lambda: "not reac
         led = scheduler.led.get((cluster.pk, WHOLE))
         if led is not None:
             led.session.wait_for_news(0.05)
+        else:
+            time.sleep(0.01)
 
 
 class ClusterApi:
@@ -199,8 +201,9 @@ class World(ClusterApi):
 
     def restart_scheduler(self):
         """Forget everything without a farewell, as a process that was killed."""
-        for led in self.scheduler.led.values():
+        for led in self.scheduler.keeper.held.values():
             led.session.stop()
+        self.scheduler.keeper.stop()
         SchedulerLease.objects.update(expires_at=None)
         self.scheduler = Scheduler()
 

@@ -1,0 +1,156 @@
+"""A gateway ends within a bound, whatever it is at; a list is given up only where the API server
+does not answer."""
+
+import asyncio
+import math
+import socket
+import threading
+import time
+
+import pytest
+
+from scheduling.kube import client, gateway
+from scheduling.kube.client import Client, Reply
+from scheduling.kube.gateway import STOP_WITHIN_S, Gateway
+from scheduling.kube.seam import KubeError
+from scheduling.kube.watch import Reflector
+
+MARGIN_S = 2.0  # of a machine that is busy
+
+
+@pytest.fixture
+def silent():
+    """The address of a server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        yield {"server": f"http://127.0.0.1:{listener.getsockname()[1]}"}
+
+
+def opened(access):
+    made = Gateway(access, namespace="n", label_map={})
+    made.start()
+    return made
+
+
+def stopped(made):
+    began = time.monotonic()
+    ended = made.stop()
+    assert time.monotonic() - began < STOP_WITHIN_S + MARGIN_S
+    assert ended is not made.is_alive
+    return ended
+
+
+async def deaf(*_):
+    """Takes no notice of being cancelled."""
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            continue
+
+
+async def answered(*_):
+    return Reply(200, b"{}", 0.0)
+
+
+def test_while_nothing_answers(silent):
+    assert stopped(opened(silent))
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Client, "close"), (Reflector, "run"), (Client, "open")]
+)
+def test_although_a_task_does_not_notice_it(silent, monkeypatch, owner, name):
+    if owner is Reflector:
+        monkeypatch.setattr(gateway, "ensure_namespace", answered)
+    monkeypatch.setattr(owner, name, deaf)
+    made = opened(silent)
+    time.sleep(0.2)
+    assert stopped(made)
+    assert made.stop()
+
+
+def test_while_credentials_are_read(silent, monkeypatch):
+    begun, released = threading.Event(), threading.Event()
+
+    def hangs(_access):
+        begun.set()
+        released.wait(60)
+
+    monkeypatch.setattr(client, "load_endpoint", hangs)
+    made = opened(silent)
+    assert begun.wait(10)
+    assert stopped(made)
+    released.set()
+
+
+def test_credentials_that_are_not_read_in_time_are_told(silent, monkeypatch):
+    released = threading.Event()
+    monkeypatch.setattr(client, "ACCESS_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(client, "load_endpoint", lambda _: released.wait(60))
+    made = opened(silent)
+    with pytest.raises(KubeError, match="access is not read within"):
+        made.wait_synced(2)
+    released.set()
+    assert stopped(made)
+
+
+def test_one_that_cannot_end_sends_nothing_more_and_tells_when_it_has_ended(silent, monkeypatch):
+    released = threading.Event()
+
+    async def blocks(*_):
+        released.wait(60)
+        return await answered()
+
+    monkeypatch.setattr(gateway, "ensure_namespace", blocks)
+    made = opened(silent)
+    time.sleep(0.2)
+    assert not stopped(made)
+    made.fence(time.monotonic() + 60)  # a late renewal does not wake it up
+    assert made._executor.settler.fence == -math.inf
+    released.set()
+    assert made.stop()
+
+
+def test_a_server_that_sends_nothing_is_given_up(silent, monkeypatch):
+    monkeypatch.setattr(gateway, "UNHEARD_S", 0.5)
+    made = opened(silent)
+    assert not made.is_synced()
+    time.sleep(0.6)
+    with pytest.raises(KubeError, match="has sent nothing for"):
+        made.is_synced()
+    assert stopped(made)
+
+
+@pytest.mark.parametrize("small_answers", [True, False])
+def test_silent_lists_are_waited_for_while_the_server_answers(silent, monkeypatch, small_answers):
+    monkeypatch.setattr(gateway, "UNHEARD_S", 1.0)
+    monkeypatch.setattr(gateway, "ASK_S", 0.1)
+    monkeypatch.setattr(gateway, "ensure_namespace", answered)
+
+    async def call(self, _method, path, *_):
+        if path != "/version" or not small_answers:
+            await asyncio.sleep(3600)
+        self.heard_at = time.monotonic()
+        return Reply(200, b"{}", 0.0)
+
+    monkeypatch.setattr(Client, "call", call)
+    made = opened(silent)
+    time.sleep(2.5)
+    if small_answers:
+        assert not made.is_synced()
+    else:
+        with pytest.raises(KubeError, match="has sent nothing for"):
+            made.is_synced()
+    assert stopped(made)
+
+
+def test_one_whose_thread_ended_says_so(silent, monkeypatch):
+    def fails():
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(gateway.uvloop, "new_event_loop", fails)
+    made = opened(silent)
+    made._thread.join(10)
+    with pytest.raises(KubeError, match="too many open files"):
+        made.is_synced()
+    assert stopped(made)
