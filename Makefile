@@ -8,41 +8,38 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 FLEET ?= demo
 
-.PHONY: help setup setup-dev run test check bench format
+.PHONY: help python environment-dev setup setup-dev servers run test test-fast check bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-$(VENV)/bin/python:
+python:
 	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Kant needs Python 3.11 or newer; '$(PYTHON)' is not. Install it, or: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11"; exit 1; }
-	@[ -w . ] || { echo "This folder is read-only; clone Kant to a place you may write to."; exit 1; }
-	@echo "Creating $(VENV) ..."
-	@$(PYTHON) -m venv $(VENV) || { echo "python3.11 -m venv failed; on Debian: apt-get install python3.11-venv"; rm -rf $(VENV); exit 1; }
 
-$(VENV)/.runtime: requirements.txt | $(VENV)/bin/python
-	@echo "Installing packages ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
-	@touch $@
+environment-dev: python
+	@$(PYTHON) -I kant/environment.py --dev
 
-$(VENV)/.dev: requirements.txt requirements-dev.txt | $(VENV)/bin/python
-	@echo "Installing packages ..."
-	@$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@touch $(VENV)/.runtime $@
-
-setup: $(VENV)/.runtime ## Create the environment (a second when nothing changed)
+setup: python ## Create the environment and compile the core (a second when nothing changed)
+	@$(PYTHON) -I kant/environment.py
 	@$(BIN)/python -m scheduling.compile_core
 
-setup-dev: $(VENV)/.dev
+setup-dev: environment-dev
 	@$(BIN)/python -m scheduling.compile_core
 
-run: setup ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=, FLEET=demo|paper|large)
+# kube-apiserver and etcd are built once, before any test that has a limit of time.
+servers: environment-dev
+	@$(BIN)/python -m tests.kube.apiserver build || [ -z "$$CI" ]
+
+# It answers at once; the core is compiled beside it and used from the next start on.
+run: python ## Run Kant with an embedded cluster at http://localhost:8000 (PORT=, FLEET=demo|paper|large)
+	@$(PYTHON) -I kant/environment.py --port $(PORT)
 	@MALLOC_ARENA_MAX=2 exec $(BIN)/python manage.py serve --port $(PORT) --fleet $(FLEET)
 
 # The core is tested as Python interprets it, and as machine code with all the rest.
 # Browser tests run by themselves: Playwright keeps an event loop in its process, which asyncio.run
 # in other tests refuses.
-test: setup-dev ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
+test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TEST_POSTGRES names one)
 	KANT_INTERPRETED=1 $(BIN)/pytest -n 2 tests/engine tests/simulator
 	$(BIN)/pytest -n 2 -m "not browser"
 	$(BIN)/pytest -n 2 -m browser

@@ -1,10 +1,14 @@
 """Kant in one process: the threads beside the web server."""
 
+import contextlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ from celery import Celery
 from celery.beat import EmbeddedService
 from celery.worker import WorkController
 
+from scheduling import compiled
 from scheduling.cluster_process import ClusterProcess
 
 log = logging.getLogger(__name__)
@@ -71,6 +76,40 @@ class Background:
             if time.monotonic() > deadline or not thread.is_alive():
                 raise RuntimeError(f"the worker of queue {queue} did not start")
             time.sleep(0.01)
+
+
+class Compilation:
+    """Makes machine code of the decision core in a child process, while Kant runs interpreted."""
+
+    def __init__(self, tell: Callable[[str], object]) -> None:
+        self._tell = tell
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Nothing to do where this process has it already, or was asked to interpret."""
+        if compiled.in_use() or compiled.unwanted():
+            return
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "scheduling.compile_core", "--beside"],
+            cwd=compiled.ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # its compilers end with it
+        )
+        threading.Thread(target=self._watch, args=[self._process], daemon=True).start()
+
+    def _watch(self, process: subprocess.Popen[str]) -> None:
+        begun = time.monotonic()
+        said, _ = process.communicate()
+        if process.returncode == 0 and compiled.folder().is_dir():
+            took = time.monotonic() - begun
+            said = f"The decision core is compiled ({took:.0f} s); the next start uses it.\n"
+        self._tell(said)
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
 
 
 def stop_when_cluster_ends(cluster: ClusterProcess) -> None:

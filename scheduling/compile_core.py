@@ -3,8 +3,11 @@
 Where that is not possible nothing is changed, and Python goes on interpreting the core.
 """
 
+import argparse
+import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -12,37 +15,70 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from scheduling.compiled import HOME, LIBRARY, ROOT, folder, sources
 
 AS_IT_IS = "The decision core stays interpreted, at a third of its speed"
 
 
-def main() -> int:
-    """Build what is not there yet; with the name of a folder, build into that."""
-    if len(sys.argv) > 1:
-        build(Path(sys.argv[1]))
+def main(arguments: list[str] | None = None) -> int:
+    """Build what is not there yet. 0 also where that is not possible: nothing depends on it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--beside", action="store_true", help="leave the machine to all others")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="build, whatever is there")
+    options = parser.parse_args(arguments)
+    if options.into:
+        build(options.into)
         return 0
-    where = folder()
+    # Whoever is told to end tidies up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    ensure(folder(), beside=options.beside)
+    return 0
+
+
+def ensure(where: Path, *, beside: bool) -> None:
+    """Compile the sources as they are now into `where`, if it is not there. `beside`: at the lowest
+    priority, and not again where these sources could not be compiled before."""
+    failed_before = where.with_suffix(".failed")
     if where.is_dir():
-        return 0
+        return
+    if beside:
+        os.nice(19)
+        if failed_before.exists():
+            return
     if lack := missing():
         print(f"{AS_IT_IS}: {lack}.")
-        return 0
-    print("Compiling the decision core (once; about a minute) ...", flush=True)
+        return
     HOME.mkdir(exist_ok=True)
-    log = HOME / "build.log"
-    with log.open("wb") as told, tempfile.TemporaryDirectory(dir=HOME) as work:
-        command = [sys.executable, "-m", __spec__.name, work]
-        failed = subprocess.run(command, cwd=ROOT, stdout=told, stderr=told).returncode
-        if not failed:
-            for old in set(HOME.iterdir()) - {log, Path(work)}:
-                shutil.rmtree(old)
-            os.replace(Path(work, "lib"), where)
+    with (HOME / "lock").open("w") as lock:
+        _wait_for_others(lock)
+        if where.is_dir():  # they made it
+            return
+        for left in HOME.glob("tmp*"):  # by whoever was killed
+            shutil.rmtree(left, ignore_errors=True)
+        if not beside:
+            print("Compiling the decision core (once; a minute or two) ...", flush=True)
+        log = HOME / "build.log"
+        with log.open("wb") as told, tempfile.TemporaryDirectory(dir=HOME) as work:
+            command = [sys.executable, "-m", __spec__.name, "--into", work]
+            failed = subprocess.run(command, cwd=ROOT, stdout=told, stderr=told).returncode
+            if not failed:
+                for old in set(HOME.iterdir()) - {log, Path(lock.name), Path(work)}:
+                    shutil.rmtree(old) if old.is_dir() else old.unlink()
+                os.replace(Path(work, "lib"), where)
     if failed:
+        failed_before.touch()
         print(f"{AS_IT_IS}: it cannot be compiled here; {log} says why.")
-    return 0
+
+
+def _wait_for_others(lock: IO[str]) -> None:
+    """One at a time builds into an environment; the system frees the lock however one ends."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("Another process compiles the decision core; waiting for it ...", flush=True)
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def missing() -> str:

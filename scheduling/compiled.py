@@ -1,9 +1,9 @@
 """The decision core as machine code: the same modules, compiled by mypyc (docs/decisions/0041).
 
-`python -m scheduling.compile_core`, a part of `make setup`, compiles them into the Python
-environment, to a folder named by a fingerprint of the sources. A process uses it only where the
-fingerprint is that of the sources it stands beside. Otherwise, and with KANT_INTERPRETED=1, Python
-interprets them: the same decisions, at a third of the speed.
+`python -m scheduling.compile_core`, a part of `make setup`, and `manage.py serve` while it runs,
+compile them into the Python environment, to a folder named by a fingerprint of the sources. A
+process uses it only where the fingerprint is that of the sources it stands beside. Otherwise, and
+with KANT_INTERPRETED=1, Python interprets them: the same decisions, at a third of the speed.
 """
 
 import hashlib
@@ -58,11 +58,16 @@ class Finder(MetaPathFinder):
 
 def use() -> None:
     """Import the core as machine code from now on, if it was made of these very sources."""
-    if os.environ.get("KANT_INTERPRETED") == "1" or not HOME.is_dir():
+    if unwanted() or not HOME.is_dir():
         return
     where = folder()
     if where.is_dir():
         sys.meta_path.insert(0, Finder(where))
+
+
+def unwanted() -> bool:
+    """Whether this process was asked to interpret the core."""
+    return os.environ.get("KANT_INTERPRETED") == "1"
 
 
 def in_use() -> bool:

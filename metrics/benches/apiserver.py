@@ -31,6 +31,7 @@ PROGRAMS = {
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
 }
 READY_WITHIN_S = 180.0
+TELL_EVERY_S = 15.0
 # Below those that Linux (from 32768) and macOS (from 49152) give to whoever asks for any.
 _OWN_PORTS = range(10_000, 32_768)
 
@@ -50,8 +51,8 @@ class ServerUnavailable(RuntimeError):
 
 
 # --- programs -------------------------------------------------------------------------------------
-def programs() -> dict[str, Path]:
-    """Paths of etcd and kube-apiserver, built first where they are missing.
+def programs(*, build: bool = True) -> dict[str, Path]:
+    """Paths of etcd and kube-apiserver, built first where they are missing and `build` is set.
 
     Processes that ask at the same time wait for one build. Raises ServerUnavailable.
     """
@@ -70,6 +71,11 @@ def programs() -> dict[str, Path]:
         raise ServerUnavailable(
             "neither Go (to build kube-apiserver and etcd) nor the folder KUBEBUILDER_ASSETS "
             "(with both programs) is there; install Go 1.26 or newer"
+        )
+    if not build:
+        raise ServerUnavailable(
+            "kube-apiserver and etcd are not built yet; `make test` does it, and so does "
+            "`.venv/bin/python -m tests.kube.apiserver build`"
         )
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "w") as lock:
@@ -100,31 +106,49 @@ def _build(name: str, path: Path) -> None:
     # Without its version the server says v0.0.0, and clients and feature gates misbehave.
     flags = f"-s -w {stamp}Version={version} {stamp}Major={major} {stamp}Minor={minor}"
     unfinished = path.with_suffix(".unfinished")
-    print(f"building {name} (once; minutes) …", file=sys.stderr, flush=True)
-    command = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", flags]
-    built = subprocess.run(
+    print(f"Building {name} (once; minutes) ...", file=sys.stderr, flush=True)
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-v", "-ldflags", flags]
+    building = subprocess.Popen(
         [*command, "-o", str(unfinished), PROGRAMS[name]],
         cwd=MODULE_DIR,
         env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,  # -v: a line for each package
         text=True,
-        check=False,
     )
-    if built.returncode:
-        raise ServerUnavailable(f"go build of {name} failed:\n{built.stderr[-2000:]}")
+    said = _follow(building, name)
+    if building.returncode:
+        raise ServerUnavailable(f"go build of {name} failed:\n{said[-2000:]}")
     unfinished.rename(path)
+
+
+def _follow(building: subprocess.Popen[str], name: str) -> str:
+    """Tell how far it is until it ends; all that it said."""
+    assert building.stderr is not None
+    begun = told = time.monotonic()
+    lines: list[str] = []
+    for line in building.stderr:
+        lines.append(line)
+        if (now := time.monotonic()) >= told + TELL_EVERY_S:
+            told = now
+            text = f"  {name}: {len(lines):,} packages in {now - begun:.0f} s"
+            print(text, file=sys.stderr, flush=True)
+    building.wait()
+    return "".join(lines)
 
 
 # --- the running pair -----------------------------------------------------------------------------
 class ApiServer:
     """etcd + kube-apiserver on free ports, with all files in `folder`. A context manager.
 
-    Both end with this process, however it ends (where the system offers that: Linux).
+    Both end with this process, however it ends (where the system offers that: Linux). Its programs
+    have to be there (`programs`): a build takes minutes, which no test has. Raises
+    ServerUnavailable.
     """
 
     def __init__(self, folder: Path, *, flags: tuple[str, ...] = ()) -> None:
         self.folder = folder
-        self._programs = programs()
+        self._programs = programs(build=False)
         self._flags = flags
         self._etcd_port, self._peer_port, self.port = free_ports(3)
         self._running: dict[str, subprocess.Popen[bytes]] = {}

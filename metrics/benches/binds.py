@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from metrics.benches import stage
-from metrics.benches.apiserver import ApiServer
+from metrics.benches.apiserver import ApiServer, programs
 from metrics.benches.bare_client import BarePod, create_and_bind
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
@@ -61,6 +61,7 @@ def _server(kind: str, folder: Path) -> Iterator[dict[str, str]]:
         finally:
             cluster.stop()
         return
+    programs()
     with ApiServer(folder) as apiserver:
         stage.create_nodes(apiserver.request, NODES)
         yield apiserver.access("admin")

@@ -6,16 +6,22 @@ import importlib
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import is_dataclass
+from pathlib import Path
 
 import pytest
 
+from kant import embedded
 from scheduling import compile_core, compiled
 from scheduling.engine.cluster import FACTS, REGISTRY, ClusterState
 from scheduling.engine.columns import COLUMNS
 from scheduling.simulator.workload import Variant
+from tests.kube.api import eventually
 
 # A fortnight of a small busy cluster, with what it decided as it is printed.
 RUN = """
@@ -87,11 +93,100 @@ def test_machine_code_of_other_sources_is_not_used(tmp_path, monkeypatch) -> Non
 
 def test_what_the_machine_lacks_is_named(monkeypatch, capsys, tmp_path) -> None:
     monkeypatch.setattr(compile_core, "folder", lambda: tmp_path / "none")
-    monkeypatch.setattr(sys, "argv", ["compile_core"])
+    monkeypatch.setattr(compile_core, "HOME", tmp_path)
     monkeypatch.setenv("CC", "no-such-compiler -O1")
-    assert compile_core.main() == 0
+    assert compile_core.main([]) == 0
     assert "no C compiler (no-such-compiler)" in capsys.readouterr().out
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def builds(monkeypatch, tmp_path) -> list[str]:
+    """Builds take a moment, make one file, and are written down; with a lack of space they fail."""
+    made: list[str] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess:
+        made.append(command[-1])
+        time.sleep(0.3)
+        if (tmp_path / "full").exists():
+            return subprocess.CompletedProcess(command, 1)
+        Path(command[-1], "lib").mkdir()
+        Path(command[-1], "lib", "code").touch()
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(compile_core.subprocess, "run", run)
+    monkeypatch.setattr(compile_core, "HOME", tmp_path / "home")
+    monkeypatch.setattr(compile_core, "missing", lambda: "")
+    monkeypatch.setattr(compile_core.os, "nice", lambda by: 0)
+    return made
+
+
+def test_of_two_at_once_one_builds_and_the_other_waits(builds, tmp_path, capsys) -> None:
+    where = tmp_path / "home" / "new"
+    (tmp_path / "home" / "old").mkdir(parents=True)
+    (tmp_path / "home" / "tmp-killed").mkdir()
+    two = [
+        threading.Thread(target=compile_core.ensure, args=[where], kwargs={"beside": beside})
+        for beside in (True, False)
+    ]
+    for each in two:
+        each.start()
+    for each in two:
+        each.join()
+    assert len(builds) == 1
+    assert (where / "code").exists()
+    assert {path.name for path in where.parent.iterdir()} == {"new", "lock", "build.log"}
+    assert "waiting for it" in capsys.readouterr().out
+
+
+def test_a_failed_build_is_tried_again_only_by_who_asks_for_it(builds, tmp_path, capsys) -> None:
+    where = tmp_path / "home" / "new"
+    (tmp_path / "full").touch()
+    compile_core.ensure(where, beside=True)
+    compile_core.ensure(where, beside=True)
+    assert len(builds) == 1
+    assert capsys.readouterr().out.count("cannot be compiled here") == 1
+    (tmp_path / "full").unlink()
+    compile_core.ensure(where, beside=False)
+    assert (where / "code").exists()
+    assert not where.with_suffix(".failed").exists()
+
+
+def test_whoever_runs_interpreted_is_told_when_it_is_compiled(monkeypatch, tmp_path) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(compiled, "in_use", lambda: False)
+    monkeypatch.setattr(compiled, "unwanted", lambda: False)
+    monkeypatch.setattr(compiled, "folder", lambda: tmp_path)
+    monkeypatch.setattr(embedded.sys, "executable", "/bin/true")
+    embedded.Compilation(said.append).start()
+    eventually(lambda: said)
+    assert re.fullmatch(
+        r"The decision core is compiled \(\d+ s\); the next start uses it.\n", said[0]
+    )
+
+
+def test_its_compilers_end_with_kant(monkeypatch, tmp_path) -> None:
+    slow = tmp_path / "python"
+    slow.write_text("#!/bin/sh\nsleep 600 & echo $! > " + str(tmp_path / "pid") + "\nwait\n")
+    slow.chmod(0o755)
+    monkeypatch.setattr(compiled, "in_use", lambda: False)
+    monkeypatch.setattr(compiled, "unwanted", lambda: False)
+    monkeypatch.setattr(embedded.sys, "executable", str(slow))
+    said: list[str] = []
+    compilation = embedded.Compilation(said.append)
+    compilation.start()
+    pid = int(eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+    compilation.stop()
+    eventually(lambda: said)
+    assert said == [""]
+    eventually(lambda: not running(pid))
+
+
+def running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def frozen_classes() -> list[type]:

@@ -27,7 +27,7 @@ def embedded_server(tmp_path_factory) -> Iterator[EmbeddedServer]:
 @pytest.fixture(scope="session")
 def kube_apiserver(tmp_path_factory) -> Iterator[KubeApiServer]:
     try:
-        programs()
+        programs(build=False)
     except ServerUnavailable as error:
         missing("a real kube-apiserver", str(error))
     server = KubeApiServer(tmp_path_factory.mktemp("apiserver"))

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from scheduling import compiled
+
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 WITHIN_S = 180.0  # of what surely comes: only a failure waits so long, however busy the machine is
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +27,8 @@ def command(folder, *options):
     env = {**os.environ, "KANT_VAR_DIR": str(folder), "PYTHONUNBUFFERED": "1"}
     for name in ("DATABASE_URL", "REDIS_URL", "CELERY_BROKER_URL"):
         env.pop(name, None)
+    if not compiled.in_use():
+        env["KANT_INTERPRETED"] = "1"  # nothing is compiled beside a test
     return {"args": [sys.executable, "manage.py", "serve", *options], "env": env, "cwd": ROOT}
 
 

@@ -18,7 +18,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from kant import demo
 from kant.celery import app
-from kant.embedded import Background, stop_when_cluster_ends
+from kant.embedded import Background, Compilation, stop_when_cluster_ends
 from scheduling.cluster_process import ClusterProcess
 
 HOST = "127.0.0.1"
@@ -52,6 +52,7 @@ class Command(BaseCommand):
         call_command("migrate", verbosity=0, interactive=False)
         cluster = ClusterProcess(fleet, settings.VAR_DIR / "clusters" / folder_name(fleet))
         background = Background(app, settings.VAR_DIR)
+        compilation = Compilation(self._say)
         # A termination signal unwinds like Ctrl-C, from here on and again after uvicorn, which ends
         # politely and then raises it once more. Ctrl-C is ignored where a shell started this in the
         # background.
@@ -66,11 +67,13 @@ class Command(BaseCommand):
             background.start()
             stop_when_cluster_ends(cluster)
             self._welcome(listener.getsockname()[1])
+            compilation.start()
             self._serve(listener)
         except KeyboardInterrupt:
             pass
         finally:
             self.stdout.write("Stopping.")
+            compilation.stop()
             background.stop()
             cluster.stop()
 
@@ -79,6 +82,10 @@ class Command(BaseCommand):
         for account in demo.ACCOUNTS:
             self.stdout.write(f"  {account.username:10} {demo.PASSWORD:12} {account.title}")
         self.stdout.write("\nCtrl-C ends it; the next start continues with the same data.\n")
+        self.stdout.flush()
+
+    def _say(self, text: str) -> None:
+        self.stdout.write(text, ending="")
         self.stdout.flush()
 
     def _serve(self, listener: socket.socket) -> None:

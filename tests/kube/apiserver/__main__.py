@@ -10,10 +10,9 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m tests.kube.apiserver build", file=sys.stderr)
         return 2
     try:
-        for path in programs().values():
-            print(path)
+        programs()
     except ServerUnavailable as error:
-        print(error, file=sys.stderr)
+        print(f"Tests on a real kube-apiserver are left out: {error}", file=sys.stderr)
         return 1
     return 0
 

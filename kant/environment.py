@@ -1,0 +1,197 @@
+"""`python -I kant/environment.py [--dev] [--port N]`: make the Python environment of this clone.
+
+`make` runs it by the system's Python, before any package is there: it uses nothing else.
+What would keep Kant from starting is told first, in one line: a taken port, a read-only folder, a
+full disk, no package index. Two at once in one clone: the second waits for the first.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+HOST = "127.0.0.1"
+# What pip unpacks and keeps meanwhile, generously; the tests' tools are the larger part.
+NEEDS_MB = {False: 700, True: 1500}
+TELL_EVERY_S = 15.0
+
+
+class CannotStart(Exception):
+    """What is in the way, and what to do about it, in one line."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dev", action="store_true", help="with what the tests need")
+    parser.add_argument("--port", type=int, help="has to be free")
+    options = parser.parse_args(arguments)
+    try:
+        if options.port is not None:
+            check_port(options.port)
+        check_folder(ROOT)
+        with alone(ROOT):
+            prepare(dev=options.dev)
+    except CannotStart as obstacle:
+        print(f"Kant cannot start: {obstacle}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def check_port(port: int) -> None:
+    """Raises CannotStart where the port cannot be listened on."""
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind((HOST, port))
+        except (OSError, OverflowError) as error:
+            raise CannotStart(
+                f"port {port} cannot be used ({getattr(error, 'strerror', None) or error}). "
+                "Choose another: make run PORT=8001"
+            ) from error
+
+
+def check_folder(folder: Path) -> None:
+    """Raises CannotStart where nothing can be written."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CannotStart(
+            f"{folder} cannot be written to ({error.strerror}). Clone Kant to a folder of your own."
+        ) from error
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep others from the folder's environment; wait for them where they came first."""
+    handle = os.open(folder, os.O_RDONLY)  # a folder can be locked, and needs no file for it
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("Another make sets up this clone; waiting for it ...", flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def prepare(*, dev: bool) -> None:
+    """Make what is missing of the environment; nothing where it is complete.
+
+    Raises CannotStart."""
+    names = ("requirements.txt", "requirements-dev.txt") if dev else ("requirements.txt",)
+    stamp = VENV / (".dev" if dev else ".runtime")
+    wanted = fingerprint([ROOT / name for name in names])
+    if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
+        return
+    check_space(ROOT, NEEDS_MB[dev])
+    if not PYTHON.exists():
+        make_environment()
+    check_index(ROOT / "requirements.txt")
+    install(ROOT / names[-1])
+    if dev:  # it holds what runs, too
+        (VENV / ".runtime").write_text(fingerprint([ROOT / "requirements.txt"]))
+    stamp.write_text(wanted)
+
+
+def fingerprint(files: list[Path]) -> str:
+    """Of their text, and of the Python that installs them."""
+    found = hashlib.sha256(sys.version.encode())
+    for file in files:
+        found.update(file.read_bytes())
+    return found.hexdigest()
+
+
+def check_space(folder: Path, needed_mb: int) -> None:
+    """Raises CannotStart where less is left on the disk."""
+    free_mb = shutil.disk_usage(folder).free // 2**20
+    if free_mb < needed_mb:
+        raise CannotStart(
+            f"{folder} has {free_mb} MB left, and the packages need {needed_mb} MB. Free some, or "
+            "clone Kant to another disk."
+        )
+
+
+def make_environment() -> None:
+    print(f"Creating {VENV.name} ...", flush=True)
+    shutil.rmtree(VENV, ignore_errors=True)  # one that was broken off, or whose Python is gone
+    hint = "on Debian: apt-get install python3-venv"
+    if importlib.util.find_spec("ensurepip") is None:
+        raise CannotStart(f"this Python has no ensurepip ({sys.executable}); {hint}")
+    made = subprocess.run(
+        [sys.executable, "-m", "venv", VENV], capture_output=True, text=True, check=False
+    )
+    if made.returncode:
+        shutil.rmtree(VENV, ignore_errors=True)
+        raise CannotStart(f"python -m venv failed ({last_line(made.stdout + made.stderr)}); {hint}")
+
+
+def check_index(requirements: Path) -> None:
+    """Fetch the smallest package, so that an index that cannot be reached is told at once.
+
+    Raises CannotStart."""
+    pins = (line.partition("#")[0].strip() for line in requirements.read_text().splitlines())
+    probe = next(pin for pin in pins if pin.startswith("django-htmx=="))
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(PYTHON), "-m", "pip", "download", "--no-deps", "--disable-pip-version-check"]
+        command += ["--quiet", "--retries", "1", "--timeout", "15", "--dest", folder, probe]
+        tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    if tried.returncode:
+        raise CannotStart(
+            f"pip cannot fetch {probe} ({last_line(tried.stderr)}). Where there is a mirror, set "
+            "PIP_INDEX_URL; behind a proxy, HTTPS_PROXY."
+        )
+
+
+def install(requirements: Path) -> None:
+    """Raises CannotStart."""
+    begun = time.monotonic()
+    print("Installing packages (a minute or two, once) ...", flush=True)
+    command = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check"]
+    command += ["-r", str(requirements)]
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder, "pip.log")
+        with log.open("wb") as said:
+            pip = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+        while True:
+            try:
+                pip.wait(TELL_EVERY_S)
+                break
+            except subprocess.TimeoutExpired:
+                done = last_line(log.read_text(errors="replace"))
+                print(f"  {time.monotonic() - begun:.0f} s: {done}", flush=True)
+            except BaseException:
+                pip.terminate()
+                pip.wait()
+                raise
+        text = log.read_text(errors="replace")
+    if pip.returncode:
+        errors = [line for line in text.splitlines() if line.startswith("ERROR")]
+        raise CannotStart(f"pip install failed: {errors[0] if errors else last_line(text)}")
+    print(f"Packages installed in {time.monotonic() - begun:.0f} s.", flush=True)
+
+
+def last_line(text: str) -> str:
+    """The last line that says something, at a length that can be read."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else "no message"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""The first lines of `make run`: what keeps Kant from starting is told at once, in one line."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kant import environment
+
+ROOT = Path(environment.__file__).parents[1]
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A clone without an environment, whose only package is a small one."""
+    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "VENV", tmp_path / ".venv")
+    monkeypatch.setattr(environment, "PYTHON", tmp_path / ".venv" / "bin" / "python")
+    (tmp_path / "requirements.txt").write_text("django-htmx==1.29.0  # the smallest\n")
+    (tmp_path / "requirements-dev.txt").write_text("-r requirements.txt\n")
+    return tmp_path
+
+
+def refused(capsys, *arguments):
+    assert environment.main(list(arguments)) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("Kant cannot start: ")
+    return line
+
+
+def test_a_taken_port_is_told_before_anything_is_made(clone, capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        line = refused(capsys, "--port", str(port))
+    assert f"port {port} cannot be used (Address already in use)" in line
+    assert "make run PORT=8001" in line
+    assert not (clone / ".venv").exists()
+
+
+@pytest.mark.parametrize("port", ["-1", "65536"])
+def test_a_port_that_is_none(clone, capsys, port):
+    assert f"port {port} cannot be used" in refused(capsys, "--port", port)
+
+
+def test_a_folder_that_cannot_be_written_to(clone, capsys, monkeypatch):
+    monkeypatch.setattr(environment, "ROOT", Path("/proc"))
+    assert "/proc cannot be written to" in refused(capsys)
+
+
+def test_a_full_disk(clone, capsys, monkeypatch):
+    monkeypatch.setattr(environment, "NEEDS_MB", {False: 10**9, True: 10**9})
+    assert re.search(r"has \d+ MB left, and the packages need 1000000000 MB", refused(capsys))
+    assert not (clone / ".venv").exists()
+
+
+def test_an_index_that_cannot_be_reached(clone, capsys, monkeypatch):
+    with socket.socket() as nobody:  # bound and not listening: refused at once
+        nobody.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{nobody.getsockname()[1]}/simple")
+        line = refused(capsys)
+    assert "pip cannot fetch django-htmx==1.29.0" in line
+    assert "PIP_INDEX_URL" in line
+
+
+def test_a_python_without_ensurepip(clone, capsys, monkeypatch):
+    monkeypatch.setattr(environment.importlib.util, "find_spec", lambda name: None)
+    assert "apt-get install python3-venv" in refused(capsys)
+
+
+def test_a_complete_environment_is_left_alone(clone, monkeypatch, capsys):
+    python = clone / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    stamp = clone / ".venv" / ".runtime"
+    stamp.write_text(environment.fingerprint([clone / "requirements.txt"]))
+    monkeypatch.setattr(environment.subprocess, "run", None)
+    assert environment.main([]) == 0
+    assert capsys.readouterr().out == ""
+    (clone / "requirements.txt").write_text("django-htmx==1.28.0\n")
+    monkeypatch.setattr(environment, "install", lambda path: None)
+    monkeypatch.setattr(environment, "check_index", lambda path: None)
+    assert environment.main([]) == 0
+    assert stamp.read_text() == environment.fingerprint([clone / "requirements.txt"])
+
+
+def test_packages_that_do_not_install_are_named(clone, monkeypatch, capsys):
+    python = clone / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    (clone / "requirements.txt").write_text("no such line\n")
+    monkeypatch.setattr(environment, "check_index", lambda path: None)
+    assert "pip install failed: ERROR: Invalid requirement: 'no such line'" in refused(capsys)
+    assert not (clone / ".venv" / ".runtime").exists()
+
+
+def test_the_second_of_two_waits_for_the_first(clone):
+    command = [
+        sys.executable,
+        "-c",
+        "import sys, pathlib; from kant import environment as e\n"
+        "with e.alone(pathlib.Path(sys.argv[1])): print('in', flush=True)",
+        str(clone),
+    ]
+    with environment.alone(clone):
+        second = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert "waiting" in second.stdout.readline()
+        time.sleep(0.2)
+        assert second.poll() is None
+    assert second.stdout.read() == "in\n"
+    assert second.wait(60) == 0
+
+
+def test_it_needs_nothing_but_the_standard_library():
+    """The system's Python runs it, isolated, before any package is there."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(ROOT / "kant" / "environment.py"), "--port", "-1"],
+        capture_output=True,
+        text=True,
+        cwd=os.sep,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Kant cannot start: port -1")
