@@ -284,6 +284,12 @@ KANT_SAMPLE_SECONDS = env.float("KANT_SAMPLE_SECONDS", default=10.0)  # metric s
 KANT_LEASE_SECONDS = env.float("KANT_LEASE_SECONDS", default=15.0)  # scheduler lease per cluster
 # How long jobs that are over and metric samples are kept (docs/decisions/0016).
 KANT_KEEP_DAYS = env.int("KANT_KEEP_DAYS", default=90)
+# What `access` of a cluster may name: files below these folders, and programs that a kubeconfig has
+# run to sign in, written as there.
+KANT_ACCESS_DIRS = env.list(
+    "KANT_ACCESS_DIRS", default=[str(VAR_DIR / "clusters") if EMBEDDED else "/etc/kant"]
+)
+KANT_ACCESS_EXEC = env.list("KANT_ACCESS_EXEC", default=[])
 # Prometheus scrapes without sign-in; /metrics names tenants, so production opens it knowingly.
 KANT_METRICS_OPEN = env.bool("KANT_METRICS_OPEN", default=EMBEDDED)
 KANT_TRACES = Path(env.str("KANT_TRACES", default=str(BASE_DIR.parent / "shared" / "traces")))

@@ -44,6 +44,8 @@ class ClusterProcess:
             self.stop()
             raise RuntimeError(f"the embedded cluster did not start: {line or 'no answer'}")
         self.url = line.removeprefix("READY ").strip()
+        # It wrote the kubeconfig itself, wherever that is.
+        settings.KANT_ACCESS_DIRS = [*settings.KANT_ACCESS_DIRS, str(self.folder)]
 
     def _first_line(self) -> str:
         assert self._process is not None

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from django.conf import settings as django_settings
 from django.db import connection, connections
 from django.utils import timezone
 from hypothesis import HealthCheck
@@ -12,6 +13,10 @@ from scheduling import compiled
 
 # pytest-playwright keeps an event loop in the main thread; Django would refuse ORM calls there.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+
+# Tests keep the files of their clusters in folders of their own; so do processes that they start.
+os.environ.setdefault("KANT_ACCESS_DIRS", "/")
+django_settings.KANT_ACCESS_DIRS = ["/"]
 
 # The same examples in every run, however slow the machine: what passed once passes again.
 hypothesis.register_profile(

@@ -25,10 +25,11 @@ MODEL = "NVIDIA-H100-80GB-HBM3"
 @contextmanager
 def own_database(folder: Path) -> Iterator[None]:
     """An empty SQLite database in `folder`, for this process and for those it starts."""
-    kept = {name: os.environ.get(name) for name in ("KANT_VAR_DIR", "DATABASE_URL", "REDIS_URL")}
+    names = ("KANT_VAR_DIR", "KANT_ACCESS_DIRS", "DATABASE_URL", "REDIS_URL")
+    kept = {name: os.environ.get(name) for name in names}
     name = connection.settings_dict["NAME"]
     path = folder / "kant.sqlite3"
-    os.environ["KANT_VAR_DIR"] = str(folder)
+    os.environ["KANT_VAR_DIR"] = os.environ["KANT_ACCESS_DIRS"] = str(folder)
     for other in ("DATABASE_URL", "REDIS_URL"):
         os.environ.pop(other, None)
     if connection.vendor != "sqlite":

@@ -5,12 +5,16 @@ configuration, and through nothing else of it. It is imported only when it is ne
 60 MB, which the embedded cluster's plain address does not have to pay.
 """
 
+import os
 import ssl
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scheduling.kube import credentials
+from scheduling.kube.credentials import MOST_BYTES, allowed_file
 from scheduling.kube.seam import KubeError
 
 FORMS = {
@@ -47,8 +51,10 @@ class Endpoint:
 
 
 def load_endpoint(access: Mapping[str, Any]) -> Endpoint:
-    """Read `Cluster.access` afresh. Raises KubeError naming the field and the remedy."""
+    """Read `Cluster.access` afresh. Raises KubeError naming the field and the remedy, also for
+    what the deployment does not allow."""
     form = _form(access)
+    credentials.check(access)
     if form == "server":
         return _from_address(access)
     return _from_official_client(access, form)
@@ -90,15 +96,23 @@ def _from_address(access: Mapping[str, Any]) -> Endpoint:
             'cluster access has only one of "cert_file" and "key_file"', "give both, or neither"
         )
     token_file = access.get("token_file", "")
+    checked = ""
 
     def authorization() -> str:
         # Read every time: kubelets and secret stores replace token files in place.
-        return f"Bearer {_read(token_file, 'token_file')}" if token_file else ""
+        nonlocal checked
+        if not token_file:
+            return ""
+        found = os.path.realpath(os.path.expanduser(token_file))
+        if found != checked:
+            checked = str(allowed_file(token_file, "token_file"))
+        return f"Bearer {_read(checked, 'token_file')}"
 
     authorization()
     tls = None
     if server.startswith("https://"):
-        tls = _tls(access.get("ca_file"), access.get("cert_file"), access.get("key_file"))
+        names = ("ca_file", "cert_file", "key_file")
+        tls = _tls(*(allowed_file(access[n], n).as_posix() if n in access else None for n in names))
     origin = f"token file {token_file}" if token_file else "no credentials"
     if "cert_file" in access:
         origin = f"client certificate {access['cert_file']}"
@@ -107,10 +121,14 @@ def _from_address(access: Mapping[str, Any]) -> Endpoint:
 
 def _read(path: str, field: str) -> str:
     try:
-        text = Path(path).expanduser().read_text().strip()
+        with Path(path).open() as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError("it is no regular file")
+            text = file.read(MOST_BYTES).strip()
     except (OSError, UnicodeDecodeError) as error:
+        told = error if isinstance(error, OSError) else "it is not UTF-8"
         raise KubeError(
-            f'cluster access field "{field}": {path} cannot be read ({error})',
+            f'cluster access field "{field}": {path} cannot be read ({told})',
             "make the file readable for Kant, or name another one",
         ) from None
     if not text:
@@ -151,14 +169,19 @@ def _from_official_client(access: Mapping[str, Any], form: str) -> Endpoint:
         else:
             path, context = access["kubeconfig"], access.get("context")
             origin = f"kubeconfig {path}" + (f", context {context}" if context else "")
-            _read(path, "kubeconfig")
+            text = _read(str(allowed_file(path, "kubeconfig")), "kubeconfig")
+            path = str(Path(path).expanduser())
+            credentials.check_kubeconfig(yaml.safe_load(text), Path(path), context)
             load_kube_config(path, context, configuration, persist_config=False)
     except ConfigException as error:
         raise KubeError(f"{origin} cannot be used ({_one_line(error)})", _REMEDIES[form]) from None
     except (ValueError, TypeError, KeyError, AttributeError, OSError, yaml.YAMLError) as error:
-        # What its YAML and base64 readers raise on a file that is no kubeconfig.
+        # What its YAML and base64 readers raise on a file that is no kubeconfig. Their words quote
+        # the file, which may hold secrets.
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
         raise KubeError(
-            f"{origin} is malformed ({type(error).__name__}: {_one_line(error)})", _REMEDIES[form]
+            f"{origin} is malformed ({type(error).__name__}{where})", _REMEDIES[form]
         ) from None
     server = configuration.host.rstrip("/")
     tls = None

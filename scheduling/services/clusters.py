@@ -6,6 +6,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 
 from scheduling.engine.states import OPEN
+from scheduling.kube import credentials
 from scheduling.kube.config import FORMS, own_namespace
 from scheduling.kube.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
@@ -109,7 +110,8 @@ def _check(cluster: Cluster) -> None:
 
 
 def _access_faults(access: Any) -> list[FieldError]:
-    """The access document must name one way to reach the cluster; secrets stay in files."""
+    """The access document must name one way to reach the cluster; secrets stay in files, in folders
+    that the deployment allows."""
     forms = [form for form in FORMS if form in access] if isinstance(access, dict) else []
     if len(forms) != 1:
         detail = 'Give one of {"kubeconfig": path}, {"server": address}, {"in_cluster": true}.'
@@ -125,6 +127,11 @@ def _access_faults(access: Any) -> list[FieldError]:
         if not good and name in FORMS[forms[0]]:
             wanted = "true" if name == "in_cluster" else "a text"
             faults.append(FieldError(("access", name), f"Must be {wanted}."))
+    if not faults:
+        try:
+            credentials.check(access)
+        except credentials.Refused as error:
+            faults.append(FieldError(("access", error.field), f"{error}."))
     return faults
 
 

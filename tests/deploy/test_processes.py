@@ -83,6 +83,7 @@ class Pods:
             "env": {
                 **environment(stages()[-1]),
                 **config(),
+                "KANT_ACCESS_DIRS": "/tmp",  # here the files of clusters are not mounted
                 **secret,
                 "PATH": own_programs(),
             },

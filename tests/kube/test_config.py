@@ -36,7 +36,7 @@ def test_an_address_without_credentials():
         ({"server": 7}, 'field "server" is 7'),
         ({"server": ""}, "a text that is not empty"),
         ({"server": "http://a", "tokenfile": "x"}, "unknown fields ['tokenfile']"),
-        ({"server": "http://a", "token_file": "/none"}, '"token_file": /none cannot be read'),
+        ({"server": "https://a", "token_file": "/none"}, '"token_file": /none cannot be read'),
         ({"server": "https://a", "ca_file": "/none"}, "they must exist, be readable"),
         ({"server": "https://a", "cert_file": "/c"}, 'only one of "cert_file" and "key_file"'),
         ({"in_cluster": False}, "it must be true"),
@@ -78,7 +78,7 @@ def test_a_context_that_is_not_there(tmp_path):
 def test_an_empty_token_file(token):
     token.write_text("")
     with pytest.raises(KubeError, match="is empty"):
-        load_endpoint({"server": "http://a", "token_file": str(token)})
+        load_endpoint({"server": "https://a", "token_file": str(token)})
 
 
 def test_a_label_map_is_checked_before_anything_starts():

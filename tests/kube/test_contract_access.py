@@ -92,7 +92,8 @@ def test_a_kubeconfig_with_a_context(place, open_door, tmp_path):
     assert outcome.result is Result.BOUND
 
 
-def test_a_kubeconfig_with_an_exec_plugin(place, open_door, tmp_path):
+def test_a_kubeconfig_with_an_exec_plugin(place, open_door, tmp_path, settings):
+    settings.KANT_ACCESS_EXEC = ["printf"]
     credential = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "kind": "ExecCredential",
