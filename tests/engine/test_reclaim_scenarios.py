@@ -23,7 +23,7 @@ SCENARIOS = {
         at 0
           + own      a 1x8 H100    -> starts borrowing 0
         at 5
-          + borrowed a 1x8 H100 p9 -> starts borrowing 8
+          + borrowed a 1x8 H100    -> starts borrowing 8
         at 10
           + owner    b 1x8 H100    -> WaitingForPreemption
           borrowed   -> preempted for owner

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
 from scheduling.engine.queueing.victims import Unit
+from scheduling.engine.types import MILLI
 
 # Nodes looked at, for each pod and at least; passes tried to exchange a victim for others, up to
 # how many units each is also tried as a victim that the others are chosen around, and how many
@@ -23,7 +24,7 @@ DISPENSED_WITH = 8
 GROUPS_PER_LEVEL = 4
 
 
-Offer = tuple[float, list[Unit]]  # price and units of one more pod on a node
+Offer = tuple[int, list[Unit]]  # price and units of one more pod on a node
 
 
 @dataclass(slots=True)
@@ -35,13 +36,13 @@ class Room:
     free: dict[str, int] = field(default_factory=dict)
     units: dict[str, list[Unit]] = field(default_factory=dict)
     # Prices and first offers are the same in every pass; by whether a gang's cost is shared.
-    prices: dict[bool, dict[Unit, float]] = field(default_factory=dict)
+    prices: dict[bool, dict[Unit, int]] = field(default_factory=dict)
     offers: dict[bool, dict[str, Offer | None]] = field(default_factory=dict)
 
-    def price(self, shared: bool) -> dict[Unit, float]:
+    def price(self, shared: bool) -> dict[Unit, int]:
         if shared not in self.prices:
             units = {u for on_node in self.units.values() for u in on_node}
-            self.prices[shared] = {u: u.cost / (self.gain(u) if shared else 1) for u in units}
+            self.prices[shared] = {u: u.weight // (self.gain(u) if shared else 1) for u in units}
         return self.prices[shared]
 
     def fits(self, node: str, freed: int) -> int:
@@ -88,7 +89,7 @@ class Scan:
         """Take in the cheapest units until enough nodes and groups are open."""
         room = self.room
         limit = max(NODES_AT_LEAST, NODES_PER_POD * room.pods)
-        for unit in sorted(units, key=lambda u: (u.cost / sum(u.on.values()), u.order)):
+        for unit in sorted(units, key=lambda u: (price_of(u), u.order)):
             if self._opened >= limit and all(
                 len(groups) >= GROUPS_PER_LEVEL for groups in self.complete.values()
             ):
@@ -169,9 +170,14 @@ def others(
 _NONE: frozenset[Unit] = frozenset()
 
 
-def _total(units: Iterable[Unit]) -> tuple[float, int]:
+def price_of(unit: Unit) -> int:
+    """What a GPU weighs that the unit gives back."""
+    return unit.weight * MILLI // sum(unit.on.values())
+
+
+def _total(units: Iterable[Unit]) -> tuple[int, int]:
     chosen = list(units)
-    return sum(u.cost for u in chosen), len(chosen)
+    return sum(u.weight for u in chosen), len(chosen)
 
 
 def _best_of(
@@ -255,9 +261,9 @@ class _Greedy:
         need = (self.taken.get(node, 0) + 1) * room.milli
         need -= room.free[node] + self.freed.get(node, 0)
         if need <= 0:
-            return 0.0, []
+            return 0, []
         units = [u for u in room.units.get(node, ()) if u not in self.out and u not in self.without]
-        units.sort(key=lambda u: (self.price[u] / u.on[node], u.order))
+        units.sort(key=lambda u: (self.price[u] * MILLI // u.on[node], u.order))
         picked, have = [], 0
         for unit in units:
             if have >= need:

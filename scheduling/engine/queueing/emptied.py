@@ -39,21 +39,22 @@ class Emptied:
             return all(self._hold(s, count) for s, count in sets)
         return any(self._hold(s, 1) for s, _ in sets)
 
-    def least(self, cost: Mapping[str, float]) -> Collection[str]:
+    def least(self, weight: Mapping[str, int]) -> Collection[str]:
         """Nodes that hold the pods, those that cost least for each pod first; of a job that is no
-        gang as many as fit, of a gang none if not all do. `cost`: of each node, 0 if not named."""
+        gang as many as fit, of a gang none if not all do. `weight`: of each node, 0 if not
+        named."""
         found: dict[str, None] = {}
         for s, count in zip(self._job.pod_sets, self._counts, strict=True):
             if not (s.gpus and count):
                 continue
-            chosen, left = self._cheapest(s, count, cost, found)
+            chosen, left = self._cheapest(s, count, weight, found)
             if left > 0 and self._job.gang:
                 return ()
             found.update(dict.fromkeys(chosen))
         return found
 
     def _cheapest(
-        self, s: PodSet, count: int, cost: Mapping[str, float], taken: Collection[str]
+        self, s: PodSet, count: int, weight: Mapping[str, int], taken: Collection[str]
     ) -> tuple[list[str], int]:
         """Nodes for pods of the set, and how many of so many pods they do not hold."""
         view = self._view(s)
@@ -69,7 +70,7 @@ class Emptied:
         ways = zip(names, pods.tolist(), of.tolist(), leaves.tolist(), strict=True)
         held, in_leaf = Counter[int](), Counter[int]()
         chosen: dict[int, list[str]] = {}
-        for _, name, fits, group, leaf in sorted((cost.get(w[0], 0.0) / w[1], *w) for w in ways):
+        for _, name, fits, group, leaf in sorted((weight.get(w[0], 0) // w[1], *w) for w in ways):
             if count <= 0:
                 break
             more = min(fits, (s.max_per_leaf or fits) - in_leaf[leaf])

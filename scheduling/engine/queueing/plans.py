@@ -5,7 +5,7 @@ placed there, and whoever can keep his place beside it does. Other choices are t
 that the record of a preemption tells what they would have cost.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scheduling.engine.constraints import admits
 from scheduling.engine.decisions import Alternative
@@ -16,6 +16,7 @@ from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.choice import Room, Scan, cheapest, others
 from scheduling.engine.queueing.emptied import Emptied
 from scheduling.engine.queueing.holdings import Holdings, Row, freed, row_of
+from scheduling.engine.queueing.ranks import Loss, loss_of
 from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.relief import relieve, trial
 from scheduling.engine.queueing.restore import can_return
@@ -26,8 +27,8 @@ from scheduling.engine.queueing.victims import Unit
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
 
-# A narrower topology level may cost this much more than the cheapest choice.
-NARROW_AT = 1.25
+# In percent, what a narrower topology level may cost beside the cheapest choice.
+NARROW_AT = 125
 # Above this many eligible units not all of them are evicted where no choice of them has sufficed.
 TRY_ALL_UNITS = 1000
 # Other choices at the level of the plan that are tried, the cheapest by count first.
@@ -37,17 +38,24 @@ OTHERS_TRIED = 2
 @dataclass(slots=True)
 class Plan:
     """Victims, and the places the job then gets. `others`: choices not taken that would do too,
-    of `examined` that were tried."""
+    of `examined` that were tried. `returning`: victims that would evict somebody in turn."""
 
     candidate: Candidate
     placements: tuple[PodPlacement, ...]
     units: list[Unit]
     others: tuple[Alternative, ...] = ()
     examined: int = 0
+    returning: list[str] = field(default_factory=list)
 
     @property
     def cost(self) -> float:
-        return _cost(self.units)
+        """GPU-seconds."""
+        return sum(unit.cost for unit in self.units)
+
+    @property
+    def loss(self) -> Loss:
+        """What a plan is judged by."""
+        return loss_of(self.units)
 
     @property
     def jobs(self) -> int:
@@ -63,7 +71,7 @@ class Scope:
     """
 
     level: str
-    cost: float
+    weight: int
     units: list[Unit]
     rooms: list[list[Room]]
 
@@ -84,9 +92,9 @@ def plan_for(
     if first is None:
         return None
     scopes = _scopes(state, candidate, units, frozenset(first))
-    limit = min((scope.cost for scope in scopes), default=0.0) * NARROW_AT
-    narrow = [scope for scope in scopes if scope.cost <= limit]
-    dear = sorted((s for s in scopes if s.cost > limit), key=lambda s: s.cost)
+    limit = min((scope.weight for scope in scopes), default=0) * NARROW_AT // 100
+    narrow = [scope for scope in scopes if scope.weight <= limit]
+    dear = sorted((s for s in scopes if s.weight > limit), key=lambda s: s.weight)
     failed = 0
     for at, scope in enumerate(ordered := [*narrow, *dear]):
         plan = _try(state, record, _at_level(candidate, scope.level), [*first, *scope.units])
@@ -106,22 +114,34 @@ def plan_for(
     return plan
 
 
+def could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit]) -> bool:
+    """Whether what is free and all that the units hold is as much as is asked for."""
+    held: dict[str, int] = {}
+    for unit in units:
+        for pod in unit.pods:
+            model, milli = unit.record.pods[pod]
+            held[model] = held.get(model, 0) + milli
+    return bool(units) and all(
+        state.cluster.free_milli(m) + held.get(m, 0) >= milli for m, milli in asked.items()
+    )
+
+
 def _of_few_nodes(
     state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
 ) -> list[Unit]:
     """All units on nodes that hold the job without them, and cost little."""
     cluster, held = state.cluster, Holdings()
-    cost: dict[str, float] = {}
+    weight: dict[str, int] = {}
     rows: list[Row] = []
     for unit in units:
         for node in unit.on:
-            cost[node] = cost.get(node, 0.0) + unit.cost
+            weight[node] = weight.get(node, 0) + unit.weight
         sets = unit.record.job.pod_sets
         for p in unit.places:
             rows.append(row_of(0.0, cluster.slot_of.get(p.node, -1), 0, p, sets[p.pod_set]))
     held.put("", rows)
     gone = freed([held], 0.0, len(cluster.names))
-    nodes = set(Emptied(cluster, candidate, record.blamed, gone).least(cost))
+    nodes = set(Emptied(cluster, candidate, record.blamed, gone).least(weight))
     return [unit for unit in units if not nodes.isdisjoint(unit.on)]
 
 
@@ -144,7 +164,7 @@ def _other_choices(
         rest = relieve(state.book, record.job.tenant, asked, [u for u in units if u is not unit])
         if rest is not None:
             found.append(list(dict.fromkeys([*rest, *scope.units])))
-    found.sort(key=lambda chosen: (_cost(chosen), len(chosen)))
+    found.sort(key=lambda chosen: (_weight(chosen), len(chosen)))
     return [(scope.level, chosen) for chosen in found[:OTHERS_TRIED]]
 
 
@@ -167,7 +187,7 @@ def _compared(
             failed += 1
             continue
         done.setdefault(frozenset(other.units), (at, other))
-        if at == level and other.cost < plan.cost:
+        if at == level and other.loss < plan.loss:
             plan = other
     rest = [(at, other) for at, other in done.values() if not set(plan.units).issubset(other.units)]
     plan.others = tuple(
@@ -207,10 +227,10 @@ def _scopes(
         chosen = [(_of_rooms(joint, first), joint) for joint in groups]
         possible = [(units, joint) for units, joint in chosen if units is not None]
         if possible:
-            best = min(range(len(possible)), key=lambda i: _cost(possible[i][0]))
+            best = min(range(len(possible)), key=lambda i: _weight(possible[i][0]))
             taken, joint = possible.pop(best)
             rooms = [joint, *(other for _, other in possible)]
-            found.append(Scope(level, _cost(taken), taken, rooms))
+            found.append(Scope(level, _weight(taken), taken, rooms))
     return found
 
 
@@ -225,8 +245,8 @@ def _of_rooms(joint: list[Room], first: frozenset[Unit]) -> list[Unit] | None:
     return chosen
 
 
-def _cost(units: list[Unit]) -> float:
-    return sum(unit.cost for unit in units)
+def _weight(units: list[Unit]) -> int:
+    return sum(unit.weight for unit in units)
 
 
 def _levels(state: SchedulerState, job: JobRequest, s: PodSet, count: int) -> tuple[str, ...]:

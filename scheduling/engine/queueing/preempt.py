@@ -16,10 +16,12 @@ from scheduling.engine.queueing.delay import preempts_from
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.plans import Plan, plan_for
+from scheduling.engine.queueing.plans import Plan, could_suffice, plan_for
 from scheduling.engine.queueing.quota import Kept
+from scheduling.engine.queueing.ranks import rank
 from scheduling.engine.queueing.reach import may_succeed_at
 from scheduling.engine.queueing.records import InVain, JobRecord
+from scheduling.engine.queueing.returns import steadier
 from scheduling.engine.queueing.shapes import narrowed
 from scheduling.engine.queueing.start import book, promise
 from scheduling.engine.queueing.state import SchedulerState
@@ -92,7 +94,7 @@ def _cheapest(
             plans.append(plan)
     if not plans:
         return None
-    best = min(plans, key=lambda plan: plan.cost)
+    best = min(plans, key=lambda plan: (len(plan.returning), plan.loss))
     rest = [plan for plan in plans if plan is not best]
     best.examined += len(rest)
     best.others += tuple(Alternative(f"on {_models(plan)}", plan.jobs, plan.cost) for plan in rest)
@@ -152,15 +154,20 @@ def _plan_for(
         units = victims.units(surplus_only=surplus_only)
         if surplus_only and all(unit.whole or not unit.record.job.gang for unit in units):
             continue
-        if _could_suffice(state, asked, units):
+        if could_suffice(state, asked, units):
             out.plans += 1
+            rank(state, claim, units)
             plan = plan_for(state, record, candidate, asked, units)
+            if plan is not None:
+                plan = steadier(state, claim, candidate, units, plan, out.now, begun)
             if plan is not None:
                 return plan
     until, ripe = victims.protected_until, None
     if until < math.inf and overdue:
         out.plans += 1
-        ripe = plan_for(state, record, candidate, asked, victims.units(unripe=True))
+        units = victims.units(unripe=True)
+        rank(state, claim, units)
+        ripe = plan_for(state, record, candidate, asked, units)
         if only and ripe is not None:
             until = max(out.now, *map(victims.ripe_at, ripe.units))
             if until == out.now and not any(u.record.job.id in begun for u in ripe.units):
@@ -184,18 +191,6 @@ def _try_again_at(
     if until < math.inf:
         record.lane.unplanned_until = min(record.lane.unplanned_until, until)
         state.wake_at(until)
-
-
-def _could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit]) -> bool:
-    """Whether what is free and all that the units hold is as much as is asked for."""
-    held: dict[str, int] = {}
-    for unit in units:
-        for pod in unit.pods:
-            model, milli = unit.record.pods[pod]
-            held[model] = held.get(model, 0) + milli
-    return bool(units) and all(
-        state.cluster.free_milli(m) + held.get(m, 0) >= milli for m, milli in asked.items()
-    )
 
 
 def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcome) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from scheduling.engine.queueing.admission import Candidate
+from scheduling.engine.queueing.choice import price_of
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook, Refusal
@@ -95,9 +96,8 @@ def relieve(
         return sorted(books.out, key=lambda u: u.order)
 
 
-def _price(unit: Unit) -> tuple[float, tuple[float, str, tuple[PodAt, ...]]]:
-    """What a GPU costs that it gives back."""
-    return unit.cost / sum(unit.on.values()), unit.order
+def _price(unit: Unit) -> tuple[int, tuple[int, str, tuple[PodAt, ...]]]:
+    return price_of(unit), unit.order
 
 
 def _helps(book: QuotaBook, held: _Held, no: Refusal) -> bool:

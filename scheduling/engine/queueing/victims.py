@@ -18,7 +18,8 @@ PodAt = tuple[int, int]  # pod set, ordinal
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """Pods that go together or not at all; `on`: node -> GPU-milli they hold there."""
+    """Pods that go together or not at all; `on`: node -> GPU-milli they hold there. `rank`,
+    `weight` and `order` (the smallest loss first, a job's last pods first) are set by ranks.py."""
 
     record: JobRecord
     pods: tuple[PodAt, ...]
@@ -27,7 +28,9 @@ class Unit:
     cost: float
     on: dict[str, int]
     places: tuple[PodPlacement, ...]
-    order: tuple[float, str, tuple[PodAt, ...]]  # the cheapest first, a job's last pods first
+    rank: tuple[bool, int, int] = (False, 0, 0)
+    weight: int = 0
+    order: tuple[int, str, tuple[PodAt, ...]] = (0, "", ())
 
 
 class Victims:
@@ -36,16 +39,22 @@ class Victims:
     run time only, inf = there are none.
 
     `begun`: jobs of which something starts in this very cycle; that is nobody's to take before
-    whoever carries decisions out has been told of it.
+    whoever carries decisions out has been told of it. `gone`: jobs that are not to be looked at.
     """
 
     def __init__(
-        self, state: SchedulerState, claim: Claim, now: float, begun: frozenset[str]
+        self,
+        state: SchedulerState,
+        claim: Claim,
+        now: float,
+        begun: frozenset[str],
+        gone: frozenset[str] = frozenset(),
     ) -> None:
         self._state = state
         self._claim = claim
         self._now = now
         self._begun = begun
+        self._gone = gone
         self.protected_until = math.inf
         self.soon_at = math.inf
         self._unripe = False
@@ -75,6 +84,7 @@ class Victims:
             and record.started_at is not None
             and record.promise is None  # who has to go for it would have gone in vain
             and record.job.id not in spared
+            and record.job.id not in self._gone
             and (record.key > key or not only)
             and any(model in asked for model, _ in record.pods.values())
         ]
@@ -191,9 +201,7 @@ class Victims:
             on[p.node] = on.get(p.node, 0) + p.milli * len(p.devices)
         lost = max(0.0, self._now - max(since, record.checkpoint_at))
         cost = sum(on.values()) / MILLI * lost
-        last_first = tuple((-pod_set, -ordinal) for pod_set, ordinal in pods)
-        order = (cost, record.job.id, last_first)
-        return Unit(record, pods, whole, kind, cost, on, places, order)
+        return Unit(record, pods, whole, kind, cost, on, places)
 
 
 def _surplus(record: JobRecord, pods: list[PodAt]) -> list[tuple[PodAt, ...]]:
