@@ -104,6 +104,8 @@ class JobRestored:
     those of its pods that are neither placed nor ended, an elastic gang may get them. `placed_at`:
     since when it holds each of the placements, if not all since `started_at`. `leaving`: those of
     them that were preempted or moved and are not gone yet; `PodEnded` will say that they are.
+    `running_at`: since when the pod of each of the placements runs, None = it does not yet; () =
+    all of them do since they have their places.
     """
 
     job: JobRequest
@@ -112,6 +114,7 @@ class JobRestored:
     ended: tuple[tuple[int, int], ...] = ()
     placed_at: tuple[float, ...] = ()
     leaving: tuple[tuple[int, int], ...] = ()
+    running_at: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +139,16 @@ class PastUse:
     every half-life of the policy)."""
 
     held: tuple[tuple[str, str, str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodsRunning:
+    """Since `at` all pods that a job has places for run, or (`pods`: pod set, ordinal) these of
+    them. Matters where the state is `told_of_runs`."""
+
+    job_id: str
+    at: float
+    pods: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +231,7 @@ Delta = (
     | JobRestored
     | JobHistory
     | PastUse
+    | PodsRunning
     | PodEnded
     | PodRequeued
     | JobEnded

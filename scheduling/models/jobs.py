@@ -259,6 +259,9 @@ class Placement(models.Model):
     reason = models.CharField(max_length=REASON_LENGTH, blank=True, default="")
     intended_at = models.DateTimeField()
     bound_at = models.DateTimeField(null=True, blank=True)
+    running_at = models.DateTimeField(
+        null=True, blank=True
+    )  # its minimum run time counts from here
     # When it began to count as allocated: a gang's pods when the last that it needs was bound,
     # other pods when they were bound themselves (SOR, paper 4.2).
     held_from = models.DateTimeField(null=True, blank=True)

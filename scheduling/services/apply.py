@@ -284,6 +284,8 @@ def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
         values: dict[str, Any] = {"state": to.value, "message": message, "reason": reason}
         if newly_bound:
             values["bound_at"] = now
+        if to is P.RUNNING:
+            values["running_at"] = now
         if to in OVER:
             values["ended_at"] = now
         for chunk in chunks(ids):

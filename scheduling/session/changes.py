@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from scheduling.engine.deltas import (
     JobChanged,
     JobEnded,
+    JobHistory,
     JobSubmitted,
     OtherScopesChanged,
     PolicyChanged,
@@ -109,6 +110,8 @@ class Changes:
             elif known is None:
                 if row.state in WAITING:
                     self.enqueue(row)
+                    if row.attempt:  # it comes from another scope, where it may have been preempted
+                        self.life.out.deltas += self._history(row)
             elif row.state in TERMINAL:
                 if known.state not in TERMINAL:
                     self.life.cancelled(known, row.version, now)
@@ -117,6 +120,9 @@ class Changes:
                     self._replace(known, row)
                 self._adapt(known, row, now)
         self.refuse(bad)
+
+    def _history(self, job: LiveJob) -> Iterable[JobHistory]:
+        return load.histories(self.cluster_id, self.scope, [job], self.life.policy)
 
     def refuse(self, bad: Iterable[tuple[str, int, object, str]]) -> None:
         for job_id, version, state, why in bad:

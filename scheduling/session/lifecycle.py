@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from typing import cast
 
 from scheduling.engine.decisions import Moved, Preempted, RunLimit, Started, Waiting
-from scheduling.engine.deltas import Checkpointed, JobEnded, JobRequeued, JobSubmitted, PodEnded
+from scheduling.engine.deltas import (
+    Checkpointed,
+    JobEnded,
+    JobRequeued,
+    JobSubmitted,
+    PodEnded,
+    PodsRunning,
+)
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node
@@ -251,12 +258,12 @@ class Lifecycle(Volumes):
             where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
             self._displaced(job, [pod], "BoundElsewhere", where, (), now)
         elif facts.phase == "Running" and facts.deleting and self._is_news(job, pod):
-            advance(self.out, job, pod, P.RUNNING)
+            self._runs(job, pod, now)
             text = f"Pod {pod.name} on node {pod.place.node} is being deleted, not by Kant"
             self._tell(job, [pod], now)
             self._displaced(job, [pod], "PodEvicted", text, (pod.place.node,), now)
         elif facts.phase == "Running":
-            advance(self.out, job, pod, P.RUNNING)
+            self._runs(job, pod, now)
             self._forgive(job, pod)
         elif facts.phase == "Succeeded":
             advance(self.out, job, pod, P.SUCCEEDED)
@@ -266,6 +273,13 @@ class Lifecycle(Volumes):
         elif facts.node:
             advance(self.out, job, pod, P.BOUND)
         self.follow(job, now)
+
+    def _runs(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        before = pod.state
+        advance(self.out, job, pod, P.RUNNING)
+        if pod.state == P.RUNNING != before:
+            pod.running_at = now
+            self.out.deltas.append(PodsRunning(job.id, now, (pod.key,)))
 
     def pod_gone(self, facts: PodFacts, now: float) -> None:
         self.forget(facts)

@@ -104,7 +104,7 @@ class Failures:
 @dataclass(slots=True)
 class LivePod:
     """One pod that the job holds now. `row` is its Placement, 0 until written, and `placed_at`
-    when that was.
+    when that was; `running_at` when it was first seen to run.
 
     `later`: it came when its job had been admitted already. `in_flight`: a create or bind is with
     the gateway, its end unknown. `awaits`: its node, while it is not sent because a volume claim
@@ -122,6 +122,7 @@ class LivePod:
     state: P = P.INTENDED
     row: int = 0
     placed_at: float = 0.0
+    running_at: float | None = None
     later: bool = False
     uid: str = ""
     in_flight: bool = False
@@ -223,6 +224,7 @@ class LiveJob:
             tuple(pod.key for pod in self.pods.values() if pod.state in OVER),
             tuple(pod.placed_at or self.admitted_at for pod in here),
             tuple(pod.key for pod in here if isinstance(pod.leaving, PodEnded)),
+            tuple(pod.running_at for pod in here),
         )
 
     @property

@@ -128,10 +128,10 @@ class Preemptions(NamedTuple):
     gave_way_to: list[str]
 
 
-def preemptions(cluster_id: int, scope: str) -> dict[str, Preemptions]:
-    """Of the jobs that are not over, those that ever made room for others."""
-    open_jobs = _open_jobs(cluster_id, scope)
-    rows = JobEvent.objects.filter(job__in=open_jobs, reason=PREEMPTED).order_by("id")
+def preemptions(cluster_id: int, scope: str, only: str = "") -> dict[str, Preemptions]:
+    """Of the jobs that are not over, those that ever made room for others; or `only` this job."""
+    told = JobEvent.objects.filter(reason=PREEMPTED).order_by("id")
+    rows = told.filter(job_id=only) if only else told.filter(job__in=_open_jobs(cluster_id, scope))
     found: dict[str, Preemptions] = defaultdict(lambda: Preemptions([], []))
     for job_id, gang, evidence in rows.values_list("job_id", "job__gang", "evidence"):
         of_job = found[str(job_id)]
@@ -144,7 +144,8 @@ def histories(
     cluster_id: int, scope: str, jobs: Iterable[LiveJob], policy: Policy
 ) -> Iterator[JobHistory]:
     """What was decided about these jobs before, where that was anything."""
-    made_room = preemptions(cluster_id, scope)
+    jobs = list(jobs)
+    made_room = preemptions(cluster_id, scope, jobs[0].id if len(jobs) == 1 else "")
     back = _back_at(cluster_id, scope, delay_of(policy))
     for job in jobs:
         by, gave_way_to = map(tuple, made_room.get(job.id, ((), ())))
@@ -289,12 +290,20 @@ def _add_placement(job: LiveJob, row: Placement) -> None:
             state=PlacementState(row.state),
             row=row.pk,
             placed_at=row.intended_at.timestamp(),
+            running_at=_running_at(row),
             later=row.intended_at.timestamp() > job.admitted_at,
             uid=job.plain[key].uid if job.plain else row.pod_uid,
             reason=row.reason,
             why=row.message if row.state in LIVE_PLACEMENTS else "",
         )
     )
+
+
+def _running_at(row: Placement) -> float | None:
+    """Since when the pod runs; of one that ran before that was noted, since it had its place."""
+    if row.running_at is not None:
+        return row.running_at.timestamp()
+    return row.intended_at.timestamp() if row.state == PlacementState.RUNNING else None
 
 
 # --- what changed ---------------------------------------------------------------------------------

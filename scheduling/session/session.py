@@ -89,7 +89,7 @@ class Session:
         )
         self.news = threading.Event()
         self.on_news = on_news
-        self.state = SchedulerState()
+        self.state = SchedulerState(told_of_runs=True)
         self.life = Lifecycle()
         self.budgets = Budgets()
         self.services = Services(self.life.jobs)
@@ -262,7 +262,7 @@ class Session:
                 log.exception("job %s is set aside: the scheduling cycle fails with it", found)
                 self._set_aside(found)
                 deltas = aside.without(deltas, [found])
-                self.state = SchedulerState()
+                self.state = SchedulerState(told_of_runs=True)
             else:
                 self._cycled = True
                 return result

@@ -17,6 +17,7 @@ GIVE_UP: Final = 5
 ARRIVAL: Final = 6
 CYCLE: Final = 7
 WARM: Final = 8
+RUN: Final = 9
 
 
 class Agenda:

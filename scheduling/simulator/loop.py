@@ -21,6 +21,7 @@ from scheduling.engine.deltas import (
     PastUse,
     PodEnded,
     PodRequeued,
+    PodsRunning,
     PolicyChanged,
     TenantsChanged,
 )
@@ -38,6 +39,7 @@ from scheduling.simulator.agenda import (
     GIVE_UP,
     GONE,
     REPAIR,
+    RUN,
     WARM,
     Agenda,
 )
@@ -73,7 +75,13 @@ class Simulation:
     ) -> None:
         self.settings = settings or Settings()
         # Nobody reads the numbers in the reasons of a simulated job.
-        self.state = SchedulerState(levels=levels, policy=policy, refresh_s=math.inf)
+        self._tells_of_runs = self.settings.bind_delay_s > 0  # else they run at once
+        self.state = SchedulerState(
+            levels=levels,
+            policy=policy,
+            refresh_s=math.inf,
+            told_of_runs=self._tells_of_runs,
+        )
         self.now = start
         self.observer = Observer(start, self.settings.sample_s)
         self._places = Places(self.observer, self.settings)
@@ -293,6 +301,10 @@ class Simulation:
         begin = now + self.settings.bind_delay_s
         if run.attempts > 1:
             begin += self.settings.restart_s
+        if self._tells_of_runs:
+            pods = tuple([(p.pod_set, p.ordinal) for p in part.placements])
+            stops = tuple([run.stops.get(pod, 0) for pod in pods])
+            self._push(now + self.settings.bind_delay_s, RUN, (job.id, run.epoch, pods, stops))
         own = run.arrival.pod_s
         moved = bool(run.moving) and all(
             (p.pod_set, p.ordinal) in run.moving for p in part.placements
@@ -323,6 +335,19 @@ class Simulation:
         if run.missing <= 0 and not moved and (first or not job.gang):
             model = self.nodes[part.placements[0].node].gpu_model
             self.observer.started(run.row, now, model, run.places.values())
+
+    def _runs(self, job_id: str, epoch: int, pods: tuple[Pod, ...], stops: tuple[int, ...]) -> None:
+        """Pods begin to run, those that were not stopped before."""
+        run = self.jobs.get(job_id)
+        if run is None or run.epoch != epoch or run.places is None or run.stopped_at is not None:
+            return
+        begun = [
+            pod
+            for pod, stopped in zip(pods, stops, strict=True)
+            if pod in run.places and run.stops.get(pod, 0) == stopped
+        ]
+        if begun:
+            self._deltas.append(PodsRunning(job_id, self.now, tuple(begun)))
 
     # --- ends ---------------------------------------------------------------------------------
     def _end(self, payload: tuple[str, int, int, int, int]) -> None:
@@ -378,6 +403,8 @@ class Simulation:
             self._give_up(payload)
         elif kind == WARM:
             self._warm()
+        elif kind == RUN:
+            self._runs(*payload)
         # CYCLE: time for one; the loop makes it after the events of this instant.
 
     def _arrive(self, payload: Arrival | tuple[Arrival]) -> None:

@@ -3,10 +3,18 @@
 import pytest
 
 from scheduling.engine import deltas as d
-from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import (
+    PodPlacement,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    Quota,
+    Tenant,
+)
 from scheduling.simulator.loop import Simulation
-from scheduling.simulator.model import Change
-from tests.engine.scenario import play
+from scheduling.simulator.model import Change, Settings
+from tests.engine.scenario import job, node, play
 from tests.simulator.runs import arrival, machines, rows
 
 SCENARIOS = {
@@ -241,3 +249,93 @@ def test_a_change_on_the_timeline_of_a_simulation() -> None:
     less = (Tenant("a", min_runtime_s=800.0), Tenant("b", "a", min_runtime_s=0.0))
     assert start_of_high([]) == 800.0
     assert start_of_high([Change(200.0, d.TenantsChanged(less, quotas))]) == 200.0
+
+
+KINDS = (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM, PreemptionKind.BACKFILL)
+RUNS = {  # what runs, when which of its pods run, and when it may be preempted
+    "a gang: since the last of its pods runs": ("2x4 H100", {20: [0], 100: [1]}, 160),
+    "a service pod by pod": ("1x8 H100 pods", {100: [0]}, 160),
+    "one that never runs: at its gang timeout": ("2x4 H100", {20: [0]}, 300),
+    "one that runs at once": ("2x4 H100", {0: [0, 1]}, 60),
+}
+
+
+def told_of_runs(kind: PreemptionKind) -> SchedulerState:
+    """A node that somebody's `low` is to fill, and a tenant that may take it back."""
+    policy = Policy(preemption=(kind,), min_runtime_s=60, gang_timeout_s=300, max_preemptions=1)
+    quotas = (Quota("a", "H100", 0), Quota("b", "H100", 8_000))
+    state = SchedulerState(policy=policy, told_of_runs=True)
+    facts = [d.TenantsChanged((Tenant("a"), Tenant("b")), quotas), d.NodeChanged(node("n0", 8))]
+    run_cycle(state, facts, 0.0)
+    return state
+
+
+def preempted_at(
+    state: SchedulerState, tells: dict[int, list[d.Delta]], until: int = 400
+) -> int | None:
+    """The first second of `tells`, or one at which the engine wants a cycle, with a victim."""
+    times = set(tells)
+    at = 0.0
+    while times:
+        at = min(times)
+        times.remove(at)
+        result = run_cycle(state, tells.get(int(at), []), at)
+        if result.preempted:
+            return int(at)
+        if result.next_at is not None and at < result.next_at <= until:
+            times.add(result.next_at)
+    return None
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("restart", [False, True])
+def test_it_counts_from_when_all_pods_run(name: str, kind: PreemptionKind, restart: bool) -> None:
+    asks, runs, expected = RUNS[name]
+    low = job("low", "a", *asks.replace(" pods", ",pods").split(","))
+    high = job("high", "b", "1x8 H100", "p9", at=1.0)
+    state = told_of_runs(kind)
+    tells: dict[int, list[d.Delta]] = {1: [d.JobSubmitted(high)]}
+    for at, pods in runs.items():
+        told = d.PodsRunning("low", float(at), tuple((0, ordinal) for ordinal in pods))
+        tells.setdefault(at, []).append(told)
+    if restart:
+        size = 8 // low.pod_sets[0].count
+        places = tuple(
+            PodPlacement(0, i, "n0", tuple(range(i * size, (i + 1) * size)), 1000)
+            for i in range(low.pod_sets[0].count)
+        )
+        since = {ordinal: float(at) for at, pods in runs.items() for ordinal in pods}
+        running_at = tuple(since.get(p.ordinal) for p in places)
+        restored = d.JobRestored(low, places, 0.0, running_at=running_at)
+        tells = {120 if expected > 120 else 30: [restored, d.JobSubmitted(high)]}
+    else:
+        run_cycle(state, [d.JobSubmitted(low)], 0.0)
+    assert preempted_at(state, tells) == expected
+
+
+def test_without_a_minimum_nobody_is_protected_before_it_runs() -> None:
+    state = told_of_runs(PreemptionKind.PRIORITY)
+    policy = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=0)
+    low, high = job("low", "a", "1x8 H100"), job("high", "b", "1x8 H100", "p9")
+    run_cycle(state, [d.PolicyChanged(policy), d.JobSubmitted(low)], 0.0)
+    assert preempted_at(state, {1: [d.JobSubmitted(high)]}) == 1
+
+
+def test_a_simulated_job_is_protected_since_it_runs() -> None:
+    """Its pods take 100 s to run after they got their places."""
+    policy = Policy(preemption=(PreemptionKind.PRIORITY,), min_runtime_s=60)
+    stream = [
+        arrival("low", 0.0, 5000.0, gpus=8),
+        arrival("high", 10.0, 100.0, gpus=8, priority=5),
+    ]
+    quotas = (Quota("a", "H100", 64_000),)
+    run = Simulation(
+        machines(1),
+        stream,
+        policy=policy,
+        tenants=(Tenant("a"),),
+        quotas=quotas,
+        settings=Settings(bind_delay_s=100.0),
+    )
+    assert rows(run.run())["high"][0] == 160.0

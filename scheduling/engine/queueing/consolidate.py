@@ -127,7 +127,7 @@ class _Search:
             if pod not in record.pods or not self._may_move(record):
                 continue
             since = record.placed_since(pod)
-            ripe_at = since + state.min_runtime_of(record.job)
+            ripe_at = state.runs_from(record, (pod,)) + state.min_runtime_of(record.job)
             if ripe_at <= self._now:
                 found.append((-since, job_id, -pod[0], -pod[1]))
             else:

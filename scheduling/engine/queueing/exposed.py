@@ -4,7 +4,7 @@ Whether a preemption could suffice is asked far more often than it does: of ever
 whenever something happens. The answer must not cost a look at every running job.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from scheduling.engine.cluster import ClusterState
@@ -44,6 +44,9 @@ class Protection(Protocol):
 
     def min_runtime_of(self, job: JobRequest) -> float:
         """For how many seconds a place of a job is its own."""
+
+    def runs_from(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> float:
+        """From when on these seconds count for these pods."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
@@ -145,9 +148,10 @@ class Exposed:
             return
         wait, gang = self._protection.min_runtime_of(record.job), record.job.gang
         places = self._cluster.held_by(record.job.id)
-        assert record.started_at is not None
+        runs_from = self._protection.runs_from
+        of_all = runs_from(record, tuple(record.pods)) if gang else 0.0
         for pod, (model, _) in record.pods.items():
             p, spec = places[pod]
-            at = wait + (record.started_at if gang else record.placed_since(pod))
+            at = wait + (of_all if gang else runs_from(record, (pod,)))
             number = self._numbers.setdefault(model, len(self._numbers))
             yield row_of(at, self._cluster.slot_of.get(p.node, -1), number, p, spec)

@@ -78,6 +78,9 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             _job_history(state, delta, out.now)
         case d.PastUse(held):
             state.usage.remember(held)
+        case d.PodsRunning():
+            _pods_running(state, delta)
+            return
         case d.PodEnded():
             _pod_ended(state, delta, out.now)
         case d.PodRequeued():
@@ -150,9 +153,20 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
             if later and (p.pod_set, p.ordinal) in record.pods:
                 record.placed_at[p.pod_set, p.ordinal] = at
                 state.placed.note(record.job.id, at, state.running)
+    if state.told_of_runs:
+        _note_runs(record, delta)
+        state.exposed.touch(record)
     state.evict(record, tuple(pod for pod in delta.leaving if pod in record.pods), whole=False)
     watch_run_limit(state, record, now)
     state.enqueue(record, now)
+
+
+def _note_runs(record: JobRecord, delta: d.JobRestored) -> None:
+    placed_at = delta.placed_at or (delta.started_at,) * len(delta.placements)
+    times = zip(delta.placements, delta.running_at or placed_at, strict=True)
+    for p, at in times:
+        if at is not None and (p.pod_set, p.ordinal) in record.pods:
+            record.runs_since[p.pod_set, p.ordinal] = at
 
 
 def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None:
@@ -169,6 +183,24 @@ def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None
     state.queue.remove(record)
     record.key = order_key(record.job, front=delta.front)
     state.enqueue(record, now)
+
+
+def _pods_running(state: SchedulerState, delta: d.PodsRunning) -> None:
+    record = state.jobs.get(delta.job_id)
+    if record is None:
+        return
+    for pod in delta.pods or tuple(record.pods):
+        if pod in record.pods:
+            record.runs_since.setdefault(pod, delta.at)
+    policy, least = state.policy, state.min_runtime_of(record.job)
+    matters = bool(policy.preemption) or policy.consolidation
+    if not (matters and least) or record.started_at is None:
+        return
+    if record.job.gang and not record.job.elastic and len(record.runs_since) < len(record.pods):
+        return  # what it holds counts from when the last of its pods runs
+    state.exposed.touch(record)
+    state.queue.plan_anew()
+    state.wake_at(max(state.cluster.now, delta.at + least))
 
 
 def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:

@@ -75,7 +75,8 @@ class JobRecord:
     """What the engine knows of one job, waiting or started.
 
     `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
-    when, where not since its start. `ended`: pods that are done and not to be placed again.
+    when, where not since its start, `runs_since` when each began to run, as far as that was told.
+    `ended`: pods that are done and not to be placed again.
     `blamed`: node -> until when it is avoided. `queued_at`: when it last came into a lane;
     `waits_since`: since when nothing but quota, its turn and places keeps it, or the pods that it
     misses, from a start, None = it does not wait so. `blocked_since`: when it was first blocked at
@@ -102,6 +103,7 @@ class JobRecord:
     verdict_at: float
     pods: dict[tuple[int, int], tuple[str, int]]
     placed_at: dict[tuple[int, int], float]
+    runs_since: dict[tuple[int, int], float]
     ended: set[tuple[int, int]]
     started_at: float | None
     blamed: dict[str, float]
@@ -135,6 +137,7 @@ class JobRecord:
         self.verdict_at = 0.0
         self.pods = {}
         self.placed_at = {}
+        self.runs_since = {}
         self.ended = set()
         self.started_at = None
         self.blamed = {}

@@ -119,7 +119,7 @@ def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsa
 
 def standing(facts: Iterable[Delta], now: float) -> SchedulerState:
     """A state that knows these facts and has decided nothing yet."""
-    state = SchedulerState()
+    state = SchedulerState(told_of_runs=True)
     state.cluster.now = now
     out = Outcome(now, state.refresh_s)
     for delta in facts:

@@ -48,6 +48,7 @@ class SchedulerState:
     miss pods, `promised` those whose places are held while others leave them (`leaving`).
     `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
     stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
+    `told_of_runs`: deltas tell when pods begin to run; else they do at once.
     """
 
     def __init__(
@@ -56,8 +57,10 @@ class SchedulerState:
         levels: tuple[str, ...] = DEFAULT_LEVELS,
         policy: Policy | None = None,
         refresh_s: float = REFRESH_S,
+        told_of_runs: bool = False,
     ) -> None:
         self.refresh_s = refresh_s
+        self.told_of_runs = told_of_runs
         self.cluster = ClusterState(levels)
         self.policy = policy or Policy()
         self.pools = Pools()
@@ -274,6 +277,23 @@ class SchedulerState:
         """For how many seconds a place of the job is sure to be its own."""
         return self.book.min_runtimes.get(job.tenant, self.policy.min_runtime_s)
 
+    def runs_from(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> float:
+        """From when on the minimum run time of these pods of a started job counts: since when all
+        of them run, all of a whole gang those with which it started. Pods that do not run yet are
+        protected until the gang timeout has passed since they got their places."""
+        started, whole = record.started_at, record.job.gang and len(pods) == len(record.pods)
+        assert started is not None
+        least = self.min_runtime_of(record.job)
+        if not (self.told_of_runs and least):
+            return started if whole else max([record.placed_since(pod) for pod in pods])
+        wait = max(0.0, self.policy.gang_timeout_s - least)
+        some = [p for p in pods if p not in record.placed_at] if whole else pods
+        return max([self._runs_from(record, pod, wait) for pod in some or pods], default=started)
+
+    def _runs_from(self, record: JobRecord, pod: tuple[int, int], wait: float) -> float:
+        since = record.placed_since(pod)
+        return max(since, record.runs_since.get(pod, since + wait))
+
     # --- holding and giving back --------------------------------------------------------------
     def hold(
         self,
@@ -340,6 +360,7 @@ class SchedulerState:
         for pod in pods:
             model, milli = record.pods.pop(pod)
             record.placed_at.pop(pod, None)
+            record.runs_since.pop(pod, None)
             held[model] = held.get(model, 0) + milli
             self.cluster.release(record.job.id, *pod)
         for model, milli in held.items():

@@ -113,13 +113,14 @@ class Victims:
 
     def ripe_at(self, unit: Unit) -> float:
         """When all of it will have run for as long as it is sure to."""
-        record, wait = unit.record, self._state.min_runtime_of(unit.record.job)
-        if unit.whole and record.started_at is not None:
-            return record.started_at + wait
-        return max(map(record.placed_since, unit.pods)) + wait
+        state = self._state
+        return state.runs_from(unit.record, unit.pods) + state.min_runtime_of(unit.record.job)
 
-    def _kind(self, record: JobRecord, since: float) -> PreemptionKind | None:
-        """The first kind of preemption that lets the preemptor take a place held since then."""
+    def _kind(
+        self, record: JobRecord, pods: tuple[PodAt, ...], since: float
+    ) -> PreemptionKind | None:
+        """The first kind of preemption that lets the preemptor take these places, held since
+        then."""
         tenant, allowed = record.job.tenant, self._state.policy.preemption
         if PreemptionKind.BACKFILL in allowed and self._was_backfilled(record, since):
             kind = PreemptionKind.BACKFILL
@@ -129,23 +130,24 @@ class Victims:
             kind = PreemptionKind.RECLAIM
         else:
             return None
-        return kind if self._long_enough(record, since) else None
+        return kind if self._long_enough(record, pods, since) else None
 
     def _was_backfilled(self, record: JobRecord, since: float) -> bool:
         by = self._claim.record
         passed = by.passed_since if self._claim.overdue else None
         return passed is not None and since >= passed and record.key > by.key
 
-    def _long_enough(self, record: JobRecord, since: float) -> bool:
+    def _long_enough(self, record: JobRecord, pods: tuple[PodAt, ...], since: float) -> bool:
         least = self._state.min_runtime_of(record.job)
-        until = since + least
+        runs_from = self._state.runs_from(record, pods)
+        until = max(runs_from, since) + least
         if until <= self._now and not (since >= self._now and record.job.id in self._begun):
             return True
         until = max(until, self._now)
         self.protected_until = min(until, self.protected_until)
         if not self._unripe:
             return False
-        soon_at = since + (least - self._state.policy.min_runtime_s)
+        soon_at = runs_from + (least - self._state.policy.min_runtime_s)
         if soon_at > self._now:
             self.soon_at = min(self.soon_at, soon_at)
         return soon_at <= self._now
@@ -155,7 +157,7 @@ class Victims:
         offered = []
         for pod in sorted(record.pods):
             since = record.placed_since(pod)
-            if (kind := self._kind(record, since)) is not None:
+            if (kind := self._kind(record, (pod,), since)) is not None:
                 offered.append((pod, kind, since))
         for pod, kind, since in offered[record.protected(len(offered)) :]:
             yield self._unit(record, (pod,), False, kind, since)
@@ -168,7 +170,8 @@ class Victims:
             return
         since = record.started_at
         grew = record.job.id in self._begun and record.placed_at
-        kind = self._kind(record, max(record.placed_at.values()) if grew else since)
+        last = max(record.placed_at.values()) if grew else since
+        kind = self._kind(record, tuple(pods), last)
         if kind is not None and record.protected(len(pods)) == 0:
             yield self._unit(record, tuple(pods), True, kind, since)
 
@@ -177,7 +180,7 @@ class Victims:
         offered = []
         for together in surplus:
             since = max(map(record.placed_since, together))
-            if (kind := self._kind(record, since)) is not None:
+            if (kind := self._kind(record, together, since)) is not None:
                 offered.append((together, kind, since))
         spared = record.protected(sum(len(together) for together, _, _ in offered))
         for together, kind, since in offered:
