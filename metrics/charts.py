@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from metrics.definitions import PlacementQuality, WaitCurve, ratio, size_range
+from metrics.definitions import JobWaits, PlacementQuality, ratio, size_range
 from metrics.figures import DASHES, FULL, LINES, Figure, axis, figure
 from scheduling.engine.verdict import counted
 
@@ -220,12 +220,14 @@ def _gpus_of(label: str) -> str:
     return f"{size_range(label)} GPU{'s' if label != '1' else ''}"
 
 
-def waits(curves: Mapping[str, WaitCurve]) -> Figure:
-    """JWTD: share of jobs started within a time, one line per size class, time on a log axis.
+def waits(found: Mapping[str, JobWaits]) -> Figure:
+    """JWTD: share of jobs that have their places after waiting for a time in all, one line per size
+    class, time on a log axis; in the table beside it until the first start.
 
     At most six classes can be told apart by colour and dash; more are merged by the caller.
     """
-    shown = {k: c for k, c in curves.items() if k != "all"} or dict(curves)
+    curves = {size: of_size.in_all for size, of_size in found.items()}
+    shown = {k: c for k, c in curves.items() if k != "all"} or curves
     # Every line spans the chart: nobody has started at its beginning, nobody more after the last.
     longest = max((c.times[-1].item() for c in shown.values() if c.times.size), default=0.0)
     begin, end = 1.0, max(10.0, longest)
@@ -260,10 +262,28 @@ def waits(curves: Mapping[str, WaitCurve]) -> Figure:
             else f"{_jobs(everyone.jobs)}, {waiting} not started"
             + (f"; half start within {max(1, round(median))} s." if median is not None else ".")
         ),
-        columns=["Size, GPUs", "Jobs", "Not started", "Mean s", "Median s", "p90 s", "p99 s"],
+        columns=[
+            "Size, GPUs",
+            "Jobs",
+            "Waiting",
+            "Mean s",
+            "Median s",
+            "p90 s",
+            "p99 s",
+            "First start, mean s",
+            "First start, median s",
+        ],
         rows=[
-            [size_range(k), c.jobs, c.waiting, c.mean, *(c.quantile(q) for q in (0.5, 0.9, 0.99))]
-            for k, c in curves.items()
+            [
+                size_range(k),
+                of_size.in_all.jobs,
+                of_size.in_all.waiting,
+                of_size.in_all.mean,
+                *(of_size.in_all.quantile(q) for q in (0.5, 0.9, 0.99)),
+                of_size.first_start.mean,
+                of_size.first_start.quantile(0.5),
+            ]
+            for k, of_size in found.items()
         ],
         xaxis=axis(
             "wait",

@@ -6,8 +6,9 @@ seconds. Nothing here reads a clock or a database. Edges are settled in docs/met
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -264,6 +265,60 @@ def wait_curve(waits: ArrayLike, observed: ArrayLike) -> WaitCurve:
         waiting=int((~seen).sum()),
         mean=float(np.dot(before, widths)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class JobWaits:
+    """JWTD of some jobs: `in_all` is all the time they waited, `first_start` that until they
+    started for the first time. Neither contains time in which they had their places."""
+
+    in_all: WaitCurve
+    first_start: WaitCurve
+
+    def row(self) -> dict[str, Any]:
+        """One row of the JWTD table: waiting in all, and beside it until the first start."""
+        return {**self.in_all.row(), "first_start": self.first_start.row()}
+
+
+class Wait(NamedTuple):
+    """How long one job, or one pod, waited, in seconds. `waited`: in all, so far where it is not
+    `placed` now. `first_start`: until it started for the first time, all of it where it never
+    `started`."""
+
+    waited: float
+    placed: bool
+    first_start: float
+    started: bool
+
+
+def job_waits(waits: Collection[Wait]) -> JobWaits:
+    """Both curves of these waits."""
+    waited, placed, first, started = zip(*waits, strict=True) if waits else ((), (), (), ())
+    return JobWaits(wait_curve(waited, placed), wait_curve(first, started))
+
+
+def wait_of(
+    submitted: float, held: Iterable[tuple[float, float]], until: float, *, done: bool
+) -> Wait:
+    """The wait of a job or pod that held its places from `held[i][0]` to `held[i][1]`, in order of
+    the beginnings; spans may overlap, +inf: still held. What begins after `until` is left out.
+
+    `done`: after the last of the spans it waits no more, though they end before `until`.
+    """
+    waited, since, first = 0.0, submitted, None
+    for begin, end in held:
+        if begin > until:
+            break
+        first = begin if first is None else first
+        waited += max(0.0, begin - since)
+        since = max(since, end)
+    if first is None:
+        waited = max(0.0, until - submitted)
+        return Wait(waited, False, waited, False)
+    placed = done or since >= until
+    if not placed:
+        waited += until - since
+    return Wait(waited, placed, max(0.0, first - submitted), True)
 
 
 # --- JTTED --------------------------------------------------------------------------------------

@@ -151,7 +151,7 @@ def _pools() -> Iterator[Metric]:
                 free.add_metric([*key, count], nodes)
             gang.add_metric([*key, "leaf"], sample.largest_gang_leaf)
             gang.add_metric([*key, "any"], sample.largest_gang_any)
-            held.add_metric(key, sample.allocated_milli_s / definitions.MILLI)
+            held.add_metric(key, sample.told_milli_s / definitions.MILLI)
             offered.add_metric(key, sample.available_milli_s / definitions.MILLI)
     yield from (gpus, gar, gfr, free, gang, held, offered)
 
@@ -231,17 +231,23 @@ def _counters() -> Iterator[Metric]:
     for cluster, name in names.items():
         for event, count in sorted(counted.events.get(cluster, {}).items()):
             events.add_metric([name, event], count)
-    waits = HistogramMetricFamily(
-        "kant_job_wait_seconds",
-        "JWTD: submission to all pods bound, of jobs that started",
-        labels=["cluster", "gpu_type", "size_class"],
-    )
-    for cluster, model, size in sorted(counted.waits):
-        if cluster in names:
-            found = counted.waits[cluster, model, size]
-            buckets = _buckets(WAIT_BUCKETS_S, found.within, found.count)
-            waits.add_metric([names[cluster], model, size], buckets, found.sum_us / 1_000_000)
-    yield from (events, waits)
+    yield events
+    for name, meaning, found in (
+        ("kant_job_wait_seconds", "JWTD: waiting in all, of who has or had a place", counted.waits),
+        (
+            "kant_job_first_start_seconds",
+            "JWTD: submission to the first start, of who started",
+            counted.first_starts,
+        ),
+    ):
+        labels = ["cluster", "gpu_type", "size_class"]
+        family = HistogramMetricFamily(name, meaning, labels=labels)
+        for cluster, model, size in sorted(found):
+            if cluster in names:
+                waits = found[cluster, model, size]
+                buckets = _buckets(WAIT_BUCKETS_S, waits.within, waits.count)
+                family.add_metric([names[cluster], model, size], buckets, waits.sum_us / 1_000_000)
+        yield family
 
 
 def _buckets(

@@ -18,12 +18,14 @@ from metrics.definitions import NodeUse, StepIntegral
 from scheduling import history
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded
+from scheduling.engine.states import JobState
 from scheduling.engine.types import MILLI, Node
 from scheduling.models import Job, JobEvent, Placement
-from scheduling.models.jobs import PREEMPTED
+from scheduling.models.jobs import PREEMPTED, PlacementState
 from scheduling.session.load import policy, tenancy
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
+from scheduling.simulator.observe import SUCCEEDED
 
 SAMPLE_S = 1.0  # spacing of the series that medians are taken of
 
@@ -32,7 +34,8 @@ Figures = dict[str, Any]
 
 @dataclass(slots=True)
 class Hold:
-    """A pod's hold of whole GPUs, or of parts: decided, bound and gone at these seconds."""
+    """A pod's hold of whole GPUs, or of parts: decided, bound and gone at these seconds.
+    `finished`: its work was done by then."""
 
     job: str
     pod: tuple[int, int]
@@ -42,6 +45,7 @@ class Hold:
     decided: float
     bound: float
     gone: float = math.inf
+    finished: bool = False
 
     @property
     def held_milli(self) -> int:
@@ -50,13 +54,15 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asked for, and when. `ended`: when it was over, inf = not within the record."""
+    """What a job asked for, and when. `ended`: when it was over, inf = not within the record;
+    `done`: it succeeded."""
 
     submitted: float
     gpu_milli: int
     gang: bool
     pods: int
     ended: float
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,7 @@ def recorded(window: history.Window) -> Record:
             gang=job.gang,
             pods=job.first_pods or sum(s.count for s in job.pod_sets.all()),
             ended=window.at(job.ended_at) if job.ended_at else math.inf,
+            done=job.state == JobState.SUCCEEDED,
         )
     placed = Placement.objects.filter(job__in=rows, intended_at__lte=window.until)
     holds = [
@@ -102,6 +109,7 @@ def recorded(window: history.Window) -> Record:
             decided=window.at(p.intended_at),
             bound=window.at(p.held_from) if p.held_from else math.inf,
             gone=window.at(p.ended_at) if p.ended_at else math.inf,
+            finished=p.state == PlacementState.SUCCEEDED,
         )
         for p in placed.order_by("intended_at", "id")
     ]
@@ -153,6 +161,9 @@ class _Recording(Simulation):
             hold = self._open[job_id].pop(pod, None)
             if hold is not None:
                 hold.gone = self.now
+                run = self.jobs.get(job_id)
+                waits = self.observer.jobs.waits.since
+                hold.finished = run is None or math.isnan(waits[run.unit_of(pod)])
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
         for part in result.started:
@@ -192,7 +203,7 @@ def replayed(window: history.Window, bind_delay_s: float) -> Record:
     outcome = run.run()
     columns = outcome.observer.jobs
     jobs = {
-        job_id: replace(asked[job_id], ended=columns.ended[i])
+        job_id: replace(asked[job_id], ended=columns.ended[i], done=columns.state[i] == SUCCEEDED)
         for i, job_id in enumerate(columns.ids)
         if not math.isnan(columns.ended[i])
     }
@@ -221,7 +232,7 @@ def figures(record: Record, nodes: Sequence[Node]) -> Figures:
         np.array([h.gone for h in record.holds]),
         (0.0, record.seconds),
     )
-    waits = {size: curve.mean for size, curve in wait_curves(record).items()}
+    found = waits(record)
     quality = jtted(record, nodes)
     return {
         "gar_mean": definitions.ratio(uses.allocated.area, uses.available.area),
@@ -229,7 +240,8 @@ def figures(record: Record, nodes: Sequence[Node]) -> Figures:
         "sor_mean": definitions.ratio(held, uses.available.area),
         "sor_median": median(uses.sor) if uses.sor else None,
         "gfr_mean": definitions.ratio(uses.fragmented.area, uses.nodes.area),
-        "wait_mean_s": waits,
+        "wait_mean_s": {size: of.in_all.mean for size, of in found.items()},
+        "first_start_mean_s": {size: of.first_start.mean for size, of in found.items()},
         "jtted_nodes": {size: fmean(n for n, _ in rows) for size, rows in quality.items()},
         "jtted_groups": {size: fmean(g for _, g in rows) for size, rows in quality.items()},
         "jobs": len(record.jobs),
@@ -301,28 +313,30 @@ def _node_use(node: Node, on: Mapping[int, int]) -> NodeUse:
     )
 
 
-def wait_curves(record: Record) -> dict[str, definitions.WaitCurve]:
-    """JWTD: a gang counts once, until it was bound; other jobs pod by pod. None of a gang's pods
-    holds its place before all that the gang needs are bound."""
-    last: dict[str, dict[tuple[int, int], Hold]] = defaultdict(dict)
-    for hold in _of_starts(record):  # of a pod that was placed twice, the last time
-        last[hold.job][hold.pod] = hold
-    waits: dict[str, list[float]] = defaultdict(list)
-    seen: dict[str, list[bool]] = defaultdict(list)
+def waits(record: Record) -> dict[str, definitions.JobWaits]:
+    """JWTD by size class, and "all": a gang counts once, other jobs pod by pod. None of a gang's
+    pods holds its place before all that the gang needs are bound."""
+    held: dict[str, dict[tuple[int, int], list[tuple[float, float, bool]]]] = defaultdict(dict)
+    for hold in record.holds:
+        if hold.bound < math.inf:
+            pod = (0, 0) if record.jobs[hold.job].gang else hold.pod
+            span = (hold.bound, hold.gone, hold.finished)
+            held[hold.job].setdefault(pod, []).append(span)
+    found: dict[str, list[definitions.Wait]] = defaultdict(list)
     for job_id, job in record.jobs.items():
-        limit = min(job.ended, record.seconds)
+        until = min(job.ended, record.seconds)
+        spans = [sorted(of_pod) for of_pod in held[job_id].values()]
         # What a job that was resized got later, it had not waited for since it was submitted.
-        ends = sorted(hold.bound for hold in last[job_id].values())[: job.pods]
-        if job.gang:
-            gone = all(hold.gone < math.inf for hold in last[job_id].values())
-            ends = [min(ends)] if ends and not (gone and job.ended == math.inf) else []
-        missing = (1 if job.gang else job.pods) - len(ends)
-        for end in [*ends, *[math.inf] * missing]:
+        units = 1 if job.gang else job.pods
+        spans = sorted(spans)[:units] + [[]] * (units - len(spans))
+        for of_unit in spans:
+            done = job.done or (bool(of_unit) and of_unit[-1][2])
+            times = (span[:2] for span in of_unit)
+            wait = definitions.wait_of(job.submitted, times, until, done=done)
             for size in (definitions.size_class(job.gpu_milli), "all"):
-                waits[size].append(max(0.0, min(end, limit) - job.submitted))
-                seen[size].append(end <= limit)
+                found[size].append(wait)
     order = [*definitions.SIZE_LABELS, "all"]
-    return {s: definitions.wait_curve(waits[s], seen[s]) for s in order if s in waits}
+    return {s: definitions.job_waits(found[s]) for s in order if s in found}
 
 
 def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, float]]]:

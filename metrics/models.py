@@ -13,7 +13,9 @@ class MetricSample(models.Model):
     """State of one pool (a GPU model of a cluster; "" = all) at one instant, and exact integrals.
 
     `allocated_milli_s` and `available_milli_s` integrate from the start of recording, so that
-    SOR over any window is a ratio of two differences (metrics.md).
+    SOR over any window is a ratio of two differences (metrics.md). The samples of the last minutes
+    are corrected by what becomes known later; `told_milli_s` is the highest that
+    `allocated_milli_s` ever was, which is what a counter may tell.
     """
 
     cluster = models.ForeignKey(Cluster, on_delete=models.CASCADE, related_name="samples")
@@ -31,6 +33,7 @@ class MetricSample(models.Model):
     pending_milli = models.BigIntegerField(default=0)
     allocated_milli_s = models.FloatField(default=0.0)
     available_milli_s = models.FloatField(default=0.0)
+    told_milli_s = models.FloatField(default=0.0, db_default=0.0)
 
     class Meta:
         ordering = ["at"]
@@ -47,12 +50,13 @@ class CounterTotals(models.Model):
 
     `events`: {cluster id: {event: number}} of events before then. `waits`: {cluster id: {GPU type:
     {size class: {"count", "sum_us", "within": numbers of waits up to each bucket's bound}}}} of
-    jobs that ended before then.
+    jobs that ended before then, waiting in all; `first_starts` likewise, until the first start.
     """
 
     until = models.DateTimeField()
     events = models.JSONField(default=dict)
     waits = models.JSONField(default=dict)
+    first_starts = models.JSONField(default=dict, db_default=models.Value({}, models.JSONField()))
 
 
 class UsageDay(models.Model):

@@ -1,12 +1,13 @@
 """Reads behind dashboards, REST and Prometheus: rows in, `metrics.definitions` values out."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
 from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 from django.db.models import CharField, Count, F, OuterRef, Q, QuerySet, Subquery, Sum, Value
@@ -18,11 +19,13 @@ from metrics.models import MetricSample
 from metrics.timestamps import Timestamp, seconds_between, timestamp
 from scheduling.engine.states import WAITING, JobState
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, Job, NodeRecord, Placement, PodSet
+from scheduling.models.jobs import RESIZED, PlacementState
 
 # Waits and placement quality are of jobs submitted in the window; older ones say little of today.
 DEFAULT_WINDOW = timedelta(hours=24)
 # What a job asked for when it started: its wait is that of these GPUs, whatever it got later.
 FIRST_MILLI = Coalesce("first_gpu_milli", "gpu_milli")
+RELEASED, FAILED = PlacementState.RELEASED, PlacementState.FAILED
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,70 +176,138 @@ def sor(scope: Scope) -> tuple[float | None, timedelta]:
     return definitions.ratio(held, available), recorded
 
 
-def wait_curves(scope: Scope) -> dict[str, definitions.WaitCurve]:
-    """JWTD: one Kaplan–Meier curve per size class that occurs, plus "all", over the window.
+class UnitWait(NamedTuple):
+    """The wait of a gang, or of one pod of another job. `milli`: GPUs that the whole job asked for
+    when it started."""
 
-    A gang counts once, from submission to the last pod bound that it needs; other jobs count pod by
-    pod, those that they had asked for when they started. Jobs cancelled or failed before they were
-    placed are censored at their end.
-    """
+    job: str
+    milli: int
+    wait: definitions.Wait
+
+
+def waits(scope: Scope) -> dict[str, definitions.JobWaits]:
+    """JWTD by size class that occurs, plus "all", of the jobs submitted in the window, as known at
+    its end."""
     jobs = Job.objects.filter(submitted_at__gte=scope.since, submitted_at__lte=scope.until)
     if scope.cluster is not None:
         jobs = jobs.filter(cluster=scope.cluster)
     if scope.gpu_model:
         jobs = _of_model(jobs, scope.gpu_model)
-    # Rows of milli-GPU, begin and end of a wait.
-    begin = Timestamp("submitted_at")
-    end = Coalesce(Timestamp("ended_at"), Value(timestamp(scope.until)))
+    return by_size((unit.milli, unit.wait) for unit in unit_waits(jobs, scope.until))
+
+
+def by_size(rows: Iterable[tuple[int, definitions.Wait]]) -> dict[str, definitions.JobWaits]:
+    """Curves of waits by the milli-GPU of their jobs: a size class each, and "all" of them."""
+    of_milli: dict[int, list[definitions.Wait]] = defaultdict(list)
+    for milli, wait in rows:
+        of_milli[milli].append(wait)
+    classes: dict[str, list[definitions.Wait]] = {label: [] for label in definitions.SIZE_LABELS}
+    for milli, found in of_milli.items():
+        classes[definitions.size_class(milli)] += found
+    curves = {label: definitions.job_waits(found) for label, found in classes.items() if found}
+    if curves:
+        everyone = [wait for found in classes.values() for wait in found]
+        curves["all"] = definitions.job_waits(everyone)
+    return curves
+
+
+def unit_waits(jobs: QuerySet[Job], until: datetime) -> list[UnitWait]:
+    """How long jobs waited up to `until`, as their placements tell.
+
+    A gang counts once, from submission to the last pod bound that it needs; other jobs count pod by
+    pod, those that they had asked for when they started. Who lost his places waits again from when
+    they were gone. Jobs that were over before they were placed are censored at their end.
+    """
+    now = timestamp(until)
+    end = Coalesce(Timestamp("ended_at"), Value(now))
+    columns = (_text("pk"), FIRST_MILLI, Timestamp("submitted_at"), end, "state")
+    # Most gangs were placed once: their placements tell nothing that the job does not.
     gangs = jobs.filter(gang=True).order_by()
-    bound_at = Timestamp("bound_at")
-    rows = list(gangs.values_list(FIRST_MILLI, begin, bound_at, end))
-    started = [(milli, since, at) for milli, since, at, _ in rows if at is not None]
-    waiting = [(milli, since, until) for milli, since, at, until in rows if at is None]
+    once = Q(attempt__lte=1, bound_at__isnull=False) & Q(bound_at__lte=until)
+    never = Q(attempt=0)
+    starts, found = Timestamp("bound_at"), []
+    rows = list(gangs.filter(once | never).values_list(*columns[:4], starts))
+    if rows:
+        ids, milli, begins, ends, bound = zip(*rows, strict=True)
+        placed = [at is not None for at in bound]
+        until_then = [at or min(over, now) for at, over in zip(bound, ends, strict=True)]
+        lengths = np.maximum(seconds_between(begins, until_then), 0.0).tolist()
+        found = [
+            UnitWait(job, size, definitions.Wait(wait, seen, wait, seen))
+            for job, size, wait, seen in zip(ids, milli, lengths, placed, strict=True)
+        ]
+    again = gangs.exclude(once | never)
+    held = _spans(again)
+    retried: list[tuple[str, int, str, str, str]] = list(again.values_list(*columns))
+    for job, size, begin, over, state in retried:
+        spans = sorted(span for of_pod in held.get(job, {}).values() for span in of_pod)
+        done = state == JobState.SUCCEEDED and over <= now
+        wait = _wait(spans, begin, min(over, now), done=done)
+        found.append(UnitWait(job, size, wait))
 
     alone = jobs.filter(gang=False).order_by()
-    bound: dict[str, list[str]] = defaultdict(list)
-    held = alone.filter(placements__held_from__isnull=False)
-    for job, at in held.values_list(_text("pk"), Timestamp("placements__held_from")):
-        bound[job].append(at)
-    pods: Counter[tuple[str, int, str, str, int | None]] = Counter()
-    columns = (_text("pk"), FIRST_MILLI, begin, end, "first_pods", "pod_sets__count")
-    for *job, count in alone.values_list(*columns):
-        pods[*job] += count or 0
-    for (job, milli, since, until, first), asked in pods.items():
+    held = _spans(alone)
+    pods: Counter[tuple[str, int, str, str, str, int | None]] = Counter()
+    for *row, count in alone.values_list(*columns, "first_pods", "pod_sets__count"):
+        pods[*row] += count or 0
+    for (job, size, begin, over, state, first), asked in pods.items():
         count = first or asked
-        placed = sorted(bound.get(job, ()))[:count]
-        started += [(milli, since, at) for at in placed]
-        waiting += [(milli, since, until)] * (count - len(placed))
-    return _curves(started, waiting)
+        units: list[list[Span]] = sorted(held.get(job, {}).values())[:count]
+        units += [[] for _ in range(count - len(units))]
+        done = state == JobState.SUCCEEDED and over <= now
+        for spans in units:
+            found.append(UnitWait(job, size, _wait(spans, begin, min(over, now), done=done)))
+    return found
+
+
+def _seconds(begin: str, end: str) -> float:
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(begin)).total_seconds()
+
+
+# From when to when a pod held its place, as text, and whether it waited again afterwards.
+Span = tuple[str, str, bool]
+STILL = "9999-12-31 23:59:59.999999"
+
+
+def _spans(jobs: QuerySet[Job]) -> dict[str, dict[tuple[int, int], list[Span]]]:
+    """{job: {pod: when it held its place, in order}}, of pods that ever did."""
+    held = jobs.filter(placements__held_from__isnull=False).values_list(
+        _text("pk"),
+        "placements__pod_set",
+        "placements__ordinal",
+        Timestamp("placements__held_from"),
+        Timestamp("placements__ended_at"),
+        "placements__state",
+        "placements__reason",
+    )
+    found: dict[str, dict[tuple[int, int], list[Span]]] = defaultdict(dict)
+    for job, pod_set, ordinal, begin, end, state, reason in held:
+        waits_again = state in (RELEASED, FAILED) and reason != RESIZED
+        span = (begin, end or STILL, waits_again)
+        found[job].setdefault((pod_set, ordinal), []).append(span)
+    for pods in found.values():
+        for spans in pods.values():
+            spans.sort()
+    return found
+
+
+def _wait(spans: Sequence[Span], begin: str, until: str, *, done: bool) -> definitions.Wait:
+    """The wait of one unit; of a gang its pods' spans together."""
+    spans = [span for span in spans if span[0] <= until]
+    if spans:
+        last = max(spans, key=itemgetter(1))
+        done = done or not last[2]
+    if len(spans) == 1 and (done or spans[0][1] >= until):
+        length = max(0.0, _seconds(begin, spans[0][0]))
+        return definitions.Wait(length, True, length, True)
+    at = [_seconds(begin, text) for span in spans for text in span[:2]]
+    pairs = zip(at[::2], at[1::2], strict=True)
+    return definitions.wait_of(0.0, pairs, _seconds(begin, until), done=done)
 
 
 def _text(key: str) -> Cast:
     """A key as the database writes it: a UUID object of each row takes longer than the rest."""
     return Cast(key, CharField())
-
-
-def _curves(
-    started: list[tuple[int, str, str]], waiting: list[tuple[int, str, str]]
-) -> dict[str, definitions.WaitCurve]:
-    """A curve per size class and "all", of waits that ended and of those that did not."""
-    rows = [*started, *waiting]
-    if not rows:
-        return {}
-    milli, begins, ends = zip(*rows, strict=True)
-    waits = np.maximum(seconds_between(begins, ends), 0.0)
-    seen = np.arange(len(rows)) < len(started)
-    sizes, of_row = np.unique(np.array(milli), return_inverse=True)
-    labels = np.array(
-        [definitions.SIZE_LABELS.index(definitions.size_class(int(m))) for m in sizes]
-    )
-    of_row = labels[of_row]
-    curves = {}
-    for i, label in enumerate(definitions.SIZE_LABELS):
-        own = of_row == i
-        if own.any():
-            curves[label] = definitions.wait_curve(waits[own], seen[own])
-    return curves | {"all": definitions.wait_curve(waits, seen)}
 
 
 # Cluster, name, GPU model, GPUs and leaf of a node.

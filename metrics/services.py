@@ -2,19 +2,27 @@
 of what is older than Kant keeps it."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
-import numpy as np
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, Sum
 
-from metrics import definitions, selectors, totals
+from metrics import selectors, totals
 from metrics.accounting import account
 from metrics.models import MetricSample, Replay
-from scheduling.models import Cluster, Placement
+from metrics.samples.held import Held
+from scheduling.models import Cluster
+from scheduling.services.chunks import CHUNK
 from scheduling.services.retention import prune_jobs
 
+# How far back samples are corrected by what became known since: far more than a pass of the
+# scheduler takes from reading the clock to its commit.
+REVISED = timedelta(minutes=10)
+REVISED_COLUMNS = [
+    "allocated_milli", "available_milli", "fragmented_nodes", "allocated_milli_s", "told_milli_s",
+]  # fmt: skip
+ROUNDING_MILLI_S = 0.5  # sums of floating point numbers in another order
 FULL_RESOLUTION = timedelta(days=2)
 THINNED_TO = timedelta(minutes=10)
 PRUNE_BUDGET_S = 20.0  # of each minute at most: other background work shares the worker
@@ -23,25 +31,84 @@ PRUNE_BUDGET_S = 20.0  # of each minute at most: other background work shares th
 def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
     """Sample every pool of a cluster, and the whole of it (gpu_model ""), at `now`.
 
-    Allocation is integrated exactly from the placements since the previous sample; availability
-    changes only with nodes and is taken as constant in between. A second recorder in the same
-    instant, or one whose clock is behind, records nothing.
+    What is allocated follows from the placements' own times, integrated exactly. Of the samples of
+    the last REVISED it is computed anew: an end or a start that was written late counts from when
+    it was. Availability changes only with nodes and is taken as constant in between. A second
+    recorder in the same instant, or one whose clock is behind, records nothing.
     """
     previous = selectors.latest_samples(cluster)
-    last_at = previous[""].at if previous else now
-    if previous and now <= last_at:
+    if previous and now <= previous[""].at:
         return []
-    uses = selectors.uses_by_model(cluster)
-    if not uses:
+    facts = list(selectors.node_records(cluster))
+    if not facts:
         return []
-    # A pool whose last node left still closes its integrals.
-    models = sorted(set(uses) | set(previous))
-    held = _held_since(cluster, last_at, now)
+    earlier = _to_revise(cluster, previous, now)
+    held = Held(cluster, facts, [*earlier, now])
+    revised = _revise(held, earlier)
+    for row in revised:
+        if row.at == max(earlier):
+            previous[row.gpu_model] = row
+    rows = _sampled(cluster, held, previous, now)
+    with transaction.atomic():
+        MetricSample.objects.bulk_update(revised, REVISED_COLUMNS, batch_size=CHUNK)
+        return MetricSample.objects.bulk_create(rows, ignore_conflicts=True)
+
+
+def _to_revise(
+    cluster: Cluster, previous: Mapping[str, MetricSample], now: datetime
+) -> dict[datetime, dict[str, MetricSample]]:
+    """The samples since REVISED by instant and GPU model, at least the last ones."""
+    if not previous:
+        return {}
+    since = min(previous[""].at, now - REVISED)
+    found: dict[datetime, dict[str, MetricSample]] = defaultdict(dict)
+    for row in MetricSample.objects.filter(cluster=cluster, at__gte=since).order_by("at"):
+        found[row.at][row.gpu_model] = row
+    return found
+
+
+def _revise(
+    held: Held, earlier: Mapping[datetime, Mapping[str, MetricSample]]
+) -> list[MetricSample]:
+    """Those of the samples that what is known now changes, as it makes them."""
+    changed = []
+    before: dict[str, tuple[int, float]] = {}  # GPU model: instant and integral
+    for i, samples in enumerate(earlier.values()):
+        for model, row in samples.items():
+            was = (row.allocated_milli, row.fragmented_nodes, row.allocated_milli_s)
+            use = held.use(model, i)
+            row.allocated_milli = use.allocated_milli
+            row.available_milli = max(row.available_milli, use.allocated_milli)
+            # Of other nodes than those of now nobody knows what was partly allocated.
+            if row.nodes == use.nodes:
+                row.fragmented_nodes = use.fragmented
+            if model in before:
+                since, integral = before[model]
+                exact = integral + held.milli_s(model, since, i)
+                if abs(exact - row.allocated_milli_s) > ROUNDING_MILLI_S:
+                    row.allocated_milli_s = exact
+            before[model] = i, row.allocated_milli_s
+            if was != (row.allocated_milli, row.fragmented_nodes, row.allocated_milli_s):
+                row.told_milli_s = max(row.told_milli_s, row.allocated_milli_s)
+                changed.append(row)
+    return changed
+
+
+def _sampled(
+    cluster: Cluster, held: Held, previous: Mapping[str, MetricSample], now: datetime
+) -> list[MetricSample]:
     waiting = selectors.waiting_by_model(cluster)
-    elapsed = (now - last_at).total_seconds()
+    last = len(held.instants) - 1
     rows = []
-    for model in models:
-        use, before = definitions.pool_use(uses[model]), previous.get(model)
+    # A pool whose last node left still closes its integrals.
+    for model in sorted({*held.models, *previous}):
+        use, before = held.use(model, last), previous.get(model)
+        allocated = available = told = 0.0
+        if before is not None:
+            allocated = before.allocated_milli_s + held.milli_s(model, last - 1, last)
+            elapsed = (now - before.at).total_seconds()
+            available = before.available_milli_s + before.available_milli * elapsed
+            told = before.told_milli_s
         rows.append(
             MetricSample(
                 cluster=cluster,
@@ -57,54 +124,12 @@ def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
                 largest_gang_any=use.largest_gang_any,
                 pending_jobs=waiting[model].jobs,
                 pending_milli=waiting[model].milli,
-                allocated_milli_s=(before.allocated_milli_s if before else 0.0)
-                + held.get(model, 0.0),
-                available_milli_s=(before.available_milli_s if before else 0.0)
-                + (before.available_milli * elapsed if before else 0.0),
+                allocated_milli_s=allocated,
+                available_milli_s=available,
+                told_milli_s=max(told, allocated),
             )
         )
-    with transaction.atomic():
-        return MetricSample.objects.bulk_create(rows, ignore_conflicts=True)
-
-
-def _held_since(cluster: Cluster, start: datetime, end: datetime) -> dict[str, float]:
-    """GPU-milli-seconds held in [start, end) by GPU model, "" = all.
-
-    What held throughout is summed by the database; only what began or ended inside is read.
-    """
-    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
-    placements = Placement.objects.filter(held_from__lt=end)
-    throughout = Q(held_from__lte=start) & (Q(ended_at__isnull=True) | Q(ended_at__gte=end))
-    length = (end - start).total_seconds()
-    total: dict[str, float] = defaultdict(float)
-    for cluster_id, model, milli in (
-        placements.filter(throughout)
-        .order_by()
-        .values_list("job__cluster", "gpu_model")
-        .annotate(total=Sum("held_milli"))
-    ):
-        if cluster_id == cluster.pk:
-            total[model] += milli * length
-    partly: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
-    for cluster_id, model, milli, begun, ended in (
-        placements.exclude(throughout)
-        .filter(Q(ended_at__isnull=True) | Q(ended_at__gt=start))
-        .values_list("job__cluster", "gpu_model", "held_milli", "held_from", "ended_at")
-    ):
-        assert begun is not None  # held_from < end
-        if cluster_id == cluster.pk:
-            finish = ended.timestamp() if ended else float("inf")
-            partly[model].append((milli, begun.timestamp(), finish))
-    for model, rows in partly.items():
-        held, begin, finishes = zip(*rows, strict=True)
-        total[model] += definitions.held_milli_seconds(
-            np.array(held, dtype=np.int64),
-            np.array(begin),
-            np.array(finishes),
-            (start.timestamp(), end.timestamp()),
-        )
-    total[""] = sum(total.values())
-    return total
+    return rows
 
 
 def thin_samples(now: datetime) -> int:

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from metrics import definitions
 from scheduling.engine.types import JobKind, Node, Policy, QueueingPolicy
@@ -62,8 +63,8 @@ def summary(
     the warm-up counts whoever it happened to: of `jobs_present`, those that were not over by its
     end, `preempted_jobs` were preempted.
 
-    Waits in seconds, GPU time in GPU-hours. The wait of a job that has not started is censored
-    at the end of the run.
+    Waits in seconds, GPU time in GPU-hours; waits of a gang count once, those of other jobs pod by
+    pod. The wait of one that has no place is censored at its end, or at that of the run.
     """
     observer = outcome.observer
     jobs = observer.jobs
@@ -121,34 +122,57 @@ def _states(outcome: Outcome, rows: Sequence[int]) -> dict[str, int]:
     return counts
 
 
-def _curve(outcome: Outcome, rows: Sequence[int]) -> definitions.WaitCurve:
-    jobs, at = outcome.observer.jobs, np.array(rows, np.int64)
-    submitted, started, ended = (
-        np.frombuffer(column, float)[at] for column in (jobs.submitted, jobs.started, jobs.ended)
+def job_waits(outcome: Outcome, rows: Collection[int]) -> definitions.JobWaits:
+    """JWTD of the jobs of these rows: a gang counts once, other jobs pod by pod."""
+    waited, placed, first, started = _waits_of(outcome, rows)
+    return definitions.JobWaits(
+        definitions.wait_curve(waited, placed), definitions.wait_curve(first, started)
     )
-    waiting = np.isnan(started)
+
+
+def _waits_of(outcome: Outcome, rows: Collection[int]) -> tuple[NDArray[Any], ...]:
+    """As columns of `definitions.Wait`, those of each job together, in its row's place."""
+    jobs = outcome.observer.jobs
+    waits = jobs.waits
+    every = np.frombuffer(jobs.unit, np.int64) if len(jobs) else np.empty(0, np.int64)
+    counts = np.diff(np.append(every, len(waits)))
+    at = np.fromiter(rows, np.int64, len(rows))
+    units = np.repeat(every[at] - np.cumsum(counts[at]) + counts[at], counts[at])
+    units += np.arange(len(units))
+    row = np.repeat(at, counts[at])
+
+    def column(values: Any, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.frombuffer(values, float)[chosen] if len(chosen) else np.empty(0)
+
+    ended, submitted = column(jobs.ended, row), column(jobs.submitted, row)
+    first, since = column(waits.first, units), column(waits.since, units)
     until = np.where(np.isnan(ended), outcome.ended_at, ended)
-    waits = np.where(waiting, until, started) - submitted
-    return definitions.wait_curve(np.maximum(waits, 0.0), ~waiting)
+    placed, started = np.isnan(since), ~np.isnan(first)
+    so_far = np.where(placed, 0.0, until - since)
+    waited = column(waits.waited, units) + np.maximum(so_far, 0.0)
+    to_first = np.where(started, first, until) - submitted
+    return waited, placed, np.maximum(to_first, 0.0), started
+
+
+def waited_s(outcome: Outcome) -> list[float]:
+    """How long each job waited in all until all its pods had their places, the longest of them;
+    NaN of one that waits, or has waited in vain."""
+    jobs = outcome.observer.jobs
+    waited, placed, _, _ = _waits_of(outcome, range(len(jobs)))
+    known = np.where(placed, waited, np.nan)
+    return np.maximum.reduceat(known, jobs.unit).tolist() if len(jobs) else []
 
 
 def _waits(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
-    return {label: curve.row() for label, curve in wait_curves(outcome, rows).items()}
-
-
-def wait_curves(outcome: Outcome, rows: Sequence[int]) -> dict[str, definitions.WaitCurve]:
-    """JWTD by size class, and "all"."""
     by_size: dict[str, list[int]] = defaultdict(list)
     for i in rows:
         by_size[definitions.size_class(outcome.observer.jobs.milli[i])].append(i)
-    curves = {
-        label: _curve(outcome, by_size[label])
+    found = {
+        label: job_waits(outcome, by_size[label]).row()
         for label in definitions.SIZE_LABELS
         if label in by_size
     }
-    if rows:
-        curves["all"] = _curve(outcome, rows)
-    return curves
+    return found | {"all": job_waits(outcome, rows).row()} if rows else found
 
 
 def _tenants(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
@@ -159,7 +183,7 @@ def _tenants(outcome: Outcome, rows: Sequence[int]) -> dict[str, dict[str, Any]]
     return {
         tenant: {
             "gpu_hours": held.get(tenant, 0.0) / 3.6e6,
-            **_curve(outcome, members).row(),
+            **job_waits(outcome, members).row(),
         }
         for tenant, members in sorted(by_tenant.items())
     }

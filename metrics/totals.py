@@ -8,19 +8,18 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from django.db import transaction
-from django.db.models import Count, OuterRef, Q, QuerySet, Subquery
+from django.db.models import CharField, Count, OuterRef, Q, QuerySet, Subquery
 from django.db.models.fields.json import KT
+from django.db.models.functions import Cast
 from numpy.typing import NDArray
 
 from metrics import definitions
 from metrics.models import CounterTotals
-from metrics.selectors import FIRST_MILLI
-from metrics.timestamps import Timestamp, microseconds_between
+from metrics.selectors import unit_waits
 from scheduling.engine.states import JobEventKind
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.models.jobs import MOVED
@@ -39,7 +38,7 @@ EVENTS = (
 LAG = timedelta(minutes=5)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-AT_ONCE = 100_000  # rows of jobs
+ENDLESS = datetime.max.replace(tzinfo=UTC)
 _BOUNDS_US = [s * 1_000_000 for s in WAIT_BUCKETS_S]
 
 
@@ -69,11 +68,13 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """`events`: {cluster id: {event: number}}. `waits`: by pool and size class; what was counted
-    before pools were told apart has "" for both of its cluster and GPU type."""
+    """`events`: {cluster id: {event: number}}. `waits`: in all, by pool and size class; what was
+    counted before pools were told apart has "" for both of its cluster and GPU type.
+    `first_starts`: until the first start, likewise."""
 
     events: Mapping[str, Mapping[str, int]]
     waits: Mapping[Key, Waits]
+    first_starts: Mapping[Key, Waits]
 
     def plus(self, other: "Totals") -> "Totals":
         events = {
@@ -84,12 +85,16 @@ class Totals:
             }
             for cluster in {**self.events, **other.events}
         }
-        nothing = Waits()
-        waits = {
-            key: self.waits.get(key, nothing).plus(other.waits.get(key, nothing))
-            for key in {**self.waits, **other.waits}
-        }
-        return Totals(events, waits)
+        return Totals(
+            events,
+            _sum(self.waits, other.waits),
+            _sum(self.first_starts, other.first_starts),
+        )
+
+
+def _sum(one: Mapping[Key, Waits], other: Mapping[Key, Waits]) -> dict[Key, Waits]:
+    nothing = Waits()
+    return {key: one.get(key, nothing).plus(other.get(key, nothing)) for key in {**one, **other}}
 
 
 def totals() -> Totals:
@@ -118,14 +123,13 @@ def fold(now: datetime) -> datetime:
         Job.objects.filter(ended_at__gte=span[0], ended_at__lt=span[1]),
     )
     sums = _folded(row).plus(new)
-    waits: dict[str, dict[str, dict[str, Any]]] = {}
-    for (cluster, model, size), w in sums.waits.items():
-        kept = {"count": w.count, "sum_us": w.sum_us, "within": w.within}
-        waits.setdefault(cluster, {}).setdefault(model, {})[size] = kept
     # Read outside of the transaction, which therefore is short; whoever was faster has folded it.
     with transaction.atomic():
         CounterTotals.objects.filter(pk=row.pk, until=row.until).update(
-            until=until, events=sums.events, waits=waits
+            until=until,
+            events=sums.events,
+            waits=_document(sums.waits),
+            first_starts=_document(sums.first_starts),
         )
     return _row().until
 
@@ -134,14 +138,25 @@ def _row() -> CounterTotals:
     return CounterTotals.objects.first() or CounterTotals(until=BEGINNING)
 
 
-def _folded(row: CounterTotals) -> Totals:
-    waits = {
+def _document(waits: Mapping[Key, Waits]) -> dict[str, dict[str, dict[str, Any]]]:
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for (cluster, model, size), w in waits.items():
+        kept = {"count": w.count, "sum_us": w.sum_us, "within": w.within}
+        found.setdefault(cluster, {}).setdefault(model, {})[size] = kept
+    return found
+
+
+def _read(document: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[Key, Waits]:
+    return {
         (cluster, model, size): Waits(**kept)
-        for cluster, models in row.waits.items()
+        for cluster, models in document.items()
         for model, sizes in models.items()
         for size, kept in sizes.items()
     }
-    return Totals(row.events, waits)
+
+
+def _folded(row: CounterTotals) -> Totals:
+    return Totals(row.events, _read(row.waits), _read(row.first_starts))
 
 
 def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
@@ -155,31 +170,30 @@ def _counted(events: QuerySet[JobEvent], jobs: QuerySet[Job]) -> Totals:
             of_cluster[kind.lower()] = count
         if moved:
             of_cluster["moved"] = of_cluster.get("moved", 0) + moved
-    waits: dict[Key, Waits] = {}
-    # As text, binned here: SQLite asks Python for every difference of two times.
-    bound = jobs.filter(bound_at__isnull=False).order_by()
+    return Totals(counts, *_waits_by_key(jobs))
+
+
+def _waits_by_key(jobs: QuerySet[Job]) -> tuple[dict[Key, Waits], dict[Key, Waits]]:
+    """Waits in all of those who have their places or had them to their end, and until the first
+    start of those who ever started, gangs once and other jobs pod by pod."""
     sets = PodSet.objects.filter(job=OuterRef("pk"), gpus__gt=0).order_by("index")
     model = Subquery(sets.values(first=KT("gpu_models__0"))[:1])
-    columns = (Timestamp("submitted_at"), Timestamp("bound_at"))
-    found = bound.values_list("cluster_id", model, FIRST_MILLI, *columns)
-    rest = found.iterator(chunk_size=2000)
-    while part := list(islice(rest, AT_ONCE)):
-        for key, waits_us in _waits_by_key(part).items():
-            waits[key] = waits.get(key, Waits()).plus(Waits.of(waits_us))
-    return Totals(counts, waits)
-
-
-def _waits_by_key(
-    rows: list[tuple[int, str | None, int, str, str]],
-) -> dict[Key, NDArray[np.int64]]:
-    """Microseconds that jobs waited, of rows of cluster, GPU type, milli-GPU, and from when to
-    when."""
-    clusters, models, millis, begins, ends = zip(*rows, strict=True)
-    waits_us = microseconds_between(begins, ends)
-    alike: defaultdict[tuple[int, str | None, int], list[int]] = defaultdict(list)
-    for row, pool in enumerate(zip(clusters, models, millis, strict=True)):
-        alike[pool].append(row)
-    found: defaultdict[Key, list[NDArray[np.int64]]] = defaultdict(list)
-    for (cluster, model, milli), own in alike.items():
-        found[str(cluster), model or "", definitions.size_class(milli)].append(waits_us[own])
-    return {key: np.concatenate(parts) for key, parts in found.items()}
+    placed = jobs.filter(attempt__gt=0).order_by()
+    rows = placed.values_list(Cast("pk", CharField()), "cluster_id", model)
+    pools = {job: (str(cluster), name or "") for job, cluster, name in rows}
+    lengths: tuple[defaultdict[Key, list[float]], ...] = (defaultdict(list), defaultdict(list))
+    for job, milli, wait in unit_waits(placed, ENDLESS):
+        if job in pools:
+            key = (*pools[job], definitions.size_class(milli))
+            if wait.placed:
+                lengths[0][key].append(wait.waited)
+            if wait.started:
+                lengths[1][key].append(wait.first_start)
+    in_all, first = (
+        {
+            key: Waits.of(np.rint(np.array(found) * 1e6).astype(np.int64))
+            for key, found in kind.items()
+        }
+        for kind in lengths
+    )
+    return in_all, first

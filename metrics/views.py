@@ -150,7 +150,7 @@ CHARTS = (
     ("allocation", "Allocation and fragmentation over time", "c8", ""),
     ("gang-curve", "How many gangs of a size fit now", "c4", ""),
     ("quota-bars", "Quota: used, lent, borrowed", "c6", "tall"),
-    ("waits", "Waits: share of jobs started within a time", "c6", "tall"),
+    ("waits", "Waits in all: share of jobs that have their places", "c6", "tall"),
     ("placement", "Placement: nodes and groups used, of the fewest possible", "", ""),
 )
 
@@ -262,7 +262,7 @@ def _quota_bars(scope: Scope) -> Figure:
 
 
 def _waits(scope: Scope) -> Figure:
-    return charts.waits(selectors.wait_curves(scope))
+    return charts.waits(selectors.waits(scope))
 
 
 def _placement(scope: Scope) -> Figure:

@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db.models import Count, OuterRef, Q, QuerySet, Subquery, Sum
@@ -51,6 +51,18 @@ def in_tenant(rows: QuerySet[Job], name: str) -> QuerySet[Job]:
 def matching(rows: QuerySet[Job], text: str) -> QuerySet[Job]:
     """Those of the jobs with a text in their name, or at the beginning of their id."""
     return rows.filter(Q(name__icontains=text) | id_begins(text))
+
+
+def held_until(job: Job, end: datetime) -> timedelta:
+    """How long the job had places before `end`."""
+    held, since = timedelta(0), job.submitted_at
+    spans = job.placements.filter(held_from__lt=end).order_by("held_from")
+    for begin, gone in spans.values_list("held_from", "ended_at"):
+        assert begin is not None  # held_from < end
+        until = min(gone or end, end)
+        held += max(timedelta(0), until - max(begin, since))
+        since = max(since, until)
+    return held
 
 
 def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:

@@ -116,13 +116,15 @@ def _apart(before: float | None, after: float | None, write: Write, apart: Write
 def _totals(result: Row) -> Iterator[Sequence[str]]:
     wholes = [result[run] for run in RUNS]
     waits = [_of(result[run]["jwtd"], "size", "all") for run in RUNS]
+    first_starts = [row.get("first_start", {}) for row in waits]
     shares = (("GAR, median", "gar"), ("SOR", "sor"), ("GFR, mean", "gfr"))
     rows: list[tuple[str, str, Iterable[Row], Write, Write]] = [
         *((name, key, wholes, _percent, _points) for name, key in shares),
         ("mean wait", "mean_s", waits, output.duration, output.duration),
+        ("first start, mean", "mean_s", first_starts, output.duration, output.duration),
         ("median wait", "p50_s", waits, output.duration, output.duration),
         ("90 % wait", "p90_s", waits, output.duration, output.duration),
-        ("not started", "waiting", waits, _count, _count),
+        ("waiting at the end", "waiting", waits, _count, _count),
         ("preempted jobs", "preempted_jobs", wholes, _count, _count),
         ("lost GPU-hours", "lost_gpu_hours", wholes, _hours, _hours),
         ("replicas moved", "moves", wholes, _count, _count),

@@ -50,8 +50,8 @@ def scope_of(query: Any) -> Scope:
     )
 
 
-class WaitsSerializer(serializers.Serializer[Any]):
-    """Waits of some jobs."""
+class CurveSerializer(serializers.Serializer[Any]):
+    """A distribution of waits; those of gangs count once, those of other jobs pod by pod."""
 
     jobs = serializers.IntegerField()
     waiting = serializers.IntegerField()
@@ -59,6 +59,15 @@ class WaitsSerializer(serializers.Serializer[Any]):
     p50_s = serializers.FloatField(allow_null=True)
     p90_s = serializers.FloatField(allow_null=True)
     p99_s = serializers.FloatField(allow_null=True)
+
+
+class WaitsSerializer(CurveSerializer):
+    """Waits of some jobs: all the time that they had no place."""
+
+    first_start = CurveSerializer(
+        required=False,
+        help_text="Until they started for the first time; absent in what an older Kant wrote.",
+    )
 
 
 class WaitSerializer(WaitsSerializer):
@@ -150,7 +159,7 @@ def summary(scope: Scope) -> dict[str, Any]:
         "pending_jobs": selectors.waiting_jobs(scope.cluster, scope.gpu_model).count(),
         "jobs": selectors.jobs_by_state(scope.cluster, scope.since),
         "jwtd": [
-            {"size": size, **curve.row()} for size, curve in selectors.wait_curves(scope).items()
+            {"size": size, **of_size.row()} for size, of_size in selectors.waits(scope).items()
         ],
         "jtted": selectors.jtted(scope),
     }

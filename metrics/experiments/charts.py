@@ -12,6 +12,7 @@ RATIOS = {
 }
 BY_SIZE = {
     "wait_mean_s": ("mean wait by size of job", "s", "log"),
+    "first_start_mean_s": ("mean time to the first start by size of job", "s", "log"),
     "jtted_nodes": ("nodes used over the fewest possible, by size of job", "", "linear"),
     "jtted_groups": ("groups used over the fewest possible, by size of job", "", "linear"),
 }

@@ -223,6 +223,7 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
         yield from _totals(scenario, (*SHOWN, *document["columns"]))
         for key, title in (
             ("wait_mean_s", "mean wait, s"),
+            ("first_start_mean_s", "mean first start, s"),
             ("jtted_nodes", "nodes used / fewest"),
             ("jtted_groups", "groups used / fewest"),
         ):

@@ -17,7 +17,7 @@ from scheduling.simulator.run import Outcome
 from scheduling.simulator.workload import HOUR
 
 # Figures by size class; all others of a run are plain numbers.
-BY_SIZE = ("wait_mean_s", "jtted_nodes", "jtted_groups")
+BY_SIZE = ("wait_mean_s", "first_start_mean_s", "jtted_nodes", "jtted_groups")
 
 Figures = dict[str, Any]
 
@@ -143,6 +143,7 @@ def figures(outcome: Outcome, nodes: Sequence[Node], *, warm_up_until: float) ->
         "gfr_mean": pool["gfr_mean"],
         "idle_nodes_mean": _mean(book.series.idle_nodes),
         "wait_mean_s": {size: row["mean_s"] for size, row in waits.items()},
+        "first_start_mean_s": {size: row["first_start"]["mean_s"] for size, row in waits.items()},
         "jtted_nodes": {size: row["nodes"] for size, row in found["jtted"].items()},
         "jtted_groups": {size: row["groups"] for size, row in found["jtted"].items()},
         "jobs": found["jobs"],

@@ -141,7 +141,9 @@ class OneMachine:
         job = one.arrival.job
         self.free -= job.gpu_milli
         self._observer.took(self._name, job.gpu_milli, now, job.tenant)
-        self._observer.jobs.started[one.row] = now
+        jobs = self._observer.jobs
+        jobs.started[one.row] = now
+        jobs.waits.start(jobs.unit[one.row], now)
         self._push(now + one.arrival.duration_s, END, one)
 
     def ended(self, one: Waiting, now: float) -> None:

@@ -4,13 +4,14 @@ baseline is from it: so far a reader may trust the rest."""
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 from django.db.models import Q
 from django.utils import timezone
 
 from metrics import definitions, selectors
-from metrics.definitions import WaitCurve
+from metrics.definitions import JobWaits, Wait, WaitCurve
 from metrics.models import MetricSample, Replay
 from metrics.replays import quotas
 from metrics.selectors import Scope
@@ -52,7 +53,7 @@ class Recorded:
                 "nodes",
             )
         )
-        self.curves, self.by_tenant = _waits(scope, left_out)
+        self.waits, self.by_tenant = _waits(scope, left_out)
         self._held = _held(scope)
 
     def figures(self) -> Figures:
@@ -68,14 +69,14 @@ class Recorded:
             "gfr": gfr if sampled >= SAMPLED else None,
             "sampled": sampled,
             "gpu_hours": sum(hours.values()),
-            "jwtd": [{"size": size, **curve.row()} for size, curve in self.curves.items()],
+            "jwtd": [{"size": size, **of_size.row()} for size, of_size in self.waits.items()],
             "tenants": [
                 {
                     "tenant": name,
                     "gpu_hours": hours.get(name, 0.0),
-                    **curve.row(),
+                    **of_tenant.row(),
                 }
-                for name, curve in self.by_tenant.items()
+                for name, of_tenant in self.by_tenant.items()
             ],
             "jtted": [
                 {
@@ -90,7 +91,8 @@ class Recorded:
         }
 
     def curve(self) -> WaitCurve:
-        return self.curves.get("all") or definitions.wait_curve([], [])
+        """Waiting in all, of all jobs."""
+        return self.waits["all"].in_all if self.waits else definitions.wait_curve([], [])
 
     def _of_samples(self) -> tuple[float | None, float | None]:
         """Median GAR and mean GFR; a sample counts as long as none follows, since they are kept
@@ -146,35 +148,21 @@ def _held(scope: Scope) -> list[tuple[str, int, float, float]]:
 
 def _waits(
     scope: Scope, left_out: Collection[str]
-) -> tuple[dict[str, WaitCurve], dict[str, WaitCurve]]:
-    """JWTD by size class and "all", and by tenant. Every job counts once, until all the pods that
-    it needs are bound, as in the simulator; who still waited at the end of the period is
-    censored."""
-    rows = Job.objects.filter(
+) -> tuple[dict[str, JobWaits], dict[str, JobWaits]]:
+    """JWTD by size class and "all", and by tenant."""
+    jobs = Job.objects.filter(
         cluster=scope.cluster, submitted_at__gte=scope.since, submitted_at__lt=scope.until
-    ).order_by()
-    by_size: dict[str, list[tuple[float, bool]]] = {}
-    by_tenant: dict[str, list[tuple[float, bool]]] = {}
-    everyone: list[tuple[float, bool]] = []
-    for job_id, tenant, milli, submitted, bound, ended in rows.values_list(
-        "pk", "tenant__name", selectors.FIRST_MILLI, "submitted_at", "bound_at", "ended_at"
-    ).iterator(chunk_size=2000):
-        if str(job_id) in left_out:
-            continue
-        began = bound is not None and bound <= scope.until
-        end = bound if began and bound is not None else min(ended or scope.until, scope.until)
-        wait = (max(0.0, (end - submitted).total_seconds()), began)
-        by_size.setdefault(definitions.size_class(milli), []).append(wait)
-        by_tenant.setdefault(tenant, []).append(wait)
-        everyone.append(wait)
-    sizes = {size: by_size[size] for size in definitions.SIZE_LABELS if size in by_size}
-    if everyone:
-        sizes["all"] = everyone
-    return _curves(sizes), _curves(dict(sorted(by_tenant.items())))
-
-
-def _curves(waits: dict[str, list[tuple[float, bool]]]) -> dict[str, WaitCurve]:
-    return {name: definitions.wait_curve(*zip(*rows, strict=True)) for name, rows in waits.items()}
+    )
+    tenants = dict(jobs.order_by().values_list("pk", "tenant__name"))
+    by_tenant: dict[str, list[Wait]] = {}
+    counted = []
+    for unit in selectors.unit_waits(jobs, scope.until):
+        job_id = UUID(unit.job)
+        if job_id in tenants and str(job_id) not in left_out:
+            counted.append((unit.milli, unit.wait))
+            by_tenant.setdefault(tenants[job_id], []).append(unit.wait)
+    of_tenants = {name: definitions.job_waits(found) for name, found in sorted(by_tenant.items())}
+    return selectors.by_size(counted), of_tenants
 
 
 def _preempted(scope: Scope) -> int:

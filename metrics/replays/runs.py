@@ -147,12 +147,9 @@ class Run:
         for book in self.outcome.pools.values():
             book.advance(seconds)
         rows = self.outcome.observer.jobs
-        # Of the jobs of the period, seconds from submission to the last start; NaN = none.
-        self.waits = {
-            rows.ids[i]: rows.started[i] - rows.submitted[i]
-            for i in range(len(rows))
-            if rows.submitted[i] >= 0
-        }
+        # Of the jobs of the period, seconds that each waited in all; NaN = it has no place.
+        waited = simulation.waited_s(self.outcome)
+        self.waits = {rows.ids[i]: waited[i] for i in range(len(rows)) if rows.submitted[i] >= 0}
 
     @property
     def never(self) -> Collection[str]:
@@ -199,13 +196,12 @@ class Run:
         }
 
     def curve(self, left_out: Collection[str]) -> definitions.WaitCurve:
-        """JWTD of all jobs but these."""
+        """JWTD of all jobs but these, waiting in all."""
         rows = self.outcome.observer.jobs
         counted = [
             i for i in range(len(rows)) if rows.submitted[i] >= 0 and rows.ids[i] not in left_out
         ]
-        curves = simulation.wait_curves(self.outcome, counted)
-        return curves.get("all") or definitions.wait_curve([], [])
+        return simulation.job_waits(self.outcome, counted).in_all
 
     def series(self) -> dict[str, list[float | None]]:
         """Mean GPUs allocated in each interval before an instant of `at`, and GFR then."""
@@ -277,15 +273,15 @@ class Runs:
         return frozenset(self.baseline.never) | frozenset(self.changed.never)
 
     def starts(self) -> dict[str, int]:
-        """How many jobs of the period start earlier, later or at the same time, or only in one of
-        the runs."""
+        """How many jobs of the period wait less in all, more or the same with the change, or have
+        their places only in one of the runs."""
         counts = dict.fromkeys(("earlier", "later", "same", "gained", "lost", "neither"), 0)
         for _, before, after in self._both():
             counts[_moved(before, after)] += 1
         return counts
 
     def hardest_hit(self, most: int) -> list[tuple[str, float, float]]:
-        """(id, wait as it was, wait with the change) in seconds of the jobs that wait longer and
+        """(id, wait in all as it was, with the change) in seconds of the jobs that wait longer and
         start still, the worst first."""
         later = [one for one in self._both() if _moved(*one[1:]) == "later"]
         return sorted(later, key=lambda one: (one[1] - one[2], one[0]))[:most]

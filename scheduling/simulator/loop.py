@@ -260,6 +260,7 @@ class Simulation:
         for pod in sorted(gone):
             if pod in run.places:
                 self._places.lose(run, self._places.give_back(run, pod, now), 0.0, now)
+                self._places.wait_again(run, (pod,), now)
                 self._deltas.append(PodRequeued(job.id, *pod, now))
                 run.displaced(pod)
 
@@ -285,6 +286,7 @@ class Simulation:
             self._deltas.append(JobRequeued(job_id, self.now))
             return
         p = self._end_pod(run, pod)
+        self._places.wait_again(run, (pod,), self.now)
         if pod in run.moving:
             return  # replicas have no work to lose
         self._places.lose(run, p, 0.0, self.now)
@@ -415,7 +417,8 @@ class Simulation:
         else:
             arrival = payload
         job = arrival.job
-        self.jobs[job.id] = Run(arrival, self.observer.jobs.add(job))
+        row = self.observer.jobs.add(job)
+        self.jobs[job.id] = Run(arrival, row, self.observer.jobs.unit[row])
         self._deltas.append(JobSubmitted(job, arrival.not_before))
         if arrival.cancel_after_s is not None:
             at = max(self.now, job.submitted_at + arrival.cancel_after_s)

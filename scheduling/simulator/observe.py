@@ -20,12 +20,53 @@ ENDS = {
 STATE_NAMES = ("WAITING", "SUCCEEDED", "FAILED", "CANCELLED", "RUNNING")
 
 
+class WaitColumns:
+    """How long jobs wait, a gang as one, other jobs pod by pod (times in seconds, NaN = never).
+
+    `row` is that of the job in `JobColumns`; `first` the first start, `since` that of the present
+    wait, NaN while it has its place; `waited` what it waited before.
+    """
+
+    def __init__(self) -> None:
+        self.row = array("l")
+        self.first = array("d")
+        self.since = array("d")
+        self.waited = array("d")
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def add(self, row: int, count: int, submitted: float) -> int:
+        """So many new ones of a job; returns the number of the first of them."""
+        number = len(self.row)
+        for _ in range(count):
+            self.row.append(row)
+            self.first.append(NEVER)
+            self.since.append(submitted)
+            self.waited.append(0.0)
+        return number
+
+    def start(self, number: int, now: float) -> None:
+        """It has its place from now on; nothing happens if it has one."""
+        since = self.since[number]
+        if since == since:  # NaN is not
+            self.waited[number] += now - since
+            self.since[number] = NEVER
+            if self.first[number] != self.first[number]:
+                self.first[number] = now
+
+    def stop(self, number: int, now: float) -> None:
+        """It lost its place and waits again."""
+        self.since[number] = now
+
+
 class JobColumns:
     """Results of jobs in order of arrival, as flat columns (times in seconds, NaN = never).
 
     `started` is when all pods of a gang (all pods of any other job) were placed for the last
     time; `nodes` and `groups` count what that placement used, `models` is the GPU model it used,
-    before it the first one asked for; `lost_milli_s` is work thrown away.
+    before it the first one asked for; `lost_milli_s` is work thrown away. `unit` is the number of
+    the first of its rows in `waits`.
     """
 
     def __init__(self) -> None:
@@ -44,6 +85,8 @@ class JobColumns:
         self.nodes = array("l")
         self.groups = array("l")
         self.lost_milli_s = array("d")
+        self.unit = array("l")
+        self.waits = WaitColumns()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -67,7 +110,9 @@ class JobColumns:
         for column in (self.preemptions, self.requeues, self.moves, self.nodes, self.groups):
             column.append(0)
         self.lost_milli_s.append(0.0)
-        return len(self.ids) - 1
+        row, units = len(self.ids) - 1, 1 if job.gang else job.pods
+        self.unit.append(self.waits.add(row, units, job.submitted_at))
+        return row
 
 
 @dataclass(slots=True)

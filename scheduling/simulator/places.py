@@ -1,5 +1,7 @@
 """What the pods of a run hold, in the observer's books: places taken and given back, work lost."""
 
+from collections.abc import Iterable
+
 from scheduling.engine.types import PodPlacement
 from scheduling.simulator.model import Pod, Settings
 from scheduling.simulator.observe import Observer
@@ -15,7 +17,9 @@ class Places:
 
     def take(self, run: Run, p: PodPlacement, now: float) -> None:
         assert run.places is not None
-        run.places[p.pod_set, p.ordinal] = p
+        where = (p.pod_set, p.ordinal)
+        run.places[where] = p
+        self._observer.jobs.waits.start(run.unit_of(where), now)
         self._observer.took(p.node, p.milli * len(p.devices), now, run.arrival.job.tenant)
 
     def give_back(self, run: Run, where: Pod, now: float) -> PodPlacement:
@@ -24,6 +28,12 @@ class Places:
         p = run.places.pop(where)
         self._observer.took(p.node, -p.milli * len(p.devices), now, run.arrival.job.tenant)
         return p
+
+    def wait_again(self, run: Run, pods: Iterable[Pod], now: float) -> None:
+        """These pods lost their places; a gang that goes on without them does not wait."""
+        if not run.arrival.job.gang:
+            for where in pods:
+                self._observer.jobs.waits.stop(run.unit_of(where), now)
 
     def release(self, run: Run, now: float) -> None:
         """Take all places from a run that has ended or was interrupted."""
@@ -41,6 +51,10 @@ class Places:
         saved = run.interrupt(now, self._settings)
         for p in (run.places or {}).values():
             self.lose(run, p, saved, now)
+        if run.arrival.job.gang:
+            self._observer.jobs.waits.stop(run.unit, now)
+        else:
+            self.wait_again(run, run.places or (), now)
         self.release(run, now)
         self._observer.jobs.started[run.row] = float("nan")
 

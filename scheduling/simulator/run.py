@@ -21,11 +21,12 @@ class Run:
     the job is leaving its places, `given_up` if it was cancelled since then.
     `begun`: when each pod got its place that did so on its own, else all at `since`.
     `ends`: when each pod ends that has an end of its own, `moving` when those that are on their way
-    to another node do.
+    to another node do. `unit`: the number of its first row in the observer's table of waits.
     """
 
     arrival: Arrival
     row: int
+    unit: int
     left_s: float
     saved_s: float
     epoch: int
@@ -41,9 +42,10 @@ class Run:
     ends: dict[Pod, float]
     moving: dict[Pod, float]
 
-    def __init__(self, arrival: Arrival, row: int) -> None:
+    def __init__(self, arrival: Arrival, row: int, unit: int) -> None:
         self.arrival = arrival
         self.row = row
+        self.unit = unit
         self.left_s = arrival.duration_s
         self.missing = arrival.job.pods
         self.saved_s = 0.0
@@ -58,6 +60,16 @@ class Run:
         self.begun = {}
         self.ends = {}
         self.moving = {}
+
+    def unit_of(self, pod: Pod) -> int:
+        """The number of the row in the table of waits that tells of this pod."""
+        job = self.arrival.job
+        if job.gang:
+            return self.unit
+        number = self.unit + pod[1]
+        for s in job.pod_sets[: pod[0]]:
+            number += s.count
+        return number
 
     def evict(self, pod: Pod, usual_s: float) -> float:
         """Count a pod's preemption; how long it takes to go this time, `usual_s` if not known."""

@@ -14,6 +14,7 @@ from scheduling.evidence import Names
 from scheduling.explain import gates_of
 from scheduling.kube.manifests import host_name, subdomain
 from scheduling.models import Job, JobEvent, PodSet, unreadable
+from scheduling.selectors import held_until
 from scheduling.standstill import standstill
 from scheduling.wording import reason_words, state_words, value_words
 from tenants.templatetags.ui import HOUR, MINUTE, icon, words
@@ -195,9 +196,13 @@ def head_address(job: Job) -> str:
 
 @register.filter
 def waited(job: Job) -> float | None:
-    """Seconds from submission to the last pod bound, or to its end, or to now."""
+    """Seconds without its places from submission to the last pod bound, or to its end, or to
+    now."""
     end = job.bound_at or job.ended_at or timezone.now()
-    return (end - job.submitted_at).total_seconds()
+    waited = end - job.submitted_at
+    if job.attempt > 1 or (job.attempt and job.bound_at is None):
+        waited -= held_until(job, end)
+    return waited.total_seconds()
 
 
 @register.filter

@@ -18,6 +18,10 @@ def nodes():
     ]
 
 
+def waits_of(curves):
+    return {size: definitions.JobWaits(curve, curve) for size, curve in curves.items()}
+
+
 def test_leaf_map_sorts_leaves_by_whole_free_nodes_and_marks_what_is_out():
     figure = node_charts.leaf_map(nodes())
     trace = figure["data"][0]
@@ -148,14 +152,14 @@ def test_waits_name_those_that_have_not_started():
         "8": definitions.wait_curve([2, 4], [True, False]),
         "all": definitions.wait_curve([2, 4], [True, False]),
     }
-    figure = charts.waits(curves)
+    figure = charts.waits(waits_of(curves))
     assert [t["name"] for t in figure["data"]] == ["8–15 GPUs"]
     assert figure["layout"]["meta"]["summary"].startswith("2 jobs and single pods, 1 not")
 
 
 def test_the_wait_of_a_single_job_is_a_line_across_the_chart():
     curve = definitions.wait_curve([0.0], [True])
-    figure = charts.waits({"16": curve, "all": curve})
+    figure = charts.waits(waits_of({"16": curve, "all": curve}))
     (line,) = figure["data"]
     assert (line["x"], line["y"]) == ([1.0, 1.0, 10.0], [0.0, 100.0, 100.0])
     assert figure["layout"]["meta"]["summary"] == (
@@ -165,7 +169,7 @@ def test_the_wait_of_a_single_job_is_a_line_across_the_chart():
 
 def test_sizes_are_told_in_words():
     curve = definitions.wait_curve([1.0], [True])
-    lines = charts.waits(dict.fromkeys(("0", "1", "2–7", "8"), curve))["data"]
+    lines = charts.waits(waits_of(dict.fromkeys(("0", "1", "2–7", "8"), curve)))["data"]
     assert [line["name"] for line in lines] == ["no GPU", "1 GPU", "2–7 GPUs", "8–15 GPUs"]
 
 
@@ -174,7 +178,7 @@ def test_a_class_of_which_nobody_has_started_is_a_line_at_zero():
         "8": definitions.wait_curve([50.0], [True]),
         "64": definitions.wait_curve([9], [False]),
     }
-    lines = charts.waits(curves)["data"]
+    lines = charts.waits(waits_of(curves))["data"]
     assert [(line["x"], line["y"]) for line in lines] == [
         ([1.0, 50.0, 50.0], [0.0, 100.0, 100.0]),
         ([1.0, 50.0], [0.0, 0.0]),

@@ -8,7 +8,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from metrics import exporter, selectors, services, totals
 from scheduling.kube.seam import CreateAndBind, Outcome, Result
-from scheduling.models import Cluster, Job, JobEvent, PodSet
+from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet
+from scheduling.models.jobs import PlacementState
 from scheduling.session.pace import Pace
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.services.tokens import create_token
@@ -43,7 +44,7 @@ def test_gauges_and_histogram():
     assert found["kant_job_wait_seconds_sum", (*pool, size)] == 4
     assert found["kant_job_events_total", (("cluster", "c1"), ("event", "moved"))] == 1
     key = (("cluster", "c1"), ("gpu_type", "H100"))
-    assert found["kant_gpu_allocation_ratio", key] == 0
+    assert found["kant_gpu_allocation_ratio", key] == 0.5
     assert found["kant_gpus", (*key, ("state", "available"))] == 16
 
 
@@ -106,15 +107,39 @@ def test_waits_are_told_by_the_pool_that_a_job_would_take_first():
     assert sums == {"H100": 4, "A100": 9, "": 7}
 
 
-def test_a_wait_as_long_as_a_bucket_is_within_it_however_many_are_read_at_once(monkeypatch):
+def test_a_wait_as_long_as_a_bucket_is_within_it():
     c = cluster(1)
     for number, seconds in enumerate((1, 1.000001, 5, 86_400, 90_000)):
         job(c, f"j{number}", bound=seconds, nodes=("n000",))
-    (told,) = totals.totals().waits.values()
+    counted = totals.totals()
+    (told,) = counted.waits.values()
     assert told.within == [1, 3, 3, 3, 3, 3, 3, 3, 3, 4]
     assert (told.count, told.sum_us) == (5, 176_407_000_001)
-    monkeypatch.setattr(totals, "AT_ONCE", 2)
-    assert list(totals.totals().waits.values()) == [told]
+    assert list(counted.first_starts.values()) == [told]
+
+
+def test_the_counters_of_waits_contain_no_run_time_and_pods_count_one_by_one():
+    c = cluster(2)
+    again = job(c, "again", bound=50, nodes=("n000",))
+    Placement.objects.create(
+        job=again, attempt=0, pod_set=0, ordinal=0, pod_name="again-0", node="n001",
+        gpu_model="H100", held_milli=8000, intended_at=at(10), held_from=at(10), ended_at=at(40),
+        state=PlacementState.RELEASED,
+    )  # fmt: skip
+    again.placements.filter(attempt=1).update(attempt=2)
+    Job.objects.filter(pk=again.pk).update(attempt=2)
+    job(c, "web", pods=2, gang=False, bound=4, nodes=("n000", "n001"))
+    counted = totals.totals()
+    sums = [
+        {size: (w.count, w.sum_us) for (*_, size), w in found.items()}
+        for found in (counted.waits, counted.first_starts)
+    ]
+    assert sums == [
+        {"8": (1, 20_000_000), "16": (2, 8_000_000)},
+        {"8": (1, 10_000_000), "16": (2, 8_000_000)},
+    ]
+    assert totals.fold(at(1000))
+    assert totals.totals() == counted
 
 
 def test_events_are_counted_in_one_pass(django_assert_num_queries):
@@ -128,7 +153,7 @@ def test_events_are_counted_in_one_pass(django_assert_num_queries):
         ("REQUEUED", "Moved"),
     ):
         JobEvent.objects.create(job=of, at=at(1), kind=kind, to_state="PENDING", reason=reason)
-    with django_assert_num_queries(4):  # the row, events, jobs, the row
+    with django_assert_num_queries(9):  # the row, events, jobs, the row
         counted = totals.totals()
     assert counted.events == {str(c.pk): {"submitted": 1, "requeued": 1, "moved": 2}}
 

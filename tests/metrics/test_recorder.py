@@ -1,5 +1,6 @@
 """The recorder's integrals against sums worked out by hand."""
 
+import random
 import re
 from datetime import timedelta
 
@@ -8,7 +9,8 @@ import pytest
 from metrics import selectors, services
 from metrics.models import MetricSample
 from metrics.selectors import Scope, Waiting
-from scheduling.models import Job, Placement, PodSet
+from scheduling.models import Cluster, Job, Placement, PodSet
+from scheduling.models.jobs import RESIZED, PlacementState
 from tests.metrics.rows import at, cluster, job
 from tests.plans import plan, query
 
@@ -127,7 +129,7 @@ def test_waits_count_a_gang_once_and_other_jobs_pod_by_pod():
     job(c, "gang", pods=2, submitted=0, bound=30, nodes=("n000", "n001"))
     job(c, "service", pods=3, gang=False, submitted=10, bound=20, nodes=("n002", "n003"))
     job(c, "stuck", submitted=0)
-    curves = selectors.wait_curves(scope(c, 0, 100))
+    curves = {size: of.in_all for size, of in selectors.waits(scope(c, 0, 100)).items()}
     # The gang and the three pods of a job of 24 GPUs share the class from 16.
     assert (curves["16"].jobs, curves["16"].waiting) == (4, 1)
     assert curves["16"].times.tolist() == [10, 30]
@@ -156,14 +158,62 @@ def test_samples_are_thinned_for_drawing_but_end_at_the_newest():
 def test_pods_of_another_start_and_those_that_never_came_count_once_each():
     c = cluster(4)
     row = job(c, "again", pods=2, gang=False, submitted=10, bound=20, ended=50, nodes=("n000",))
+    row.placements.update(ended_at=at(30), state=PlacementState.RELEASED)
     Placement.objects.create(
         job=row, attempt=2, pod_set=0, ordinal=0, pod_name="again-2-0", node="n001",
         gpu_model="H100", held_milli=8000, intended_at=at(40), bound_at=at(40), held_from=at(40),
     )  # fmt: skip
     job(c, "short", pods=3, gang=False, submitted=0, bound=5, ended=60, nodes=("n002",))
-    curve = selectors.wait_curves(scope(c, 0, 100))["all"]
-    assert (curve.jobs, curve.waiting) == (5, 2)
-    assert curve.times.tolist() == [5, 10, 30]
+    found = selectors.waits(scope(c, 0, 100))["all"]
+    assert (found.in_all.jobs, found.in_all.waiting) == (5, 3)
+    assert found.in_all.times.tolist() == [5, 20]
+    assert found.first_start.times.tolist() == [5, 10]
+
+
+SPANS = [
+    # Held from and to; waited in all, whether it has its place, and until its first start.
+    ((), (100, False, 100)),
+    (((10, 30), (50, 80), (90, None)), (10 + 20 + 10, True, 10)),
+    (((10, 30), (50, 80)), (10 + 20 + 20, False, 10)),
+    (((0, 60),), (40, False, 0)),
+    (((0, None),), (0, True, 0)),
+    (((5, 20), (120, None)), (5 + 80, False, 5)),  # after the window
+]
+
+
+@pytest.mark.parametrize("gang", [True, False])
+@pytest.mark.parametrize(("held", "expected"), SPANS)
+def test_waits_are_without_the_time_in_which_places_were_held(held, expected, gang):
+    c = cluster(2)
+    row = job(c, "often", pods=2 if gang else 1, gang=gang, submitted=0)
+    for attempt, (begin, end) in enumerate(held, start=1):
+        over = PlacementState.RUNNING if end is None else PlacementState.RELEASED
+        for ordinal in range(2 if gang else 1):
+            # The second pod of a gang is gone a little earlier: the gang is not.
+            Placement.objects.create(
+                job=row, attempt=attempt, pod_set=0, ordinal=ordinal, gpu_model="H100",
+                node=f"n00{ordinal}", held_milli=8000, intended_at=at(begin), held_from=at(begin),
+                ended_at=None if end is None else at(end - ordinal), state=over,
+            )  # fmt: skip
+    last = held[-1] if held else None
+    bound = at(last[0]) if last and last[1] is None else None
+    Job.objects.update(attempt=len(held), bound_at=bound)
+    found = selectors.waits(scope(c, 0, 100))["all"]
+    waited, placed, first = expected
+    assert (found.in_all.jobs, found.in_all.waiting) == (1, not placed)
+    assert (found.in_all.mean, found.first_start.mean) == (waited, first)
+    assert found.first_start.waiting == (not held)
+
+
+def test_who_finished_or_had_to_leave_a_smaller_job_waits_no_more():
+    c = cluster(2)
+    row = job(c, "web", pods=2, gang=False, submitted=0, bound=10, nodes=("n000", "n001"))
+    first, second = row.placements.order_by("ordinal")
+    row.placements.filter(pk=first.pk).update(ended_at=at(20), state=PlacementState.SUCCEEDED)
+    left = {"ended_at": at(30), "state": PlacementState.RELEASED, "reason": RESIZED}
+    row.placements.filter(pk=second.pk).update(**left)
+    found = selectors.waits(scope(c, 0, 100))["all"]
+    assert (found.in_all.waiting, found.in_all.mean) == (0, 10)
 
 
 def test_pods_that_were_asked_for_later_have_not_waited_since_the_submission():
@@ -172,13 +222,13 @@ def test_pods_that_were_asked_for_later_have_not_waited_since_the_submission():
     job_row = job(c, "web", pods=3, gang=False, submitted=0, bound=5, nodes=names)
     job_row.placements.filter(ordinal=2).update(held_from=at(80))
     Job.objects.update(first_pods=2, first_gpu_milli=16_000)
-    assert selectors.wait_curves(scope(c, 0, 100))["16"].times.tolist() == [5]
+    assert selectors.waits(scope(c, 0, 100))["16"].in_all.times.tolist() == [5]
     job_row.pod_sets.update(count=1)  # who left had waited too
-    curves = selectors.wait_curves(scope(c, 0, 100))
+    curves = {size: of.in_all for size, of in selectors.waits(scope(c, 0, 100)).items()}
     assert (curves["16"].jobs, curves["16"].waiting) == (2, 0)
     grew = job(c, "grew", pods=4, submitted=0, bound=7, nodes=names)
     Job.objects.filter(pk=grew.pk).update(first_pods=1, first_gpu_milli=8000)
-    assert selectors.wait_curves(scope(c, 0, 100))["8"].times.tolist() == [7]
+    assert selectors.waits(scope(c, 0, 100))["8"].in_all.times.tolist() == [7]
 
 
 def test_waits_and_jtted_are_read_in_as_many_queries_however_many_jobs(django_assert_num_queries):
@@ -186,8 +236,8 @@ def test_waits_and_jtted_are_read_in_as_many_queries_however_many_jobs(django_as
     for i in range(5):
         job(c, f"gang-{i}", pods=2, submitted=i, bound=i + 1, nodes=("n000", "n002"))
         job(c, f"alone-{i}", gang=False, submitted=i, bound=i + 2, nodes=("n001",))
-    with django_assert_num_queries(3):
-        selectors.wait_curves(scope(c, 0, 100))
+    with django_assert_num_queries(5):
+        selectors.waits(scope(c, 0, 100))
     with django_assert_num_queries(2):
         (row,) = selectors.jtted(scope(c, 0, 100))
     assert (row.jobs, row.node_deviation, row.group_deviation) == (5, 1.0, 2.0)
@@ -200,3 +250,80 @@ def test_sor_does_not_ask_the_samples_for_their_clusters(django_assert_num_queri
     with django_assert_num_queries(3):
         found, recorded = selectors.sor(Scope(None, "", at(0), at(20)))
     assert (found, recorded.total_seconds()) == (0.0, 20.0)
+
+
+# --- what becomes known late ----------------------------------------------------------------------
+def spans(rng, count):
+    """Pods: name, node, milli-GPU, and the instants at which they were decided, held and gone."""
+    found = []
+    for i in range(count):
+        decided = rng.uniform(0, 400)
+        held = decided + rng.uniform(0, 8)
+        gone = held + rng.uniform(1, 200)
+        node, milli = rng.choice(range(4)), rng.choice((250, 500, 1000, 2000, 8000))
+        found.append((f"p{i}", f"n{node:03}", milli, decided, held, gone))
+    return found
+
+
+def record_with(c, pods, delay):
+    """Samples every 10 seconds, where each of a pod's instants is in its row `delay()` later."""
+    row = job(c, f"of-{c.name}", pods=1)
+    news = []
+    for i, (name, node, milli, decided, held, gone) in enumerate(pods):
+        key = {"job": row, "attempt": i + 1, "pod_set": 0, "ordinal": 0}
+        known = decided
+        for at_s, column in ((decided, "intended_at"), (held, "held_from"), (gone, "ended_at")):
+            known = max(known, at_s + delay())
+            news.append((known, key, {column: at(at_s)}, (name, node, milli)))
+    news.sort(key=lambda one: one[0])
+    for second in [*range(0, 700, 10), 720]:
+        while news and news[0][0] <= second:
+            _, key, columns, (name, node, milli) = news.pop(0)
+            first = {"node": node, "held_milli": milli, "pod_name": name, "gpu_model": "H100"}
+            Placement.objects.update_or_create(
+                **key, defaults=columns, create_defaults=first | columns
+            )
+        services.record_sample(c, at(second))
+    columns = ("gpu_model", "at", "allocated_milli", "fragmented_nodes", "allocated_milli_s")
+    return list(MetricSample.objects.filter(cluster=c).order_by("at").values_list(*columns))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_becomes_known_late_counts_from_when_it_was(seed):
+    rng = random.Random(seed)
+    pods = spans(rng, 40)
+    late = record_with(cluster(4), pods, lambda: rng.choice((0.0, 3.0, 40.0)))
+    told = [s.told_milli_s for s in MetricSample.objects.filter(gpu_model="").order_by("at")]
+    assert told == sorted(told)
+    Cluster.objects.update(name="late")
+    at_once = record_with(cluster(4), pods, lambda: 0.0)
+    assert [row[:4] for row in late] == [row[:4] for row in at_once]
+    assert [row[4] for row in late] == pytest.approx([row[4] for row in at_once], abs=1)
+    # And both are what the pods held.
+    held = sum(milli * (gone - held) for *_, milli, _, held, gone in pods)
+    assert late[-1][4] == pytest.approx(held, abs=1)
+
+
+def test_a_sample_counts_what_is_placed_though_no_row_of_a_node_tells_it_yet():
+    c = cluster(2)
+    job(c, "a", bound=5, nodes=("n000",), gpus=4)
+    (sample,) = (s for s in services.record_sample(c, at(6)) if not s.gpu_model)
+    assert (sample.allocated_milli, sample.fragmented_nodes) == (4000, 1)
+    assert sample.free_by_node == {"4": 1, "8": 1}
+
+
+def test_what_is_only_intended_is_allocated_and_not_yet_held():
+    c = cluster(1)
+    row = job(c, "a", bound=10, nodes=("n000",))
+    row.placements.update(held_from=None)
+    for second in (0, 10, 30):
+        services.record_sample(c, at(second))
+    rows = MetricSample.objects.filter(gpu_model="").order_by("at")
+    assert [(s.allocated_milli, s.allocated_milli_s) for s in rows] == [
+        (0, 0),
+        (8000, 0),
+        (8000, 0),
+    ]
+    row.placements.update(held_from=at(12))
+    services.record_sample(c, at(40))
+    assert [s.allocated_milli_s for s in rows.all()] == [0, 0, 8000 * 18, 8000 * 28]

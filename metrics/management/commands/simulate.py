@@ -262,13 +262,14 @@ def lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"{model:24} " + "   ".join(cells)
     yield (
         f"{'size':>6} {'jobs':>8} {'waiting':>8} {'mean s':>10} {'p50 s':>10} {'p90 s':>10} "
-        f"{'p99 s':>10} {'nodes':>6} {'groups':>6}"
+        f"{'p99 s':>10} {'1st s':>10} {'nodes':>6} {'groups':>6}"
     )
     for size, row in document["waits"].items():
         quality = document["jtted"].get(size, {})
+        seconds = [row[k] for k in ("mean_s", "p50_s", "p90_s", "p99_s")]
         waits = "".join(
-            f" {row[k]:>10,.0f}" if row[k] is not None else f" {'–':>10}"
-            for k in ("mean_s", "p50_s", "p90_s", "p99_s")
+            f" {value:>10,.0f}" if value is not None else f" {'–':>10}"
+            for value in (*seconds, row["first_start"]["mean_s"])
         )
         tail = "".join(f" {quality[k]:>6.2f}" for k in ("nodes", "groups") if k in quality)
         yield f"{size:>6} {row['jobs']:>8,} {row['waiting']:>8,}{waits}{tail}"

@@ -78,9 +78,10 @@ class Command(BaseCommand):
                 write(f"  {job['name']} {job['state']}: {job['reason']} {job['message']}")
         write(f"GAR now {percent(metrics['gar'])}, SOR {percent(metrics['sor'])}, "
               f"GFR now {percent(metrics['gfr'])}")  # fmt: skip
-        write("JWTD (waiting time, s)   jobs     mean      p50      p90      p99")
+        write("JWTD (waiting in all, s) jobs     mean      p50      p90      p99  1st start, mean")
         for row in metrics["jwtd"]:
             values = "".join(f"{seconds(row[k]):>9}" for k in ("mean_s", "p50_s", "p90_s", "p99_s"))
+            values += f"{seconds(row['first_start']['mean_s']):>17}"
             write(f"  {row['size']:>10} GPUs {row['jobs']:>10}{values}")
         write("JTTED (1.0 is ideal)     jobs    nodes   groups")
         for row in metrics["jtted"]:
