@@ -9,10 +9,10 @@ from django.views.decorators.http import require_GET
 
 from scheduling.engine.states import TERMINAL
 from scheduling.job_views import job_or_404
-from scheduling.kube.logs import LogOptions
+from scheduling.kube.logs import LogOptions, Stopped
 from scheduling.kube.seam import KubeError
 from scheduling.models import Job, PodSet
-from scheduling.pod_logs import containers_of, last_ordinal, open_log, pod_set_of
+from scheduling.pod_logs import STOPS, containers_of, last_ordinal, open_log, pod_set_of
 from tenants.errors import DomainError, Invalid
 from tenants.web import actor_of, live_or_whole, page_login_required, unknown_names
 
@@ -46,6 +46,8 @@ def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
         text = readable(found.log.read().decode(errors="replace"))
     except DomainError as error:
         why = error.detail
+    except Stopped:
+        why = STOPS
     except KubeError:
         why = "The log broke off: its cluster does not answer any more."
     chosen = next((s for s in sets if s.name == name), sets[0])

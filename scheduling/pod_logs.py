@@ -22,6 +22,7 @@ from scheduling.kube.logs import (
     NodeFailed,
     NotReady,
     PodGone,
+    Stopped,
 )
 from scheduling.kube.seam import KubeError
 from scheduling.models import Cluster, Job, Placement, PodSet
@@ -36,6 +37,7 @@ MOST_OPEN = 64
 MOST_OPEN_BY_USER = 16
 # The container of the pods that Kant makes; others may be put beside it.
 MAIN = "main"
+STOPS = "This server stops. Ask again."
 
 
 class ClusterFailed(DomainError):
@@ -97,9 +99,9 @@ def containers_of(job: Job, pod_set: PodSet, ordinal: int, *, previous: bool) ->
     return sorted(names, key=lambda name: name != _default(job))
 
 
-def stop_following() -> None:
-    """End the logs that are followed, as this process is about to end."""
-    _reader.stop_following()
+def stop_reading() -> None:
+    """End the logs that are followed, and soon the others, as this process is about to end."""
+    _reader.stop()
 
 
 def pod_set_of(job: Job, name: str | None, ordinal: int) -> PodSet:
@@ -194,6 +196,8 @@ def _told(job: Job, pod_set: PodSet, pod: Placement) -> Iterator[None]:
         yield
     except KubeError as error:
         raise _failed(job.cluster, error) from error
+    except Stopped:
+        raise ClusterFailed(STOPS, code="unavailable") from None
     except NodeFailed as error:
         raise _node_failed(job.cluster, pod, error) from None
     except PodGone:

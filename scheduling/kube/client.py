@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
+from aiohttp.http_exceptions import HttpProcessingError
 from yarl import URL
 
 from scheduling.kube.config import Endpoint, load_endpoint
@@ -31,8 +32,12 @@ CONNECT_TIMEOUT_S = 5.0
 # Credentials come from files and from programs that others wrote.
 ACCESS_TIMEOUT_S = 60.0
 AUTHORIZATION_AGE_S = 30.0
+BROKEN_AFTER_S = 0.5
 # Not more often than that are the credentials read anew because the server refused them.
 RELOAD_PAUSE_S = 5.0
+
+# A body that breaks off is no ClientError where its encoding is wrong.
+BROKEN = (aiohttp.ClientError, HttpProcessingError, TimeoutError, OSError)
 
 _status = msgspec.json.Decoder(Status)
 
@@ -131,19 +136,22 @@ class Client:
         if body is not None:
             headers = {**headers, "Content-Type": content_type}
         try:
-            async with session.request(
-                method,
-                URL(self._endpoint.server + path, encoded=True),
-                data=body,
-                headers=headers,
-                timeout=_call_timeout if silence is None else _patient(silence),
-                allow_redirects=False,
-                ssl=self._endpoint.tls or True,
-                server_hostname=self._endpoint.tls_name,
-            ) as response:
+            async with (
+                session.request(
+                    method,
+                    URL(self._endpoint.server + path, encoded=True),
+                    data=body,
+                    headers=headers,
+                    timeout=_call_timeout if silence is None else _patient(silence),
+                    allow_redirects=False,
+                    ssl=self._endpoint.tls or True,
+                    server_hostname=self._endpoint.tls_name,
+                ) as response,
+                _broken_is_told(response),
+            ):
                 chunks = [chunk async for chunk in self.chunks(response)]
                 return Reply(response.status, b"".join(chunks), retry_after(response))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except BROKEN as error:
             raise self._no_reply(error) from error
 
     @asynccontextmanager
@@ -155,20 +163,23 @@ class Client:
         session, headers = await self._ready()
         timeout = _patient(read_timeout)
         try:
-            async with session.get(
-                URL(self._endpoint.server + path, encoded=True),
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
-                read_bufsize=buffer,
-                ssl=self._endpoint.tls or True,
-                server_hostname=self._endpoint.tls_name,
-            ) as response:
+            async with (
+                session.get(
+                    URL(self._endpoint.server + path, encoded=True),
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    read_bufsize=buffer,
+                    ssl=self._endpoint.tls or True,
+                    server_hostname=self._endpoint.tls_name,
+                ) as response,
+                _broken_is_told(response),
+            ):
                 self.heard_at = time.monotonic()
                 if response.status == 401:
                     await self._reload()
                 yield response
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except BROKEN as error:
             raise self._no_reply(error) from error
 
     async def chunks(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -259,6 +270,27 @@ class Client:
 
 
 _call_timeout = aiohttp.ClientTimeout(total=CALL_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+
+
+@asynccontextmanager
+async def _broken_is_told(response: aiohttp.ClientResponse) -> AsyncIterator[None]:
+    """aiohttp 3.14 closes a connection whose body is not as HTTP has it, and leaves whoever reads
+    the body waiting for ever, without a time-out."""
+
+    async def tell() -> None:
+        body = response.content
+        while True:
+            await asyncio.sleep(BROKEN_AFTER_S)
+            connection = response.connection
+            lost = connection is not None and connection.closed
+            if lost and not body.is_eof() and not body._buffer and body.exception() is None:
+                body.set_exception(aiohttp.ClientPayloadError("the body broke off"))
+
+    telling = asyncio.create_task(tell())
+    try:
+        yield
+    finally:
+        telling.cancel()
 
 
 def _patient(silence: float | None) -> aiohttp.ClientTimeout:

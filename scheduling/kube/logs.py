@@ -7,10 +7,14 @@ module has the clients, one per cluster, and a `Log` brings over what they read.
 import asyncio
 import atexit
 import json
+import logging
 import threading
+import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, NamedTuple
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
@@ -20,11 +24,19 @@ from scheduling.kube.client import Client, NoReply, Reply, retry_after
 from scheduling.kube.objects import Meta, Struct
 from scheduling.kube.seam import KubeError
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 # Of one log there are never more in memory than what waits to be fetched, and as much in aiohttp.
 PIECE_BYTES = 64 << 10
 PIECES_WAITING = 2
-READ_WITHIN_S = 30.0
-STOP_WITHIN_S = 5.0
+READ_WITHIN_S = 30.0  # between two pieces of a log that is not followed
+FOLLOW_WITHIN_S = 3600.0  # between two pieces of one that is: a container may print rarely
+OPEN_WITHIN_S = 60.0
+WHOLE_WITHIN_S = 60.0  # for who waits for all of it
+STOP_WITHIN_S = 1.0
+GRACE_S = 1.5  # what is not followed has so long to end when the process is told to
 # A kubelet sends not even a header before a container that is followed prints something.
 SILENT_AFTER_S = 2.0
 
@@ -149,11 +161,14 @@ class Log:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """For the event loop of whoever asks; raises KubeError where the log breaks off, and
-        Stopped where `stop_following` ended it."""
+        Stopped where `stop` ended it."""
         try:
             while True:
                 waiting = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop)
-                piece = await asyncio.wrap_future(waiting)
+                try:
+                    piece = await asyncio.wait_for(asyncio.wrap_future(waiting), _LONGEST_S)
+                except TimeoutError:
+                    raise _broken_off(_LONGEST_S) from None
                 if isinstance(piece, _End):
                     break
                 yield piece
@@ -163,11 +178,18 @@ class Log:
             raise piece.error
 
     def read(self) -> bytes:
-        """All of it, for a thread without an event loop; raises KubeError likewise."""
+        """All of it, for a thread without an event loop; raises KubeError and Stopped likewise, and
+        KubeError where that takes longer than WHOLE_WITHIN_S."""
         found = []
+        deadline = time.monotonic() + WHOLE_WITHIN_S
         try:
             while True:
-                piece = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop).result()
+                waiting = asyncio.run_coroutine_threadsafe(self._pieces.get(), self._loop)
+                try:
+                    piece = waiting.result(max(deadline - time.monotonic(), 0.0))
+                except TimeoutError:
+                    waiting.cancel()
+                    raise _broken_off(WHOLE_WITHIN_S) from None
                 if isinstance(piece, _End):
                     break
                 found.append(piece)
@@ -178,6 +200,14 @@ class Log:
         return b"".join(found)
 
 
+def _broken_off(seconds: float) -> KubeError:
+    return KubeError(f"the log does not end within {seconds:.0f} s", "ask for it again")
+
+
+# Whoever reads knows by himself only that the other thread is gone: it has bounds of its own.
+_LONGEST_S = FOLLOW_WITHIN_S + READ_WITHIN_S
+
+
 class LogReader:
     """Opens logs of all clusters. Thread-safe; its own thread starts with the first log."""
 
@@ -185,7 +215,7 @@ class LogReader:
         self._lock = threading.Lock()
         self._loop: Loop | None = None
         self._clients: dict[str, Client] = {}
-        self._opening = asyncio.Lock()
+        self._opening: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._stopping = asyncio.Event()
 
     def open(
@@ -200,21 +230,29 @@ class LogReader:
 
         Raises NoLog (PodGone, NotReady, NoContainer, NodeFailed) where there is none, and KubeError
         where the cluster cannot be asked, with the `code` 403 where the right `get pods/log` is
-        missing.
+        missing. Raises Stopped where the process is told to end meanwhile.
         """
-        loop = self._running()
-        opening = asyncio.run_coroutine_threadsafe(self._open(access, of, options), loop)
-        return Log(loop, *opening.result(), ended)
+        return Log(self._running(), *self._result(self._open(access, of, options)), ended)
 
     def containers(self, access: Mapping[str, Any], of: ContainerRef) -> list[str]:
         """The containers of the pod by name, init containers and ephemeral ones behind the others.
-        Raises PodGone, and KubeError as `open` does."""
-        asking = asyncio.run_coroutine_threadsafe(self._containers(access, of), self._running())
-        return asking.result()
+        Raises PodGone, and KubeError and Stopped as `open` does."""
+        return self._result(self._containers(access, of))
 
-    def stop_following(self) -> None:
-        """End the logs that are followed, and those that are opened from now on to be followed."""
+    def stop(self) -> None:
+        """The process is about to end: end the logs that are followed, also those that are opened
+        from now on, and a moment later everything that still waits for a cluster."""
         self._running().call_soon_threadsafe(self._stopping.set)
+
+    def _result(self, work: Coroutine[Any, Any, T]) -> T:
+        """Of what is done on the loop, for a thread that waits for it."""
+        asking = asyncio.run_coroutine_threadsafe(self._unless_stopped(work), self._running())
+        try:
+            return asking.result(OPEN_WITHIN_S)
+        except TimeoutError:
+            asking.cancel()
+            text = f"the cluster does not answer within {OPEN_WITHIN_S:.0f} s"
+            raise KubeError(text, "ask again") from None
 
     def _running(self) -> Loop:
         with self._lock:
@@ -228,10 +266,23 @@ class LogReader:
     def _stop(self) -> None:
         """End all traffic when the process ends."""
         assert self._loop is not None
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(STOP_WITHIN_S)
+        with suppress(TimeoutError):  # its connections end with the process
+            asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(STOP_WITHIN_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     # --- on the loop ----------------------------------------------------------------------------
+    async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
+        doing = asyncio.ensure_future(work)
+        stopping = asyncio.ensure_future(_told_to_end(self._stopping, GRACE_S))
+        try:
+            await asyncio.wait((doing, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            raise Stopped
+        finally:
+            doing.cancel()
+            stopping.cancel()
+
     async def _open(
         self, access: Mapping[str, Any], of: ContainerRef, options: LogOptions
     ) -> tuple[asyncio.Queue[Piece], asyncio.Task[None]]:
@@ -267,7 +318,7 @@ class LogReader:
 
     async def _client(self, access: Mapping[str, Any]) -> Client:
         key = json.dumps(access, sort_keys=True)
-        async with self._opening:
+        async with self._opening[key]:
             if key not in self._clients:
                 client = Client(access)
                 await client.open()
@@ -294,11 +345,11 @@ class _Request:
     async def run(self) -> None:
         """Fill `pieces`."""
         reading = asyncio.create_task(self._read())
-        stopping = asyncio.create_task(self._stopping.wait())
-        ends: set[asyncio.Task[Any]] = {reading, stopping} if self._follow else {reading}
+        grace = 0.0 if self._follow else GRACE_S
+        stopping = asyncio.create_task(_told_to_end(self._stopping, grace))
         error: KubeError | Stopped | None = Stopped()
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
             if reading.done():
                 error = reading.result()
         finally:
@@ -309,7 +360,7 @@ class _Request:
 
     async def _read(self) -> KubeError | None:
         """What refused it or broke it off."""
-        silence = None if self._follow else READ_WITHIN_S
+        silence = FOLLOW_WITHIN_S if self._follow else READ_WITHIN_S
         path = f"{_path(self._of)}/log?{self._query}"
         try:
             async with self._client.stream(path, silence, buffer=PIECE_BYTES) as answer:
@@ -324,6 +375,10 @@ class _Request:
             return KubeError(none.reason, "ask for it again")
         except KubeError as error:
             return error
+        except Exception as error:
+            # A defect must not leave who reads without an end.
+            logger.exception("%s failed", self._what)
+            return KubeError(f"the log cannot be read ({error!r})", "see the log of this process")
         return None
 
     def _tell(self, reply: Reply | KubeError | None) -> None:
@@ -358,6 +413,11 @@ class _Request:
             return await asyncio.wait_for(asyncio.shield(self._reply), within)
         except TimeoutError:
             return None
+
+
+async def _told_to_end(stopping: asyncio.Event, grace: float) -> None:
+    await stopping.wait()
+    await asyncio.sleep(grace)
 
 
 async def _pod_of(client: Client, of: ContainerRef) -> _Pod:

@@ -224,7 +224,7 @@ def test_following_goes_on_after_the_end_of_a_server(kant, world, monkeypatch):
     monkeypatch.setattr("scheduling.api.logs.datetime", Later)
 
     def restart():
-        pod_logs.stop_following()
+        pod_logs.stop_reading()
         pod_logs._reader = LogReader()
         eventually(lambda: "exit code" in world.get(job)[1])
         Job.objects.filter(pk=job.pk).update(state="SUCCEEDED")

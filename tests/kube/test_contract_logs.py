@@ -165,7 +165,7 @@ def test_what_is_followed_ends_when_the_process_is_told_to_end(place):
     run(place)
     reader = LogReader()
     before = opened(place, "p", reader=reader, follow=True)
-    reader.stop_following()
+    reader.stop()
     after = opened(place, "p", reader=reader, follow=True)
     for log in (before, after):
         with pytest.raises(Stopped):
