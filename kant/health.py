@@ -5,9 +5,12 @@ from collections.abc import Callable
 from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, HttpResponse
 
+from tenants.outage import AWAY, trouble_of
+
 
 class Health:
-    """`/healthz`: 200, the process answers. `/readyz`: 200, or 503 while the database is away.
+    """`/healthz`: 200, the process answers. `/readyz`: 200, also while Kant is busy, or 503 while
+    the database is away.
 
     Before all other middleware: a probe asks by the address of the pod, which ALLOWED_HOSTS does
     not name. Nobody signs in for these, so they tell nothing else.
@@ -28,8 +31,10 @@ def _ready() -> HttpResponse:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except (DatabaseError, InterfaceError):
-        return _text("The database does not answer.", status=503)
+    except (DatabaseError, InterfaceError) as error:
+        trouble = trouble_of(error) or AWAY
+        # Who is busy works: without it the others would have still more to do.
+        return _text(trouble.said, status=200 if trouble.code == "busy" else 503)
     return _text("The database answers.")
 
 

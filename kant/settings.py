@@ -117,6 +117,14 @@ else:
     # everybody. A pool lends them, and what is too much at once waits for its turn.
     DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
     DATABASES["default"].setdefault("OPTIONS", {}).setdefault("connect_timeout", DATABASE_TIMEOUT_S)
+    # A server that went without a word, with its machine or its route, is noticed.
+    for name, value in {
+        "keepalives_idle": 15,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+    }.items():
+        DATABASES["default"]["OPTIONS"].setdefault(name, value)
     DATABASES["default"]["OPTIONS"]["pool"] = {
         "min_size": 1,
         "max_size": 20,

@@ -1,36 +1,112 @@
-"""Parts that Kant needs and that may be away: which errors mean it, and how it is told."""
+"""Parts that Kant needs and that may be away or busy: which errors mean it, and how it is told."""
 
 import logging
 import threading
 import time
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 from kombu.exceptions import OperationalError as BrokerError
+from psycopg_pool import PoolTimeout, TooManyRequests
 from redis import Redis, RedisError
 
 RETRY_AFTER_S = 5
 # Also of a Redis that is full, read-only or loads its data: nothing is wrong with what was asked.
 REDIS_ERRORS = (RedisError, BrokerError)
-# SQLite calls everything operational, also a table that does not exist.
-_SQLITE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_IOERR", "SQLITE_FULL")
-# Classes of SQLSTATE: connection exception, insufficient resources, operator intervention by
-# shutdown. Without any SQLSTATE the server never answered.
-_POSTGRESQL = ("08", "53", "57P")
 _PROBE = "kant:probe"
+ASKED_S = 2.0  # what the database answered a probe is believed for so long
 
 
-def missing_part(error: BaseException | None) -> str:
-    """The part that does not answer, as people call it; "" when the error means something else."""
+class Trouble(NamedTuple):
+    """Why Kant cannot do now what it was asked for, as people are told; `code` is that of the
+    problem document: busy, or unavailable = a part does not work."""
+
+    said: str
+    code: str = "busy"
+
+
+AWAY = Trouble("The database does not answer.", "unavailable")
+NO_ROOM = Trouble("The database has no room left to write.", "unavailable")
+POOL = Trouble("Kant is busy: all its connections to the database are in use.")
+TURN = Trouble("Kant is busy: others have been writing to the database all the time.")
+CONFLICT = Trouble("Kant is busy: others change the same at the same time.")
+SERVER = Trouble("The database is busy: it takes no more connections or has no memory left.")
+
+# SQLite calls everything operational, also a table that does not exist.
+_SQLITE = {
+    "SQLITE_BUSY": TURN,
+    "SQLITE_LOCKED": TURN,
+    "SQLITE_CANTOPEN": AWAY,
+    "SQLITE_IOERR": AWAY,
+    "SQLITE_FULL": NO_ROOM,
+}
+# Beginnings of SQLSTATE, the more precise first: disk full, insufficient resources, connection
+# exception, shutdown and start, a statement that was cancelled, locks, serialization.
+_POSTGRESQL = {
+    "53100": NO_ROOM,
+    "53": SERVER,
+    "08": AWAY,
+    "57P": AWAY,
+    "57014": CONFLICT,
+    "55P03": CONFLICT,
+    "40": CONFLICT,
+}
+
+
+def trouble_of(error: BaseException | None) -> Trouble | None:
+    """What to tell of an error that says nothing of the request; None when it means something
+    else. Where a pool could not lend a connection, the database is asked whether it answers."""
     if not isinstance(error, OperationalError | InterfaceError):
-        return ""
+        return None
     cause = error.__cause__
+    if isinstance(error, NoTurn):
+        return TURN
+    if isinstance(cause, TooManyRequests):
+        return POOL
+    if isinstance(cause, PoolTimeout):
+        return POOL if _answers() else AWAY
     name = getattr(cause, "sqlite_errorname", None)
     if name is not None:
-        return "The database" if name.startswith(_SQLITE) else ""
+        return _first(_SQLITE, name)
     state = getattr(cause, "sqlstate", None)
-    return "The database" if state is None or state.startswith(_POSTGRESQL) else ""
+    # Without any SQLSTATE the server never answered.
+    return AWAY if state is None else _first(_POSTGRESQL, state)
+
+
+class NoTurn(OperationalError):
+    """Other threads of this process wrote to SQLite all the time."""
+
+
+def _first(told: dict[str, Trouble], code: str) -> Trouble | None:
+    return next((told[start] for start in told if code.startswith(start)), None)
+
+
+_asking = threading.Lock()
+_asked: tuple[float, bool] = (-ASKED_S, False)
+
+
+def _answers() -> bool:
+    """Whether the database takes a connection that is not of the pool. Of many that ask at once,
+    one does."""
+    global _asked
+    with _asking:
+        at, answers = _asked
+        if time.monotonic() - at < ASKED_S:
+            return answers
+        probe = connection.copy()
+        probe.settings_dict["OPTIONS"].pop("pool", None)
+        try:
+            probe.ensure_connection()
+            answers = True
+        except (DatabaseError, InterfaceError) as error:
+            # It answers also where it takes no more of them.
+            answers = "too many" in str(error) or "connection slots" in str(error)
+        finally:
+            probe.close()
+        _asked = time.monotonic(), answers
+        return answers
 
 
 class Outage:

@@ -11,7 +11,8 @@ from collections import deque
 from typing import Any
 
 from django.db.backends.sqlite3 import base
-from django.db.utils import OperationalError
+
+from tenants.outage import NoTurn
 
 
 class FairLock:
@@ -58,7 +59,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _start_transaction_under_autocommit(self) -> None:
         seconds = float(self.settings_dict["OPTIONS"].get("timeout", 5))
         if not writers.acquire(seconds):
-            raise OperationalError(f"database is locked: no turn to write within {seconds:.0f} s")
+            raise NoTurn(f"database is locked: no turn to write within {seconds:.0f} s")
         self._has_turn = True
         try:
             super()._start_transaction_under_autocommit()  # type: ignore[misc]

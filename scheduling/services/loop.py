@@ -13,7 +13,7 @@ from django.db import connection
 from scheduling.models import Cluster
 from scheduling.services import doorbell
 from scheduling.services.cycle import Scheduler, scheduler
-from tenants.outage import Outage, missing_part
+from tenants.outage import Outage, trouble_of
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,7 @@ class Loop:
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._database = Outage(log, "The database", "nothing is decided until it answers")
+        self._busy = Outage(log, "A busy database", "nothing is decided until there is a turn")
 
     def start(self) -> None:
         self._stopped.clear()
@@ -63,9 +64,11 @@ class Loop:
                 for cluster_id in wanted:
                     self._cycle(cluster_id)
                 self._database.over()
+                self._busy.over()
             except Exception as error:
-                if missing_part(error):
-                    self._database.began(error)
+                trouble = trouble_of(error)
+                if trouble is not None:
+                    (self._busy if trouble.code == "busy" else self._database).began(error)
                 else:
                     log.exception("a tick failed")
                 self._stopped.wait(RETRY_S)

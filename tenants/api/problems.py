@@ -35,7 +35,7 @@ from tenants.errors import (
     Path,
     Stale,
 )
-from tenants.outage import RETRY_AFTER_S, missing_part
+from tenants.outage import RETRY_AFTER_S, Trouble, trouble_of
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +113,11 @@ KINDS: dict[str, Kind] = {
     ),
     "cluster-failed": Kind(
         502, "The cluster does not give it", "Read `detail` for what fails there, and who mends it."
+    ),
+    "busy": Kind(
+        503,
+        "Kant has too much to do at once",
+        "Repeat the request after `Retry-After` seconds; with an Idempotency-Key it is done once.",
     ),
     "unavailable": Kind(
         503,
@@ -226,7 +231,7 @@ def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response:
         value = getattr(exc, attribute, None)
         if value is not None:
             response[name] = str(value)
-    if body["code"] == "unavailable":
+    if body["code"] in ("busy", "unavailable"):
         response["Retry-After"] = str(RETRY_AFTER_S)
     if isinstance(exc, Stale):
         response["ETag"] = f'"{exc.current_version}"'
@@ -266,16 +271,16 @@ def _described(exc: Exception, request: Any) -> dict[str, Any]:
             return document(request, "too-large", KINDS["too-large"].remedy)
         case SuspiciousOperation() | UnreadablePostError() | RawPostDataException():
             return document(request, "bad-request", f"The request cannot be read: {exc}")
-        case _ if part := missing_part(exc):
-            log.error("request %s: %s does not answer: %s", request_id_of(request), part, exc)
-            return document(request, "unavailable", _unavailable(part))
+        case _ if trouble := trouble_of(exc):
+            log.error("request %s: %s (%s)", request_id_of(request), trouble.said, exc)
+            return document(request, trouble.code, _told(trouble))
         case _:
             log.exception("request %s failed", request_id_of(request), exc_info=exc)
             return document(request, "server-error", KINDS["server-error"].remedy)
 
 
-def _unavailable(part: str) -> str:
-    return f"{part} does not answer. {KINDS['unavailable'].remedy}"
+def _told(trouble: Trouble) -> str:
+    return f"{trouble.said} {KINDS[trouble.code].remedy}"
 
 
 def _domain_code(exc: DomainError) -> str:
@@ -324,19 +329,19 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
     """`handler500`: an exception outside any REST view; Django has logged it."""
-    if part := missing_part(sys.exc_info()[1]):
-        return _not_available(request, part)
+    if trouble := trouble_of(sys.exc_info()[1]):
+        return _not_available(request, trouble)
     if not request.path.startswith(API):
         return defaults.server_error(request)
     return _answer(request, "server-error", KINDS["server-error"].remedy)
 
 
-def _not_available(request: HttpRequest, part: str) -> HttpResponseBase:
+def _not_available(request: HttpRequest, trouble: Trouble) -> HttpResponseBase:
     answer: HttpResponseBase
     if request.path.startswith(API):
-        answer = _answer(request, "unavailable", _unavailable(part))
+        answer = _answer(request, trouble.code, _told(trouble))
     else:
-        answer = HttpResponse(render_to_string("503.html", {"part": part}), status=503)
+        answer = HttpResponse(render_to_string("503.html", {"trouble": trouble}), status=503)
     answer["Retry-After"] = str(RETRY_AFTER_S)
     return answer
 

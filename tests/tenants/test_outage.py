@@ -1,25 +1,35 @@
 """Which errors mean that a part is away, and how it is told."""
 
 import socket
+import sqlite3
 
+import psycopg
+import psycopg_pool
 import pytest
 from celery import current_app
 from django.conf import settings
 from django.core.cache import cache
 from django.core.cache.backends.redis import RedisCache
-from django.db import DatabaseError, connection, transaction
+from django.db import (
+    DatabaseError,
+    InterfaceError,
+    OperationalError,
+    connection,
+    transaction,
+)
 
 from kant.sqlite3.base import DatabaseWrapper, writers
 from scheduling.services import doorbell
-from tenants.outage import Outage, missing_part, redis_trouble, uses_redis
+from tenants import outage
+from tenants.outage import AWAY, TURN, NoTurn, Outage, redis_trouble, trouble_of, uses_redis
 
 
 @pytest.mark.django_db
 def test_a_wrong_query_is_not_an_outage():
     with pytest.raises(DatabaseError) as wrong, transaction.atomic():
         connection.cursor().execute("SELECT * FROM nowhere")
-    assert missing_part(wrong.value) == ""
-    assert missing_part(ValueError("x")) == missing_part(None) == ""
+    assert trouble_of(wrong.value) is None
+    assert trouble_of(ValueError("x")) is trouble_of(None) is None
 
 
 @pytest.mark.django_db(transaction=True)
@@ -30,7 +40,7 @@ def test_a_sqlite_file_that_cannot_be_opened_or_written_is_one(tmp_path):
     absent = DatabaseWrapper({**base, "NAME": str(tmp_path / "no" / "folder")})
     with pytest.raises(DatabaseError) as away:
         absent.ensure_connection()
-    assert missing_part(away.value) == "The database"
+    assert trouble_of(away.value) == AWAY
     busy = DatabaseWrapper({**base, "NAME": str(tmp_path / "file")})
     assert writers.acquire(5)
     try:
@@ -39,7 +49,7 @@ def test_a_sqlite_file_that_cannot_be_opened_or_written_is_one(tmp_path):
     finally:
         writers.release()
         busy.close()
-    assert missing_part(late.value) == "The database"
+    assert trouble_of(late.value) == TURN
 
 
 @pytest.mark.parametrize("host", ["refuses", "is silent"])
@@ -73,3 +83,103 @@ def test_redis_is_asked_at_both_of_its_addresses(settings):
     settings.CELERY_BROKER_URL = "redis://127.0.0.1:1/0"
     assert uses_redis()
     assert "Connection refused" in redis_trouble()
+
+
+def caused(cause, kind=OperationalError):
+    error = kind("x")
+    error.__cause__ = cause
+    return error
+
+
+def sqlite(name):
+    cause = sqlite3.OperationalError("x")
+    cause.sqlite_errorname = name
+    return caused(cause)
+
+
+AWAYS = ("unavailable", "The database does not answer.")
+FULL = ("unavailable", "The database has no room left to write.")
+WRITING = ("busy", "Kant is busy: others have been writing to the database all the time.")
+POOL = ("busy", "Kant is busy: all its connections to the database are in use.")
+CHANGES = ("busy", "Kant is busy: others change the same at the same time.")
+SERVER = ("busy", "The database is busy: it takes no more connections or has no memory left.")
+SAID = [
+    (caused(psycopg.OperationalError("connection refused")), AWAYS),
+    (caused(None, InterfaceError), AWAYS),
+    (caused(psycopg.errors.AdminShutdown()), AWAYS),
+    (caused(psycopg.errors.CannotConnectNow()), AWAYS),
+    (caused(psycopg.errors.ConnectionFailure()), AWAYS),
+    (caused(psycopg.errors.TooManyConnections()), SERVER),
+    (caused(psycopg.errors.OutOfMemory()), SERVER),
+    (caused(psycopg.errors.DiskFull()), FULL),
+    (caused(psycopg.errors.DeadlockDetected()), CHANGES),
+    (caused(psycopg.errors.SerializationFailure()), CHANGES),
+    (caused(psycopg.errors.LockNotAvailable()), CHANGES),
+    (caused(psycopg.errors.QueryCanceled()), CHANGES),
+    (caused(psycopg_pool.TooManyRequests()), POOL),
+    (sqlite("SQLITE_BUSY"), WRITING),
+    (sqlite("SQLITE_BUSY_SNAPSHOT"), WRITING),
+    (sqlite("SQLITE_LOCKED"), WRITING),
+    (sqlite("SQLITE_CANTOPEN"), AWAYS),
+    (sqlite("SQLITE_IOERR_WRITE"), AWAYS),
+    (sqlite("SQLITE_FULL"), FULL),
+    (NoTurn("no turn"), WRITING),
+]
+
+
+@pytest.mark.parametrize(("error", "said"), SAID, ids=repr)
+@pytest.mark.parametrize("path", ["/api/v1/problems/busy", "/login/", "/readyz"])
+def test_what_is_said_of_which_error(client, monkeypatch, error, said, path):
+    code, sentence = said
+
+    def fails(*_):
+        raise error
+
+    if path == "/readyz":
+        monkeypatch.setattr(connection, "cursor", fails)
+    else:
+        monkeypatch.setattr("django.middleware.csrf.CsrfViewMiddleware.process_request", fails)
+    client.raise_request_exception = False
+    answer = client.get(path)
+    assert sentence in answer.content.decode().replace("&#x27;", "'")
+    if path == "/readyz":
+        assert answer.status_code == (200 if code == "busy" else 503)
+        return
+    assert answer.status_code == 503
+    assert answer["Retry-After"] == str(outage.RETRY_AFTER_S)
+    if path.startswith("/api/"):
+        assert answer.json()["code"] == code
+        assert ("does not answer" in answer.json()["detail"]) is (said == AWAYS)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        (None, POOL),
+        ("connection refused", AWAYS),
+        ("FATAL: sorry, too many clients already", POOL),
+        ("FATAL: remaining connection slots are reserved", POOL),
+    ],
+)
+def test_a_pool_that_lends_none_is_busy_where_the_database_answers(monkeypatch, word, said):
+    asked = []
+
+    class Probe:
+        settings_dict = {"OPTIONS": {"pool": {}}}
+
+        def ensure_connection(self):
+            asked.append(1)
+            assert "pool" not in self.settings_dict["OPTIONS"]
+            if word:
+                raise OperationalError(word)
+
+        def close(self):
+            asked.append(0)
+
+    monkeypatch.setattr(outage, "_asked", (-outage.ASKED_S, False))
+    monkeypatch.setattr(connection, "copy", Probe, raising=False)
+    error = caused(psycopg_pool.PoolTimeout("couldn't get a connection after 3.00 sec"))
+    for _ in range(3):
+        found = trouble_of(error)
+        assert (found.code, found.said) == said
+    assert asked == [1, 0], "of many that ask, one does"
