@@ -101,6 +101,9 @@ class PodSpec(Struct, gc=False, rename="camel"):
     topology_spread_constraints: msgspec.Raw = LATER
     volumes: msgspec.Raw = LATER
     resource_claims: msgspec.Raw = LATER
+    host_network: bool = False
+    scheduling_group: msgspec.Raw = LATER
+    workload_ref: msgspec.Raw = LATER  # as 1.35 has it
 
 
 class Terminated(Struct, gc=False, rename="camel"):
@@ -123,6 +126,7 @@ class PodStatus(Struct, gc=False, rename="camel"):
     reason: str = ""
     message: str = ""
     start_time: str | None = None
+    conditions: list[Condition] = []
     container_statuses: list[ContainerStatus] = []
 
 

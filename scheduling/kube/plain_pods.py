@@ -32,6 +32,28 @@ CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
 ALONE = "Kant does not honour it; leave it out, or make it a preference."
+# What marks a pod as one of a group, and whose that is. Bound alone, it would hold its GPUs while
+# the others wait.
+GROUP_LABELS = {
+    "jobset.sigs.k8s.io/jobset-name": "JobSet",
+    "training.kubeflow.org/job-name": "Kubeflow training job",
+    "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
+    "kueue.x-k8s.io/pod-group-name": "Kueue pod group",
+    "scheduling.x-k8s.io/pod-group": "coscheduling PodGroup",
+    "pod-group.scheduling.sigs.k8s.io/name": "coscheduling PodGroup",
+    "pod-group.scheduling.sigs.k8s.io": "coscheduling PodGroup",
+    "volcano.sh/job-name": "Volcano job",
+    "kai.scheduler/subgroup-name": "KAI PodGroup",
+}
+GROUP_ANNOTATIONS = {
+    "scheduling.k8s.io/group-name": "Volcano PodGroup",
+    "scheduling.volcano.sh/group-name": "Volcano PodGroup",
+    "pod-group-name": "KAI PodGroup",
+}
+GROUP_REMEDY = (
+    "Kant does not read the {kind} of the pod and would bind it alone; name its gang by the label "
+    f"{GANG}, and the number of its pods by the annotation {GANG_SIZE}."
+)
 
 
 class _Toleration(Struct, rename="camel"):
@@ -65,6 +87,7 @@ class _ClaimSource(Struct, rename="camel"):
 
 
 class _Port(Struct, rename="camel"):
+    container_port: int = 0
     host_port: int = 0
 
 
@@ -96,6 +119,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         unhonoured = (
             *_labels(raw.metadata.labels),
+            *_groups(raw),
             *_unhonoured(more),
             *_volumes(more),
             *_ports(spec),
@@ -141,6 +165,28 @@ def _decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
 def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
     remedy = "Only Kant gives it, to the pods that it makes; remove it."
     return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
+
+
+def _groups(raw: KubePod) -> list[Unhonoured]:
+    """Marks of a group that Kant does not read. Its own label of a gang says what they would."""
+    if GANG in raw.metadata.labels:
+        return []
+    labels, annotations, spec = raw.metadata.labels, raw.metadata.annotations, raw.spec
+    found = {
+        **{f"metadata.labels[{n}]": GROUP_LABELS[n] for n in GROUP_LABELS if n in labels},
+        **{
+            f"metadata.annotations[{n}]": GROUP_ANNOTATIONS[n]
+            for n in GROUP_ANNOTATIONS
+            if n in annotations
+        },
+    }
+    for name, reference in (
+        ("schedulingGroup", spec.scheduling_group),
+        ("workloadRef", spec.workload_ref),
+    ):
+        if bytes(reference) not in (b"", b"null"):
+            found[f"spec.{name}"] = "PodGroup"
+    return [Unhonoured(field, GROUP_REMEDY.format(kind=kind)) for field, kind in found.items()]
 
 
 def _terms(more: _More) -> tuple[NodeTerm, ...]:
@@ -191,13 +237,15 @@ def _volumes(more: _More) -> list[Unhonoured]:
 
 
 def _ports(spec: PodSpec) -> list[Unhonoured]:
+    """In the host's network the API server sets the host port of each port that has none."""
     for part, containers in (
         ("containers", spec.containers),
         ("initContainers", spec.init_containers),
     ):
         for index, container in enumerate(containers):
             for number, port in enumerate(_decoded(container.ports, list[_Port], [])):
-                if port.host_port:
+                defaulted = spec.host_network and port.host_port == port.container_port
+                if port.host_port and not defaulted:
                     field = f"spec.{part}[{index}].ports[{number}].hostPort"
                     remedy = "Kant does not keep host ports apart; leave it out, use a Service."
                     return [Unhonoured(field, remedy)]

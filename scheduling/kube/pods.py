@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
+from scheduling.kube.anti_affinity import keeps_away
 from scheduling.kube.objects import KubePod, Terminated
 from scheduling.kube.plain_pods import is_plain, plain_pod
 from scheduling.kube.quantities import Holding, holding
@@ -49,6 +50,8 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
             annotations=meta.annotations if owned else _NOTHING,
             resource_version=meta.resource_version if owned else "",
             plain=plain_pod(raw, created or 0.0) if owned and is_plain(raw) else None,
+            disrupted=_disrupted(raw) if owned else "",
+            keeps_away=keeps_away(raw) if spec.node_name else (),
         )
 
     return translate
@@ -61,6 +64,14 @@ def _holding(raw: KubePod) -> Holding:
         where = f"{raw.metadata.namespace}/{raw.metadata.name}"
         logger.warning("pod %s: its requests cannot be read and count as nothing: %s", where, wrong)
         return Holding(0, 0, 0, 0)
+
+
+def _disrupted(raw: KubePod) -> str:
+    """The reason of its condition DisruptionTarget, while that holds."""
+    for condition in raw.status.conditions:
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return storable_reason(condition.reason)
+    return ""
 
 
 def _ended(raw: KubePod) -> Terminated | None:

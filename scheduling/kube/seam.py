@@ -55,6 +55,23 @@ class Unhonoured(NamedTuple):
     remedy: str
 
 
+class Requirement(NamedTuple):
+    """One requirement of a label selector; `operator` is In, NotIn, Exists or DoesNotExist."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...]
+
+
+class KeepsAway(NamedTuple):
+    """A rule of a pod's required anti-affinity: no pod that has all of `selector` in one of these
+    namespaces (None = in any) may share its topology domain."""
+
+    namespaces: tuple[str, ...] | None
+    selector: tuple[Requirement, ...]
+    topology_key: str
+
+
 class PlainPod(Struct, frozen=True, gc=False):
     """What a pod that Kant did not make asks for, beside its PodFacts.
 
@@ -87,6 +104,8 @@ class PodFacts(Struct, frozen=True, gc=False):
     terminated container, as the database can store them; `exit_code` is None until a container
     has terminated. `gated`: it still has scheduling gates.
     `started_at`, `finished_at` in seconds since the epoch, None = not yet (or not told).
+    `disrupted`: why somebody ends it, as its condition DisruptionTarget says; "" = nobody does.
+    `keeps_away`: its required anti-affinity, of a pod on a node.
     `plain`: of an owned pod that waits for a place and that Kant did not make.
     """
 
@@ -113,19 +132,13 @@ class PodFacts(Struct, frozen=True, gc=False):
     annotations: Mapping[str, str]
     resource_version: str
     plain: PlainPod | None = None
+    disrupted: str = ""
+    keeps_away: tuple[KeepsAway, ...] = ()
 
     @property
     def finished(self) -> bool:
         """It holds nothing any more."""
         return self.phase in ("Succeeded", "Failed")
-
-
-class Requirement(NamedTuple):
-    """One requirement of a label selector; `operator` is In, NotIn, Exists or DoesNotExist."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...]
 
 
 class BudgetFacts(Struct, frozen=True, gc=False):

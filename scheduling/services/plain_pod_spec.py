@@ -25,6 +25,9 @@ from tenants.errors import DomainError, FieldError
 TOLD_BY_KANT = frozenset({DEVICES, DEVICE_MILLI, NICS, CHECKPOINT_BY, CHECKPOINTED_AT})
 IMAGE_LENGTH = 500  # of the column, for people to see
 
+# By which others give shares of a GPU, and the slices that a device plugin names one by one.
+SHARES_BY_ANNOTATION = ("gpu-fraction", "gpu-memory")
+MIG = "nvidia.com/mig-"
 REQUESTS = "spec.containers[].resources.requests"
 ASK_FOR_GPUS = (
     "Request nvidia.com/gpu, or kant.io/gpu-milli for a share of one, or leave it to another "
@@ -125,7 +128,8 @@ def where_to(plain: PlainPod) -> dict[str, Any]:
 
 def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
     """What one pod asks for; raises Refused."""
-    tenant, wishes = tenant_of(pod), {**_wishes(pod), **_gpus(pod)}
+    tenant, where = tenant_of(pod), where_to(plain)
+    wishes = {**_wishes(pod), **_gpus(pod)}
     of_job = {
         "tenant": tenant,
         "size": _size(pod, wishes.pop("size", None)),
@@ -140,7 +144,7 @@ def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
         "cpu_milli": pod.cpu_milli,
         "memory_mib": pod.memory_mib,
         "extended": dict(pod.extended),
-        **where_to(plain),
+        **where,
         "image": plain.image[:IMAGE_LENGTH] or IMAGE,
         "command": list(plain.command),
     }
@@ -202,8 +206,28 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
         if GANG in pod.labels:
             text = "The pod asks for nothing. Request cpu and memory, or GPUs."
             raise Refused("InvalidPod", f"{REQUESTS}: {text}")
-        raise Refused("InvalidPod", f"{REQUESTS}: The pod asks for no GPU. {ASK_FOR_GPUS}")
+        raise Refused("InvalidPod", _no_gpu(pod))
     return {"gpus": pod.gpus or 1, "gpu_milli": pod.gpu_milli or MILLI}
+
+
+def _no_gpu(pod: PodFacts) -> str:
+    """What a pod without a request for GPUs asks for instead, and what helps."""
+    for name in SHARES_BY_ANNOTATION:
+        if name in pod.annotations:
+            ask = "Request kant.io/gpu-milli for a share of one GPU: 500 is half of it."
+            return f"annotation {name}: Kant does not read it. {ask}"
+    for name in sorted(pod.extended):
+        if name.startswith(MIG):
+            return (
+                f"{REQUESTS}[{name}]: Kant gives MIG slices where all GPUs of a node are sliced "
+                "alike (strategy single). Request nvidia.com/gpu there, and name the slice in the "
+                "annotation kant.io/gpu-models."
+            )
+    if pod.extended:
+        names = ", ".join(sorted(pod.extended))
+        return f"{REQUESTS}: The pod asks for {names}, and for no GPU. {ASK_FOR_GPUS}"
+    what = "CPU or memory only" if pod.cpu_milli or pod.memory_mib else "nothing"
+    return f"{REQUESTS}: The pod asks for {what}. {ASK_FOR_GPUS}"
 
 
 def _models(text: str) -> list[str]:

@@ -46,6 +46,7 @@ from scheduling.models.jobs import (
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session import pods as kant_pods
 from scheduling.session.live import OVER, Cause, EffectKey, LiveJob, LivePod, Note, ReasonChange
+from scheduling.session.plain_pods import EVICTED, POD_DELETED
 from scheduling.session.requeueing import COMING, NO_ANSWER, UNPLACED
 from scheduling.session.steps import Evidence, advance, record_of, release, step, which
 from scheduling.session.volumes import Volumes
@@ -56,7 +57,12 @@ VICTIMS_TOLD = 20  # of a preemption, by id to the preemptor
 
 
 class Lifecycle(Volumes):
-    """All jobs of a cluster that wait, hold devices or have pods that do."""
+    """All jobs of a cluster that wait, hold devices or have pods that do. `is_closed`: whether a
+    node takes no new pods."""
+
+    def __init__(self, is_closed: Callable[[str], bool] = lambda _: False) -> None:
+        super().__init__()
+        self.is_closed = is_closed
 
     # --- the engine decided ---------------------------------------------------------------------
     def started(self, decision: Started, nodes: Mapping[str, Node], now: float) -> None:
@@ -259,9 +265,12 @@ class Lifecycle(Volumes):
             self._displaced(job, [pod], "BoundElsewhere", where, (), now)
         elif facts.phase == "Running" and facts.deleting and self._is_news(job, pod):
             self._runs(job, pod, now)
-            text = f"Pod {pod.name} on node {pod.place.node} is being deleted, not by Kant"
+            text = (
+                self._evicted(pod, facts)
+                or f"Pod {pod.name} on node {pod.place.node} is being deleted, not by Kant"
+            )
             self._tell(job, [pod], now)
-            self._displaced(job, [pod], "PodEvicted", text, (pod.place.node,), now)
+            self._displaced(job, [pod], _why_deleted(job, facts), text, (pod.place.node,), now)
         elif facts.phase == "Running":
             self._runs(job, pod, now)
             self._forgive(job, pod)
@@ -294,17 +303,27 @@ class Lifecycle(Volumes):
             self.pod_seen(facts, now)
         if pod.state in OVER:
             return
-        self.vanished(job, pod, now)
+        self.vanished(job, pod, now, self._evicted(pod, facts))
 
-    def vanished(self, job: LiveJob, pod: LivePod, now: float) -> None:
-        """The API has the pod no longer, and it had not finished."""
-        text = f"Pod {pod.name} disappeared from node {pod.place.node}"
+    def _evicted(self, pod: LivePod, facts: PodFacts) -> str:
+        """How somebody else ended the pod, as the pod says; "" = it does not."""
+        if not facts.disrupted:
+            return ""
+        node = pod.place.node
+        drained = ", which takes no new pods" if self.is_closed(node) else ""
+        return f"Pod {pod.name} was evicted from node {node}{drained} ({facts.disrupted})"
+
+    def vanished(self, job: LiveJob, pod: LivePod, now: float, evicted: str = "") -> None:
+        """The API has the pod no longer, and it had not finished. `evicted`: what is known of
+        that."""
+        reason = EVICTED if evicted else "PodLost"
+        text = evicted or f"Pod {pod.name} disappeared from node {pod.place.node}"
         if pod.leaving is None and self._goes_on_without(job, [pod]):
-            self._displaced(job, [pod], "PodLost", text, (), now)
+            self._displaced(job, [pod], reason, text, (), now)
         leaves_alone = pod.leaving is not None
         release(self.out, job, pod)
         if not leaves_alone:
-            self.requeue(job, "PodLost", text, (), now)
+            self.requeue(job, reason, text, (), now)
         self.follow(job, now)
 
     def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
@@ -379,8 +398,11 @@ class Lifecycle(Volumes):
         text = kant_pods.failure_text(facts)
         reason, node = facts.reason or "Rejected", pod.place.node
         if facts.deleting:
-            reason = "PodEvicted"
-            text = f"Pod {pod.name} on node {node} was deleted, not by Kant"
+            reason = _why_deleted(job, facts)
+            text = (
+                self._evicted(pod, facts)
+                or f"Pod {pod.name} on node {node} was deleted, not by Kant"
+            )
         if not (facts.deleting or kant_pods.was_rejected(facts)):
             self.crashed(job, pod, text, now)
             self.follow(job, now)
@@ -428,3 +450,8 @@ class Lifecycle(Volumes):
         if (facts.namespace, facts.name) != (job.namespace, pod.name):
             return None  # somebody's copy
         return None if pod.lost and pod.state in OVER else (job, pod)
+
+
+def _why_deleted(job: LiveJob, facts: PodFacts) -> str:
+    """Why somebody else deleted the pod. What owns a plain pod may just not want it any more."""
+    return POD_DELETED if job.plain and not facts.disrupted else EVICTED

@@ -162,8 +162,9 @@ class LiveJob:
     pods; `pod_gang`: the name of their gang, "" = it is one pod, and `pod_hold`: why that cannot be
     bound now, "" = it can. `told`: what they were told of why they wait since this scheduler leads.
     `asked`: the request as its rows say it; `request`, which the engine is told, says too for which
-    nodes the volumes are that its pods mount. `volume_hold`: why these cannot be mounted now, None
-    = they can; `volume_note`: which nodes they are for, "" = all.
+    nodes the volumes are that its pods mount, and from which pods that run keep it away.
+    `volume_hold`: why the volumes cannot be mounted now, None = they can; `node_note`: which nodes
+    are left by both, "" = all.
     `noted_at`: when its events last told each reason why it waits, since it waits.
     """
 
@@ -204,7 +205,7 @@ class LiveJob:
     noted_at: dict[str, float] = field(default_factory=dict)
     asked: JobRequest = field(init=False)
     volume_hold: Hold | None = None
-    volume_note: str = ""
+    node_note: str = ""
 
     def __post_init__(self) -> None:
         self.asked = self.request

@@ -34,7 +34,7 @@ from scheduling.session.steps import Evidence, advance, release, step, which
 
 AT_ONCE = 100  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
-BOUND_ELSEWHERE, POD_DELETED = "BoundElsewhere", "PodDeleted"
+BOUND_ELSEWHERE, POD_DELETED, EVICTED = "BoundElsewhere", "PodDeleted", "PodEvicted"
 # Why a gang ends that waits and loses a pod: what is left of it waits for others.
 LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED})
 GANG_INCOMPLETE = "GangIncomplete"
@@ -310,8 +310,9 @@ class PlainPods(Requeueing):
         if not job.plain or unbound:
             super().requeue(job, reason, message, blamed, now)
         elif job.leaving is None and job.state in HOLDING:
-            if reason in ("PodEvicted", "PodLost", POD_DELETED):
-                self._end(job, Kind.CANCELLED, POD_DELETED, message, now)
+            if reason in (EVICTED, "PodLost", POD_DELETED):
+                why = EVICTED if reason == EVICTED else POD_DELETED
+                self._end(job, Kind.CANCELLED, why, message, now)
             else:
                 self._end(job, Kind.FAILED, reason, message, now)
 

@@ -117,7 +117,7 @@ class Router:
     def _is_elsewhere(self, job: LiveJob) -> bool:
         """Whether volumes that the job mounts are for nodes of other shards."""
         self._changes.life.constrain(job)
-        if job.volume_hold is not None or not job.volume_note:
+        if job.volume_hold is not None or not job.node_note:
             return False
         here = {job.scope: self._empty[job.scope]}
         return self._best(job, here, {}) != job.scope

@@ -90,7 +90,7 @@ class Session:
         self.news = threading.Event()
         self.on_news = on_news
         self.state = SchedulerState(told_of_runs=True)
-        self.life = Lifecycle()
+        self.life = Lifecycle(self._is_closed)
         self.budgets = Budgets()
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)
@@ -319,11 +319,14 @@ class Session:
                 case EffectDone(effect=effect, outcome=outcome):
                     self.life.effect_done(effect, outcome, now)
                 case PodSeen(pod=pod):
+                    self.life.anti_affinity.seen(pod)
                     self.life.pod_seen(pod, now)
                 case PodGone(pod=pod):
+                    self.life.anti_affinity.gone(pod.uid)
                     self.life.pod_gone(pod, now)
                 case NodeSeen(facts=facts):
                     self.nodes.seen(facts)
+                    self.life.anti_affinity.node_seen(facts.node)
                     if self.router is not None:
                         self.router.node_seen(facts.node)
                 case NodeGone(name=name):
@@ -353,6 +356,10 @@ class Session:
         """Whether nothing that runs on the node can hear us."""
         facts = self.nodes.facts.get(node)
         return facts is None or any(taint.key in DEAD for taint in facts.node.taints)
+
+    def _is_closed(self, node: str) -> bool:
+        facts = self.nodes.facts.get(node)
+        return facts is not None and not facts.node.schedulable
 
     def _ring(self) -> None:
         self.news.set()

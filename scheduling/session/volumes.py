@@ -1,20 +1,22 @@
-"""Pods that mount volume claims: where they can be placed, and what has to be done before they are
-made (docs/decisions/0040-volume-claims.md).
+"""What else than their own wishes decides where pods can be placed: the volume claims that they
+mount (docs/decisions/0040-volume-claims.md), and pods that keep others away.
 
-What a claim asks of nodes is added to the node affinity of its job. A claim that waits for its
+What these ask of nodes is added to the node affinity of a job. A claim that waits for its
 first consumer is told the node when the job is placed; its pods are made when it is bound.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
 from scheduling.engine.affinity import both, matches, said
 from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import Node
+from scheduling.engine.types import Node, NodeTerm
 from scheduling.engine.verdict import Reason, Verdict
+from scheduling.kube.manifests import own_labels
 from scheduling.kube.seam import Outcome, PodFacts, Result, SelectNode
 from scheduling.models.jobs import PlacementState as P
+from scheduling.session.anti_affinity import AntiAffinity
 from scheduling.session.live import LiveJob, LivePod, Note, PodKey
 from scheduling.session.plain_pods import PlainPods
 from scheduling.session.pods import create_and_bind
@@ -43,13 +45,14 @@ class _Asked:
 
 
 class Volumes(PlainPods):
-    """What the jobs of a scope wait for because of their volumes."""
+    """Which nodes the jobs of a scope may use because of their volumes and of pods that run."""
 
     def __init__(self) -> None:
         super().__init__()
         self.storage = Storage()
+        self.anti_affinity = AntiAffinity()
         self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
-        self._judged = 0  # the version of storage by which they were judged
+        self._judged = 0, 0  # the versions of both by which they were judged
         self._to_judge = False  # all of them, for another reason
         self._awaiting: dict[str, LiveJob] = {}  # with pods that were placed and wait for claims
         self._asked: dict[tuple[str, str], _Asked] = {}  # by namespace and name of the claim
@@ -69,10 +72,14 @@ class Volumes(PlainPods):
         self._to_judge = True
 
     def judged(self) -> list[LiveJob]:
-        """The jobs for which it has changed whether, or where, their volumes can be mounted."""
-        if self._judged == self.storage.version and not self._to_judge:
+        """The jobs for which it has changed whether, or where, their pods can be placed."""
+        versions = self.storage.version, self.anti_affinity.version
+        if self._judged == versions and not self._to_judge:
             return []
-        self._judged, self._to_judge = self.storage.version, False
+        repelled = self._judged[1] != versions[1]
+        self._judged, self._to_judge = versions, False
+        if repelled:
+            return [job for job in self.jobs.values() if self.judge(job)]
         known = {id(job) for job in self.jobs.values()} if self._mounting else set()
         self._mounting = {i: job for i, job in self._mounting.items() if id(job) in known}
         plain = [job for job in self.jobs.values() if job.plain]
@@ -85,15 +92,15 @@ class Volumes(PlainPods):
         return self.constrain(job)
 
     def constrain(self, job: LiveJob) -> bool:
-        """Set what the engine is told of a job by its claims; whether that changed."""
+        """Set which nodes the engine is told to use for a job; whether that changed."""
         claims = [self._claims(job, keys) for keys in _keys(job)]
-        if not any(claims) and job.request is job.asked:
+        if not (any(claims) or self.anti_affinity) and job.request is job.asked:
             return False
         if job.plain and job.state not in WAITING:
             # It is on its node, or will be, whatever becomes of its claims.
             job.request = replace(job.asked, pod_sets=job.request.pod_sets)
             return False
-        before = job.request, job.volume_hold, job.volume_note
+        before = job.request, job.volume_hold, job.node_note
         sets, notes, job.volume_hold = list(job.asked.pod_sets), [], None
         for index, names in enumerate(claims):
             for name in names:
@@ -103,11 +110,19 @@ class Volumes(PlainPods):
                     affinity = both(sets[index].node_affinity, terms)
                     sets[index] = replace(sets[index], node_affinity=affinity)
                     notes.append(f"Volume claim {name} is only for nodes with {said(terms)}.")
+            terms, keepers = self._kept_from(job, index)
+            if terms:
+                affinity = both(sets[index].node_affinity, terms)
+                sets[index] = replace(sets[index], node_affinity=affinity)
+                notes.append(
+                    f"Pods with a required anti-affinity ({', '.join(keepers)}) leave only nodes "
+                    f"with {said(terms)}."
+                )
         job.request = replace(job.asked, pod_sets=tuple(sets))
         if job.request == job.asked:
             job.request = job.asked
-        job.volume_note = " ".join(dict.fromkeys(notes))
-        return before != (job.request, job.volume_hold, job.volume_note)
+        job.node_note = " ".join(dict.fromkeys(notes))
+        return before != (job.request, job.volume_hold, job.node_note)
 
     def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
         """The engine knows that a job is held, or that few nodes are for it, not why."""
@@ -116,8 +131,8 @@ class Volumes(PlainPods):
             return Verdict(
                 Reason.WAITING_FOR_VOLUME, job.volume_hold.text, {}, (job.volume_hold.helps,)
             )
-        if job.volume_note and verdict.reason in BY_NODES:
-            summary = f"{verdict.summary.rstrip('.')}. {job.volume_note}"
+        if job.node_note and verdict.reason in BY_NODES:
+            summary = f"{verdict.summary.rstrip('.')}. {job.node_note}"
             verdict = replace(verdict, summary=summary)
         return super().verdict_on(job, verdict)
 
@@ -210,11 +225,31 @@ class Volumes(PlainPods):
         if pods and job.leaving is None:
             self._displaced(job, pods, reason, text, (), now)
 
+    # --- pods that keep others away ---------------------------------------------------------------
+    def _kept_from(self, job: LiveJob, pod_set: int) -> tuple[tuple[NodeTerm, ...], list[str]]:
+        """What pods that run ask of the nodes of a pod set, and the names of some of them."""
+        terms, keepers = tuple[NodeTerm, ...](), dict[str, None]()
+        for labels in self._labels(job, pod_set) if self.anti_affinity else ():
+            found = self.anti_affinity.affinity(self._namespace(job), labels)
+            if found:
+                terms = both(terms, found)
+                keepers.update(dict.fromkeys(self.anti_affinity.who(self._namespace(job), labels)))
+        return terms, list(keepers)
+
+    def _labels(self, job: LiveJob, pod_set: int) -> list[Mapping[str, str]]:
+        """The labels of the pods of a pod set; those that Kant makes differ in what it gives."""
+        if job.plain:
+            return [ref.labels for key, ref in job.plain.items() if key[0] == pod_set]
+        return [{**job.labels, **own_labels(job.id, job.request.tenant, job.attempt, pod_set, 0)}]
+
+    def _namespace(self, job: LiveJob) -> str:
+        """Where its pods are, or will be."""
+        placed = job.plain or job.state in HOLDING
+        return job.namespace if placed else self.namespaces.get(job.request.tenant, "")
+
     # --- claims -----------------------------------------------------------------------------------
     def _need(self, job: LiveJob, name: str) -> Need:
-        placed = job.plain or job.state in HOLDING
-        namespace = job.namespace if placed else self.namespaces.get(job.request.tenant, "")
-        return self.storage.need(namespace, name)
+        return self.storage.need(self._namespace(job), name)
 
     def _claims_of(self, job: LiveJob, pod: LivePod) -> list[str]:
         return self._claims(job, [pod.key])

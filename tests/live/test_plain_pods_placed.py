@@ -7,11 +7,12 @@ from scheduling.engine.shards import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import Outcome, Result
-from scheduling.models import Job
+from scheduling.models import Job, NodeRecord
 from scheduling.services.job_changes import change_job
 from scheduling.session import plain_pods
 from tests.live.conftest import wait
 from tests.live.plain_pods import (
+    MERGE,
     NAMESPACE,
     Between,
     condition,
@@ -262,3 +263,29 @@ def test_pods_of_others_and_pods_that_are_bound_already_stay_foreign(world):
     assert not Job.objects.exclude(pod_name="").exists()
     assert told(world, "bound") + told(world, "other") == []
     assert not node_of(world, "other")
+
+
+@pytest.mark.parametrize("cordoned", [True, False])
+def test_the_job_of_a_drained_pod_says_that_it_was_evicted(world, cordoned):
+    uid = make(world, gpus=1)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    node = node_of(world)
+    if cordoned:
+        cordon = {"spec": {"unschedulable": True}}
+        world.call("PATCH", f"/api/v1/nodes/{node}", cordon, kind=MERGE)
+        world.drive(lambda: not NodeRecord.objects.get(name=node).schedulable)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "plain"}}
+    world.call("POST", f"{path('plain')}/eviction", eviction)
+    world.drive(lambda: state_of(uid) is S.CANCELLED)
+    job = job_of(uid)
+    drained = ", which takes no new pods" if cordoned else ""
+    assert job.reason == "PodEvicted"
+    assert job.message == f"Pod plain was evicted from node {node}{drained} (EvictionByEvictionAPI)"
+
+
+def test_the_job_of_a_pod_that_somebody_deleted_says_that(world):
+    uid = make(world, gpus=1)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+    world.call("DELETE", path("plain"))
+    world.drive(lambda: state_of(uid) is S.CANCELLED)
+    assert job_of(uid).reason == "PodDeleted"

@@ -81,7 +81,21 @@ WRONG = {
         {"gpus": 16},
         "spec.containers[].resources.requests[nvidia.com/gpu]: A pod asks for 16",
     ),
-    "none": ({"requests": {"cpu": "1"}}, "asks for no GPU"),
+    "cpu": ({"requests": {"cpu": "1"}}, "The pod asks for CPU or memory only. Request nvidia.com"),
+    "none": ({"requests": {"cpu": "0"}}, "The pod asks for nothing. Request nvidia.com/gpu"),
+    "slice": (
+        {"requests": {"nvidia.com/mig-1g.5gb": "1"}},
+        "requests[nvidia.com/mig-1g.5gb]: Kant",
+    ),
+    "other": ({"requests": {"example.com/fpga": "1"}}, "asks for example.com/fpga, and for no GPU"),
+    "fraction": (
+        {"requests": {"cpu": "1"}, "notes": {"gpu-fraction": "0.5"}},
+        "annotation gpu-fraction: Kant does not read it. Request kant.io/gpu-milli",
+    ),
+    "claim": (
+        {"requests": {"cpu": "1"}, "resourceClaims": [{"name": "gpu"}]},
+        "spec.resourceClaims: Kant does not allocate claims; request nvidia.com/gpu",
+    ),
     "both": ({"requests": {**ASKED, "kant.io/gpu-milli": "500"}}, "not both"),
     "kind": ({"notes": {"kant.io/kind": "fun"}}, "annotation kant.io/kind: Choose one of training"),
     "truth": ({"notes": {"kant.io/preemptible": "no"}}, "kant.io/preemptible: Choose true or"),
@@ -107,6 +121,48 @@ def test_what_is_wrong_with_a_pod_is_said_with_its_field(world, given, said):
     assert condition(world) == ("False", reason, note)
     assert job_of(uid) is None
     assert not node_of(world)
+
+
+GROUPS = {
+    "jobset": ({"jobset.sigs.k8s.io/jobset-name": "a"}, {}, "JobSet"),
+    "kubeflow": ({"training.kubeflow.org/job-name": "a"}, {}, "Kubeflow training job"),
+    "lws": ({"leaderworkerset.sigs.k8s.io/name": "a"}, {}, "LeaderWorkerSet"),
+    "kueue": ({"kueue.x-k8s.io/pod-group-name": "a"}, {}, "Kueue pod group"),
+    "coscheduling": ({"scheduling.x-k8s.io/pod-group": "a"}, {}, "coscheduling PodGroup"),
+    "volcano": ({}, {"scheduling.k8s.io/group-name": "a"}, "Volcano PodGroup"),
+    "kai": ({}, {"pod-group-name": "a"}, "KAI PodGroup"),
+}
+
+
+@pytest.mark.parametrize(("labels", "notes", "kind"), GROUPS.values(), ids=GROUPS)
+def test_a_pod_of_a_group_that_kant_does_not_read_is_not_bound_alone(world, labels, notes, kind):
+    own = {"kant.io/tenant": "team"}
+    uid = make(world, "of-a-group", labels={**own, **labels}, notes=notes)
+    world.drive(lambda: told(world, "of-a-group"))
+    [(type_, reason, note)] = told(world, "of-a-group")
+    assert (type_, reason) == ("Warning", "NotHonoured")
+    [mark] = [*labels, *notes]
+    assert f"[{mark}]: Kant does not read the {kind} of the pod and would bind it alone" in note
+    assert "the label kant.io/gang" in note
+    assert job_of(uid) is None
+    mine = {"kant.io/gang": "of-one"}, {"kant.io/gang-size": "1"}
+    gang = make(world, "named", labels={**own, **labels, **mine[0]}, notes={**notes, **mine[1]})
+    world.drive(lambda: node_of(world, "named"))
+    assert not node_of(world, "of-a-group")
+    assert gang != uid
+
+
+def test_host_ports_that_the_api_server_set_are_no_reason(world):
+    """Of a pod in the host's network it sets each host port that is missing."""
+    ports = [{"containerPort": 23456, "hostPort": 23456}]
+    container = {
+        "name": "c",
+        "image": "i",
+        "ports": ports,
+        "resources": {"limits": {"nvidia.com/gpu": "1"}},
+    }
+    make(world, hostNetwork=True, containers=[container])
+    world.drive(lambda: node_of(world))
 
 
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {}}
