@@ -66,6 +66,7 @@ TENANTS = (
 # Blocked heads are passed by what fits; training is packed into few groups, inference spread.
 POLICY = {
     "queueing": "backfill",
+    "preemption": ["priority", "reclaim"],
     "strategies": {
         "training": "e-binpack",
         "inference": "e-spread",

@@ -16,19 +16,25 @@ from numpy.typing import NDArray
 
 from metrics import definitions
 from scheduling.engine.types import JobKind, Node, Policy, QueueingPolicy
+from scheduling.policies import DEFAULT
 from scheduling.simulator.observe import STATE_NAMES, PoolBook
 from scheduling.simulator.run import Outcome
 
-# The paper's own settings and the plain baseline, by name; others are QUEUEING+STRATEGY.
-PRESETS = {
-    "kant": ("backfill", "e-binpack"),
-    "native": ("best-effort-fifo", "native"),
+# The paper's own settings, the plain baseline, and the policy of a cluster that has none of its
+# own, by name; others are QUEUEING+STRATEGY.
+PRESETS: dict[str, str | Policy] = {
+    "kant": "backfill+e-binpack",
+    "native": "best-effort-fifo+native",
+    "default": DEFAULT,
 }
 
 
 def policy_of(text: str, strategies: Sequence[str]) -> Policy:
-    """A policy by name ("kant", "native") or as QUEUEING+STRATEGY; raises ValueError."""
-    queueing, _, strategy = "+".join(PRESETS.get(text, (text,))).partition("+")
+    """A policy by its name in PRESETS or as QUEUEING+STRATEGY; raises ValueError."""
+    preset = PRESETS.get(text, text)
+    if isinstance(preset, Policy):
+        return preset
+    queueing, _, strategy = preset.partition("+")
     known = [q.value for q in QueueingPolicy]
     if queueing not in known or strategy not in strategies:
         raise ValueError(

@@ -1,24 +1,33 @@
 """A cluster's policy as a JSON document: what may stand in it, and the engine's Policy it means.
 
 Everything is read off the types of `engine.types.Policy`; a field added there needs no code here.
+What a document does not name is as in DEFAULT, the policy of a cluster that has none of its own.
 """
 
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
 
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.shards import declaration_problems
-from scheduling.engine.types import Policy, Shard
+from scheduling.engine.types import JobKind, Policy, PreemptionKind, Shard
 from tenants.errors import FieldError, Path
 
 MAX_SECONDS = 366 * 86400
 MAX_COUNT = 1_000_000
 MAX_ENTRIES = 1000
 _SHARD_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+DEFAULT = Policy(
+    strategies={
+        JobKind.TRAINING: "e-binpack",
+        JobKind.INFERENCE: "binpack",
+        JobKind.DEVELOPMENT: "binpack",
+    },
+    preemption=(PreemptionKind.PRIORITY, PreemptionKind.RECLAIM),
+)
 _NAMES = tuple(f.name for f in fields(Policy))
 _TYPES: dict[str, Any] = get_type_hints(Policy)
 
@@ -28,12 +37,13 @@ def to_policy(document: Mapping[str, Any]) -> Policy:
 
     Fields this version does not know are ignored: a newer one may have stored them.
     """
-    return Policy(
+    return replace(
+        DEFAULT,
         **{
-            name: _read(_TYPES[name], value, getattr(Policy(), name))
+            name: _read(_TYPES[name], value, getattr(DEFAULT, name))
             for name, value in document.items()
             if name in _TYPES
-        }
+        },
     )
 
 

@@ -133,7 +133,7 @@ def write_period(cluster: Cluster, since: datetime, days: int) -> int:
             tenant=rows[quota.tenant], gpu_type=gpu_type, guaranteed_milli=quota.guaranteed
         )
     strategies = {str(kind): name for kind, name in policy.strategies.items()}
-    document = {"queueing": str(policy.queueing), "strategies": strategies}
+    document = {"queueing": str(policy.queueing), "strategies": strategies, "preemption": []}
     ClusterPolicy.objects.create(cluster=cluster, document=effective(document))
     NodeRecord.objects.bulk_create((_node_row(cluster, node) for node in nodes), ROWS)
     _write_samples(cluster, outcome, since)

@@ -48,6 +48,7 @@ OVER_WITHIN_S = 90.0  # after the last submission
 SHARES = {"alpha": 50, "beta": 30, "gamma": 20}  # of the cluster's GPUs, in percent
 SIZES = ((1, 0.34), (2, 0.16), (4, 0.16), (8, 0.16), (16, 0.12), (32, 0.06))
 POLICY = {
+    "preemption": [],
     "queueing": "backfill",
     "strategies": {
         "training": "e-binpack", "inference": "e-spread", "development": "e-binpack",

@@ -407,7 +407,7 @@ def jobs_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, int],
 
 
 def policy(cluster_id: int) -> Policy:
-    """The cluster's policy; fields its document does not name have the engine's defaults."""
+    """The cluster's policy; fields its document does not name have their defaults."""
     row = ClusterPolicy.objects.filter(cluster_id=cluster_id).first()
     return to_policy(row.document if row else {})
 

@@ -145,7 +145,12 @@ def test_the_policy_in_force_is_shown(as_user):
     row = ClusterPolicy.objects.create(cluster=Cluster.objects.get(), document=document, version=4)
     told = policy()
     fields = ("Queueing backfill", "Preemption reclaim", "Fair share yes", "Shards none")
-    for part in ("version 4, set", "Backfill after 10 min", "Strategies training binpack", *fields):
+    for part in (
+        "version 4, set",
+        "Backfill after 10 min",
+        "Strategies training e-binpack",
+        *fields,
+    ):
         assert part in told
     row.document = {"queueing": "of-a-newer-version"}
     row.save()

@@ -105,7 +105,8 @@ def test_what_the_form_says_is_what_it_was_shown_with():
     assert form.is_valid(), form.errors
     # A hundredth of a minute is all that the page can say of what was not touched.
     assert form.changes() == {}
-    other = PolicyForm(effective({}), ["H100"], data)
+    before = {"strategies": {"training": "binpack"}, "preemption": []}
+    other = PolicyForm(effective(before), ["H100"], data)
     assert other.is_valid()
     assert other.changes() == {
         "strategies.training": "e-binpack",
@@ -117,6 +118,7 @@ def test_what_the_form_says_is_what_it_was_shown_with():
 
 
 def test_settings_without_effect_are_marked_and_kept(ops):
+    change({"preemption": []})
     draft = ops.post(DRAFT, sent(ops.get(URL)), headers={"HX-Request": "true"})
     idle = {i.field.name for g in draft.context["groups"] for i in g.items if i.idle}
     assert idle == {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions",
@@ -131,7 +133,7 @@ def test_settings_without_effect_are_marked_and_kept(ops):
     check = checked(ops, backfill_after_s="5")
     assert "No effect then. Only under backfill, or with several schedulers." in plain(check)
     saved(ops, check)
-    assert now() == {"backfill_after_s": 300.0}
+    assert now() == {"backfill_after_s": 300.0, "preemption": []}
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,8 @@ def test_a_damaged_page_says_so(ops, broken):
 
 # --- what it would mean, and the save -------------------------------------------------------------
 def test_a_change_is_looked_at_field_by_field_and_saved_with_its_reason(ops):
-    change({"queueing": "backfill", "blame_s": 60})
+    before = {"strategies": {"training": "binpack"}, "preemption": []}
+    change({"queueing": "backfill", "blame_s": 60, **before})
     check = checked(ops, **{"strategies.training": "e-binpack", "preemption.reclaim": "on"})
     text = plain(check)
     assert "2 settings; the others stay as they are" in text
@@ -211,6 +214,7 @@ def test_a_change_is_looked_at_field_by_field_and_saved_with_its_reason(ops):
 
 
 def test_whom_it_concerns_is_told_from_what_is_so_now(ops):
+    change({"preemption": []})
     Tenant.objects.filter(name="speech").update(min_runtime_s=5400)
     Job.objects.filter(name="wait-000").update(
         blocked_since=timezone.now() - timezone.timedelta(minutes=11)

@@ -20,7 +20,7 @@ def ops(as_user):
 
 # --- the replay -----------------------------------------------------------------------------------
 def test_exactly_this_policy_is_replayed_and_one_comes_back_from_there(ops):
-    change({"blame_s": 60, "max_preemptions": 2})
+    change({"blame_s": 60, "max_preemptions": 2, "preemption": []})
     check = checked(ops, queueing="backfill", **{"preemption.priority": "on"})
     assert "Replay the last 7 days" in plain(check)
     assert "no difference in a replay" not in plain(check)

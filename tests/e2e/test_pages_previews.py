@@ -46,7 +46,8 @@ def test_preview_rehearses_and_writes_nothing(as_user):
 )
 @pytest.mark.usefixtures("unheard")
 def test_preview_warns_of_what_quotas_never_let_start(as_user, change, message):
-    text = as_user("erin").post("/jobs/new/preview/", {**FORM, **change}).content.decode()
+    form = {**FORM, "preemptible": "on", **change}
+    text = as_user("erin").post("/jobs/new/preview/", form).content.decode()
     assert message in text
     assert ("Would never start" in text) == bool(message)
     assert ("Would be accepted" in text) != bool(message)
@@ -67,7 +68,8 @@ def test_an_elastic_gang_is_previewed_submitted_and_shown(as_user):
 
 @pytest.mark.usefixtures("unheard")
 def test_what_never_starts_is_judged_by_the_least_pods_of_an_elastic_gang(as_user):
-    large = {**FORM, "sets-0-gpu_type": "L40S", "sets-0-gpus": "4", "sets-0-count": "23"}
+    large = {**FORM, "preemptible": "on", "sets-0-gpu_type": "L40S"}
+    large |= {"sets-0-gpus": "4", "sets-0-count": "23"}
     client = as_user("erin")
     assert "Would never start" in client.post("/jobs/new/preview/", large).content.decode()
     elastic = {**large, "sets-0-min_count": "22"}

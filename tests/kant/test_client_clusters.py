@@ -24,7 +24,7 @@ def test_a_cluster_and_its_policy_in_force(kant):
     fields = {"policy": "3", "queueing": "backfill", "fair_share": "yes", "preemption": "reclaim"}
     for name, told in {**fields, "shards": "train, rest"}.items():
         assert re.search(rf"^{name} +{told}$", out, re.MULTILINE), out
-    assert re.search(r"^strategies +training=binpack, ", out, re.MULTILINE)
+    assert re.search(r"^strategies +training=e-binpack, ", out, re.MULTILINE)
     told = json.loads(kant("clusters", "demo", "-o", "json")[1])
     assert (told["cluster"]["name"], told["policy"]["version"]) == ("demo", 3)
     assert kant("clusters", "none")[0] == 3

@@ -52,7 +52,7 @@ def columns(out: str, name: str) -> list[str]:
 def test_a_replay_is_asked_for_followed_and_compared(ops, worker):
     code, out, told = ops(
         "replay", "start", "--since", "2d", "--policy", "queueing=strict-fifo",
-        "--policy", "preemption=priority,reclaim", "--policy", "strategies.training=e-binpack",
+        "--policy", "preemption=priority,backfill", "--policy", "strategies.training=spread",
         "--policy", "fair_share=true", "--policy", "min_runtime_s=90",
         "--nodes", "H100/8=+2", "--nodes", "A100/4=-1",
         "--quota", "vision/H100:guaranteed=16.5",
@@ -62,9 +62,9 @@ def test_a_replay_is_asked_for_followed_and_compared(ops, worker):
     assert made.until - made.since == timedelta(days=2)
     assert timezone.now() - made.until < timedelta(minutes=2)
     differs = {k: v for k, v in made.policy.items() if v != made.policy_before[k]}
-    assert differs.pop("strategies")["training"] == "e-binpack"
+    assert differs.pop("strategies")["training"] == "spread"
     assert differs == {
-        "queueing": "strict-fifo", "preemption": ["priority", "reclaim"], "fair_share": True,
+        "queueing": "strict-fifo", "preemption": ["priority", "backfill"], "fair_share": True,
         "min_runtime_s": 90,
     }  # fmt: skip
     assert [(one["gpu_type"], one["change"]) for one in made.nodes] == [("H100", 2), ("A100", -1)]

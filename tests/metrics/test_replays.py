@@ -100,6 +100,7 @@ def change(number, gpu_type="H100", gpus=8):
 
 def test_preemption_that_is_switched_on_costs_work(cluster, operator):
     Job.objects.filter(name="head").update(priority=100)
+    ClusterPolicy.objects.create(cluster=cluster, document={"preemption": []})
     policy = {"preemption": ["priority"], "min_runtime_s": 0}
     result = found(asked(cluster, operator, policy=policy))
     assert result["baseline"]["preempted_jobs"] == 0
@@ -264,7 +265,7 @@ def test_what_differs_is_told_in_words():
     quota = {"tenant": "vision", "gpu_type": "H100", "guaranteed": 64_000, **shared}
     replay = Replay(
         policy_before=effective({}),
-        policy=effective({"queueing": "backfill", "strategies": {"training": "e-binpack"}}),
+        policy=effective({"queueing": "backfill", "strategies": {"training": "spread"}}),
         nodes=[change(-2)],
         quotas_before=[quota],
         quotas=[
@@ -274,7 +275,7 @@ def test_what_differs_is_told_in_words():
     )
     assert list(differences(replay)) == [
         ("Queueing", "best-effort-fifo", "backfill"),
-        ("Training strategy", "binpack", "e-binpack"),
+        ("Training strategy", "e-binpack", "spread"),
         ("Nodes of H100 × 8", "as now", "−2"),
         (
             "Quota of vision for H100",

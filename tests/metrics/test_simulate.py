@@ -101,10 +101,23 @@ def test_a_policy_file_says_all_that_a_policy_may(tmp_path):
     assert found["waits"]["8"]["first_start"]["mean_s"] == 0
 
 
+def test_a_policy_that_a_fresh_cluster_has(tmp_path):
+    jobs = tmp_path / "jobs.csv"
+    rows = "a,0,600,8,1,x,0\nb,70,50,8,1,x,5\nc,700,50,32,4,x,0\n"
+    jobs.write_text(f"{HEADER.strip()},priority\n{rows}")
+    found = simulate("--trace", str(jobs), "--fleet", "4x8", "--policy", "default")
+    alone = simulate("--trace", str(jobs), "--fleet", "1x8", "--policy", "default")
+    assert found["preempted_jobs"] == 0
+    assert alone["preempted_jobs"] == 1
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--policy", "fastest"], "'fastest' is no policy; write kant, native or QUEUEING"),
+        (
+            ["--policy", "fastest"],
+            "'fastest' is no policy; write kant, native, default or QUEUEING",
+        ),
         (["--fleet", "10"], "'10' is no size of a fleet"),
         (["--fleet", ""], "'' is no size of a fleet"),
         (["--policy", ""], "'' is no policy"),

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from scheduling.engine.types import Policy, PreemptionKind, Shard
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
-from scheduling.policies import effective, to_policy
+from scheduling.policies import DEFAULT, effective, to_policy
 from scheduling.session.load import policy
 from tenants.models import AuditRecord
 
@@ -165,7 +165,7 @@ def test_a_document_means_the_policy_it_came_from():
         "shards": [{"name": "a", "gpu_models": ["H100"], "groups": ["s0"]}, {"name": "b"}],
         "from_the_future": 1,
     }
-    assert to_policy({}) == Policy()
+    assert to_policy({}) == DEFAULT
     assert effective(effective(changed)) == effective(changed)
     assert hash(to_policy(changed))
     assert to_policy(changed).preemption == (PreemptionKind.PRIORITY, PreemptionKind.RECLAIM)
@@ -236,23 +236,24 @@ def revert(client, record, version, query="", **body):
 
 
 def test_what_a_change_of_a_policy_set_is_taken_back_and_nothing_else(ops):
-    put(ops, 0, queueing="backfill", spare_nodes={"H100": 2}, preemption=["priority"])
-    put(ops, 1, queueing="backfill", blame_s=60, preemption=["priority", "reclaim"])
-    second, first = changes(ops)
-    would = revert(ops, second, 2, "?dry_run=true").json()
+    put(ops, 0, preemption=[])
+    put(ops, 1, queueing="backfill", spare_nodes={"H100": 2}, preemption=["priority"])
+    put(ops, 2, queueing="backfill", blame_s=60, preemption=["priority", "reclaim"])
+    second, first, _ = changes(ops)
+    would = revert(ops, second, 3, "?dry_run=true").json()
     assert (would["would"], would["result"]["policy"]["spare_nodes"]) == ("update", {"H100": 2})
-    assert ClusterPolicy.objects.get().version == 2
-    done = revert(ops, first, 2, reason="Too early")
-    assert (done.status_code, done["ETag"]) == (200, '"3"')
+    assert ClusterPolicy.objects.get().version == 3
+    done = revert(ops, first, 3, reason="Too early")
+    assert (done.status_code, done["ETag"]) == (200, '"4"')
     policy = done.json()["policy"]
     assert (policy["queueing"], policy["preemption"]) == ("best-effort-fifo", ["reclaim"])
     assert (policy["blame_s"], policy["spare_nodes"]) == (60, {})
     newest = changes(ops)[0]
     assert (newest["reverts"], newest["reason"]) == (first["id"], "Too early")
-    again = revert(ops, first, 3)
+    again = revert(ops, first, 4)
     assert (again.status_code, again.json()["code"]) == (409, "conflict")
     assert "It is as it was before this change already. ops changed it" in again.json()["detail"]
-    assert revert(ops, newest, 3).json()["policy"]["queueing"] == "backfill"
+    assert revert(ops, newest, 4).json()["policy"]["queueing"] == "backfill"
 
 
 def test_a_setting_that_was_set_again_since_is_named_not_overwritten(ops):

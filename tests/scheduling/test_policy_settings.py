@@ -28,7 +28,8 @@ def test_the_settings_of_a_policy_are_all_of_it(policy):
 
 
 def test_a_type_without_spare_nodes_is_as_one_that_is_not_named():
-    none, zero = effective({}), effective({"spare_nodes": {"H100": 0}})
+    off = {"preemption": []}
+    none, zero = effective(off), effective(off | {"spare_nodes": {"H100": 0}})
     assert differing(settings_of(none), settings_of(zero)) == []
     assert differing(settings_of(ALL), settings_of(none)) == [
         "queueing", "preemption.priority", "preemption.reclaim", "shards", "spare_nodes.H100",
@@ -37,7 +38,7 @@ def test_a_type_without_spare_nodes_is_as_one_that_is_not_named():
 
 def test_a_revised_document_names_only_what_it_has_to():
     stored = {"queueing": "backfill", "strategies": {"training": "spread"}, "of_a_newer_one": 1}
-    assert revised(stored, {"preemption.reclaim": True, "strategies.inference": "e-spread"}) == {
+    assert revised(stored, {"preemption.priority": False, "strategies.inference": "e-spread"}) == {
         "queueing": "backfill",
         "strategies": {"training": "spread", "inference": "e-spread", "development": "binpack"},
         "preemption": ["reclaim"],
@@ -49,14 +50,16 @@ def test_a_revised_document_names_only_what_it_has_to():
 @pytest.mark.parametrize(
     ("document", "idle"),
     [
-        ({}, {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions",
-              "min_runtime_s", "fair_users", "usage_half_life_s"}),
+        ({}, {"preemption.backfill", "backfill_after_s", "fair_users", "usage_half_life_s"}),
+        ({"preemption": []},
+         {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions",
+          "min_runtime_s", "fair_users", "usage_half_life_s"}),
         ({"queueing": "backfill", "preemption": ["backfill"], "fair_share": True},
          {"preempt_after_s"}),
         ({"queueing": "backfill", "preemption": ["reclaim"], "fair_share": True}, set()),
         ({"preemption": ["backfill"], "fair_share": True, "shards": [{"name": "all"}]},
          {"preemption.backfill", "preempt_after_s", "max_preemptions", "min_runtime_s"}),
-        ({"consolidation": True, "fair_share": True},
+        ({"consolidation": True, "fair_share": True, "preemption": []},
          {"preemption.backfill", "backfill_after_s", "preempt_after_s", "max_preemptions"}),
     ],
 )  # fmt: skip

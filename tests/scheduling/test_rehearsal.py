@@ -106,6 +106,7 @@ def test_what_quota_can_never_allow_is_a_warning(fleet):
 
 
 def test_who_would_wait_hears_why_behind_whom_until_when_and_what_would_start(fleet):
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document={"preemption": []})
     runs(fleet, ["h000", "h001", "h002"], declared_s=3600)
     first = waits(fleet, 2)
     said = ask(fleet, gpus=4, replicas=3)["rehearsal"]
@@ -146,7 +147,8 @@ def test_an_elastic_gang_that_would_start_small_is_told_why(fleet):
 
 def test_the_forecast_of_a_head_is_its_reservation(fleet):
     job = runs(fleet, ["h000", "h001", "h002", "h003"], declared_s=3600)
-    ClusterPolicy.objects.create(cluster=fleet.cluster, document={"queueing": "backfill"})
+    policy = {"queueing": "backfill", "preemption": []}
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document=policy)
     said = ask(fleet)["rehearsal"]
     assert said["start"]["basis"] == "reservation"
     assert (
@@ -299,8 +301,10 @@ def test_a_rehearsal_costs_few_queries_however_many_nodes_and_jobs(
 
 def test_where_lenders_reclaim_a_job_that_stays_is_told_that_it_borrows_nothing(fleet):
     stays = {"replicas": 3, "preemptible": False}
+    row = ClusterPolicy.objects.create(cluster=fleet.cluster, document={"preemption": []})
     assert ask(fleet, **stays)["rehearsal"]["outlook"] == "starts"  # nothing is reclaimed here
-    ClusterPolicy.objects.create(cluster=fleet.cluster, document={"preemption": ["reclaim"]})
+    row.document = {"preemption": ["reclaim"]}
+    row.save()
     assert ask(fleet, replicas=3)["rehearsal"]["outlook"] == "starts"
     said = ask(fleet, **stays)["rehearsal"]
     assert (said["outlook"], said["reason"]) == ("never", "ExceedsMaxQuota")
