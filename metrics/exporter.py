@@ -29,7 +29,8 @@ from scheduling.quota_use import quota_uses
 from scheduling.selectors import leaders_of
 from scheduling.session.pace import BUCKETS_S
 from scheduling.standstill import standstill
-from tenants.api.base import OperatorsOnly
+from tenants.api.base import OperatorsOnly, check_scope
+from tenants.models import Scope
 from tenants.outage import redis_trouble, uses_redis
 
 
@@ -44,7 +45,11 @@ class MayScrape(OperatorsOnly):
     """Anybody where `KANT_METRICS_OPEN` says so, operators otherwise."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        return settings.KANT_METRICS_OPEN or super().has_permission(request, view)
+        if settings.KANT_METRICS_OPEN:
+            return True
+        allowed = super().has_permission(request, view)
+        check_scope(request, Scope.READ)
+        return allowed
 
 
 class PrometheusView(APIView):

@@ -55,7 +55,16 @@ COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
     Membership: ("user", "tenant", "role", "by_group"),
     GpuType: ("name", "title", "memory_mib"),
     Quota: ("tenant", "gpu_type", "guaranteed_milli", "mode", "version"),
-    ApiToken: ("user", "name", "prefix", "expires_at", "last_used_at", "revoked_at"),
+    ApiToken: (
+        "user",
+        "name",
+        "prefix",
+        "scopes",
+        "tenant",
+        "expires_at",
+        "last_used_at",
+        "revoked_at",
+    ),
     AuditRecord: ("at", "actor_name", "action", "subject", "reason", "source"),
 }
 for model, columns in COLUMNS.items():

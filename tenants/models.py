@@ -5,6 +5,7 @@ Rows are written only by `tenants.services`; reads beyond one row go through
 """
 
 import uuid
+from typing import Any
 
 from django.contrib.auth.models import AbstractUser
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -30,6 +31,14 @@ class User(AbstractUser):
     """A person. Operators may do everything; all others act through memberships."""
 
     is_operator = models.BooleanField(default=False)
+    # Of who acts by a token for one tenant: that tenant, and whether the user is an operator, as
+    # which they do not act then.
+    only_in: "tuple[int, bool] | None" = None
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        if self.only_in is not None:
+            raise RuntimeError("the rights of a token are not those of its user")
+        super().save(*args, **kwargs)
 
 
 class Identity(models.Model):
@@ -156,13 +165,29 @@ class Quota(models.Model):
         ]
 
 
+class Scope(models.TextChoices):
+    """What a token may be used for. `operate` is every write that is not of jobs or quotas."""
+
+    READ = "read", "Read"
+    SUBMIT = "submit", "Submit and change jobs"
+    QUOTA = "quota", "Change quotas"
+    OPERATE = "operate", "Operate: all other changes"
+
+
 class ApiToken(models.Model):
-    """A bearer token, stored as a SHA-256 hash; the secret is shown once, at creation."""
+    """A bearer token, stored as a SHA-256 hash; the secret is shown once, at creation.
+
+    It does what its user may do, within its scopes ("" = all) and its tenant (null = all), no
+    longer than the token that made it (null = a person did), and ends with that one.
+    """
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="api_tokens")
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=20)
     digest = models.CharField(max_length=64, unique=True)
+    scopes = models.CharField(max_length=64, blank=True, default="", db_default="")
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.CASCADE, related_name="+")
+    parent = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="children")
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField(null=True, blank=True)
     last_used_at = models.DateTimeField(null=True, blank=True)
@@ -170,6 +195,16 @@ class ApiToken(models.Model):
 
     class Meta:
         ordering = ["-id"]
+
+    @property
+    def scope_names(self) -> list[str]:
+        """Its scopes in the order of `Scope`."""
+        return self.scopes.split() or list(Scope.values)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it may do less than its user."""
+        return bool(self.scopes) or self.tenant_id is not None
 
 
 class AuditRecord(models.Model):

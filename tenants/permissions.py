@@ -5,7 +5,7 @@ may not see does not exist for them: callers answer NotFound, not NotAllowed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tenants.models import Membership, Role, Tenant, User
@@ -24,6 +24,8 @@ class Access:
     operator: bool
     parents: Mapping[int, int | None]
     roles: Mapping[int, str]
+    # Tenants that may be administered from above without a role there: that of a token.
+    from_above: frozenset[int] = frozenset()
 
     def role_in(self, tenant_id: int | None) -> str | None:
         """The strongest role that holds in a tenant, own or inherited; None = no access."""
@@ -48,7 +50,11 @@ class Access:
 
     def may_administer_from_above(self, tenant_id: int) -> bool:
         """What a tenant may not grant itself: quota, weight, its place in the tree, its end."""
-        return self.operator or self.role_in(self.parents.get(tenant_id)) == Role.TENANT_ADMIN
+        return (
+            self.operator
+            or tenant_id in self.from_above
+            or self.role_in(self.parents.get(tenant_id)) == Role.TENANT_ADMIN
+        )
 
     def visible_tenants(self) -> frozenset[int] | None:
         """Primary keys of the tenants this user may see; None = all of them."""
@@ -77,9 +83,27 @@ def access_of(user: "User | AnonymousUser") -> Access:
         return Access(0, False, {}, {})
     if user.is_operator:
         return Access(user.pk, True, {}, {})
-    return Access(
+    access = Access(
         user.pk,
         False,
         dict(Tenant.objects.order_by().values_list("id", "parent_id")),
         dict(Membership.objects.filter(user=user).order_by().values_list("tenant_id", "role")),
+    )
+    if user.only_in is None:
+        return access
+    tenant_id, operator = user.only_in
+    return _within(tenant_id, replace(access, operator=operator))
+
+
+def _within(tenant_id: int, access: Access) -> Access:
+    """The rights that are left of some in a tenant and all below it; those of an operator are
+    those of an admin of all tenants."""
+    below = [t for t in access.parents if tenant_id in lineage(access.parents, t)]
+    held = {t: Role.TENANT_ADMIN if access.operator else access.role_in(t) for t in below}
+    above = access.may_administer_from_above(tenant_id)
+    return replace(
+        access,
+        operator=False,
+        roles={t: str(role) for t, role in held.items() if role is not None},
+        from_above=frozenset({tenant_id} if above else ()),
     )

@@ -72,7 +72,7 @@ def memberships_of(user: User) -> QuerySet[Membership]:
 
 
 def tokens_of(user: User) -> QuerySet[ApiToken]:
-    return ApiToken.objects.filter(user=user)
+    return ApiToken.objects.filter(user=user).select_related("tenant")
 
 
 def parents_by_id() -> dict[int, int | None]:

@@ -19,14 +19,14 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from tenants import shown_once
-from tenants.errors import DomainError, Invalid
+from tenants.errors import Conflict, DomainError, Invalid
 from tenants.forms import SignInForm
 from tenants.keyset import rows_after
-from tenants.models import AuditRecord
+from tenants.models import AuditRecord, Scope
 from tenants.names import tenant_names
 from tenants.oidc.config import is_configured
 from tenants.permissions import Access, access_of
-from tenants.selectors import tokens_of, visible_audit_records
+from tenants.selectors import tokens_of, visible_audit_records, visible_names
 from tenants.services.quota_revert import FIELDS
 from tenants.services.tokens import NewToken, create_token, digest_of, revoke_token
 from tenants.templatetags.ui import MILLI, gpus, words
@@ -88,17 +88,25 @@ def tokens(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"days": TOKEN_DAYS, "chosen": "90", "now": timezone.now()}
     user = actor_of(request)
     context["tokens"] = tokens_of(user)
+    context |= {"scopes": Scope.choices, "asked": list(Scope.values)}
+    context["tenants"] = sorted(visible_names(user))
     context["has_password"] = settings.KANT_PASSWORD_SIGN_IN and user.has_usable_password()
     if request.htmx:  # type: ignore[attr-defined]
         return render(request, "tenants/_tokens_live.html", context)
     status = 200
     if request.method == "POST":
         name, lasts = request.POST.get("name", ""), request.POST.get("lasts", "90")
-        context |= {"name": name, "chosen": lasts}
+        # A form that does not know them, in a page opened before, asks for a token as ever.
+        knows = "tenant" in request.POST
+        asked = request.POST.getlist("scopes") if knows else list(Scope.values)
+        tenant = request.POST.get("tenant", "")
+        context |= {"name": name, "chosen": lasts, "asked": asked, "tenant": tenant}
         try:
-            return token_made(request, name, lasts)
+            return token_made(request, name, lasts, asked, tenant)
         except Invalid as error:
             context["errors"], status = error.by_field, 422
+        except Conflict as error:
+            context["errors"], status = {"name": error.detail}, 409
     elif request.method == "GET":
         context["created"] = new_token(request)
     response = render(request, "tenants/tokens.html", context, status=status)
@@ -108,14 +116,22 @@ def tokens(request: HttpRequest) -> HttpResponse:
     return response
 
 
-def token_made(request: HttpRequest, name: str, lasts: str) -> HttpResponse:
+def token_made(
+    request: HttpRequest, name: str, lasts: str, scopes: Sequence[str], tenant: str
+) -> HttpResponse:
     """Make a token and lead to the page that shows it, which can be loaded again without making
     another. Raises Invalid."""
     if lasts not in TOKEN_DAYS:
         raise Invalid.field("lasts", f"Choose one of {', '.join(TOKEN_DAYS)}.")
     days = TOKEN_DAYS[lasts]
     ends = timezone.now() + timedelta(days=days) if days else None
-    made = create_token(actor_of(request), name, expires_at=ends)
+    made = create_token(
+        actor_of(request),
+        name,
+        expires_at=ends,
+        scopes=None if set(scopes) == set(Scope.values) else scopes,
+        tenant=tenant or None,
+    )
     response = redirect("tokens")
     shown_once.hand_over(request, response, NEW_SECRET, made.secret)
     request.session[NEW_TOKEN] = made.token.pk

@@ -19,6 +19,7 @@ from kant.client import (
     places,
     replays,
     submission,
+    tokens,
     usage,
 )
 from kant.client.account import Account
@@ -200,12 +201,21 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--wait", action="store_true", help="wait until it is over")
     ends = command("cancel", replays.cancel, "end replays that wait or run", with_ids, tries)
     ends.add_argument("replays", nargs="+", metavar=replays.REPLAY, help=REPLAY)
+    token = commands.add_parser("token", help=TOKENS, description=f"{TOKENS.capitalize()}.")
+    kinds = token.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    text = "make a token and print its secret, which is shown this once"
+    tokens.add_flags(command("create", tokens.create, text, ("text", "json"), kinds))
+    kept = command("list", tokens.listed, "your tokens, and when each was used", both, kinds)
+    kept.add_argument("--all", action="store_true", help="also those that are revoked")
+    gone = command("revoke", tokens.revoke, "end tokens and those they made", (), kinds)
+    gone.add_argument("tokens", nargs="+", type=int, metavar="ID", help="of a token")
     shells = commands.add_parser("completion", help="print what lets a shell complete commands")
     shells.set_defaults(run=completion.script)
     shells.add_argument("shell", choices=tuple(completion.SCRIPTS))
     return parser
 
 
+TOKENS = "make, list and revoke API tokens"
 JOB = "id, the beginning of it, or name"
 REPLAY = "its id, or the beginning of it"
 REPLAYS = (

@@ -29,12 +29,14 @@ from scheduling.services.jobs import cancel_array, cancel_job, submit_array, sub
 from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
+from tenants.models import Scope
 
 
 class JobsView(ListView):
     """Submitted jobs, the newest first. A document with `array` is answered by the array. A dry
     run also says whether the job, of an array the first one, would start now, and if not, why."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobOutput, many=True),
         "POST": Shape(
@@ -87,6 +89,7 @@ class JobView(View):
     the highest ordinals first, and for a larger one places are looked for. Pods that run keep the
     `KANT_WORLD_SIZE` that they began with."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobOutput),
         "PATCH": Shape(JobOutput, JobChange),
@@ -104,6 +107,7 @@ class JobView(View):
 class JobActionView(View):
     """What is done to one job, without a body."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "POST": Shape(JobOutput),
     }
@@ -137,6 +141,7 @@ class JobDocumentView(View):
     """The document that submits the same job again, as it is now, without what is assumed where
     nothing is said. There is none (409) of a job that was taken up from a pod of somebody else."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobInput),
     }
@@ -148,6 +153,7 @@ class JobDocumentView(View):
 class JobArrayView(View):
     """Jobs that were submitted as one, and how far they are. PATCH changes those that wait."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobArrayOutput),
         "PATCH": Shape(JobArrayOutput, JobChange),
@@ -165,6 +171,7 @@ class JobArrayView(View):
 class JobArrayDocumentView(View):
     """The document that submits the same array again, all its jobs as the first one is now."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobInput),
     }
@@ -178,6 +185,7 @@ class JobArrayDocumentView(View):
 class JobArrayActionView(View):
     """What is done to an array, without a body."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "POST": Shape(JobArrayOutput),
     }
@@ -210,6 +218,7 @@ class JobArrayReleaseView(JobArrayActionView):
 class JobExplainView(View):
     """Why the job waits, and what would help."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(ExplanationOutput),
     }
@@ -222,6 +231,7 @@ class JobExplainView(View):
 class JobEventsView(ListView):
     """What happened to the job, in order."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(JobEventOutput, many=True),
     }
@@ -240,6 +250,7 @@ class JobEventsView(ListView):
 class JobPodsView(ListView):
     """Where the pods of every attempt went, the oldest first."""
 
+    scope = Scope.SUBMIT
     shapes = {
         "GET": Shape(PodOutput, many=True),
     }

@@ -18,6 +18,7 @@ from tenants.api.base import View
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape
 from tenants.errors import Invalid
+from tenants.models import Scope
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class JobLogsView(View):
     Kubernetes keeps it. At most 16 MiB, from the beginning of what `tail` and `since` choose; with
     `follow` all of it, and then what is printed until the container ends."""
 
+    scope = Scope.SUBMIT
     renderer_classes = [JSONRenderer, PlainText]
     # What HEAD leaves out of the answer is all there is, and following it would not end.
     http_method_names = ["get", "options"]

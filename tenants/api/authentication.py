@@ -15,10 +15,11 @@ from rest_framework.request import Request
 
 from tenants import attempts
 from tenants.api.problems import Problem, too_many
-from tenants.models import User
-from tenants.services.tokens import PREFIX, user_of_secret
+from tenants.models import ApiToken, User
+from tenants.services.tokens import PREFIX, token_of_secret
 
 SCHEME = "Bearer"
+TOKEN = "token"  # the name of API tokens among the security schemes of OpenAPI
 PASSWORD = "password"  # the name of HTTP Basic among the security schemes of OpenAPI
 CHALLENGE = f'{SCHEME} realm="kant"'
 
@@ -26,7 +27,7 @@ CHALLENGE = f'{SCHEME} realm="kant"'
 class ApiTokenAuthentication(BaseAuthentication):
     """`Authorization: Bearer kant_…`. Absent → the next method is asked; wrong → 401."""
 
-    def authenticate(self, request: Request) -> tuple[User, None] | None:
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         header = request.META.get("HTTP_AUTHORIZATION", "")
         scheme, _, secret = header.strip().partition(" ")
         if not scheme:
@@ -37,13 +38,13 @@ class ApiTokenAuthentication(BaseAuthentication):
                 "Kant."
             )
         # WSGI hands headers over as Latin-1; anything else cannot be a token.
-        user = user_of_secret(secret.strip(), timezone.now())
-        if user is None:
+        token = token_of_secret(secret.strip(), timezone.now())
+        if token is None:
             raise AuthenticationFailed(
                 "This API token is unknown, expired or revoked, or its user is not active"
                 f"{_or_absent()}. Create a new one."
             )
-        return user, None
+        return token.user, token
 
     def authenticate_header(self, request: Request) -> str:  # noqa: ARG002
         return CHALLENGE
@@ -117,7 +118,7 @@ def _credentials(encoded: str) -> tuple[str, str]:
 
 class ApiTokenScheme(OpenApiAuthenticationExtension):
     target_class = "tenants.api.authentication.ApiTokenAuthentication"
-    name = "token"
+    name = TOKEN
 
     def get_security_definition(self, auto_schema: object) -> dict[str, str]:  # noqa: ARG002
         return {"type": "http", "scheme": "bearer", "bearerFormat": f"{PREFIX}…"}

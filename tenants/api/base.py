@@ -18,9 +18,21 @@ from tenants.api.parsers import StrictJSONParser
 from tenants.api.problems import Problem, bad_header, bad_query, request_id_of
 from tenants.api.schema import KantSchema, Shape
 from tenants.errors import Invalid, NotAllowed
-from tenants.models import User
+from tenants.models import ApiToken, Scope, User
 
 WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+def check_scope(request: Request, scope: str) -> None:
+    """Raises NotAllowed where a token asks for what is none of its scopes. `scope`: of the write;
+    reading is `read`, and "" is what every token may do."""
+    token = request.auth
+    wanted = scope if request.method in WRITES else scope and Scope.READ
+    if isinstance(token, ApiToken) and wanted and wanted not in token.scope_names:
+        raise NotAllowed(
+            f"This API token may {', '.join(token.scope_names)}, and this needs the scope "
+            f"“{wanted}”. Make a token that has it."
+        )
 
 
 class OperatorsOnly(BasePermission):
@@ -46,9 +58,12 @@ class View(APIView):
     schema = KantSchema()
     shapes: ClassVar[Mapping[str, Shape]] = {}
     query: ClassVar[Mapping[str, frozenset[str]]] = {}
+    # What a token needs for its writes.
+    scope: ClassVar[str] = Scope.OPERATE
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super().initial(request, *args, **kwargs)
+        check_scope(request, self.scope)
         if any("\0" in value for value in kwargs.values() if isinstance(value, str)):
             raise Http404
         # HEAD is GET without the body.
@@ -79,6 +94,11 @@ class View(APIView):
         if not isinstance(user, User):
             raise exceptions.NotAuthenticated
         return user
+
+    @property
+    def token(self) -> ApiToken | None:
+        """The token that asks; None for a session or a password."""
+        return self.request.auth if isinstance(self.request.auth, ApiToken) else None
 
     @property
     def dry_run(self) -> bool:

@@ -23,6 +23,7 @@ class ProblemKindOutput(serializers.Serializer[Any]):
 class ProblemView(View):
     """The meaning of one problem code."""
 
+    scope = ""
     shapes = {
         "GET": Shape(ProblemKindOutput),
     }

@@ -19,7 +19,7 @@ from tenants.api.serializers import (
     RevertInput,
 )
 from tenants.errors import NotFound
-from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
+from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Scope, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.quota_revert import revert_quota_change
@@ -32,6 +32,7 @@ REASON = {"reason": "Why; kept in the audit trail. Required."}
 class QuotasView(ListView):
     """Quotas of the tenants you see, by tenant and GPU type."""
 
+    scope = Scope.QUOTA
     shapes = {
         "GET": Shape(QuotaOutput, many=True),
     }
@@ -51,6 +52,7 @@ class QuotasView(ListView):
 
 
 class QuotaView(View):
+    scope = Scope.QUOTA
     shapes = {
         "GET": Shape(QuotaOutput),
         "PUT": Shape(QuotaAnswer, QuotaInput, may_create=True, versioned=True, flags=OVERCOMMIT),
@@ -117,6 +119,7 @@ class RevertView(View):
     """Takes back a change of a quota, by the id of its record in the audit trail, as a change of
     its own. The version is that of the quota, `If-None-Match: *` where there is none now."""
 
+    scope = Scope.QUOTA
     shapes = {
         "POST": Shape(RevertAnswer, RevertInput, versioned=True),
     }

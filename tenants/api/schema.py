@@ -11,8 +11,9 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
 from rest_framework import serializers
 
-from tenants.api.authentication import PASSWORD
+from tenants.api.authentication import PASSWORD, TOKEN
 from tenants.api.fields import Serializer
+from tenants.models import Scope
 
 SerializerType = type[serializers.Serializer[Any]]
 PROBLEM = "application/problem+json"
@@ -135,8 +136,12 @@ class KantSchema(AutoSchema):
         return shapes.get(self.method)
 
     def get_auth(self) -> list[dict[str, list[str]]]:
-        """Ways to sign in, any of them; a password only where the shape says so."""
+        """Ways to sign in, any of them; a password only where the shape says so. Of a token which
+        scope it needs."""
         ways: list[dict[str, list[str]]] = super().get_auth()
+        scope = getattr(self.view, "scope", "")
+        needed = [str(scope if self.method != "GET" else Scope.READ)] if scope else []
+        ways = [{name: needed if name == TOKEN else [] for name in way} for way in ways]
         return (
             ways if self.shape and self.shape.passwords else [w for w in ways if PASSWORD not in w]
         )

@@ -14,17 +14,56 @@ from tenants.api.authentication import (
     SessionAuthentication,
 )
 from tenants.api.base import ListView, View, rehearsed
-from tenants.api.fields import Moment, Serializer, Text
+from tenants.api.fields import Choice, List, Moment, Serializer, Text
 from tenants.api.idempotency import idempotent
 from tenants.api.parsers import StrictJSONParser, UnlabelledJSONParser
 from tenants.api.schema import Shape
-from tenants.models import ApiToken
-from tenants.services.tokens import create_token, revoke_token
+from tenants.models import ApiToken, Scope
+from tenants.services.tokens import create_token, family, revoke_token
 
 
 class MembershipOutput(serializers.Serializer[Any]):
     tenant = serializers.CharField(source="tenant.name")
     role = serializers.CharField()
+
+
+class TokenInput(Serializer):
+    name = Text(max_length=100)
+    expires_at = Moment(
+        required=False,
+        allow_null=True,
+        help_text="At most, and by default, when the token ends that asks for this one.",
+    )
+    scopes = List(
+        child=Choice(Scope.values),
+        max_length=len(Scope.values),
+        required=False,
+        allow_null=True,
+        help_text="What it may be used for; null = all that the one who asks may.",
+    )
+    tenant = Text(
+        max_length=63,
+        required=False,
+        allow_null=True,
+        help_text="It is used for this tenant and those below only; null = for all.",
+    )
+
+
+class TokenOutput(serializers.Serializer[ApiToken]):
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    prefix = serializers.CharField()
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(Scope.choices), source="scope_names"
+    )
+    tenant = serializers.CharField(source="tenant.name", default=None, allow_null=True)
+    made_by = serializers.IntegerField(
+        source="parent_id", allow_null=True, help_text="The token that made it, and ends it."
+    )
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(allow_null=True)
+    last_used_at = serializers.DateTimeField(allow_null=True)
+    revoked_at = serializers.DateTimeField(allow_null=True)
 
 
 class MeOutput(serializers.Serializer[Any]):
@@ -33,21 +72,7 @@ class MeOutput(serializers.Serializer[Any]):
     email = serializers.CharField()
     is_operator = serializers.BooleanField()
     memberships = MembershipOutput(many=True)
-
-
-class TokenInput(Serializer):
-    name = Text(max_length=100)
-    expires_at = Moment(required=False, allow_null=True)
-
-
-class TokenOutput(serializers.Serializer[ApiToken]):
-    id = serializers.IntegerField()
-    name = serializers.CharField()
-    prefix = serializers.CharField()
-    created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField(allow_null=True)
-    last_used_at = serializers.DateTimeField(allow_null=True)
-    revoked_at = serializers.DateTimeField(allow_null=True)
+    token = TokenOutput(allow_null=True, help_text="The API token that asks, and what it may.")
 
 
 class NewTokenOutput(TokenOutput):
@@ -58,8 +83,9 @@ class NewTokenOutput(TokenOutput):
 
 
 class MeView(View):
-    """The account the request acts as, and its roles."""
+    """The account the request acts as, its roles, and the token."""
 
+    scope = ""
     shapes = {
         "GET": Shape(MeOutput),
     }
@@ -72,6 +98,7 @@ class MeView(View):
             "email": user.email,
             "is_operator": user.is_operator,
             "memberships": selectors.memberships_of(user),
+            "token": self.token,
         }
         return Response(MeOutput(account).data)
 
@@ -80,8 +107,12 @@ class TokensView(ListView):
     """One's own API tokens, the newest first; the secret is not among what can be read.
 
     A new one may be asked for with user name and password:
-    `curl -u NAME:PASSWORD …/api/v1/tokens -d '{"name": "laptop"}'`.
+    `curl -u NAME:PASSWORD …/api/v1/tokens -d '{"name": "laptop"}'`. One that a token asks for may
+    never do more than that one, or longer; a token with fewer than all rights sees itself and
+    those that it made.
     """
+
+    scope = ""
 
     shapes = {
         "GET": Shape(TokenOutput, many=True),
@@ -99,7 +130,10 @@ class TokensView(ListView):
     serializer_class = TokenOutput
 
     def get_queryset(self) -> QuerySet[ApiToken]:
-        return selectors.tokens_of(self.actor)
+        found = selectors.tokens_of(self.actor)
+        if self.token is not None and self.token.is_limited:
+            found = found.filter(pk__in=family(self.token.pk))
+        return found
 
     def get(self, _request: Request) -> Response:
         return self.page(TokenOutput)
@@ -108,7 +142,13 @@ class TokensView(ListView):
     def post(self, _request: Request) -> Response:
         given = self.body(TokenInput)
         token, secret = create_token(
-            self.actor, given["name"], expires_at=given.get("expires_at"), dry_run=self.dry_run
+            self.actor,
+            given["name"],
+            expires_at=given.get("expires_at"),
+            scopes=given.get("scopes"),
+            tenant=given.get("tenant"),
+            parent=self.token,
+            dry_run=self.dry_run,
         )
         if self.dry_run:
             return rehearsed("create", TokenOutput(token).data)
@@ -116,10 +156,11 @@ class TokensView(ListView):
 
 
 class TokenView(View):
+    scope = ""
     shapes = {
         "DELETE": Shape(),
     }
 
     def delete(self, _request: Request, token_id: int) -> Response:
-        revoke_token(self.actor, token_id, dry_run=self.dry_run)
+        revoke_token(self.actor, token_id, by=self.token, dry_run=self.dry_run)
         return rehearsed("delete", None) if self.dry_run else Response(status=204)

@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -9,13 +10,17 @@ from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
-from tenants.errors import Invalid, NotFound
-from tenants.models import ApiToken, User
+from tenants.errors import Conflict, Invalid, NotFound
+from tenants.models import ApiToken, Scope, Tenant, User
+from tenants.permissions import access_of
+from tenants.selectors import tenant_by_name
 from tenants.services.transactions import checked, unit_of_work
 
 PREFIX = "kant_"
 # Enough of the secret to tell tokens apart in a list; the remaining bits stay unguessable.
 SHOWN = len(PREFIX) + 6
+# That hold, of one user: each is a way in.
+MOST_TOKENS = 100
 # A used token would otherwise cost one write per request.
 LAST_USED_PRECISION = timedelta(minutes=1)
 
@@ -33,35 +38,138 @@ def digest_of(secret: str) -> str:
 
 
 def create_token(
-    actor: User, name: str, *, expires_at: datetime | None = None, dry_run: bool = False
+    actor: User,
+    name: str,
+    *,
+    expires_at: datetime | None = None,
+    scopes: Collection[str] | None = None,
+    tenant: str | None = None,
+    parent: ApiToken | None = None,
+    dry_run: bool = False,
 ) -> NewToken:
-    """A token that acts as `actor`. Raises Invalid for an empty name or a past expiry."""
+    """A token that acts as `actor`: within `scopes` (None = all) and, if it has one, a tenant and
+    those below it. One that a token makes, its `parent`, has by default what that one has, and
+    never more. Raises Invalid, NotFound, and Conflict where there are MOST_TOKENS already."""
     if not name.strip():
         raise Invalid.field("name", "Say what the token is for, e.g. “ci” or “laptop”.")
     if expires_at is not None and expires_at <= timezone.now():
         raise Invalid.field("expires_at", "Lies in the past. Give a later time, or null for none.")
+    with unit_of_work(dry_run):
+        # One after the other: neither more than there may be, nor one of a parent just revoked.
+        User.objects.select_for_update().filter(pk=actor.pk).first()
+        if parent is not None:
+            parent = ApiToken.objects.filter(_holds(timezone.now()), pk=parent.pk).first()
+            if parent is None:
+                raise Conflict("The token that asks for it has ended. Sign in again.")
+        _refuse_too_many(actor)
+        return _made(actor, name, expires_at, scopes, tenant, parent)
+
+
+def _made(
+    actor: User,
+    name: str,
+    expires_at: datetime | None,
+    scopes: Collection[str] | None,
+    tenant: str | None,
+    parent: ApiToken | None,
+) -> NewToken:
     secret = PREFIX + secrets.token_urlsafe(32)
     token = ApiToken(
         user=actor,
         name=name.strip(),
         prefix=secret[:SHOWN],
         digest=digest_of(secret),
-        expires_at=expires_at,
+        expires_at=_end(expires_at, parent),
+        scopes=_scopes(scopes, parent),
+        tenant=_tenant(actor, tenant, parent),
+        parent=parent,
     )
-    with unit_of_work(dry_run):
-        checked(token).save(force_insert=True)
+    checked(token).save(force_insert=True)
     return NewToken(token, secret)
 
 
-def revoke_token(actor: User, token_id: int, *, dry_run: bool = False) -> None:
-    """End a token of one's own (operators: anybody's). Revoking twice is no error."""
+def _refuse_too_many(actor: User) -> None:
+    held = ApiToken.objects.filter(_holds(timezone.now()), user=actor)
+    if held.count() >= MOST_TOKENS:
+        raise Conflict(
+            f"You have {MOST_TOKENS} API tokens that hold, the most there may be. Revoke one that "
+            "is not used any more, with DELETE /api/v1/tokens/ID or on the page API tokens."
+        )
+
+
+def _end(wanted: datetime | None, parent: ApiToken | None) -> datetime | None:
+    most = parent.expires_at if parent is not None else None
+    if most is not None and wanted is not None and wanted > most:
+        raise Invalid.field(
+            "expires_at",
+            f"The token that asks for it ends at {most:%Y-%m-%dT%H:%M:%SZ}, and this one with it. "
+            "Give no later time, or none.",
+        )
+    return wanted or most
+
+
+def _scopes(wanted: Collection[str] | None, parent: ApiToken | None) -> str:
+    """The scopes as they are stored."""
+    most = parent.scope_names if parent is not None else list(Scope.values)
+    if wanted is None:
+        return parent.scopes if parent is not None else ""
+    if not wanted:
+        raise Invalid.field("scopes", f"Give some of {', '.join(most)}, or null for all of them.")
+    for scope in wanted:
+        if scope not in Scope.values:
+            raise Invalid.field("scopes", f"Choose some of {', '.join(Scope.values)}.")
+        if scope not in most:
+            raise Invalid.field(
+                "scopes",
+                f"The token that asks for it has {', '.join(most)} only, and cannot give "
+                f"“{scope}”. Leave it out, or sign in.",
+            )
+    return " ".join(scope for scope in Scope.values if scope in wanted)
+
+
+def _tenant(actor: User, wanted: str | None, parent: ApiToken | None) -> Tenant | None:
+    most = parent.tenant if parent is not None else None
+    if wanted is None:
+        return most
+    try:
+        found = tenant_by_name(access_of(actor), wanted)
+    except NotFound as error:
+        # Also one above that of the token that asks: it sees what it may use.
+        raise Invalid.field("tenant", error.detail) from None
+    return found
+
+
+def revoke_token(
+    actor: User, token_id: int, *, by: ApiToken | None = None, dry_run: bool = False
+) -> None:
+    """End a token of one's own (operators: anybody's), and with it those that it made. Revoking
+    twice is no error. `by`: the token that asks; a limited one ends itself and what it made."""
     tokens = ApiToken.objects.filter(id=token_id)
     if not actor.is_operator:
         tokens = tokens.filter(user=actor)
+    if by is not None and by.is_limited:
+        tokens = tokens.filter(pk__in=family(by.pk))
     with unit_of_work(dry_run):
-        if not tokens.exists():
+        token = tokens.first()
+        if token is None:
             raise NotFound(f"You have no token {token_id}. GET /api/v1/tokens lists yours.")
-        tokens.filter(revoked_at=None).update(revoked_at=timezone.now())
+        User.objects.select_for_update().filter(pk=token.user_id).first()
+        ended = ApiToken.objects.filter(pk__in=family(token.pk), revoked_at=None)
+        ended.update(revoked_at=timezone.now())
+
+
+def family(token_id: int) -> set[int]:
+    """A token, those that it made, those that they made, …"""
+    found, latest = {token_id}, {token_id}
+    while latest:
+        made = ApiToken.objects.filter(parent__in=latest).values_list("pk", flat=True)
+        latest = set(made) - found
+        found |= latest
+    return found
+
+
+def _holds(now: datetime) -> Q:
+    return Q(revoked_at=None) & (Q(expires_at=None) | Q(expires_at__gt=now))
 
 
 def forget_ended_tokens() -> int:
@@ -72,9 +180,10 @@ def forget_ended_tokens() -> int:
     return deleted
 
 
-def user_of_secret(secret: str, now: datetime) -> User | None:
-    """The active user a secret stands for; None when unknown, expired or revoked, or when its user
-    has not signed in at the OpenID provider for KANT_OIDC_TOKEN_DAYS."""
+def token_of_secret(secret: str, now: datetime) -> ApiToken | None:
+    """The token a secret stands for, and in it the active user with the rights that it leaves;
+    None when unknown, expired or revoked, or when its user has not signed in at the OpenID
+    provider for KANT_OIDC_TOKEN_DAYS."""
     tokens = ApiToken.objects.select_related("user").filter(
         digest=digest_of(secret), revoked_at=None, user__is_active=True
     )
@@ -87,4 +196,7 @@ def user_of_secret(secret: str, now: datetime) -> User | None:
         return None
     if token.last_used_at is None or now - token.last_used_at >= LAST_USED_PRECISION:
         ApiToken.objects.filter(id=token.pk).update(last_used_at=now)
-    return token.user
+    if token.tenant_id is not None:
+        token.user.only_in = token.tenant_id, token.user.is_operator
+        token.user.is_operator = False
+    return token

@@ -1,0 +1,60 @@
+"""`kant token`: API tokens of one's own, also such as may do less than their owner."""
+
+import argparse
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from kant.client import output
+from kant.client.api import Api
+from kant.client.errors import FAILED, ClientError
+
+SCOPES = ("read", "submit", "quota", "operate")
+HEADS = ("ID", "NAME", "BEGINS WITH", "MAY", "TENANT", "LAST USED", "ENDS")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    flag = parser.add_argument
+    flag("name", metavar="NAME", help="what it is for, e.g. ci")
+    flag("--scope", dest="scopes", action="append", choices=SCOPES,
+         help="what it may be used for; again for others; without, all that you may")  # fmt: skip
+    flag("-t", "--tenant", help="only for this tenant and those below it")
+    flag("--days", type=int, metavar="N", help="it ends after so many days")
+
+
+def create(api: Api, args: argparse.Namespace) -> None:
+    """Make a token, and print its secret alone: it can be kept in a variable or file."""
+    body: dict[str, Any] = {"name": args.name, "scopes": args.scopes, "tenant": args.tenant}
+    if args.days is not None:
+        body["expires_at"] = (datetime.now(timezone.utc) + timedelta(days=args.days)).isoformat()
+    made = api.post("tokens", body)
+    if made["secret"] is None:  # the answer that had it was lost on its way
+        raise ClientError(FAILED, f"The token was lost on its way. Revoke {made['id']}.")
+    if args.output == "json":
+        output.document(made)
+    else:
+        print(made["secret"])
+
+
+def listed(api: Api, args: argparse.Namespace) -> None:
+    found = [token for token in api.items("tokens") if args.all or token["revoked_at"] is None]
+    output.listed(args.output, found, HEADS, _row, "There are no tokens.")
+
+
+def revoke(api: Api, args: argparse.Namespace) -> None:
+    """End tokens, and with each those that it made."""
+    for token in args.tokens:
+        api.delete(f"tokens/{token}")
+        print(f"Token {token} is revoked.")
+
+
+def _row(token: dict[str, Any]) -> tuple[object, ...]:
+    may = "everything" if set(token["scopes"]) == set(SCOPES) else ", ".join(token["scopes"])
+    return (
+        token["id"],
+        token["name"],
+        token["prefix"],
+        may,
+        token["tenant"] or "all",
+        output.when(token["last_used_at"]) or "never",
+        output.when(token["expires_at"]) or "never",
+    )
