@@ -48,8 +48,10 @@ class ClusterState(Columns):
         super().__init__(levels)
         self.version = 0
         self.facts_version = 0  # grows when nodes or other people's pods change
-        # For readers that follow the bookings: each notes the jobs whose bookings changed.
+        # For readers that follow the bookings: each notes the jobs whose bookings changed; and for
+        # those that follow the facts, the nodes that changed or have other pods of other people.
         self.followers: list[set[str]] = []
+        self.fact_followers: list[set[str]] = []
         self._clock = 0
         self._own_jobs: set[str] = set()
         self._bad: set[PodKey] = set()
@@ -78,7 +80,7 @@ class ClusterState(Columns):
         before = self.facts[slot]
         if before == node:
             return ()
-        self.facts_version += 1
+        self._facts_change(node.name)
         if before is None or place_in_layout(before) != place_in_layout(node):
             self._index = None
         self._derive(slot, node)
@@ -92,7 +94,7 @@ class ClusterState(Columns):
         slot = self.slot_of.get(name)
         if slot is None or self.facts[slot] is None:
             return ()
-        self.facts_version += 1
+        self._facts_change(name)
         self._index = None  # its labels may have told where others are
         self._derive(slot, None)
         self._gain(_ANYWHERE)
@@ -116,7 +118,7 @@ class ClusterState(Columns):
             return
         if known is not None:
             self.remove_other_pod(uid)
-        self.facts_version += 1
+        self._facts_change(node)
         self._others[uid] = pod
         self._others_on[node] = (*self._others_on.get(node, ()), uid)
         self._derive_again(node)
@@ -125,7 +127,7 @@ class ClusterState(Columns):
         pod = self._others.pop(uid, None)
         if pod is None:
             return
-        self.facts_version += 1
+        self._facts_change(pod.node)
         left = tuple(other for other in self._others_on[pod.node] if other != uid)
         if left:
             self._others_on[pod.node] = left
@@ -142,6 +144,25 @@ class ClusterState(Columns):
         """Where a pod of somebody else is; None when it is not known."""
         pod = self._others.get(uid)
         return pod.node if pod is not None else None
+
+    def take_facts(self, of: "ClusterState", name: str) -> None:
+        """Let a node, and the pods of others on it, be as another state knows them."""
+        there = of._others_on.get(name, ())
+        for uid in self._others_on.get(name, ()):
+            if uid not in there:
+                self.remove_other_pod(uid)
+        for uid in there:
+            self.upsert_other_pod(uid, *of._others[uid])
+        node = of.node(name)
+        if node is None:
+            self.remove_node(name)
+        else:
+            self.upsert_node(node)
+
+    def _facts_change(self, name: str) -> None:
+        self.facts_version += 1
+        for changed in self.fact_followers:
+            changed.add(name)
 
     # --- placements -------------------------------------------------------------------------
     def book(self, job: JobRequest, p: PodPlacement) -> None:
@@ -340,6 +361,16 @@ class ClusterState(Columns):
         self._own_jobs = set()
         if self._index is not None:
             twin._index = self._index.copy()
+        return twin
+
+    def without_pods(self) -> "ClusterState":
+        """An independent what-if in which none of Kant's pods is anywhere."""
+        twin = self.copy()
+        held = twin._on_node
+        twin._jobs, twin._on_node, twin._bad = {}, {}, set()
+        twin.times, twin._outlooks, twin.infeasible = {}, {}, {}
+        for name in held:
+            twin._derive_again(name)
         return twin
 
     def _newly_bad(self, node: Node) -> tuple[PodKey, ...]:

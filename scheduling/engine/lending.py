@@ -83,6 +83,7 @@ class Outlook:
         return (OtherPodRemoved(uid) for uid in sorted(gone))
 
     def _changed_nodes(self, nodes: Mapping[str, Node], taken: Set[str]) -> Iterable[Delta]:
+        self._state.cleared.open({name: node for name, node in nodes.items() if name in taken})
         for name in sorted(self._nodes.keys() - nodes.keys()):
             del self._nodes[name]
             yield NodeRemoved(name)

@@ -107,6 +107,7 @@ class Node:
     `link_model` names the device table of the node (NVLink, PCIe, NUMA layout), "" = by count.
     `zone` is "inference" for nodes of the inference zone (E-Spread, paper 3.3.4), else "".
     `problems` are warnings found while translating labels; shown to operators.
+    `out_of_service`: in words, why it is not schedulable, "" = not known.
     `gpu_resource` is what pods ask for whole GPUs by, "" = not known. `gives_shares`: pods can get
     a part of a GPU here. `unnamed_unhealthy`: so many GPUs are out of service and nothing says
     which; `devices` shows them as healthy. `gpu_parts`: slices or replicas of GPUs are among
@@ -133,6 +134,7 @@ class Node:
     gives_shares: bool = True
     unnamed_unhealthy: int = 0
     gpu_parts: bool = False
+    out_of_service: str = ""
 
     @property
     def without_gpus(self) -> bool:

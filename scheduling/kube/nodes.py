@@ -95,6 +95,7 @@ class NodeTranslator:
             gives_shares="shares" in facts,
             unnamed_unhealthy=gpus.unnamed,
             gpu_parts="gpu_parts" in facts,
+            out_of_service="" if schedulable else _text(facts, "health"),
         )
         wrong_link = link_problem(node)
         if wrong_link:

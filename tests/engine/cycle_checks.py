@@ -4,7 +4,8 @@ from scheduling.engine.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
 from scheduling.engine.deltas import Delta
-from scheduling.engine.queueing.admission import ask_of, pools_wanted
+from scheduling.engine.queueing.admission import ask_of
+from scheduling.engine.queueing.lacking import within_reach
 from scheduling.engine.types import (
     MILLI,
     PodPlacement,
@@ -221,7 +222,7 @@ class Checks:
                 for key in lane.jobs:
                     other = self.state.jobs[key[3]]
                     if other is not record and (grows or key < record.key):
-                        contested = used & pools_wanted(self.state, other)
+                        contested = used & within_reach(self.state, other)
                         assert all(self._closed_by_quota(other, model) for model in contested)
 
     def _over_job_limit(self, name: str) -> bool:

@@ -67,7 +67,7 @@ class AsksEverybody(SchedulerState):
             lane.settled = None
             lane.failed_at = lane.quota_at = UNASKED
             lane.unplanned_at = UNPLANNED
-            lane.ask = lane.would_start = None
+            lane.ask = lane.would_start = lane.reach = None
         for record in self.jobs.values():
             record.in_vain.clear()
             record.grew_at = None

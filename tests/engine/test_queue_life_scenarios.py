@@ -270,7 +270,7 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     assert told.summary == (
         "the free GPUs would hold 8 pods, CPU, memory, NICs and other resources beside them only "
         "0 of 1; 2 nodes, n0 among them, are avoided, the first of them until "
-        "1970-01-01 00:02:00 UTC, as they rejected pods of the job"
+        "1970-01-01 00:02:00 UTC, as they rejected pods of the job. Until then nobody waits for it."
     )
     expected = {"pods_that_fit": 0, "avoided_nodes": 2, "avoided": "n0", "avoided_until": 120.0}
     assert told.evidence.items() >= expected.items()
@@ -279,9 +279,10 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
     world.pending = [d.NodeChanged(replace(world.state.cluster.node("n0"), schedulable=False))]
     assert world.cycle(130).started == ()
     told = world.state.jobs["one"].verdict
-    assert told.summary.endswith(
-        "; n1 is avoided until 1970-01-01 00:02:30 UTC, as it rejected a pod of the job"
+    assert "; n1 is avoided until 1970-01-01 00:02:30 UTC, as it rejected a pod of the job. It" in (
+        told.summary
     )
+    assert "it lacks n0 (out of service), n1 (avoided until 1970-01-01 00:02:30 UTC" in told.summary
     assert [s.placements[0].node for s in world.cycle(150).started] == ["n1"]
 
 
@@ -300,7 +301,8 @@ def test_a_node_that_could_not_take_the_job_anyway_is_not_said_to_be_avoided():
     assert [s.job_id for s in world.cycle(1).started] == ["full"]
     told = world.state.jobs["one"].verdict
     assert told.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
-    assert "avoided" not in told.summary
+    assert "avoided_nodes" not in told.evidence
+    assert "lacks n0 (avoided until 1970-01-01 00:01:41 UTC" in told.summary
     assert "avoided" not in told.evidence
 
 

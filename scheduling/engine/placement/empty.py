@@ -66,7 +66,7 @@ def empty_nodes(
         node = state.facts[slot]
         if node is None or not will_admit(node, pod_set):
             continue
-        holds = _pods_when_empty(node, pod_set)
+        holds = pods_when_empty(node, pod_set)
         if most_in_leaf is not None:
             leaf = pool.layout.leaf_of[number]
             holds = min(holds, most_in_leaf - in_leaf.get(leaf, 0))
@@ -91,7 +91,7 @@ def is_choosy(state: ClusterState, job: JobRequest, pod_set: PodSet) -> bool:
     )
 
 
-def _pods_when_empty(node: Node, pod_set: PodSet) -> int:
+def pods_when_empty(node: Node, pod_set: PodSet) -> int:
     """Pods of this set that the node would hold with nothing else on it, repaired and open."""
     limits = [node.max_pods]
     if pod_set.gpus:

@@ -128,7 +128,8 @@ class Settled:
     the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
     must have gone on closing to it what was `withheld`, or have held all that it would wait for
     itself. `plans`: as of when no other jobs could be preempted for it. `needs`: wholly free GPUs
-    of a node without which it need not be asked whatever else was given back, quota apart.
+    of a node without which it need not be asked whatever else was given back, quota apart. `facts`:
+    of a lane that is in nobody's way because of what it lacks, the versions of nodes and quotas.
     """
 
     first: OrderKey
@@ -144,3 +145,4 @@ class Settled:
     kept_at: int | None
     plans: tuple[int, int] | None
     needs: int
+    facts: tuple[int, int] | None

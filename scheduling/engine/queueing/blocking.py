@@ -6,7 +6,8 @@
 | best-effort FIFO | nothing |
 | backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
 
-Under backfill nothing is closed after the threshold to jobs that could be preempted for it.
+Under backfill nothing is closed after the threshold to jobs that could be preempted for it. Nobody
+waits in a pool in which the job could not start though all that runs had ended (lacking.py).
 """
 
 import math
@@ -31,6 +32,7 @@ from scheduling.engine.queueing.kept import (
     waits_for,
     withheld,
 )
+from scheduling.engine.queueing.lacking import with_what_it_lacks, within_reach
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
@@ -141,17 +143,23 @@ class Blocking:
         if terms.closed >= wanted:
             verdict = self._behind(lane, terms.closed)
             tell_lane(state, lane, verdict, verdict, out)
-            if terms.kept and self._policy is QueueingPolicy.STRICT_FIFO:
+            closes = bool(terms.kept) and self._policy is QueueingPolicy.STRICT_FIFO
+            lacks = closes and not within_reach(state, record)
+            if closes and not lacks:
                 self._close_quota(lane, record, terms.kept)
                 return
             away = kept_from(state, self._way, record, wanted) if terms.kept else frozenset[str]()
-            settle(state, self._way, lane, out.now, closed=True, withheld=away)
+            settle(state, self._way, lane, out.now, closed=True, withheld=away, lacks=lacks)
             return
         verdict = self._reason(lane, terms, wanted)
         rest = verdict
         capped = "max_running" in verdict.evidence  # no GPU would help it: it is in nobody's way
-        if not capped and not verdict.will_never_run and self._close(lane, record, wanted):
-            rest = behind(lane.head, min(wanted), {})
+        reach = within_reach(state, record)
+        if not reach and not verdict.will_never_run:
+            verdict = rest = with_what_it_lacks(state, record, verdict)
+        may_close = bool(reach) and not capped and not verdict.will_never_run
+        if may_close and self._close(lane, record, reach):
+            rest = behind(lane.head, min(reach), {})
         preempts = terms.may_preempt and self._may_preempt(lane, record)
         told = self._not_yet(lane, record, verdict) if preempts and not capped else verdict
         tell_lane(state, lane, told, rest, out)
@@ -160,7 +168,9 @@ class Blocking:
         # What a job that quota refuses closes depends on what others hold by then.
         closes_quota = rest is not verdict and lane.refusal is not None
         if not capped and self._way.mark is mark and not closes_quota:
-            settle(state, self._way, lane, out.now, closed=False, preempts=preempts)
+            settle(
+                state, self._way, lane, out.now, closed=False, preempts=preempts, lacks=not reach
+            )
 
     def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
         capped = over_job_limit(self._state, self._state.jobs[lane.head])
@@ -259,8 +269,8 @@ class Blocking:
         if since + state.policy.backfill_after_s > self._out.now:
             return False
         if lane.refusal is not None:
-            return waits_first(state, self._way, record)
-        return any(m not in self._heads for m in pools_wanted(state, record))
+            return waits_first(state, self._way, record) and bool(within_reach(state, record))
+        return any(m not in self._heads for m in within_reach(state, record))
 
     def _overdue(self, record: JobRecord) -> bool:
         """Whether the job has been blocked for longer than the policy's threshold."""

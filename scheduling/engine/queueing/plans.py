@@ -301,7 +301,7 @@ def _try(
     """Evict, place, and let everybody return who still can; then all is taken back."""
     statement = Statement(state.cluster)
     returned: set[Unit] = set()
-    idle = idle_nodes(state)
+    idle = idle_nodes(state.policy, state.cluster)
     with trial(state.book, units) as books:
         for unit in units:
             for pod in unit.pods:
@@ -320,7 +320,7 @@ def _try(
             for p in unit.places:
                 statement.allocate(unit.record.job, p)
             refused = books.refuses(record.job, state.pools, candidate)
-            if refused or takes_spares(state, record.job, idle):
+            if refused or takes_spares(state.policy, state.cluster, record.job, idle):
                 statement.rollback(mark)
                 books.take(unit)
                 continue

@@ -14,6 +14,7 @@ from scheduling.engine.queueing.asks import smallest_starts
 from scheduling.engine.queueing.claims import Claim
 from scheduling.engine.queueing.delay import preempts_from
 from scheduling.engine.queueing.eligibility import demand_of
+from scheduling.engine.queueing.lacking import within_reach
 from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.plans import Plan, could_suffice, plan_for
@@ -56,6 +57,8 @@ def try_to_preempt(
     lane.unplanned_until = math.inf
     record.nearly = False
     record.protected_until = record.preempts_from = math.inf
+    if not within_reach(state, record):
+        return False  # whoever made room for it would do so in vain
     for counts in _wanted(record) if overdue or not state.only_backfilled else ():
         plan = _cheapest(state, record, counts, overdue, kept, out)
         if plan is not None:

@@ -161,7 +161,9 @@ def _copied(state: SchedulerState) -> SchedulerState:
         id(state.cluster): cluster,
         id(state.forecasts): {},
         id(state.policy): state.policy,
-        id(state.pools): state.pools,  # nodes do not change while a cycle decides
+        # Nodes do not change while a cycle decides.
+        id(state.pools): state.pools,
+        id(state.cleared): state.cleared,
     }
     twins = [(record, _copied_record(record)) for record in state.jobs.values()]
     memo.update((id(record), twin) for record, twin in twins)

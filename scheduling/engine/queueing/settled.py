@@ -29,6 +29,8 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
         return False
     if known.plans is not None and known.plans != state.plans_at:
         return False
+    if known.facts is not None and known.facts != _facts(state):
+        return False
     book = state.book
     if known.kept_at not in (None, book.version):
         if not _kept_alike(state, way, lane, known):
@@ -49,6 +51,10 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
     return True
 
 
+def _facts(state: SchedulerState) -> tuple[int, int]:
+    return state.cluster.facts_version, state.book.structure
+
+
 def _kept_alike(state: SchedulerState, way: InTheWay, lane: Lane, known: Settled) -> bool:
     """Whether the lane still waits for no quota that is not kept already, and what is kept still
     keeps the lane waiting."""
@@ -67,11 +73,13 @@ def settle(
     closed: bool,
     preempts: bool = False,
     withheld: frozenset[str] = frozenset(),
+    lacks: bool = False,
 ) -> None:
     """Note what the blocked lane's answer rests on; nothing where it may change by itself.
 
     `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
-    (`withheld`); `preempts`: its first job may take places from others.
+    (`withheld`); `preempts`: its first job may take places from others; `lacks`: it could not start
+    though all that runs had ended.
     """
     lane.settled = None
     record, book = state.jobs[lane.head], state.book
@@ -110,4 +118,5 @@ def settle(
         kept_at,
         plans,
         0 if to_ask else NO_NODE if refused else ask.gpus,
+        _facts(state) if lacks else None,
     )

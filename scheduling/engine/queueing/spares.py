@@ -2,25 +2,26 @@
 
 from collections.abc import Iterable, Mapping, Set
 
+from scheduling.engine.cluster import ClusterState
 from scheduling.engine.placement.view import numbers
 from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.types import JobRequest, PodPlacement
+from scheduling.engine.types import JobRequest, PodPlacement, Policy
 
 Idle = Mapping[str, int]  # by GPU model, the bit set of the wholly free nodes of its pool
 
 
-def idle_nodes(state: SchedulerState) -> dict[str, int]:
+def idle_nodes(policy: Policy, cluster: ClusterState) -> dict[str, int]:
     """Of the GPU models for which the policy keeps spares."""
-    if not state.policy.spare_nodes:
+    if not policy.spare_nodes:
         return {}
-    pools = state.cluster.index.pools
-    return {m: pools[m].bits[pools[m].top] for m in state.policy.spare_nodes if m in pools}
+    pools = cluster.index.pools
+    return {m: pools[m].bits[pools[m].top] for m in policy.spare_nodes if m in pools}
 
 
-def takes_spares(state: SchedulerState, job: JobRequest, before: Idle) -> bool:
+def takes_spares(policy: Policy, cluster: ClusterState, job: JobRequest, before: Idle) -> bool:
     """Whether the job, which may not, took of the nodes that were wholly free `before` some that
     are to be kept as spares."""
-    return bool(before) and not job.uses_spares and any(_lacking(state, before).values())
+    return bool(before) and not job.uses_spares and any(_lacking(policy, cluster, before).values())
 
 
 def without_spares(
@@ -41,13 +42,13 @@ def without_spares(
 
 
 def spares_beside(
-    state: SchedulerState, placed: Iterable[PodPlacement], before: Idle
+    policy: Policy, cluster: ClusterState, placed: Iterable[PodPlacement], before: Idle
 ) -> frozenset[str]:
     """Of the wholly free nodes, those that are to be kept as spares from a job that was just given
     these places: all it did not take, and so many that it took last."""
-    cluster, found = state.cluster, set[str]()
+    found = set[str]()
     taken = dict.fromkeys(p.node for p in placed)
-    for model, lacking in _lacking(state, before).items():
+    for model, lacking in _lacking(policy, cluster, before).items():
         layout = cluster.index.pools[model].layout
         if lacking:
             idle = {cluster.names[layout.slots[n]] for n in numbers(before[model], layout.size)}
@@ -56,9 +57,9 @@ def spares_beside(
     return frozenset(found)
 
 
-def _lacking(state: SchedulerState, before: Idle) -> dict[str, int]:
+def _lacking(policy: Policy, cluster: ClusterState, before: Idle) -> dict[str, int]:
     """How many nodes of each GPU model are missing among the spares since then."""
-    wanted, now = state.policy.spare_nodes, idle_nodes(state)
+    wanted, now = policy.spare_nodes, idle_nodes(policy, cluster)
     return {
         model: max(0, min(wanted[model], nodes.bit_count()) - now[model].bit_count())
         for model, nodes in before.items()

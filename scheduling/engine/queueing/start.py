@@ -118,15 +118,15 @@ def place_on(
 ) -> tuple[PodPlacement, ...] | PlacementFailure:
     """Places for a candidate on a statement, which is unchanged on failure. `idle`: the
     wholly free nodes of which spares are kept, those of now if not given."""
-    job = candidate.job
+    job, cluster, policy = candidate.job, statement.state, state.policy
     mark = statement.checkpoint()
-    before = idle_nodes(state) if idle is None else idle
+    before = idle_nodes(policy, cluster) if idle is None else idle
     strategy, counts = state.strategy_of(job), candidate.counts
     placed = place_job(statement, job, strategy=strategy, counts=counts, avoid=avoid)
     if isinstance(placed, PlacementFailure):
         return placed
-    if takes_spares(state, job, before):
-        spares = spares_beside(state, placed, before)
+    if takes_spares(policy, cluster, job, before):
+        spares = spares_beside(policy, cluster, placed, before)
         kept = without_spares(state, job, placed, spares)
         statement.rollback(mark)
         if not kept:

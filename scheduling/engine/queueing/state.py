@@ -10,6 +10,7 @@ from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
+from scheduling.engine.queueing.cleared import Cleared
 from scheduling.engine.queueing.delay import Early, preempts_from
 from scheduling.engine.queueing.eligibility import wrong_times
 from scheduling.engine.queueing.exposed import Exposed
@@ -62,6 +63,7 @@ class SchedulerState:
         self.refresh_s = refresh_s
         self.told_of_runs = told_of_runs
         self.cluster = ClusterState(levels)
+        self.cleared = Cleared(self.cluster)
         self.policy = policy or Policy()
         self.pools = Pools()
         self.book = QuotaBook()

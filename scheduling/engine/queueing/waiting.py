@@ -31,6 +31,17 @@ MAX_EMPTY = 1_000
 
 
 @dataclass(slots=True, eq=False)
+class Reach:
+    """The `pools` in which a job could start if all that runs had ended, on these `nodes`. The
+    answer is to what was `asked`, as of so many changes of the nodes (`at`)."""
+
+    asked: tuple[object, ...]
+    pools: frozenset[str]
+    nodes: frozenset[str]
+    at: int
+
+
+@dataclass(slots=True, eq=False)
 class Lane:
     """Waiting jobs of one tenant and shape, in order, and what was found out about them.
     `user`: of this user alone, where the policy tells the users of a tenant apart.
@@ -47,7 +58,7 @@ class Lane:
     of that. `rest` is the reason told to all but the first job; those in `fresh` have not been
     told. No job of the lane declares less than `shortest` seconds. `settled`: what its last answer
     rested on. `would_start`: behind these jobs, as found out then, only reserved nodes keep it
-    waiting.
+    waiting. `reach`: where it could start if all that runs had ended.
     """
 
     key: Key
@@ -75,6 +86,7 @@ class Lane:
     shortest: float = math.inf
     settled: "Settled | None" = None
     would_start: tuple[object, float, bool] | None = None
+    reach: Reach | None = None
 
     @property
     def head(self) -> str:
@@ -197,7 +209,7 @@ class WaitQueue:
             lane.never_at = lane.failed_at = (-1, -1)
             lane.unplanned_at = UNPLANNED
             lane.quota_at = UNASKED
-            lane.settled = None
+            lane.settled = lane.reach = None
 
 
 # Order; or priority, share, order; or priority, share of the tenant and of the user, order.

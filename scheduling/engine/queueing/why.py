@@ -2,6 +2,7 @@
 
 from scheduling.engine.placement import PlacementFailure, explain
 from scheduling.engine.queueing.admission import candidates, fits_by_count
+from scheduling.engine.queueing.lacking import with_what_it_lacks, within_reach
 from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.start import Failed, place_on, why_failed
 from scheduling.engine.queueing.state import SchedulerState
@@ -24,10 +25,12 @@ def reasons(state: SchedulerState) -> dict[str, tuple[int, Verdict]]:
         if verdict is None:
             continue
         if verdict.reason in _PLACEMENT and record.lane is not None:
-            shape = record.lane.key[1:]
-            if shape not in anew:
-                anew[shape] = why_not_placed(state, record)
-            verdict = anew[shape] or verdict
+            reach = within_reach(state, record)
+            alike = (*record.lane.key[1:], bool(reach))
+            if alike not in anew:
+                why = why_not_placed(state, record)
+                anew[alike] = with_what_it_lacks(state, record, why) if why and not reach else why
+            verdict = anew[alike] or verdict
         told[job_id] = (position, verdict)
     return told
 
