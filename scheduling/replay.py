@@ -5,7 +5,7 @@ import math
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import yaml
 
-from scheduling.engine.states import TERMINAL
+from scheduling.engine.states import TERMINAL, JobState
 from scheduling.simulator import traces
 from scheduling.simulator.traces.jobs import TraceJob, pod_sets
 from scheduling.text_files import InputError, lines_of
@@ -54,14 +54,25 @@ def read_trace(path: Path, limit: int, format_name: str = "") -> list[TraceJob]:
     return sorted(jobs, key=lambda job: job.submitted_at)
 
 
-def job_document(job: TraceJob, name: str, tenant: str, speed: float) -> dict[str, Any]:
-    """The job as it is submitted; the embedded kubelet runs it for its compressed duration."""
-    seconds = job.duration_s / speed
-    run = {"sim.kant.io/run-seconds": f"{seconds:.3f}"}
+def job_document(
+    job: TraceJob, name: str, tenant: str, speed: float, after: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The job as it is submitted, as the trace has it; the embedded kubelet runs it for its
+    compressed duration. A run time is declared where the trace does. `after`: ids that the jobs got
+    which it waits for."""
+    run = {"sim.kant.io/run-seconds": f"{job.duration_s / speed:.3f}"}
+    if job.ends is JobState.FAILED:
+        run["sim.kant.io/exit-code"] = "1"
+    declared = (
+        {} if job.declared_s is None else {"declared_s": max(1, math.ceil(job.declared_s / speed))}
+    )
     return {
         "name": name,
         "tenant": tenant,
-        "declared_s": max(1, math.ceil(seconds)),
+        "priority": job.priority,
+        "kind": job.kind.value,
+        "after": list(after),
+        **declared,
         "pod_sets": [
             {
                 "name": pods.name,
@@ -88,6 +99,11 @@ class Replay:
         self.speed = speed
         self.run_id = secrets.token_hex(4)
         self.tenants = [f"replay-{i + 1:02}" for i in range(tenants)]
+        # Whoever is named in the trace is one of them throughout.
+        self._named = list(dict.fromkeys(job.tenant for job in jobs if job.tenant))
+        # Ids of what was submitted, by index; only of earlier jobs one can wait.
+        self._index = {job.id: index for index, job in enumerate(jobs)}
+        self._ids: list[asyncio.Future[str]] = []
         self.http: aiohttp.ClientSession = None  # type: ignore[assignment]
 
     async def run(self, progress: Callable[[int, int], None]) -> Report:
@@ -99,6 +115,7 @@ class Replay:
         ) as self.http:
             started = time.monotonic()
             await self._prepare_tenants()
+            self._ids = [asyncio.get_running_loop().create_future() for _ in self.jobs]
             submitting = asyncio.gather(*map(self._submit, range(len(self.jobs))))
             rows = await self._follow(submitting, progress)
             seconds = time.monotonic() - started
@@ -146,9 +163,13 @@ class Replay:
         job = self.jobs[index]
         await asyncio.sleep((job.submitted_at - self.jobs[0].submitted_at) / self.speed)
         name = f"replay-{self.run_id}-{index:05}"
-        tenant = self.tenants[index % len(self.tenants)]
-        body = job_document(job, name, tenant, self.speed)
-        await self._call("POST", "/jobs", body, ok=(201,), headers={"Idempotency-Key": name})
+        number = self._named.index(job.tenant) if job.tenant else index
+        tenant = self.tenants[number % len(self.tenants)]
+        known = (self._index.get(other, index) for other in job.after)
+        after = [await self._ids[earlier] for earlier in known if earlier < index]
+        body = job_document(job, name, tenant, self.speed, after)
+        made = await self._call("POST", "/jobs", body, ok=(201,), headers={"Idempotency-Key": name})
+        self._ids[index].set_result(made["id"])
 
     async def _follow(
         self, submitting: "asyncio.Future[list[None]]", progress: Callable[[int, int], None]

@@ -44,6 +44,7 @@ from scheduling.simulator.agenda import (
     Agenda,
 )
 from scheduling.simulator.faults import Outages
+from scheduling.simulator.journal import Journal
 from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
 from scheduling.simulator.observe import CANCELLED, ENDS, FAILED, RUNNING, SUCCEEDED, Observer
 from scheduling.simulator.places import Places
@@ -72,7 +73,9 @@ class Simulation:
         changes: Iterable[Change] = (),
         start: float = 0.0,
         levels: tuple[str, ...] = DEFAULT_LEVELS,
+        journal: Journal | None = None,
     ) -> None:
+        """`journal`: is told of every placement."""
         self.settings = settings or Settings()
         # Nobody reads the numbers in the reasons of a simulated job.
         self._tells_of_runs = self.settings.bind_delay_s > 0  # else they run at once
@@ -83,7 +86,7 @@ class Simulation:
             told_of_runs=self._tells_of_runs,
         )
         self.now = start
-        self.observer = Observer(start, self.settings.sample_s)
+        self.observer = Observer(start, self.settings.sample_s, journal)
         self._places = Places(self.observer, self.settings)
         self._outages = Outages(nodes)
         self.nodes = self._outages.facts
@@ -229,7 +232,7 @@ class Simulation:
     def _preempt(self, victim: Preempted, now: float) -> None:
         """Pods are told to go; the whole job stops, or the job goes on with the rest."""
         run, pods = self.jobs[victim.job_id], victim.pods
-        self.observer.was_preempted(run.row)
+        self.observer.was_preempted(run.row, self.now)
         delays = [run.evict(pod, self.settings.evict_s) for pod in pods]
         leaving: list[tuple[float, Pod | None]] = list(zip(delays, pods, strict=True))
         if victim.whole:
@@ -242,7 +245,7 @@ class Simulation:
     def _move(self, move: Moved) -> None:
         """A replica is told to go; it ends when it would have, wherever it runs by then."""
         run, pod = self.jobs[move.job_id], (move.pod_set, move.ordinal)
-        self.observer.was_moved(run.row)
+        self.observer.was_moved(run.row, self.now)
         run.moving[pod] = run.ends[pod]
         self._leave_place(run, pod, run.evict(pod, self.settings.evict_s))
 
@@ -251,7 +254,7 @@ class Simulation:
         slices, where the job can go on without them."""
         assert run.places is not None
         job = run.arrival.job
-        self.observer.was_requeued(run.row)
+        self.observer.was_requeued(run.row, self.now)
         gone = job.go_together(pods)
         if not job.goes_on_with(run.places.keys() - gone):
             self._places.interrupt(run, now)

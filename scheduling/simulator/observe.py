@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest, Node, PodPlacement
+from scheduling.simulator.journal import MOVED, PREEMPTED, REQUEUED, Journal
 
 NEVER = float("nan")
 WAITING, SUCCEEDED, FAILED, CANCELLED, RUNNING = range(5)
@@ -74,6 +75,8 @@ class JobColumns:
         self.tenants: list[str] = []
         self.models: list[str] = []
         self.milli = array("q")
+        self.pods = array("q")
+        self.gang = array("b")
         self.priority = array("q")
         self.submitted = array("d")
         self.started = array("d")
@@ -102,6 +105,8 @@ class JobColumns:
         self.tenants.append(job.tenant)
         self.models.append(first)
         self.milli.append(job.gpu_milli)
+        self.pods.append(job.pods)
+        self.gang.append(job.gang)
         self.priority.append(job.priority)
         self.submitted.append(job.submitted_at)
         self.started.append(NEVER)
@@ -227,8 +232,9 @@ class TenantBook:
 class Observer:
     """Keeps the books of nodes and pools; told of every placement, release and node change."""
 
-    def __init__(self, start: float, sample_s: float) -> None:
+    def __init__(self, start: float, sample_s: float, journal: Journal | None = None) -> None:
         self.jobs = JobColumns()
+        self.journal = journal
         self.start = start
         self.sample_s = sample_s
         self.pools: dict[str, PoolBook] = {}
@@ -257,6 +263,8 @@ class Observer:
         book.offered = healthy * 1000 if node.schedulable else 0
         book.installed = len(node.devices) * 1000
         self._count(book)
+        if self.journal is not None:
+            self.journal.nodes.append((now, node))
 
     def took(self, name: str, milli: int, now: float, tenant: str) -> None:
         """GPU-milli taken on a node by a tenant's job (given back when negative)."""
@@ -276,6 +284,8 @@ class Observer:
         milli = p.milli * len(p.devices)
         self.jobs.lost_milli_s[row] += milli * (end - begin)
         self.nodes[p.node].pool.lose(milli, begin, end)
+        if self.journal is not None:
+            self.journal.losses.append((row, p, begin, end))
 
     def started(self, row: int, now: float, model: str, places: Collection[PodPlacement]) -> None:
         """All pods of a job have their places, on a GPU model that it may not have named."""
@@ -284,16 +294,22 @@ class Observer:
         jobs.models[row] = model
         jobs.nodes[row], jobs.groups[row] = self.used(places)
 
-    def was_preempted(self, row: int) -> None:
+    def was_preempted(self, row: int, now: float) -> None:
+        if self.journal is not None:
+            self.journal.events.append((now, row, PREEMPTED))
         self.jobs.preemptions[row] += 1
         self.preemptions += 1
         self.preempted.add(row)
 
-    def was_moved(self, row: int) -> None:
+    def was_moved(self, row: int, now: float) -> None:
+        if self.journal is not None:
+            self.journal.events.append((now, row, MOVED))
         self.jobs.moves[row] += 1
         self.moves += 1
 
-    def was_requeued(self, row: int) -> None:
+    def was_requeued(self, row: int, now: float) -> None:
+        if self.journal is not None:
+            self.journal.events.append((now, row, REQUEUED))
         self.jobs.requeues[row] += 1
         self.requeues += 1
 

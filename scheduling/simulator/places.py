@@ -13,6 +13,7 @@ class Places:
 
     def __init__(self, observer: Observer, settings: Settings) -> None:
         self._observer = observer
+        self._journal = observer.journal
         self._settings = settings
 
     def take(self, run: Run, p: PodPlacement, now: float) -> None:
@@ -20,26 +21,34 @@ class Places:
         where = (p.pod_set, p.ordinal)
         run.places[where] = p
         self._observer.jobs.waits.start(run.unit_of(where), now)
+        if self._journal is not None:
+            self._journal.take(run.row, p, now)
         self._observer.took(p.node, p.milli * len(p.devices), now, run.arrival.job.tenant)
 
     def give_back(self, run: Run, where: Pod, now: float) -> PodPlacement:
         """Take one pod's place from it; returns the place."""
         assert run.places is not None
         p = run.places.pop(where)
+        if self._journal is not None:
+            self._journal.give_back(run.row, where[0], where[1], now)
         self._observer.took(p.node, -p.milli * len(p.devices), now, run.arrival.job.tenant)
         return p
 
     def wait_again(self, run: Run, pods: Iterable[Pod], now: float) -> None:
         """These pods lost their places; a gang that goes on without them does not wait."""
-        if not run.arrival.job.gang:
-            for where in pods:
+        for where in pods:
+            if self._journal is not None:
+                self._journal.lose(run.row, where[0], where[1])
+            if not run.arrival.job.gang:
                 self._observer.jobs.waits.stop(run.unit_of(where), now)
 
     def release(self, run: Run, now: float) -> None:
         """Take all places from a run that has ended or was interrupted."""
         tenant = run.arrival.job.tenant
-        for p in (run.places or {}).values():
+        for where, p in (run.places or {}).items():
             self._observer.took(p.node, -p.milli * len(p.devices), now, tenant)
+            if self._journal is not None:
+                self._journal.give_back(run.row, where[0], where[1], now)
         run.places = None
         run.begun.clear()
         run.ends.clear()
@@ -53,8 +62,7 @@ class Places:
             self.lose(run, p, saved, now)
         if run.arrival.job.gang:
             self._observer.jobs.waits.stop(run.unit, now)
-        else:
-            self.wait_again(run, run.places or (), now)
+        self.wait_again(run, run.places or (), now)
         self.release(run, now)
         self._observer.jobs.started[run.row] = float("nan")
 

@@ -65,7 +65,8 @@ def test_a_generated_day_is_the_same_twice():
 def test_files(trace, tmp_path):
     simulate("--trace", str(trace), "--fleet", "2x8", "--out", str(tmp_path / "out"))
     names = {p.name for p in (tmp_path / "out").iterdir()}
-    assert names == {"jobs.csv", "samples.csv", "summary.json", "report.html"}
+    tables = {f"{n}.csv" for n in ("jobs", "samples", "placements", "nodes", "losses", "events")}
+    assert names == tables | {"summary.json", "report.html"}
     rows = (tmp_path / "out" / "jobs.csv").read_text().splitlines()
     assert len(rows) == 4
     assert rows[1].startswith("a,x,H100,16.0,0,0.0,0.0,100.0,SUCCEEDED")

@@ -1,8 +1,11 @@
 """`manage.py replay`: what it was asked for is looked at before anything is made."""
 
+import asyncio
+
 import pytest
 from django.core.management import CommandError, call_command
 
+from scheduling.replay import Replay, job_document, read_trace
 from tenants.models import ApiToken
 
 TRACE = "id,submitted_at,duration_s,gpus,pods\na,0,5,1,1\n"
@@ -27,3 +30,51 @@ def test_options_that_cannot_be(org, tmp_path, option, value, message):
     with pytest.raises(CommandError, match=message):
         call_command("replay", str(path), f"{option}={value}")
     assert not ApiToken.objects.exists()
+
+
+FULL = (
+    "id,submitted_at,duration_s,gpus,pods,tenant,priority,kind,declared_s,ends,after\n"
+    "a,0,100,1,1,x,5,inference,300,,\n"
+    "b,1,100,2,2,y,-3,development,,FAILED,a\n"
+    "c,2,100,1,1,x,0,,,,b a c9\n"
+    "d,3,100,1,1,,0,,,,\n"
+)
+
+
+def test_jobs_are_submitted_as_the_trace_has_them(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(FULL)
+    replay = Replay("http://127.0.0.1:8000", "", read_trace(path, 10), tenants=3, speed=10_000.0)
+    bodies = {}
+
+    async def call(_method, _path, body, **_):
+        name = body["name"][-1]
+        # The later ones are answered first.
+        await asyncio.sleep(0.01 * (5 - int(name)))
+        bodies[name] = body
+        return {"id": f"id-{name}"}
+
+    async def submit():
+        replay._call = call
+        replay._ids = [asyncio.get_running_loop().create_future() for _ in replay.jobs]
+        await asyncio.gather(*map(replay._submit, range(len(replay.jobs))))
+
+    asyncio.run(submit())
+    a, b, c, d = (bodies[name] for name in "0123")
+    assert (a["priority"], a["kind"], a["after"], a["declared_s"]) == (5, "inference", [], 1)
+    assert (b["priority"], b["kind"], b["after"]) == (-3, "development", ["id-0"])
+    # Nothing is declared that the trace does not declare.
+    assert "declared_s" not in b
+    assert b["pod_sets"][0]["annotations"]["sim.kant.io/exit-code"] == "1"
+    assert "sim.kant.io/exit-code" not in a["pod_sets"][0]["annotations"]
+    assert c["after"] == ["id-1", "id-0"]
+    assert a["tenant"] == c["tenant"] != b["tenant"]
+    assert d["kind"] == "training"
+
+
+def test_a_declared_time_is_shortened_as_the_run_time_is(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(FULL)
+    first = job_document(read_trace(path, 1)[0], "a", "t", 2.0)
+    assert first["declared_s"] == 150
+    assert first["pod_sets"][0]["annotations"]["sim.kant.io/run-seconds"] == "50.000"

@@ -283,3 +283,22 @@ def test_the_user_of_a_recorded_job_submits_it():
     jobs = [TraceJob("x", 0, 1, 1, user="eve"), TraceJob("y", 1, 1, 1)]
     made = arrivals(jobs, gpu_models=("G2",), per_node=8)
     assert [arrival.job.user for arrival in made] == ["eve", ""]
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("id,submitted_at,duration_s,gpus,pods,prioritty", "prioritty"),
+        ("id,submitted_at,nodes,duration_s,gpus,pods", "nodes"),
+        ("id,submitted_at,duration_s,gpus,pods,", ""),
+    ],
+)
+@pytest.mark.parametrize("skip", [False, True])
+def test_an_unknown_column_is_refused_and_named_with_the_known_ones(header, name, skip):
+    lines = [header, "a,0,1,1,1,1"]
+    with pytest.raises(TraceFormatError) as error:
+        list(jobs_of(lines, BadRows(skip=skip)))
+    assert str(error.value).startswith(
+        f"line 1, column {name}: is unknown; known are id, submitted_at"
+    )
+    assert str(error.value).endswith("kind, ends, after")

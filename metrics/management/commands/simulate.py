@@ -19,10 +19,11 @@ from metrics import simulation, sources
 from metrics.inputs import InputError, policy_of
 from metrics.interrupts import asked_to_stop
 from metrics.output import folder, hand_over, make_folder
-from metrics.simulation_files import write_results
+from metrics.simulation_files import check_parquet, write_results
 from scheduling import history
 from scheduling.simulator import traces, workload
 from scheduling.simulator.faults import faults_of
+from scheduling.simulator.journal import Journal
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings
 from scheduling.simulator.run import Outcome, TraceError
@@ -90,13 +91,18 @@ class Command(BaseCommand):
         parser.add_argument("--format", default="", help="trace format where it is not recognised")
         parser.add_argument("--skip-bad", action="store_true", help="count wrong rows of the trace")
         parser.add_argument(
-            "--out", type=folder, metavar="DIR", help="write jobs, samples and a report"
+            "--out", type=folder, metavar="DIR", help="write jobs, placements, samples and a report"
+        )
+        parser.add_argument(
+            "--parquet", action="store_true", help="write the tables of --out as Parquet as well"
         )
         parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
 
     def handle(self, *args: Any, **options: Any) -> None:
+        # Only where it is written: it has a row of every placement.
+        journal = Journal() if options["out"] else None
         try:
-            document, outcome = self._run(options)
+            document, outcome = self._run(options, journal)
         except (InputError, TraceError, traces.TraceFormatError, ValueError) as error:
             raise CommandError(str(error)) from None
         except DatabaseError as error:
@@ -111,10 +117,14 @@ class Command(BaseCommand):
             self.stdout,
             [json.dumps(document, allow_nan=False)] if options["json"] else text,
             options["out"],
-            lambda to: write_results(to, outcome, document, text),
+            lambda to: write_results(
+                to, outcome, journal or Journal(), document, text, parquet=options["parquet"]
+            ),
         )
 
-    def _run(self, options: dict[str, Any]) -> tuple[dict[str, Any], Outcome]:
+    def _run(
+        self, options: dict[str, Any], journal: Journal | None
+    ) -> tuple[dict[str, Any], Outcome]:
         """The document and the run that it tells of; raises InputError before the run starts."""
         _check(options)
         shares, bad = workload.Shares(), traces.BadRows(skip=options["skip_bad"])
@@ -148,6 +158,7 @@ class Command(BaseCommand):
             faults=faults_of(nodes, per_1000_node_days=fault_rate, seed=options["seed"]),
             changes=history.held_before(source.window, policy) if source.window else (),
             start=source.start,
+            journal=journal,
         )
         gpus = sum(source.fleet.gpus.values())
         began, cpu = time.perf_counter(), time.process_time()
@@ -160,6 +171,8 @@ class Command(BaseCommand):
             "seed": options["seed"],
             "source": source.name,
             "hours": hours,
+            "counted_from_s": max(source.start, warm_up),
+            "ended_at_s": outcome.ended_at,
             **simulation.summary(outcome, nodes, warm_up_until=warm_up),
             "workload": shares.figures(gpus, hours) if hours else {},
             "skipped_rows": bad.count,
@@ -194,7 +207,11 @@ class Command(BaseCommand):
 
 
 def _check(options: dict[str, Any]) -> None:
-    """Raises InputError for a number that no run can be made with."""
+    """Raises InputError for what no run can be made with."""
+    if options["parquet"]:
+        if not options["out"]:
+            raise InputError("--parquet needs --out, the folder for the tables")
+        check_parquet()
     for name, least in (
         ("hours", "more than"), ("checkpoint", "more than"), ("cycle", "at least"),
         ("bind_delay", "at least"), ("evict_delay", "at least"),

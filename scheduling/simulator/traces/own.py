@@ -22,8 +22,8 @@ ENDS = {s.value: s for s in sorted(TERMINAL)}
 
 
 def own_csv(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:
-    """A CSV with a header of the columns above."""
-    return _jobs(table(lines, REQUIRED), bad)
+    """A CSV with a header of the columns above, and no others."""
+    return _jobs(table(lines, REQUIRED, KNOWN), bad)
 
 
 def own_jsonl(lines: Iterable[str], bad: BadRows) -> Iterator[TraceJob]:

@@ -1,7 +1,7 @@
 """Strict reading of rows: every conversion that fails says line, column and what is allowed."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -117,8 +117,11 @@ def _range(least: float, most: float) -> str:
     return f"from {least:g}" if most == math.inf else f"from {least:g} to {most:,.0f}"
 
 
-def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
-    """Rows of a CSV with a header line that has at least the required columns."""
+def table(
+    lines: Iterable[str], required: Iterable[str], known: Collection[str] = ()
+) -> Iterator[Row]:
+    """Rows of a CSV with a header line that has at least the required columns, and where it is
+    `known` which there are, no others."""
     rows = filled_rows(lines, TraceFormatError)
     line, cells = next(rows, (1, []))
     header = [c.strip() for c in cells]
@@ -127,6 +130,10 @@ def table(lines: Iterable[str], required: Iterable[str]) -> Iterator[Row]:
         found = ", ".join(header) or "none"
         raise TraceFormatError(
             f"line {line}: column {missing[0]} is missing (the header has: {found})"
+        )
+    if known and (unknown := [c for c in header if c not in known]):
+        raise TraceFormatError(
+            f"line {line}, column {unknown[0]}: is unknown; known are {', '.join(known)}"
         )
     if len(set(header)) != len(header):
         raise TraceFormatError(f"line {line}: a column name stands twice")
