@@ -41,6 +41,9 @@ def _cluster(api: Api, args: argparse.Namespace) -> None:
         ("policy", version), ("set at", set_at),
     ))  # fmt: skip
     print()
+    rules = cluster["job_rules"].items()
+    output.pairs((name, ", ".join(v) if isinstance(v, list) else v) for name, v in rules)
+    print()
     fields = policy["policy"] | {"shards": [one["name"] for one in policy["policy"]["shards"]]}
     output.pairs((name, output.value(value)) for name, value in fields.items())
 

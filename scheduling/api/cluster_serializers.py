@@ -10,6 +10,7 @@ from scheduling.addresses import is_http_address
 from scheduling.models import Cluster
 from scheduling.selectors import leaders_of
 from scheduling.services.faults import SLUG, SLUG_RULE
+from scheduling.services.job_rules import effective_rules
 from scheduling.standstill import standstill
 from tenants.api.fields import Boolean, Gpus, Object, Serializer, Text
 from tenants.api.serializers import Reason
@@ -39,6 +40,12 @@ class ClusterChange(Serializer):
     access = AccessField(required=False)
     namespace = Text(max_length=63, required=False, validators=[namespace_name])
     label_map = Object(required=False)
+    job_rules = Object(
+        required=False,
+        help_text="What jobs may name: denied_tolerations, toleration_of_everything, "
+        "service_accounts, denied_annotations, denied_labels, denied_env, max_priority. What is "
+        "not given has its default.",
+    )
     is_active = Boolean(required=False)
 
 
@@ -57,7 +64,8 @@ class LeaderOutput(serializers.Serializer[Any]):
 
 
 class ClusterOutput(serializers.Serializer[Cluster]):
-    """`access` and `leaders` are shown to operators only, null to others. `connected`: a scheduler
+    """`access` and `leaders` are shown to operators only, null to others. `job_rules`: all rules of
+    what jobs may name, defaults included. `connected`: a scheduler
     is at work on the cluster now and reaches its API; where not, `status_message` says why."""
 
     name = serializers.CharField()
@@ -65,12 +73,16 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     namespace = serializers.CharField()
     access = serializers.SerializerMethodField()
     label_map = serializers.DictField()
+    job_rules = serializers.SerializerMethodField()
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()
     last_cycle_at = serializers.DateTimeField(allow_null=True)
     leaders = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
+
+    def get_job_rules(self, cluster: Cluster) -> dict[str, Any]:
+        return effective_rules(cluster.job_rules)
 
     def get_connected(self, cluster: Cluster) -> bool:
         return not standstill(cluster)

@@ -18,6 +18,10 @@ class Cluster(models.Model):
     access = models.JSONField(default=dict)
     namespace = models.CharField(max_length=63, default="kant-jobs")
     label_map = models.JSONField(default=dict, blank=True)
+    # What its jobs may name (`services.job_rules`).
+    job_rules = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
     is_active = models.BooleanField(default=True)
     # What the scheduler last said of itself; shown on pages, never decided upon.
     connected = models.BooleanField(default=False)

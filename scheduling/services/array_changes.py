@@ -70,7 +70,7 @@ def change_array(
         text = "The jobs of an array are resized one by one. Name a job of it."
         raise Invalid.field("pod_sets", text)
     columns = columns_of(changes)
-    check_priority(first.tenant_id, columns)
+    check_priority(first, columns)
     with unit_of_work(dry_run):
         # Who may wait for whom is asked first: it locks the cluster, as any change of a job does.
         members = Job.objects.filter(array_id=array_id, state__in=list(WAITING))

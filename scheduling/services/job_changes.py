@@ -16,6 +16,7 @@ from scheduling.models import Cluster, Job, JobEvent
 from scheduling.services.dependencies import refuse_bad_dependencies, refuse_cycle
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.faults import Faults
+from scheduling.services.job_rules import refuse_priority
 from scheduling.services.job_spec import check_wishes
 from scheduling.services.priority_limits import refuse_too_high
 from scheduling.services.resizing import SIZES, Resize
@@ -68,7 +69,7 @@ def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bo
     if not changes:
         raise nothing_to_change(*COLUMNS, "pod_sets")
     columns = columns_of({name: v for name, v in changes.items() if name != "pod_sets"})
-    check_priority(job.tenant_id, columns)
+    check_priority(job, columns)
     with unit_of_work(dry_run):
         check_dependencies(access, job.cluster_id, columns, (str(job.pk),))
         return _changed(actor, job, JobEventKind.CHANGED, columns, changes.get("pod_sets", ()))
@@ -89,10 +90,12 @@ def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def check_priority(tenant_id: int, columns: Mapping[str, Any]) -> None:
-    """Raises Invalid where the columns ask for more priority than the tenant's jobs may have."""
+def check_priority(job: Job, columns: Mapping[str, Any]) -> None:
+    """Raises Invalid where the columns ask for more priority than jobs of the tenant, or of the
+    cluster, may have."""
     if "priority" in columns:
-        refuse_too_high(tenant_id, columns["priority"])
+        refuse_too_high(job.tenant_id, columns["priority"])
+        refuse_priority(job.cluster.job_rules, columns["priority"])
 
 
 def check_dependencies(

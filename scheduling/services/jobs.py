@@ -17,6 +17,7 @@ from scheduling.services.chunks import chunks
 from scheduling.services.copies import insert_copies
 from scheduling.services.dependencies import refuse_bad_dependencies
 from scheduling.services.doorbell import ring_after_commit
+from scheduling.services.job_rules import refuse_what_may_not_be_named
 from scheduling.services.job_spec import JobSpec, job_spec
 from scheduling.services.orders import (
     ARRAY_COUNT,
@@ -120,6 +121,7 @@ def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
     tenant = _tenant_to_submit_to(access, spec)
     cluster = _cluster_of(spec)
     refuse_too_high(tenant.pk, spec.priority)
+    refuse_what_may_not_be_named(cluster.job_rules, spec)
     refuse_unknown_gpu_types(spec)
     refuse_what_never_fits(cluster, spec, pools(cluster))
     if spec.after or spec.after_ok:
