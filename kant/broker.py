@@ -21,6 +21,7 @@ from tenants.outage import Outage
 log = logging.getLogger(__name__)
 
 RETRY_S = 2.0
+TICK = "scheduling.tasks.tick"
 # Pauses before a connection is tried again: the first, how much longer each is, the longest.
 PAUSES = {"interval_start": RETRY_S, "interval_step": 1.0, "interval_max": 10.0}
 
@@ -79,7 +80,7 @@ class BeatScheduler(PersistentScheduler):
     """What cannot be sent now is sent when it is due again."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        self._outage = Outage(log, "Redis", "samples and other background work wait")
+        self._outage = Outage(log, "Redis", "ticks, samples and other background work wait")
         super().__init__(*args, **options)
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
@@ -88,7 +89,9 @@ class BeatScheduler(PersistentScheduler):
         except SchedulingError as error:
             self._outage.began(error)
         else:
-            self._outage.over()
+            # A tick is passed on also by a Redis that stores nothing.
+            if entry.task != TICK:
+                self._outage.over()
 
     def _ensure_connected(self) -> Connection:
         def failed(error: Exception, _interval: float) -> None:

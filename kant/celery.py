@@ -1,7 +1,7 @@
 """The Celery application, its queues, its one schedule, and what makes a worker a scheduler.
 
-Every scheduler process hears every doorbell (a broadcast), because only the one that leads a
-cluster can act on it.
+Every scheduler process hears every tick and doorbell (a broadcast), because only the one that leads
+a cluster can act on it.
 """
 
 import os
@@ -11,6 +11,8 @@ from celery.worker import WorkController
 from django.conf import settings
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
+
+from kant.broker import TICK
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
@@ -22,8 +24,8 @@ app.autodiscover_tasks()
 
 
 class Cycles(bootsteps.StartStopStep):
-    """A worker that listens to doorbells is a scheduler: it runs cycles as long as it lives,
-    whatever becomes of its connection to the broker."""
+    """A worker that listens to ticks and doorbells is a scheduler: it runs cycles as long as it
+    lives, whatever becomes of its connection to the broker."""
 
     def include_if(self, worker: WorkController) -> bool:
         listens_to = worker.app.amqp.queues.consume_from.values()
@@ -41,8 +43,9 @@ app.steps["worker"].add(Cycles)
 
 @app.on_after_configure.connect
 def _queues_and_schedule(sender: Celery, **_: object) -> None:
-    # Without acknowledgement: who missed a doorbell ticks anyway. A message that waits for its
-    # acknowledgement when Redis goes away makes kombu fail while it reconnects, and the worker end.
+    # Without acknowledgement: who missed a message hears the next tick. A message that waits for
+    # its acknowledgement when Redis goes away makes kombu fail while it reconnects, and the worker
+    # end.
     broadcast = Broadcast(SCHED, routing_key=SCHED, no_ack=True)
     sender.conf.task_queues = (Queue("work"), broadcast)
     # A process that only sends must be told that the exchange is a broadcast, and its key: on
@@ -56,7 +59,13 @@ def _queues_and_schedule(sender: Celery, **_: object) -> None:
     sender.conf.task_routes = {"scheduling.tasks.*": route}
     # A message that waited a whole period is worth nothing: the next one is there.
     sample = settings.KANT_SAMPLE_SECONDS
+    cycle = settings.KANT_CYCLE_SECONDS
     sender.conf.beat_schedule = {
+        "cycle": {
+            "task": TICK,
+            "schedule": cycle,
+            "options": {"expires": cycle},
+        },
         "sample": {
             "task": "metrics.tasks.record_samples",
             "schedule": sample,

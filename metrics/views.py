@@ -200,6 +200,7 @@ def operations(request: HttpRequest) -> HttpResponse:
         ],
         "unknown": chosen.unknown,
         "redis_trouble": redis_trouble(),
+        "own_clock": [cluster for cluster, leaders in led if any(x.own_clock for x in leaders)],
         # Called by the whole page alone, which shows them.
         "policies": partial(shown_policies, led),
         **summary(chosen),

@@ -158,6 +158,7 @@ class Leader:
     until: datetime | None
     nodes: int
     pace: Pace
+    own_clock: bool = False  # ticks of beat stay away
 
 
 def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
@@ -170,7 +171,8 @@ def leaders_of(cluster: Cluster, now: datetime) -> list[Leader]:
         if leads or lease.scope in nodes:
             holder, until = (lease.holder, lease.expires_at) if leads else ("", None)
             pace = from_document(lease.pace)
-            leaders.append(Leader(lease.scope, holder, until, nodes.get(lease.scope, 0), pace))
+            own = bool(lease.pace.get("own_clock"))
+            leaders.append(Leader(lease.scope, holder, until, nodes.get(lease.scope, 0), pace, own))
     return leaders
 
 

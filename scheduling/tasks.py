@@ -15,6 +15,12 @@ class Heard(Request):
 
 
 @shared_task(Request=Heard)
+def tick() -> None:
+    """The tick of beat: a cycle of every cluster."""
+    loop.tick()
+
+
+@shared_task(Request=Heard)
 def run_cycle(cluster_id: int) -> None:
     """The doorbell: one cluster has news."""
     loop.hear(cluster_id)

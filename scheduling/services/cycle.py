@@ -67,6 +67,7 @@ class Scheduler:
         self._scopes: dict[int, tuple[list[str], float]] = {}
         self._retry_at: dict[Key, float] = {}
         self.alarm = Alarm()
+        self.own_clock = False  # ticks of beat stay away; for pages
 
     def run(self, cluster_id: int, *, budget_s: float = BUDGET_S) -> None:
         """Run passes for the scopes of the cluster that this process may lead, in turn, until
@@ -354,17 +355,18 @@ class Scheduler:
             session.cluster_id, connected=session.connected, message=session.trouble, now=now
         )
         shares, pace = session.state.shares(), session.pace
-        if (shares, pace.passes) != written.told:
-            projection.write_leader(led.lease, shares, pace)
-            written.told = shares, pace.passes
+        told = shares, pace.passes, self.own_clock
+        if told != written.told:
+            projection.write_leader(led.lease, shares, pace, own_clock=self.own_clock)
+            written.told = told
 
 
 @dataclass(slots=True)
 class Written:
-    """What was written for pages: when, and the shares and passes."""
+    """What was written for pages: when, and shares, passes and whose clock it goes by."""
 
     at: float = 0.0
-    told: tuple[Shares, int] | None = None
+    told: tuple[Shares, int, bool] | None = None
 
 
 @dataclass(slots=True)

@@ -1,6 +1,7 @@
-"""The thread in which a scheduler runs its cycles: for every cluster at each tick, and for one
-cluster as soon as something is new there. Doorbells come through the broker; nothing else does, so
-that scheduling goes on while the broker is away.
+"""The thread in which a scheduler runs its cycles: for every cluster at each tick of Celery beat,
+and for one cluster as soon as something is new there, a decision is due, or a doorbell rings. All
+of them ring one alarm. Ticks and doorbells come through the broker; where ticks stay away, the
+clock of this thread rings instead, so that scheduling goes on without broker and beat.
 """
 
 import logging
@@ -18,7 +19,9 @@ from tenants.outage import Outage, trouble_of
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0  # after a failure
-STOP_WITHIN_S = 20.0  # Kubernetes gives a process 30
+STOP_WITHIN_S = 3.0  # then the process ends without it, and standbys wait for the lease
+# So many ticks have to be missed until the thread's own clock rings, and is told of.
+MISSED_TICKS, TOLD_TICKS = 3, 10
 
 
 class Loop:
@@ -27,6 +30,9 @@ class Loop:
     def __init__(self, owned: Scheduler) -> None:
         self._scheduler = owned
         self._doorbells: set[int] = set()  # that rang and were not taken note of
+        self._ticked = False  # since the last round
+        self._ticked_at = 0.0  # by the monotonic clock
+        self._beat = Outage(log, "Celery beat", "the scheduler goes by its own clock")
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
         self._database = Outage(log, "The database", "nothing is decided until it answers")
@@ -48,19 +54,26 @@ class Loop:
             log.warning("a cycle takes too long to be waited for; standbys wait for the lease")
         self._thread = None
 
+    def tick(self) -> None:
+        """A tick of beat was heard: it is time for a cycle of every cluster."""
+        self._ticked, self._ticked_at = True, time.monotonic()
+        self._scheduler.alarm.wake()
+
     def hear(self, cluster_id: int) -> None:
         """The doorbell of the cluster rang."""
         self._doorbells.add(cluster_id)
         self._scheduler.alarm.ring(cluster_id)
 
     def _run(self) -> None:
-        tick_at = time.monotonic()
+        round_at = self._ticked_at = time.monotonic()
         while not self._stopped.is_set():
-            wanted = self._scheduler.alarm.wait(tick_at)
+            wanted = self._scheduler.alarm.wait(round_at)
             try:
-                if time.monotonic() >= tick_at:
-                    tick_at = time.monotonic() + settings.KANT_CYCLE_SECONDS
+                if self._ticked or time.monotonic() >= round_at:
+                    self._ticked = False
+                    self._tell_of_beat()
                     wanted |= self._clusters()
+                    round_at = self._own_clock()
                 for cluster_id in wanted:
                     self._cycle(cluster_id)
                 self._database.over()
@@ -77,10 +90,24 @@ class Loop:
         self._scheduler.stop()
         connection.close()
 
+    def _own_clock(self) -> float:
+        """When the next round is due, if no tick is heard before."""
+        period = settings.KANT_CYCLE_SECONDS
+        return max(time.monotonic() + period, self._ticked_at + MISSED_TICKS * period)
+
+    def _tell_of_beat(self) -> None:
+        silent = time.monotonic() - self._ticked_at
+        if silent < MISSED_TICKS * settings.KANT_CYCLE_SECONDS:
+            self._scheduler.own_clock = False
+            self._beat.over()
+        elif silent > TOLD_TICKS * settings.KANT_CYCLE_SECONDS:
+            self._scheduler.own_clock = True
+            self._beat.began(TimeoutError(f"no tick for {silent:.0f} s"))
+
     def _clusters(self) -> set[int]:
-        """Those that are active, and those that are led and may be so no longer."""
+        """Those that are active, and those that are held and may be so no longer."""
         active = Cluster.objects.filter(is_active=True).values_list("id", flat=True)
-        return {*active, *(cluster_id for cluster_id, _ in self._scheduler.led)}
+        return {*active, *(cluster_id for cluster_id, _ in list(self._scheduler.keeper.held))}
 
     def _cycle(self, cluster_id: int) -> None:
         if self._stopped.is_set():

@@ -71,15 +71,19 @@ def write_status(cluster_id: int, *, connected: bool, message: str, now: datetim
     )
 
 
-def write_leader(lease: Lease, shares: Shares, pace: Pace) -> None:
+def write_leader(lease: Lease, shares: Shares, pace: Pace, *, own_clock: bool = False) -> None:
     """By which shares of its tenants and users the scheduler of a scope orders its queue, and how
-    it fares; shown, never decided upon."""
+    it fares; `own_clock`: ticks of beat stay away. Shown, never decided upon."""
     users: dict[str, dict[str, float]] = {}
     for (tenant, user), share in (shares.users or {}).items():
         users.setdefault(tenant, {})[user] = share
     SchedulerLease.objects.filter(
         cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
-    ).update(shares=dict(shares.tenants), user_shares=users, pace=pace.document())
+    ).update(
+        shares=dict(shares.tenants),
+        user_shares=users,
+        pace={**pace.document(), "own_clock": own_clock},
+    )
 
 
 def record(

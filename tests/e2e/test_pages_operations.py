@@ -172,6 +172,12 @@ def test_how_the_scheduler_fares(as_user):
         page = client.get("/ops/").content.decode()
         assert told in page
         assert "No request of it to the Kubernetes API failed." in page
+        assert "Celery beat sends no ticks." not in page
+    lease.pace |= {"own_clock": True}
+    lease.save()
+    page = client.get("/ops/").content.decode()
+    assert "Celery beat sends no ticks." in page
+    assert "The scheduler of demo decides by its own clock meanwhile" in page
 
 
 def test_who_leads_the_shards_of_a_divided_cluster(as_user):

@@ -119,6 +119,7 @@ def redis(folder, port=None):
 
 
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+OWN_CLOCK = "SELECT pace->>'own_clock' FROM scheduling_schedulerlease"
 LEASE = "SELECT expires_at FROM scheduling_schedulerlease"
 
 
@@ -174,7 +175,7 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
             stack.enter_context(started([*worker, f"{name}@test"], **shape)) for name in "ab"
         ]
         beat = [*celery, "beat", "-s", str(tmp_path / "beat")]
-        stack.enter_context(started(beat, **shape))
+        ticking = stack.enter_context(started(beat, **shape))
         port = free_port()
         web = [sys.executable, "-m", "uvicorn", "kant.asgi:application", "--port", str(port)]
         process = stack.enter_context(
@@ -208,6 +209,17 @@ def test_a_job_from_rest_to_its_end_and_over_the_death_of_broker_and_leader(
         api.report(pod, "Succeeded")
         job = run_until(f"{jobs}/{second['id']}", token, {"SUCCEEDED"})
         assert job["attempt"] == 1
+
+        deadline = time.monotonic() + WITHIN_S
+        for told in ("false", "true"):  # while beat ticks, and without it
+            while value(database, OWN_CLOCK) != told:
+                assert time.monotonic() < deadline, f"not told: own clock {told}"
+                time.sleep(0.1)
+            if told == "false":
+                ticking.terminate()
+        document["annotations"] = {"sim.kant.io/run-seconds": "0.5"}
+        third = call(jobs, token, document)
+        run_until(f"{jobs}/{third['id']}", token, {"SUCCEEDED"})
 
         assert value(database, LEASE) is not None
         schedulers[1].terminate()
