@@ -7,16 +7,27 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import Case, DateTimeField, F, FloatField, Q, QuerySet, Value, When
+from django.db.models import (
+    Case,
+    DateTimeField,
+    F,
+    FloatField,
+    IntegerField,
+    Q,
+    QuerySet,
+    Value,
+    When,
+)
 
+from scheduling.engine.queueing.fairness import of_its_own
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.engine.types import Policy, QueueingPolicy
-from scheduling.engine.verdict import NEVER, Reason
+from scheduling.engine.verdict import KEPT_NODES, NEVER, Reason
 from scheduling.models import ClusterPolicy, Job, Placement, PodSet, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.policies import to_policy
 from scheduling.standstill import standstill
-from tenants.models import User
+from tenants.models import Tenant, User
 from tenants.permissions import access_of
 
 GATES = ("spec", "quota", "order", "capacity", "placement")
@@ -282,23 +293,32 @@ def position_of(job: Job) -> int | None:
 
 
 def before_in_queue(job: Job) -> QuerySet[Job]:
-    """Waiting jobs of its scheduler that stand before it: priority, the shares of the tenant and of
-    the user where those count, who was stopped by a fault, then time, then size. The first comes
-    first."""
+    """Waiting jobs of its scheduler that stand before it: priority, for whom places are kept as it
+    is their turn, the shares of the tenants from the root down and of the user where those count,
+    who was stopped by a fault, then time, then size. The first comes first."""
     lease = SchedulerLease.objects.filter(cluster=job.cluster_id, scope=job.scope).first()
     shares: dict[str, float] = lease.shares if lease else {}
     user_shares: dict[str, dict[str, float]] = lease.user_shares if lease else {}
-    mine = shares.get(job.tenant.name, 0.0)
-    own = user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
-    at = FRONT if job.front else job.submitted_at
-    tenants = [When(tenant__name=name, then=Value(share)) for name, share in shares.items()]
-    same_rank = Q(priority=job.priority)
-    same_tenant_share = same_rank & Q(share=mine)
-    same_share = same_tenant_share & Q(user_share=own)
-    same_time = same_share & Q(at=at)
     waiting = Job.objects.filter(
         cluster=job.cluster_id, scope=job.scope, state__in=list(WAITING), held=False
     ).exclude(reason__in=list(OUT_OF_ORDER))
+    ranks = _ranks_of_tenants({*waiting.order_by().values_list("tenant", flat=True)}, shares)
+    mine, turn = ranks.get(job.tenant_id, 0), 0 if KEPT_NODES in job.evidence else 1
+    own = user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
+    at = FRONT if job.front else job.submitted_at
+    of_rank: dict[int, list[int]] = {}
+    for tenant, rank in ranks.items():
+        of_rank.setdefault(rank, []).append(tenant)
+    tenants = [When(tenant__in=ids, then=Value(rank)) for rank, ids in of_rank.items() if rank]
+    same_priority = Q(priority=job.priority)
+    same_turn = same_priority & Q(turn=turn)
+    if turn:
+        same_rank = same_turn & Q(rank=mine)
+        same_share = same_rank & Q(user_share=own)
+        by_share = (same_turn & Q(rank__lt=mine)) | (same_rank & Q(user_share__lt=own))
+    else:
+        same_share, by_share = same_turn, Q(pk__in=[])
+    same_time = same_share & Q(at=at)
     users = [
         When(tenant__name=name, user=user, then=Value(share))
         for name, user, share in _users_who_wait(waiting, user_shares)
@@ -306,7 +326,12 @@ def before_in_queue(job: Job) -> QuerySet[Job]:
     return (
         waiting.exclude(id=job.pk)
         .annotate(
-            share=Case(*tenants, default=Value(0.0), output_field=FloatField()),
+            turn=Case(
+                When(evidence__has_key=KEPT_NODES, then=Value(0)),
+                default=Value(1),
+                output_field=IntegerField(),
+            ),
+            rank=Case(*tenants, default=Value(0), output_field=IntegerField()),
             user_share=Case(*users, default=Value(0.0), output_field=FloatField()),
             at=Case(
                 When(front=True, then=Value(FRONT)),
@@ -316,14 +341,37 @@ def before_in_queue(job: Job) -> QuerySet[Job]:
         )
         .filter(
             Q(priority__gt=job.priority)
-            | (same_rank & Q(share__lt=mine))
-            | (same_tenant_share & Q(user_share__lt=own))
+            | (same_priority & Q(turn__lt=turn))
+            | by_share
             | (same_share & Q(at__lt=at))
             | (same_time & Q(gpu_milli__lt=job.gpu_milli))
             | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk))
         )
-        .order_by("-priority", "share", "user_share", "at", "gpu_milli", "id")
+        .order_by("-priority", "turn", "rank", "user_share", "at", "gpu_milli", "id")
     )
+
+
+def _ranks_of_tenants(waiting: set[int], shares: dict[str, float]) -> dict[int, int]:
+    """By id of a tenant its place among those that wait: by its shares from the root down, 0 for
+    levels that it does not have. Equal shares are of equal rank."""
+    if not shares:
+        return {}
+    tree = {
+        pk: (name, above) for pk, name, above in Tenant.objects.values_list("id", "name", "parent")
+    }
+    members = {above for _, above in tree.values()}
+    found: dict[int, list[float]] = {}
+    for tenant in waiting:
+        path = [shares.get(of_its_own(tree[tenant][0]), 0.0)] if tenant in members else []
+        at: int | None = tenant
+        while at is not None:
+            name, at = tree[at]
+            path.append(shares.get(name, 0.0))
+        found[tenant] = path[::-1]
+    depth = max(map(len, found.values()), default=0)
+    keys = {tenant: (*path, *[0.0] * (depth - len(path))) for tenant, path in found.items()}
+    order = {key: rank for rank, key in enumerate(sorted(set(keys.values())))}
+    return {tenant: order[key] for tenant, key in keys.items()}
 
 
 def _users_who_wait(

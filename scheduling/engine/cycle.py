@@ -73,7 +73,7 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
     more = False
     # 3. One global order over all tenants.
     order = state.next_walk()
-    blocking = Blocking(state, state.in_the_way, out, order.shares)
+    blocking = Blocking(state, state.in_the_way, out)
     while (lane := order.pop()) is not None:
         if blocking.settled(lane):
             continue
@@ -84,15 +84,18 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
         record = terms.record
         if try_to_start(state, record, terms.closed, terms.avoid, terms.kept, out):
             more = True
+            state.drop_turn(record)
             order.push(lane)
             order.push(record.lane)
         elif terms.may_preempt and try_to_preempt(
             state, lane, record, blocking.overdue(lane, record), terms.kept, out
         ):
+            state.drop_turn(record)
             order.push(lane)
         else:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
             blocking.blocked(lane, terms)
+    state.usage.standings = None
     blocking.give_up()
     if more and blocking.upset():
         state.dirty = True

@@ -389,7 +389,8 @@ class Policy:
     been in their place for as long are moved where that makes one partly used node fewer.
 
     `fair_share`: among equal priorities, the tenant with the smallest dominant share by weight
-    goes first, its past use counted with half-life `usage_half_life_s` (0 = only what it holds).
+    goes first, at each level of the tree, asked anew after each start; its past use counts beside
+    what it holds with half-life `usage_half_life_s` (0 = not).
     `fair_users`, with `fair_share` only: inside a tenant likewise the user with the smallest.
     `spare_nodes`: nodes of each GPU model kept free for jobs that use spares.
     `warn_before_s`: how long before its run-time limit a job is warned.

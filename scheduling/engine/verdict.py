@@ -54,6 +54,7 @@ NEVER = frozenset(
 # Of the evidence: they come and go with every start, so that they alone are no news.
 PROTECTED_UNTIL = "protected_until"
 PREEMPTS_FROM = "preempts_from"
+KEPT_NODES = "kept_nodes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,8 @@ class SchedulerLease(models.Model):
     expires_at = models.DateTimeField(null=True, blank=True)
     asked_by = models.CharField(max_length=200, blank=True, default="")
     wanted = models.JSONField(default=dict, blank=True)
-    # {tenant: dominant share} where the policy orders by it, as of the last cycle; for pages.
+    # {tenant: dominant share of it with all below it} where the policy orders by it, as of the last
+    # cycle, for pages; that of a department's own jobs stands under its name with "/" behind it.
     shares = models.JSONField(default=dict, blank=True)
     # {tenant: {id of a user, "" = not known: dominant share}}, likewise.
     user_shares = models.JSONField(default=dict, blank=True)

@@ -22,6 +22,163 @@ SCENARIOS = {
           ends r
           b2 -> starts
     """,
+    "dominant shares over two resources come out as in the paper of DRF": """
+        nodes  C: 3 3 3 | M: 6 6 6
+        quota  a C 99 | a M 99 | b C 99 | b M 99
+        policy best-effort-fifo, fair_share=yes
+        at 0
+          + a1 a 1x1+4x1 C+M -> starts
+          + a2 a 1x1+4x1 C+M -> starts
+          + a3 a 1x1+4x1 C+M -> starts
+          + a4 a 1x1+4x1 C+M -> InsufficientGpus
+          + b1 b 3x1+1x1 C+M -> starts
+          + b2 b 3x1+1x1 C+M -> starts
+          + b3 b 3x1+1x1 C+M -> InsufficientGpus
+    """,
+    "shares are read after each start, by weight": """
+        nodes  H100: 4 4
+        quota  a H100 64 | b H100 64 | c H100 64
+        tenant a weight=2
+        policy strict-fifo, fair_share=yes
+        at 0
+          + a1 a 1x1 H100 -> starts
+          + a2 a 1x1 H100 -> starts
+          + a3 a 1x1 H100 -> starts
+          + a4 a 1x1 H100 -> starts
+          + a5 a 1x1 H100
+          + b1 b 1x1 H100 -> starts
+          + b2 b 1x1 H100 -> starts
+          + b3 b 1x1 H100
+          + c1 c 1x1 H100 -> starts
+          + c2 c 1x1 H100 -> starts
+          + c3 c 1x1 H100
+    """,
+    "a department stands against its sibling first, with its weight, then its members": """
+        nodes  H100: 8 8
+        tree   x < dept | lab < dept | y < lab | z < lab
+        quota  x H100 64 | y H100 64 | z H100 64 | b H100 64
+        tenant dept weight=3
+        tenant lab weight=2
+        tenant z weight=3
+        policy backfill, fair_share=yes, usage_half_life_s=1000
+        at 0
+          + x1 x 1x2 H100 -> starts
+          + x2 x 1x2 H100 -> starts
+          + x3 x 1x2 H100
+          + y1 y 1x2 H100 -> starts
+          + y2 y 1x2 H100
+          + z1 z 1x2 H100 -> starts
+          + z2 z 1x2 H100 -> starts
+          + z3 z 1x2 H100 -> starts
+          + z4 z 1x2 H100
+          + b1 b 1x2 H100 -> starts
+          + b2 b 1x2 H100 -> starts
+          + b3 b 1x2 H100
+    """,
+    "jobs of a department itself stand among its members": """
+        nodes  H100: 6
+        tree   x < dept
+        quota  x H100 64 | dept H100 64
+        tenant x weight=2
+        policy best-effort-fifo, fair_share=yes
+        at 0
+          + d1 dept 1x1 H100 -> starts
+          + d2 dept 1x1 H100 -> starts
+          + d3 dept 1x1 H100
+          + x1 x 1x1 H100 -> starts
+          + x2 x 1x1 H100 -> starts
+          + x3 x 1x1 H100 -> starts
+          + x4 x 1x1 H100 -> starts
+          + x5 x 1x1 H100
+    """,
+    "users, and an array, on an empty cluster": """
+        nodes  H100: 4
+        quota  a H100 64
+        policy strict-fifo, fair_share=yes, fair_users=yes
+        at 0
+          + x1 a 1x1 H100 user=x array=many -> starts
+          + x2 a 1x1 H100 user=x array=many -> starts
+          + x3 a 1x1 H100 user=x array=many
+          + y1 a 1x1 H100 user=y -> starts
+          + y2 a 1x1 H100 user=y -> starts
+    """,
+    "what was used in the past counts beside what is held": """
+        nodes  H100: 8
+        quota  a H100 64 | b H100 64
+        policy strict-fifo, fair_share=yes, usage_half_life_s=100
+        at 0
+          + a0 a 1x8 H100 -> starts
+        at 100
+          ends a0
+          + a1 a 1x1 H100 -> starts
+          + a2 a 1x1 H100 -> starts
+          + a3 a 1x1 H100
+          + b1 b 1x1 H100 -> starts
+          + b2 b 1x1 H100 -> starts
+          + b3 b 1x1 H100 -> starts
+          + b4 b 1x1 H100 -> starts
+          + b5 b 1x1 H100 -> starts
+          + b6 b 1x1 H100 -> starts
+          + b7 b 1x1 H100
+    """,
+    "a node is kept for the tenant whose turn it is, whatever fits there meanwhile": """
+        nodes  H100: 4 4
+        quota  a H100 64 | b H100 64
+        policy best-effort-fifo, fair_share=yes
+        at 0
+          + b1 b 1x2 H100 -> starts on n0
+          + b2 b 1x2 H100 -> starts on n0
+          + b3 b 1x2 H100 -> starts on n1
+          + b4 b 1x2 H100 -> starts on n1
+        at 100
+          + a1 a 1x4 H100 -> InsufficientGpus kept_nodes=1
+          + a2 a 1x4 H100 -> InsufficientGpus asked=4
+          + b5 b 1x2 H100 -> InsufficientGpus asked=2
+        at 170
+          ends b1
+          b5 -> ReservedForHead ahead=a1
+        at 180
+          ends b3
+          b5 -> starts on n1
+        at 190
+          ends b2
+          a1 -> starts on n0
+        at 200
+          ends b4
+          + b6 b 1x2 H100 -> starts on n1
+    """,
+    "who would hold more with its job has no turn": """
+        nodes  H100: 4 4
+        quota  a H100 64 | b H100 64
+        tenant a weight=0.5
+        policy best-effort-fifo, fair_share=yes
+        at 0
+          + a1 a 1x2 H100 -> starts on n0
+          + b1 b 1x2 H100 -> starts on n0
+          + b2 b 1x2 H100 -> starts on n1
+          + b3 b 1x2 H100 -> starts on n1
+        at 100
+          ends a1
+          + a2 a 1x4 H100 -> InsufficientGpus asked=4
+          + b4 b 1x2 H100 -> starts on n0
+    """,
+    "one of higher priority does not wait for a turn": """
+        nodes  H100: 4
+        quota  a H100 64 | b H100 64
+        tenant a weight=2
+        policy best-effort-fifo, fair_share=yes
+        at 0
+          + b1 b 1x2 H100 -> starts
+          + b2 b 1x2 H100 -> starts
+        at 100
+          ends b1
+          + a1 a 1x4 H100 -> InsufficientGpus kept_nodes=1
+          + b3 b 1x1 H100 -> ReservedForHead ahead=a1
+          + b4 b 1x1 H100 p1 -> starts
+        at 110
+          policy best-effort-fifo
+          b3 -> starts
+    """,
     "past use fades": """
         nodes  H100: 8
         quota  a H100 64 | b H100 64

@@ -1,5 +1,6 @@
 """Fairness between tenants and between their users starts what the naive reference starts."""
 
+import math
 import random
 from collections import Counter
 from dataclasses import replace
@@ -14,21 +15,35 @@ from tests.engine.reference_order import Queue
 from tests.engine.scenario import job, node
 
 CAPACITY = {"H100": 8, "L4": 4}
-WEIGHTS = {"a": 1.0, "b": 2.0}
+USERS = ("", "x", "x", "x", "y", "z")
 QUEUEING = (QueueingPolicy.STRICT_FIFO, QueueingPolicy.BEST_EFFORT_FIFO)
 
 
-@pytest.mark.parametrize("seed", range(24))
+TREES: tuple[tuple[dict[str, str], dict[str, float]], ...] = (
+    ({}, {"a": 1.0, "b": 2.0}),
+    ({"a": "dept", "b": "dept"}, {"a": 1.0, "b": 3.0, "c": 1.0, "dept": 2.0}),
+    (
+        {"a": "team", "b": "team", "team": "dept", "c": "dept"},
+        {"a": 0.5, "b": 1.0, "c": 3.0, "team": 2.0, "dept": 1.0, "d": 1.5},
+    ),
+)
+
+
+@pytest.mark.parametrize("seed", range(36))
 def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
+    """Trees of depth 1 to 3 with weights at each level; departments have jobs of their own."""
     rng = random.Random(seed)
     half_life = rng.choice((0.0, 60.0, 600.0))
+    parents, weights = TREES[seed // 2 % 3]
     policy = Policy(QUEUEING[seed % 2], fair_share=True, usage_half_life_s=half_life)
-    naive, state = Queue(CAPACITY, WEIGHTS, policy), SchedulerState(policy=policy)
-    quotas = tuple(Quota(t, model, 64_000) for t in WEIGHTS for model in CAPACITY)
+    naive, state = Queue(CAPACITY, weights, policy, parents), SchedulerState(policy=policy)
+    quotas = tuple(Quota(t, model, 64_000) for t in weights for model in CAPACITY)
+    tree = tuple(Tenant(t, parents.get(t), weight=w) for t, w in weights.items())
     facts: list[d.Delta] = [
-        d.TenantsChanged(tuple(Tenant(t, weight=w) for t, w in WEIGHTS.items()), quotas),
+        d.TenantsChanged(tree, quotas),
         *(d.NodeChanged(node(model, gpus, model)) for model, gpus in CAPACITY.items()),
     ]
+    wakes_at = math.inf
     now, alive, seen = 0.0, list[str](), Counter[bool]()
     for number in range(160):
         now += rng.choice((1, 3, 10, 40))
@@ -37,10 +52,14 @@ def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
             if policy.fair_users and not naive.policy.fair_users:
                 naive.users_since = now
             naive.policy = policy
+            naive.turns.clear()
             facts.append(d.PolicyChanged(policy))
         for part in range(rng.choice((0, 1, 1, 4))):
             model = rng.choice(sorted(CAPACITY))
-            tenant, words = rng.choice("ab"), [f"user={rng.choice(('', 'x', 'x', 'x', 'y', 'z'))}"]
+            tenant, words = (
+                rng.choice(sorted(weights)),
+                [f"user={rng.choice(USERS)}"],
+            )
             words += [f"p{rng.choice((0, 0, 0, 1))}"]
             asked = f"1x{rng.randint(1, 4)} {model}"
             request = job(f"j{number}-{part}", tenant, asked, *words, at=now)
@@ -51,8 +70,10 @@ def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
             alive.remove(name)
             naive.end(name, now)
             facts.append(d.JobEnded(name))
-        expected = naive.cycle(now) if facts else []  # time alone decides nothing
+        # Time alone decides nothing, but that nodes which have not emptied are chosen anew.
+        expected = naive.cycle(now) if facts or wakes_at <= now else []
         result = run_cycle(state, facts, now)
+        wakes_at = math.inf if result.next_at is None else result.next_at
         facts = []
         assert [start.job_id for start in result.started] == expected, f"step {number}"
         seen[policy.fair_users] += len(expected)

@@ -246,7 +246,7 @@ def test_a_gang_on_lent_nodes_is_ordered_by_what_its_tenant_held_in_any_scope(wo
     for (_, scope), led in world.scheduler.led.items():
         shares = led.session.state.shares().tenants
         assert 0.4 < shares["team"] < 0.5, scope
-        assert 0 < shares["other"] < 0.1, scope
+        assert 0.5 < shares["other"] < 0.6, scope  # half of all GPUs now, for a short while
     world.finish(full)
     world.drive_to(second, S.RUNNING)
     assert world.state(first) in WAITING

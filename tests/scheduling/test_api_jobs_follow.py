@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from scheduling.models import ClusterPolicy, Job, JobEvent, Placement, SchedulerLease
 from scheduling.services.jobs import cancel_job
+from tenants.models import Tenant
 
 URL = "/api/v1/jobs"
 
@@ -149,6 +150,7 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
         Job.objects.filter(id=ids[name]).update(submitted_at=at)
     operator = org.client("ops")
     assert ahead(operator, ids["law"]) == ["v1", "v2", "lab"]
+    Tenant.objects.update(parent=None)
     lease = SchedulerLease.objects.create(cluster=org.cluster, shares={"vision": 0.5, "law": 0.25})
     assert ahead(operator, ids["law"]) == ["lab"]
     assert ahead(operator, ids["lab"]) == []
@@ -161,7 +163,7 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     assert explained(operator, ids["v1"])["position"] == 1
     Job.objects.filter(id=ids["v1"]).update(priority=0)
     Job.objects.filter(id=ids["v2"]).update(front=False)
-    joe = submit(org.client("joe"), name="joe")
+    joe = submit(org.client("joe"), name="joe", tenant="vision")
     eves = str(org.users["eve"].pk)
     lease.user_shares = {"vision": {eves: 0.5, str(org.users["joe"].pk): 0.25}, "law": {eves: 1.0}}
     lease.save()
@@ -174,6 +176,22 @@ def test_the_order_is_that_of_the_scheduler(org, eve):
     lease.save()
     assert ahead(operator, joe) == ["lab", "law"]
     assert ahead(operator, ids["v2"]) == ["lab", "law", "joe", "v1"]
+    # A department stands against its siblings first, its own jobs among its members.
+    Tenant.objects.filter(name="vision-lab").update(parent=Tenant.objects.get(name="vision"))
+    lease.user_shares, lease.shares = {}, {"vision": 0.25, "vision-lab": 0.5, "law": 0.5}
+    lease.save()
+    assert ahead(operator, ids["law"]) == ["v1", "v2", "joe", "lab"]
+    lease.shares |= {"vision/": 0.75}
+    lease.save()
+    assert ahead(operator, ids["law"]) == ["lab", "v1", "v2", "joe"]
+    lease.shares |= {"vision": 0.75}
+    lease.save()
+    assert ahead(operator, ids["v2"]) == ["law", "lab", "v1"]
+    # Whose turn it is comes first of its priority.
+    Job.objects.filter(id=ids["v2"]).update(evidence={"kept_nodes": 1})
+    assert explained(operator, ids["v2"])["position"] == 1
+    assert ahead(operator, ids["lab"]) == ["v2", "law"]
+    Job.objects.filter(id=ids["v2"]).update(evidence={})
     lease.delete()
     Job.objects.filter(id=joe).delete()
     assert ahead(operator, ids["law"]) == ["v1", "v2", "lab"]

@@ -227,13 +227,15 @@ def test_shards_order_by_what_was_and_is_held_in_all_of_the_cluster(monkeypatch)
     first, second, _ = holds("a", "H100", 8), holds("b", "L4", 2), holds("a", "L4", 1)
     fleet.ended(first, 100)
     schedulers = [Scheduler(fleet, scope, shards, [model]) for model, scope in scopes.items()]
-    same_in_both(150, a=share(1, 0, 100, 150), b=share(1 / 2, 0, 150, 150))
+    # What is held now counts beside it.
+    a, b = share(1 / 4, 0, 150, 150), share(1 / 2, 0, 150, 150)
+    assert 1 / 4 + a > share(1, 0, 100, 150)
+    same_in_both(150, a=1 / 4 + a, b=1 / 2 + b)
     fleet.ended(second, 150)
     for scheduler in schedulers:
         scheduler.changes.read(150)
         scheduler.cycle(150, d.JobEnded(second))
-    same_in_both(400, a=share(1 / 4, 0, 400, 400), b=share(1 / 2, 0, 150, 400))
-    # What is held now counts in the same way.
+    same_in_both(400, a=1 / 4 + share(1 / 4, 0, 400, 400), b=share(1 / 2, 0, 150, 400))
     fleet.set_policy(usage_half_life_s=0)
     for scheduler in schedulers:
         scheduler.changes.read(400)

@@ -20,12 +20,19 @@ NOBODY_BEHIND = OrderKey(math.inf, math.inf, 0, "")  # after every job
 class Head:
     """The first blocked job of a pool under backfill.
 
-    `closes`: it has been blocked for too long and no start of it is known.
+    `closes`: it has been blocked for too long and no start of it is known. `kept`: nodes that are
+    kept for it because it is its turn.
     """
 
     job_id: str
     closes: bool
     expected: Expected | None
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Those that jobs behind it may not use."""
+        return self.kept if self.expected is None else self.expected.nodes
 
 
 copied_by_fields(Head)
@@ -36,7 +43,8 @@ class Terms(NamedTuple):
 
     Pools in `closed` and nodes in `avoid` are not to be used, and nothing borrowed of what is
     `kept`. `later`: jobs that end before the
-    heads ahead can start are tried first. `behind`: the job is one of those.
+    heads ahead can start are tried first. `behind`: the job is one of those. `turns`: the nodes are
+    kept for others only because it is their turn.
     """
 
     record: JobRecord
@@ -45,22 +53,25 @@ class Terms(NamedTuple):
     kept: Kept = frozenset()
     later: bool = False
     behind: bool = False
+    turns: bool = False
 
     @property
     def may_preempt(self) -> bool:
         """Whether the job may take places from others: not past a head, which nobody knows the
-        victims to leave in time for."""
-        return not (self.closed or self.avoid or self.behind)
+        victims to leave in time for. It may where that head only has its turn: preempting is a
+        right."""
+        return not (self.closed or self.behind or (self.avoid and not self.turns))
 
 
 class Ahead(NamedTuple):
-    """The blocked heads of some pools, when the first can start, their nodes and whether any has
-    nodes reserved."""
+    """The blocked heads of some pools, when the first can start, their nodes, whether any has
+    nodes reserved, and whether all that have nodes only have their turn."""
 
     heads: tuple[Head, ...]
     starts_at: float
     nodes: frozenset[str]
     later: bool
+    turns: bool
 
 
 @dataclass(slots=True)

@@ -1,10 +1,11 @@
 """What jobs are told that wait for a job ahead."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from scheduling.engine.queueing.ahead import Head
 from scheduling.engine.types import NO_GPUS
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import KEPT_NODES, Reason, Verdict, counted
 
 Numbers = Mapping[str, int | float | str]
 
@@ -37,6 +38,16 @@ def to_borrow(ahead: str, model: str, by_users: Numbers) -> Verdict:
     )
 
 
+def has_turn(verdict: Verdict, nodes: int) -> Verdict:
+    """The reason of a job that has its turn, with how many nodes are kept for it."""
+    text = f"It is its turn: what is free on {counted(nodes, 'node', 'nodes')} is kept for it."
+    return replace(
+        verdict,
+        summary=f"{verdict.summary} {text}",
+        evidence={**verdict.evidence, KEPT_NODES: nodes},
+    )
+
+
 def _who(by_users: Numbers) -> str:
     if by_users:
         return "A job of another user of the tenant, who holds less and so goes first,"
@@ -50,6 +61,9 @@ def reserved(head: Head) -> Verdict:
         numbers["starts_at"] = head.expected.at
         numbers["nodes"] = len(head.expected.nodes)
         text = "What is free is reserved for a job ahead whose start is known."
+    elif head.kept:
+        numbers["nodes"] = len(head.kept)
+        text = "What is free is kept for a job ahead, as it is its tenant's turn by fair share."
     return Verdict(
         Reason.RESERVED_FOR_HEAD,
         text,

@@ -3,7 +3,7 @@
 | policy | a blocked job closes to the jobs behind it |
 |---|---|
 | strict FIFO | the pools it competes for; if quota refuses it: its tenant's, what it would borrow |
-| best-effort FIFO | nothing |
+| best-effort FIFO | nothing; with fair share nodes for the job whose turn it is (turns.py) |
 | backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
 
 Under backfill nothing is closed after the threshold to jobs that could be preempted for it. Nobody
@@ -22,8 +22,7 @@ from scheduling.engine.queueing.admission import (
     quota_verdict,
 )
 from scheduling.engine.queueing.ahead import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
-from scheduling.engine.queueing.behind import Numbers, behind, reserved, to_borrow
-from scheduling.engine.queueing.fairness import Shares
+from scheduling.engine.queueing.behind import Numbers, behind, has_turn, reserved, to_borrow
 from scheduling.engine.queueing.kept import (
     closes_quota,
     kept_from,
@@ -37,11 +36,12 @@ from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.quota import Kept
 from scheduling.engine.queueing.records import Expected, JobRecord
-from scheduling.engine.queueing.report import tell_lane
+from scheduling.engine.queueing.report import tell, tell_lane
 from scheduling.engine.queueing.reserve import expected_start
 from scheduling.engine.queueing.settled import settle, still_settled
 from scheduling.engine.queueing.start import would_start
 from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.turns import choose, comes_before, stands
 from scheduling.engine.queueing.waiting import Lane
 from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Verdict, counted
@@ -50,9 +50,10 @@ from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Ve
 class Blocking:
     """Pools, accounts and nodes that belong to blocked jobs for the rest of one cycle."""
 
-    def __init__(self, state: SchedulerState, way: InTheWay, out: Outcome, shares: Shares) -> None:
+    def __init__(self, state: SchedulerState, way: InTheWay, out: Outcome) -> None:
         self._state = state
-        self._users = shares.users
+        self._standings = state.usage.standings
+        self._in_line: dict[str, Lane] = {}  # by GPU model, where it is nobody's turn yet
         self._way = way
         self._out = out
         self._policy = state.policy.queueing
@@ -60,7 +61,13 @@ class Blocking:
 
     def settled(self, lane: Lane) -> bool:
         """Whether the lane need not be asked: it would be told what it was told before."""
-        return still_settled(self._state, self._way, lane, self._out.now)
+        if self._in_line:
+            self._give_turns(lane)
+        if not still_settled(self._state, self._way, lane, self._out.now):
+            return False
+        if self._state.takes_turns:
+            self._line_up(lane)
+        return True
 
     def terms(self, lane: Lane) -> Terms:
         """What the blocked jobs ahead leave to this lane."""
@@ -81,15 +88,16 @@ class Blocking:
             closed |= kept_from(self._state, way, first, models)
         if short is not None or not ahead.heads:
             return Terms(short or first, closed, kept=kept, behind=short is not None)
-        return Terms(first, closed, ahead.nodes, kept, ahead.later)
+        return Terms(first, closed, ahead.nodes, kept, ahead.later, turns=ahead.turns)
 
     def _ahead(self, models: frozenset[str]) -> Ahead:
         """The heads of these pools together."""
         heads = [self._heads[m] for m in sorted(models) if m in self._heads]
         starts = [head.expected.at if head.expected else -math.inf for head in heads]
-        avoid = [head.expected.nodes for head in heads if head.expected is not None]
+        reserved = any(head.expected is not None for head in heads)
         starts_at = min(starts, default=-math.inf)
-        found = Ahead(tuple(heads), starts_at, frozenset().union(*avoid), bool(avoid))
+        avoid = frozenset[str]().union(*[head.nodes for head in heads])
+        found = Ahead(tuple(heads), starts_at, avoid, reserved, bool(avoid) and not reserved)
         self._way.ahead_of[models] = found
         return found
 
@@ -162,6 +170,10 @@ class Blocking:
             rest = behind(lane.head, min(reach), {})
         preempts = terms.may_preempt and self._may_preempt(lane, record)
         told = self._not_yet(lane, record, verdict) if preempts and not capped else verdict
+        if capped:
+            state.drop_turn(record)
+        elif record.turn is not None and record.job.id in state.turns:
+            told = has_turn(told, len(record.turn.nodes))
         tell_lane(state, lane, told, rest, out)
         if terms.later and self._way.mark is not mark:
             self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
@@ -198,6 +210,7 @@ class Blocking:
     def _close(self, lane: Lane, record: JobRecord, wanted: frozenset[str]) -> bool:
         """Apply the policy to the jobs behind; whether those of the same lane are among them."""
         if self._policy is QueueingPolicy.BEST_EFFORT_FIFO:
+            self._line_up(lane)
             return False
         if self._policy is QueueingPolicy.STRICT_FIFO:
             if lane.refusal is None:
@@ -213,6 +226,62 @@ class Blocking:
         if lane.refusal is not None:
             self._close_quota(lane, record)
         return True
+
+    # --- turns by fair share ------------------------------------------------------------------
+    def _line_up(self, lane: Lane) -> None:
+        """The lane finds no room: keep what is kept for its first job, or let it be the next to
+        have its turn where nobody has it."""
+        state, record = self._state, self._state.jobs[lane.head]
+        capped = lane.never is not None or lane.refusal is not None
+        if not state.takes_turns or record.job.without_gpus:
+            return
+        if capped or over_job_limit(state, record) is not None:
+            state.drop_turn(record)
+            return
+        pools = [m for m in sorted(pools_wanted(state, record)) if m not in self._heads]
+        if record.job.id in state.turns:
+            self._keep(lane, record, pools)
+            return
+        for model in pools:
+            self._in_line.setdefault(model, lane)
+
+    def _give_turns(self, lane: Lane) -> None:
+        """It is the turn of jobs ahead, which found no room, before that of this lane."""
+        state, standings, by = self._state, self._standings, self._state.jobs[lane.head]
+        if lane.never is not None or lane.refusal is not None or standings is None:
+            return
+        for model in sorted(pools_wanted(state, by)):
+            ahead = self._in_line.get(model)
+            record = state.jobs[ahead.head] if ahead is not None else None
+            if ahead is None or record is None or model in self._heads:
+                continue
+            if comes_before(state, standings, record, by):
+                pools = [m for m, other in self._in_line.items() if other is ahead]
+                self._keep(ahead, record, [m for m in sorted(pools) if m not in self._heads])
+                if record.job.id in state.turns and record.turn and record.verdict:
+                    told = has_turn(record.verdict, len(record.turn.nodes))
+                    tell(record, told, self._out)
+                for pool in pools:
+                    del self._in_line[pool]
+
+    def _keep(self, lane: Lane, record: JobRecord, pools: list[str]) -> None:
+        """Let the job, whose turn it is, have nodes kept; chosen anew when they have not emptied in
+        time."""
+        state, standings, now = self._state, self._standings, self._out.now
+        assert standings is not None
+        if record.turn is None or not stands(state, record.turn, now):
+            taken = frozenset[str]().union(*[head.nodes for head in self._heads.values()])
+            record.turn = choose(state, standings, record, taken, now)
+            if record.turn.nodes:
+                state.wake_at(record.turn.until)
+        if not (record.turn.nodes and pools):
+            state.turns.pop(record.job.id, None)
+            return
+        state.turns[record.job.id] = record
+        head = Head(record.job.id, False, None, record.turn.nodes)
+        self._heads.update(dict.fromkeys(pools, head))
+        self._way.add((*pools, head), record.key)
+        lane.settled = None
 
     def _close_quota(self, lane: Lane, record: JobRecord, kept: Kept = frozenset()) -> None:
         """Close what a job that quota refuses waits for: its tenant's quota, and to others what
@@ -377,10 +446,11 @@ class Blocking:
     def _by_users(self, lane: Lane, ahead: str) -> Numbers:
         """The shares of both users, where the job ahead comes first because its user holds less."""
         other = self._state.jobs[ahead]
-        if self._users is None or other.job.tenant != lane.tenant:
+        standings = self._standings
+        if standings is None or not standings.of_users or other.job.tenant != lane.tenant:
             return {}
-        mine = self._users.get((lane.tenant, lane.user), 0.0)
-        theirs = self._users.get((lane.tenant, other.job.user), 0.0)
+        mine = standings.of(lane.tenant, lane.user).share
+        theirs = standings.of(lane.tenant, other.job.user).share
         if other.key.after != lane.jobs[0].after or theirs >= mine:
             return {}
         return {"user_share": mine, "user_share_ahead": theirs}

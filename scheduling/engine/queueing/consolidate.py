@@ -88,6 +88,7 @@ class _Search:
         self._now = out.now
         self._begun = out.begun
         self._reserved = {node for head in state.reservations() for node in head.nodes}
+        self._reserved.update(*[r.turn.nodes for r in state.turns.values() if r.turn is not None])
         self._names = frozenset(state.cluster.slot_of)
         self.tried = 0
         self.ripe_at = math.inf

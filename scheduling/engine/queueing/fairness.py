@@ -1,16 +1,19 @@
-"""Dominant shares of tenants, by weight, and of their users, past use counted with a half-life.
+"""What tenants and their users hold, and held in the past, which counts with a half-life.
 
-The share of a GPU model is what somebody holds over the capacity; with a half-life it is the
-average of that over the past, older use counting half as much every half-life. The dominant
-share is the largest over the models, of a tenant divided by its weight.
+The share of a GPU model is what somebody holds over the capacity; with a half-life the average of
+that over the past is added, older use counting half as much every half-life. The dominant share is
+the largest over the models, of a tenant divided by its weight (standings.py).
 """
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from scheduling.engine.native import mypyc_attr
-from scheduling.engine.types import MILLI, JobRequest, Tenant
+from scheduling.engine.types import JobRequest
+
+if TYPE_CHECKING:
+    from scheduling.engine.queueing.standings import Standings
 
 User = tuple[str, str]  # tenant, user of it
 Holder = TypeVar("Holder", str, User)
@@ -19,7 +22,9 @@ Holder = TypeVar("Holder", str, User)
 class Shares(NamedTuple):
     """Dominant shares by which jobs of equal priority are ordered; who is not named has 0.
 
-    `users` None: the users of a tenant are not told apart.
+    `tenants`: of each with all below it, by weight; by `of_its_own` of those with members also
+    that of the jobs that they submit themselves. `users` None: the users of a tenant are not told
+    apart.
     """
 
     tenants: Mapping[str, float]
@@ -27,6 +32,11 @@ class Shares(NamedTuple):
 
 
 NO_SHARES = Shares({})
+
+
+def of_its_own(tenant: str) -> str:
+    """The name under which the share of a tenant's own jobs stands; no tenant is called so."""
+    return f"{tenant}/"
 
 
 class Held(Generic[Holder]):
@@ -55,14 +65,12 @@ class Held(Generic[Holder]):
                 self.past[key] = left
         self._at = now
 
-    def shares(self, capacity: Mapping[str, int], half_life_s: float) -> dict[Holder, float]:
-        """Dominant share by holder; `capacity` is GPUs by model. Who holds nothing has 0."""
-        amounts: Mapping[tuple[Holder, str], float] = self.past if half_life_s > 0 else self.now
-        found: dict[Holder, float] = {}
-        for (holder, model), milli in amounts.items():
-            if capacity.get(model):
-                found[holder] = max(found.get(holder, 0.0), milli / MILLI / capacity[model])
-        return found
+    def amounts(self, half_life_s: float) -> dict[tuple[Holder, str], float]:
+        """By holder and GPU model what counts towards a share, in milli-GPU."""
+        counted: dict[tuple[Holder, str], float] = dict(self.now)
+        for key, milli in self.past.items() if half_life_s > 0 else ():
+            counted[key] = counted.get(key, 0.0) + milli
+        return counted
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
@@ -73,6 +81,7 @@ class Usage:
         self.tenants = Held[str]()
         self.users: Held[User] | None = Held() if of_users else None
         self.elsewhere: dict[tuple[User, str], int] = {}  # by jobs of other scopes, by GPU model
+        self.standings: Standings | None = None  # kept up with it during a walk over the queue
 
     def change(self, job: JobRequest, model: str, milli: int) -> None:
         """Places of a job were given to it, or given back."""
@@ -89,6 +98,8 @@ class Usage:
         self.tenants.change(user[0], model, milli)
         if self.users is not None:
             self.users.change(user, model, milli)
+        if self.standings is not None:
+            self.standings.change(user, model, milli)
 
     @property
     def past(self) -> tuple[tuple[str, str, str, float], ...]:
@@ -114,15 +125,3 @@ class Usage:
         self.tenants.pass_time(now, half_life_s)
         if self.users is not None:
             self.users.pass_time(now, half_life_s)
-
-    def shares(
-        self, tenants: Mapping[str, Tenant], capacity: Mapping[str, int], half_life_s: float
-    ) -> Shares:
-        """The dominant shares; `capacity` is GPUs by model."""
-        by_weight = {
-            tenant: share / max(tenants[tenant].weight, 1e-9)
-            for tenant, share in self.tenants.shares(capacity, half_life_s).items()
-            if tenant in tenants
-        }
-        users = self.users
-        return Shares(by_weight, None if users is None else users.shares(capacity, half_life_s))

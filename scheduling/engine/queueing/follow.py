@@ -16,6 +16,8 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
         _count_users(state, now)
     if by_users or by_waits:
         _regroup(state, now)
+    for record in list(state.turns.values()):
+        state.drop_turn(record)
     state.exposed.forget()
     state.queue.forget_verdicts()
 

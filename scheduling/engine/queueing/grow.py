@@ -52,7 +52,7 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     wanted = [m for s, m, n in sets if n and (m or s.avoids_gpus)]
     closed = frozenset(m for m in wanted if _is_closed(state, job.tenant, m))
     heads = [state.in_the_way.heads[m] for m in wanted if m in state.in_the_way.heads]
-    reserved = (head.expected.nodes for head in heads if head.expected is not None)
+    reserved = (head.nodes for head in heads)
     # Who is placed where pods still leave would have to wait for them, and nobody may take its
     # other pods meanwhile.
     avoid = frozenset(record.blamed).union(state.leaving.nodes(), *reserved)
@@ -92,6 +92,6 @@ def _is_closed(state: SchedulerState, tenant: str, model: str) -> bool:
     way = state.in_the_way
     if model in way.pools:
         return True
-    if model in way.heads and way.heads[model].expected is None:
+    if model in way.heads and not way.heads[model].nodes:
         return True
     return closes_quota(state, way, tenant, model)

@@ -26,6 +26,19 @@ class Expected:
 copied_by_fields(Expected)
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """These nodes are kept for a job whose turn it is. They were chosen by the facts of the cluster
+    at version `facts`, and are again when they have not emptied by `until`."""
+
+    nodes: frozenset[str]
+    until: float
+    facts: int
+
+
+copied_by_fields(Turn)
+
+
 @dataclass(slots=True)
 class Promise:
     """Places booked for a preemptor, what of them is borrowed, and the pods that must go first."""
@@ -86,7 +99,8 @@ class JobRecord:
     inf = it does not wait for that. `in_vain`: by
     what was to be placed, when no preemption could make room for it. `expected` is its reservation
     as of `expected_at`: the versions of the cluster and of the quotas, and the pools it was the
-    head of. `disruptions`: how many of its pods may be evicted now, by its disruption budget.
+    head of. `turn`: what is kept for it as it is its turn by fair share.
+    `disruptions`: how many of its pods may be evicted now, by its disruption budget.
     `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
     evicted.
     `promise`: places held for it while others leave them. `grew_at`: as of when nothing more was
@@ -116,6 +130,7 @@ class JobRecord:
     in_vain: dict[object, InVain]
     expected: Expected | None
     expected_at: tuple[int, int, frozenset[str]] | None
+    turn: Turn | None
     preemptions: int
     preempted_by: set[str]
     disruptions: int | None
@@ -150,6 +165,7 @@ class JobRecord:
         self.in_vain = {}
         self.expected = None
         self.expected_at = None
+        self.turn = None
         self.preemptions = 0
         self.preempted_by = set()
         self.disruptions = None

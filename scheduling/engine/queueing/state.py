@@ -14,6 +14,7 @@ from scheduling.engine.queueing.cleared import Cleared
 from scheduling.engine.queueing.delay import Early, preempts_from
 from scheduling.engine.queueing.eligibility import wrong_times
 from scheduling.engine.queueing.exposed import Exposed
+from scheduling.engine.queueing.fair_order import FairOrder
 from scheduling.engine.queueing.fairness import NO_SHARES, Shares, Usage
 from scheduling.engine.queueing.forecast import Forecast
 from scheduling.engine.queueing.leaving import Leaving
@@ -23,6 +24,7 @@ from scheduling.engine.queueing.pools import Pools
 from scheduling.engine.queueing.quota import QuotaBook
 from scheduling.engine.queueing.records import Expected, JobRecord, order_key
 from scheduling.engine.queueing.shapes import Key, shape_of
+from scheduling.engine.queueing.standings import Standings
 from scheduling.engine.queueing.waiting import Merge, WaitQueue
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
@@ -74,6 +76,7 @@ class SchedulerState:
         self.promised: dict[str, JobRecord] = {}
         self.leaving = Leaving()
         self.reserving: set[str] = set()  # heads whose reservation was reported
+        self.turns: dict[str, JobRecord] = {}  # jobs that places are kept for, as it is their turn
         self.queue = WaitQueue()
         self.in_the_way = InTheWay()
         self.usage = Usage(of_users=self.policy.fair_users)
@@ -251,25 +254,51 @@ class SchedulerState:
         self.dirty = False
         self.in_the_way = self.in_the_way.next_walk()
         lanes = self.queue.ordered
+        if self.policy.fair_share:
+            self._drop_lost_turns()
+            self.usage.standings = standings = self.standings()
+            return FairOrder([lane for _, lane in lanes], standings, self.turns)
         if self.nobody_in_the_way:
             lanes = self.queue.awake(self.cluster, self._walked)
             self._walked = self.cluster.gains
-        return Merge(lanes, self.shares())
+        return Merge(lanes)
 
     @property
     def nobody_in_the_way(self) -> bool:
         """Whether no job can take from another during a walk, nor give anything back."""
         policy = self.policy
         best_effort = policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
-        return best_effort and not (policy.preemption or policy.spare_nodes)
+        return best_effort and not (policy.preemption or policy.spare_nodes or policy.fair_share)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether places may be kept for a job because it is its tenant's turn."""
+        best_effort = self.policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
+        return best_effort and self.policy.fair_share
+
+    def drop_turn(self, record: JobRecord) -> None:
+        """Nothing is kept any more for a job by fair share."""
+        record.turn = None
+        self.turns.pop(record.job.id, None)
+
+    def _drop_lost_turns(self) -> None:
+        """Nothing is kept for jobs that have left, or are not the first of their like."""
+        for job_id, record in list(self.turns.items()):
+            first = record.lane is not None and record.lane.head == job_id
+            if not (first and self.takes_turns and self.jobs.get(job_id) is record):
+                self.drop_turn(record)
+
+    def standings(self) -> Standings:
+        """How tenants and users stand now by what they hold in all of the cluster."""
+        capacity = Counter({model: self.pools.capacity(model) for model in self.pools.models()})
+        capacity.update(self.gpus_elsewhere)
+        half_life_s = self.policy.usage_half_life_s
+        book = self.book
+        return Standings(self.usage, book.tenants, book.lineage, capacity, half_life_s)
 
     def shares(self) -> Shares:
         """Dominant shares where the policy orders by fairness, else nothing."""
-        if not self.policy.fair_share:
-            return NO_SHARES
-        capacity = Counter({model: self.pools.capacity(model) for model in self.pools.models()})
-        capacity.update(self.gpus_elsewhere)
-        return self.usage.shares(self.book.tenants, capacity, self.policy.usage_half_life_s)
+        return self.standings().shares() if self.policy.fair_share else NO_SHARES
 
     def strategy_of(self, job: JobRequest) -> str:
         """The placement strategy by policy; the job's own wish goes before it."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.queueing.asks import Ask
-from scheduling.engine.queueing.fairness import NO_SHARES, Shares
 from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
 from scheduling.engine.queueing.records import JobRecord, OrderKey
 from scheduling.engine.queueing.shapes import Key
@@ -212,30 +211,16 @@ class WaitQueue:
             lane.settled = lane.reach = None
 
 
-# Order; or priority, share, order; or priority, share of the tenant and of the user, order.
-_MergeKey = OrderKey | tuple[float, float, OrderKey] | tuple[float, float, float, OrderKey]
-
-
 class Merge:
     """Lanes in the global order of their first jobs; a lane comes again while it is put back.
 
-    `ordered`: the lanes in the order of their first jobs. With `shares`, among equal priorities
-    the tenant with the smallest share goes first, and of its users the one with the smallest.
+    `ordered`: the lanes in the order of their first jobs.
     """
 
-    def __init__(
-        self,
-        ordered: Iterable[tuple[OrderKey, Lane]],
-        shares: Shares = NO_SHARES,
-    ) -> None:
-        self.shares = shares
-        self._tenants, self._users = shares
-        entries: list[tuple[_MergeKey, Lane]] = list(ordered)
-        if shares.tenants:
-            entries = sorted((self._key(lane), lane) for _, lane in entries)
-        self._rest = entries[::-1]  # the next at the end
-        self._put_back: list[tuple[_MergeKey, Lane]] = []
-        self._later: list[tuple[_MergeKey, Lane]] = []
+    def __init__(self, ordered: Iterable[tuple[OrderKey, Lane]]) -> None:
+        self._rest = list(ordered)[::-1]  # the next at the end
+        self._put_back: list[tuple[OrderKey, Lane]] = []
+        self._put_off: list[Lane] = []
         self._second = False
 
     def pop(self) -> Lane | None:
@@ -246,32 +231,24 @@ class Merge:
                 key, lane = heappop(put_back)
             elif rest:
                 key, lane = rest.pop()
-            elif self._later:
-                self._rest = sorted(self._later, reverse=True)
-                self._later, self._second = [], True
+            elif self._put_off:
+                later = [(lane.jobs[0], lane) for lane in self._put_off if lane.jobs]
+                self._rest = sorted(later, reverse=True)
+                self._put_off, self._second = [], True
                 continue
             else:
                 return None
-            if lane.jobs and self._key(lane) == key:
+            if lane.jobs and lane.jobs[0] == key:
                 return lane
             self.push(lane)
 
     def put_off(self, lane: Lane) -> bool:
         """Let all others go first, once; False when they have gone already."""
         if not self._second:
-            self._later.append((self._key(lane), lane))
+            self._put_off.append(lane)
         return not self._second
 
     def push(self, lane: Lane | None) -> None:
         """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""
         if lane is not None and lane.jobs:
-            heappush(self._put_back, (self._key(lane), lane))
-
-    def _key(self, lane: Lane) -> _MergeKey:
-        first = lane.jobs[0]
-        if not self._tenants:
-            return first
-        share = self._tenants.get(lane.tenant, 0.0)
-        if self._users is None:
-            return (first.after, share, first)
-        return (first.after, share, self._users.get((lane.tenant, lane.user), 0.0), first)
+            heappush(self._put_back, (lane.jobs[0], lane))
