@@ -1,6 +1,7 @@
 """System checks: combinations of settings that cannot work are refused, each with its remedy."""
 
 from collections.abc import Sequence
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,24 @@ def secret_key(**_: Any) -> list[CheckMessage]:
             )
         ]
     return []
+
+
+@register()
+def proxies(**_: Any) -> list[CheckMessage]:
+    """A network that cannot be read would trust nobody, and count all as one address."""
+    found: list[CheckMessage] = []
+    for each in settings.KANT_TRUSTED_PROXIES:
+        try:
+            ip_network(each, strict=False)
+        except ValueError:
+            found.append(
+                Error(
+                    f"KANT_TRUSTED_PROXIES: “{each}” is neither an address nor a network.",
+                    hint="Write e.g. 10.0.0.7 or 10.0.0.0/16, with commas between.",
+                    id="kant.E011",
+                )
+            )
+    return found
 
 
 @register()

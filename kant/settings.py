@@ -70,6 +70,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "tenants.idle.IdleEnd",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -204,6 +205,12 @@ CSRF_COOKIE_SECURE = not EMBEDDED
 # Who ends TLS before Kant says so, and the addresses that Kant gives then begin with https. Who
 # says it and ends none gets such addresses in answers of their own, and nothing else.
 SECURE_PROXY_SSL_HEADER = None if EMBEDDED else ("HTTP_X_FORWARDED_PROTO", "https")
+# Browsers that came by TLS once come by nothing else for a year.
+SECURE_HSTS_SECONDS = 0 if EMBEDDED else 365 * 86400
+# Who has not used a page for so long is signed out; 0 = never.
+KANT_IDLE_MINUTES = env.int("KANT_IDLE_MINUTES", default=0 if EMBEDDED else 120)
+# Addresses, or networks, of proxies that may say by X-Forwarded-For whom they speak for.
+KANT_TRUSTED_PROXIES = env.list("KANT_TRUSTED_PROXIES", default=[])
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -278,7 +285,10 @@ LOGGING = {
     "formatters": {
         "line": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "filters": {"short": {"()": "kant.log_lines.ShortArguments"}},
+    "handlers": {
+        "stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["short"]}
+    },
     "root": {"handlers": ["stderr"], "level": env.str("KANT_LOG_LEVEL", default="WARNING")},
     "loggers": {
         name: {"level": env.str("KANT_LOG_LEVEL", default="INFO")}

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from metrics.inputs import InputError
+from metrics.output import plain_cell
 from metrics.report import Figure, Report
 from scheduling.simulator.journal import Journal
 from scheduling.simulator.observe import STATE_NAMES
@@ -78,7 +79,7 @@ def write_results(
         with _whole(folder / f"{name}.csv") as partial, _text(partial) as out:
             writer = csv.writer(out)
             writer.writerow(columns)
-            writer.writerows(rows)
+            writer.writerows(map(plain_cell, row) for row in rows)
         if parquet:
             with _whole(folder / f"{name}.parquet") as partial:
                 _write_parquet(partial, columns, rows)

@@ -14,6 +14,7 @@ from metrics.accounting import Amount, Key, Names, measured, written_until
 from metrics.borrowing import BorrowedKey, Borrowing
 from metrics.days import ONE_DAY, midnight
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
+from metrics.output import plain_cell
 
 MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
 MOST_DAYS = 3660  # of a period
@@ -307,4 +308,4 @@ def write_csv(out: Any, by: Sequence[str], found: Iterable[Mapping[str, Any]]) -
     """`items` as CSV with a header, to a file or response."""
     writer = csv.DictWriter(out, [*by, *MEASURES, BORROWED], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in found)

@@ -18,6 +18,7 @@ from scheduling.models import (
     Retention,
     SchedulerLease,
 )
+from scheduling.services.secret_env import hide_from
 from scheduling.session.pace import Pace, from_document
 from tenants.errors import NotFound
 from tenants.models import Tenant, User
@@ -73,6 +74,7 @@ def job_by_id(user: User, job_id: uuid.UUID | str) -> Job:
             f"There is no job {job_id} that you may see. GET /api/v1/jobs lists yours."
             f"{what_is_gone()}"
         )
+    hide_from(user, (job,))
     return job
 
 
@@ -96,6 +98,7 @@ def first_of_array(user: User, array_id: uuid.UUID) -> Job:
     job = visible_jobs(user).filter(array_id=array_id).order_by("array_index").first()
     if job is None:
         raise NotFound(f"There is no array {array_id} that you may see.")
+    hide_from(user, (job,))
     return job
 
 

@@ -87,17 +87,22 @@ class SignInForm(PlainForm, AuthenticationForm):
     error_messages = {
         **AuthenticationForm.error_messages,
         "invalid_login": "The user name or the password is wrong.",
-        "too_many": "Too many wrong passwords for this user name. Try again in "
-        f"{attempts.WINDOW_S // 60} minutes.",
+        "too_many": "Too many wrong passwords for this user name, or from this address. Try again "
+        f"in {attempts.WINDOW_S // 60} minutes.",
+        "busy": "Too many people sign in just now. Try again in a few seconds.",
     }
 
     def clean(self) -> dict[str, Any]:
         if self.errors:
             return self.cleaned_data
         assert self.request is not None
-        name, address = self.cleaned_data["username"], self.request.META.get("REMOTE_ADDR", "")
+        name, address = self.cleaned_data["username"], attempts.client_address(self.request)
         if attempts.too_many(name, address):
             raise forms.ValidationError(self.error_messages["too_many"], code="too_many")
-        cleaned = super().clean()
+        try:
+            with attempts.turn():
+                cleaned = super().clean()
+        except attempts.Busy:
+            raise forms.ValidationError(self.error_messages["busy"], code="busy") from None
         attempts.forget(name, address)
         return cleaned

@@ -8,6 +8,7 @@ from rest_framework import serializers
 from scheduling.engine.states import JobState
 from scheduling.explain import GATES
 from scheduling.models import Job
+from scheduling.services.secret_env import shown_env
 from tenants.api.fields import Gpus
 
 
@@ -89,7 +90,9 @@ class JobOutput(serializers.Serializer[Job]):
     """A job and its present state. `gpus` counts all its pods. `scope`: the shard whose scheduler
     decides about it, `wide` if it fits into none, empty in an undivided cluster. `restarts`: how
     often it, or a pod of it, was placed again after its program failed. `pod`: the pod that it was
-    taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods."""
+    taken up from, whose uid is its id, or the gang of pods; null where Kant makes its pods. Values
+    in `env` whose names look like secrets are shown to its submitter and to who may submit for its
+    tenant; others see “(hidden)”."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()
@@ -130,6 +133,12 @@ class JobOutput(serializers.Serializer[Job]):
     ended_at = serializers.DateTimeField(allow_null=True)
     pod = serializers.SerializerMethodField()
     pod_sets = PodSetOutput(many=True)
+
+    def to_representation(self, job: Job) -> dict[str, Any]:
+        body: dict[str, Any] = super().to_representation(job)
+        for each in body["pod_sets"] if job.secrets_hidden else ():
+            each["env"] = shown_env(job, each["env"])
+        return body
 
     @extend_schema_field(PlainPodOutput(allow_null=True))
     def get_pod(self, job: Job) -> dict[str, str] | None:

@@ -26,6 +26,7 @@ from scheduling.services.array_changes import change_array, hold_array, release_
 from scheduling.services.job_changes import change_job, hold_job, release_job
 from scheduling.services.job_document import document_of, document_of_array
 from scheduling.services.jobs import cancel_array, cancel_job, submit_array, submit_job
+from scheduling.services.secret_env import hide_from
 from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
@@ -54,6 +55,11 @@ class JobsView(ListView):
 
     def get_queryset(self) -> QuerySet[Job]:
         return selectors.visible_jobs(self.request.user)
+
+    def paginate_queryset(self, queryset: Any) -> Any:
+        rows = super().paginate_queryset(queryset)
+        hide_from(self.actor, rows or ())
+        return rows
 
     def get(self, _request: Request) -> Response:
         return self.page(JobOutput)

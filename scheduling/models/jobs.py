@@ -29,6 +29,9 @@ KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
 class Job(models.Model):
     """A submitted job. `version` guards every update; `attempt` counts its placements."""
 
+    # Whether values of variables that look like secrets are kept from who reads it.
+    secrets_hidden = False
+
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     name = models.CharField(max_length=63, validators=[slug_validator])
     tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="jobs")

@@ -15,6 +15,7 @@ from scheduling.services.job_spec import (
 )
 from scheduling.services.orders import ARRAY_COUNT, ARRAY_INDEX, Order, pod_set_row, rows_of
 from scheduling.services.pod_set_spec import GROUP_LEVELS, pod_set, template
+from scheduling.services.secret_env import shown_env
 from tenants.errors import Conflict
 
 # Columns that the document has under the same name, but for what differs in `COLUMNS`.
@@ -108,6 +109,8 @@ def _pod_set_document(row: PodSet) -> dict[str, Any]:
     elif row.gpu_models:
         document["gpu_types"] = row.gpu_models
     document |= _differing(row, bare, POD_SET_FIELDS)
+    if "env" in document:
+        document["env"] = shown_env(row.job, document["env"])
     if row.tolerations:
         none = Toleration()
         document["tolerations"] = [

@@ -67,10 +67,17 @@ class PasswordAuthentication(BaseAuthentication):
                 f"API tokens, and send it as “{SCHEME} {PREFIX}…”."
             )
         name, password = _credentials(encoded)
-        address = request.META.get("REMOTE_ADDR", "")
+        address = attempts.client_address(request._request)
         if attempts.too_many(name, address):
-            raise too_many("Too many wrong passwords for this user name.", attempts.WINDOW_S)
-        user = authenticate(request._request, username=name, password=password)
+            raise too_many(
+                "Too many wrong passwords for this user name, or from this address.",
+                attempts.WINDOW_S,
+            )
+        try:
+            with attempts.turn():
+                user = authenticate(request._request, username=name, password=password)
+        except attempts.Busy:
+            raise too_many("Too many people sign in just now.", int(attempts.TURN_S)) from None
         if not isinstance(user, User):
             raise AuthenticationFailed("The user name or the password is wrong.")
         attempts.forget(name, address)

@@ -199,7 +199,7 @@ def test_the_sign_in_page_and_rest_count_guesses_together(org, client):
     for _ in range(5):  # the right one began the count anew
         client.post("/login/", wrong)
         client.post("/login/", {**wrong, "username": " eve "})  # the same name, as forms read it
-    refused = "Too many wrong passwords for this user name. Try again in 5 minutes."
+    refused = "Too many wrong passwords for this user name, or from this address. Try again in 5"
     assert refused in text(client.post("/login/", right))
     assert basic("eve:x").post(URL, {"name": "a"}, format="json").status_code == 429
     assert client.post("/login/", {"username": "joe", "password": "x"}).status_code == 302

@@ -1,0 +1,39 @@
+"""Sessions that end when nobody has used them for a while."""
+
+import time
+from collections.abc import Callable
+
+from django.conf import settings
+from django.contrib.auth import logout
+from django.http import HttpRequest, HttpResponse
+
+SEEN = "seen_at"
+# Between two writes of a session, in seconds.
+PRECISION_S = 60
+
+
+class IdleEnd:
+    """Signs out who has not opened a page or pressed anything for KANT_IDLE_MINUTES (0 = never).
+    What an open page asks for by itself is no use of it."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        most = 60 * settings.KANT_IDLE_MINUTES
+        if most and settings.SESSION_COOKIE_NAME in request.COOKIES:
+            self._look(request, most)
+        return self.get_response(request)
+
+    @staticmethod
+    def _look(request: HttpRequest, most: int) -> None:
+        if not request.user.is_authenticated:
+            return
+        now = time.time()
+        seen = request.session.get(SEEN)
+        if seen is not None and now - seen > most:
+            logout(request)
+            return
+        by_itself = request.method == "GET" and "HX-Request" in request.headers
+        if seen is None or (not by_itself and now - seen > PRECISION_S):
+            request.session[SEEN] = now

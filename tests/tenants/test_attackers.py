@@ -1,0 +1,230 @@
+"""What somebody with no rights, or few, can try: guesses, load, secrets, logs, spreadsheets."""
+
+import csv
+import io
+import logging
+import threading
+import time
+
+import pytest
+from django.core.cache import cache
+from django.test import Client, RequestFactory
+
+from kant.log_lines import ShortArguments
+from metrics import usage
+from metrics.output import plain_cell
+from scheduling.models import PodSet
+from tenants import attempts
+from tenants.api import docs
+from tenants.models import Membership
+
+LOGIN, JOBS = "/login/", "/api/v1/jobs"
+
+
+@pytest.fixture(autouse=True)
+def _no_attempts():
+    cache.clear()
+    yield
+    cache.clear()
+
+
+def sign_in(client, name, password, address="10.0.0.1", **headers):
+    return client.post(
+        LOGIN, {"username": name, "password": password}, REMOTE_ADDR=address, **headers
+    )
+
+
+# --- guesses --------------------------------------------------------------------------------------
+def test_one_password_on_many_names_is_limited_by_address(org, client, monkeypatch):
+    monkeypatch.setattr(attempts, "ADDRESS_ATTEMPTS", 5)
+    for index in range(5):
+        assert "is wrong" in sign_in(client, f"user-{index}", "spring").content.decode()
+    assert "from this address" in sign_in(client, "eve", "x").content.decode()
+    assert sign_in(client, "eve", "x", "10.0.0.2").status_code == 302
+
+
+def test_who_knows_one_password_guesses_no_more_of_others(org, client, monkeypatch):
+    monkeypatch.setattr(attempts, "ADDRESS_ATTEMPTS", 5)
+    for index in range(5):
+        sign_in(client, f"user-{index}", "spring")
+        if index < 4:
+            assert sign_in(Client(), "eve", "x").status_code == 302
+    assert "from this address" in sign_in(Client(), "eve", "x").content.decode()
+
+
+def test_an_office_behind_one_address_signs_in(org, monkeypatch):
+    monkeypatch.setattr(attempts, "ADDRESS_ATTEMPTS", 5)
+    for _ in range(12):
+        assert sign_in(Client(), "eve", "x").status_code == 302
+
+
+PROXY = ["10.0.0.0/24", "::1"]
+
+
+@pytest.mark.parametrize(
+    ("trusted", "peer", "said", "address"),
+    [
+        ([], "10.0.0.1", "9.9.9.9", "10.0.0.1"),
+        (PROXY, "10.0.0.1", "9.9.9.9", "9.9.9.9"),
+        (PROXY, "10.0.0.1", "1.1.1.1, 9.9.9.9", "9.9.9.9"),
+        (PROXY, "10.0.0.1", "1.1.1.1, 9.9.9.9, 10.0.0.2", "9.9.9.9"),
+        (PROXY, "10.0.1.1", "9.9.9.9", "10.0.1.1"),
+        (PROXY, "10.0.0.1", "", "10.0.0.1"),
+        (PROXY, "10.0.0.1", "x, ", "10.0.0.1"),
+        (PROXY, "::1", "2001:db8::1", "2001:db8::1"),
+        (PROXY, "", "9.9.9.9", ""),
+    ],
+)
+def test_where_a_request_comes_from(settings, trusted, peer, said, address):
+    settings.KANT_TRUSTED_PROXIES = trusted
+    request = RequestFactory().get("/", REMOTE_ADDR=peer, HTTP_X_FORWARDED_FOR=said)
+    assert attempts.client_address(request) == address
+
+
+def test_a_guesser_behind_the_proxy_locks_out_nobody_else(org, client, settings):
+    settings.KANT_TRUSTED_PROXIES = ["10.0.0.1"]
+    for _ in range(11):
+        sign_in(client, "eve", "guess", HTTP_X_FORWARDED_FOR="9.9.9.9")
+    assert sign_in(client, "eve", "x", HTTP_X_FORWARDED_FOR="9.9.9.9").status_code == 200
+    assert sign_in(client, "eve", "x", HTTP_X_FORWARDED_FOR="8.8.8.8").status_code == 302
+
+
+def test_passwords_are_looked_at_one_at_a_time(monkeypatch):
+    monkeypatch.setattr(attempts, "TURN_S", 0.2)
+    entered, leave = threading.Event(), threading.Event()
+
+    def look():
+        with attempts.turn():
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    assert entered.wait(5)
+    with pytest.raises(attempts.Busy), attempts.turn():
+        pass
+    leave.set()
+    thread.join()
+    with attempts.turn():
+        pass
+
+
+def test_who_gets_no_turn_is_told(org, client, monkeypatch):
+    monkeypatch.setattr(attempts, "TURN_S", 0.01)
+    with attempts.turn():
+        assert "Try again in a few seconds" in sign_in(client, "eve", "x").content.decode()
+    assert sign_in(client, "eve", "x").status_code == 302
+
+
+# --- load -----------------------------------------------------------------------------------------
+def test_the_document_of_the_api_is_computed_once(db, client, monkeypatch):
+    docs._computed.clear()
+    first = client.get("/api/v1/openapi.json")
+
+    def again(*_, **__):
+        raise AssertionError("computed twice")
+
+    monkeypatch.setattr("drf_spectacular.generators.SchemaGenerator.get_schema", again)
+    started = time.process_time()
+    for _ in range(20):
+        assert client.get("/api/v1/openapi.json").content == first.content
+    assert time.process_time() - started < 1
+    same = client.get("/api/v1/openapi.json", headers={"If-None-Match": first["ETag"]})
+    assert (same.status_code, same.content) == (304, b"")
+    assert first.json()["openapi"].startswith("3.1")
+
+
+# --- sessions -------------------------------------------------------------------------------------
+def test_who_uses_no_page_for_long_is_signed_out(org, client, settings, monkeypatch):
+    settings.KANT_IDLE_MINUTES = 30
+    now = time.time()
+    monkeypatch.setattr("tenants.idle.time.time", lambda: now)
+    client.force_login(org.users["eve"])
+    assert client.get("/jobs/").status_code == 200
+    now += 29 * 60
+    assert client.get("/jobs/").status_code == 200
+    now += 29 * 60
+    assert client.get("/jobs/", headers={"HX-Request": "true"}).status_code == 200
+    now += 2 * 60
+    assert client.get("/jobs/", headers={"HX-Request": "true"}).status_code == 401
+    assert client.get("/jobs/").status_code == 302
+    assert client.get("/api/v1/me").status_code == 401
+
+
+# --- secrets --------------------------------------------------------------------------------------
+ENV = {"WANDB_API_KEY": "k1", "hf_token": "t1", "DB_PASSWORD": "p1", "A_SECRET_B": "s1", "LR": "1"}
+
+
+def test_viewers_do_not_see_secrets_of_jobs(org):
+    body = {"name": "x", "tenant": "vision", "gpus": 1, "gpu_type": "H100", "env": ENV}
+    eve = org.client("eve")
+    job = eve.post(JOBS, body, format="json").json()["id"]
+    array = eve.post(JOBS, {**body, "array": {"count": 2}}, format="json").json()["id"]
+    hidden = {**dict.fromkeys(ENV, "(hidden)"), "LR": "1"}
+    # An engineer who has become a viewer sees what they submitted.
+    mine = org.client("joe").post(JOBS, {**body, "name": "joes"}, format="json").json()["id"]
+    Membership.objects.filter(user=org.users["joe"]).update(role="viewer")
+    for who, sees in (("eve", ENV), ("ada", ENV), ("root", ENV), ("ops", ENV), ("vic", hidden),
+                      ("joe", hidden)):  # fmt: skip
+        asks = org.client(who)
+        read = [
+            asks.get(f"{JOBS}/{job}").json()["pod_sets"][0]["env"],
+            asks.get(f"{JOBS}/{job}/document").json()["env"],
+            asks.get(f"/api/v1/job-arrays/{array}/document").json()["env"],
+            *(
+                each["pod_sets"][0]["env"]
+                for each in asks.get(f"{JOBS}?q={job[:8]}").json()["items"]
+            ),
+        ]
+        assert len(read) == 4
+        assert all({n: e[n] for n in ENV} == sees for e in read), who
+    joe = org.client("joe")
+    assert joe.get(f"{JOBS}/{mine}").json()["pod_sets"][0]["env"] == ENV
+    assert PodSet.objects.filter(job=job).get().env == ENV
+    page = Client()
+    page.force_login(org.users["vic"])
+    assert not any(s in page.get(f"/jobs/{job}/").content.decode() for s in ("k1<", "t1<", "p1<"))
+
+
+# --- logs and spreadsheets ------------------------------------------------------------------------
+def test_lines_of_the_log_are_short_and_one_each(settings):
+    path = "/jobs/" + "a" * 5000 + "\nforged line\x1b[2J"
+    record = logging.LogRecord("n", 30, "f", 1, "Not Found: %s", (path,), None)
+    assert ShortArguments().filter(record)
+    assert len(record.getMessage()) < 300
+    assert "characters)" in record.getMessage()
+    record = logging.LogRecord("n", 30, "f", 1, "%s %d", ("a\nb", 7), None)
+    ShortArguments().filter(record)
+    assert record.getMessage() == "a\\nb 7"
+    assert settings.LOGGING["handlers"]["stderr"]["filters"] == ["short"]
+
+
+@pytest.mark.parametrize(
+    ("value", "cell"),
+    [
+        ("=1+1", "'=1+1"),
+        ("+cmd|' /C calc'!A0", "'+cmd|' /C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1", "'\t=1"),
+        ("\r=1", "'\r=1"),
+        ("-2.5", "-2.5"),
+        ("+7", "+7"),
+        ("-1e-3", "-1e-3"),
+        (-2.5, -2.5),
+        (None, None),
+        ("", ""),
+        ("a=b", "a=b"),
+    ],
+)
+def test_cells_are_no_formulas(value, cell):
+    assert plain_cell(value) == cell
+
+
+def test_an_export_has_no_formulas():
+    out = io.StringIO()
+    row = dict.fromkeys((*usage.MEASURES, usage.BORROWED), -1.5)
+    usage.write_csv(out, ["user"], [{"user": "=HYPERLINK(1)", **row}])
+    [found] = csv.DictReader(io.StringIO(out.getvalue()))
+    assert found["user"] == "'=HYPERLINK(1)"
+    assert set(found.values()) == {"'=HYPERLINK(1)", "-1.5"}
