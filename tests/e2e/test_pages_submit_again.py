@@ -173,7 +173,7 @@ def test_what_is_not_copied_is_named(as_user):
         "not_before": "2020-01-01T00:00:00Z",
         "gpu_types": ["H200", "H100"],
         "gpus": 8,
-        "tolerations": [{"operator": "Exists"}],
+        "tolerations": [{"key": "maintenance", "operator": "Exists"}],
         # A label of the name that stands for the node's.
         "node_affinity": [{"match_expressions": [{"key": "metadata.name", "operator": "Exists"}]}],
         "required_level": "spine",
