@@ -41,6 +41,10 @@ _ANYWHERE: Final = -1
 MAX_GAINED = 4096
 
 
+# The pod set that did not fit, whether places may have been missed, and what fits of a gang.
+Infeasible = tuple[int, bool, tuple[int, int] | None]
+
+
 class ClusterState(Columns):
     """Nodes, what is free on them, and every placement, changed by small deltas only."""
 
@@ -67,8 +71,8 @@ class ClusterState(Columns):
         self.times: dict[str, tuple[float, float | None]] = {}
         # By slot, how long its pods will stay; until they change.
         self._outlooks: dict[int, Outlook] = {}
-        # Shapes found infeasible: the version at which they were, the pod set that did not fit.
-        self.infeasible: dict[object, tuple[int, int]] = {}
+        # Shapes found infeasible: the version at which they were, and why (place.py).
+        self.infeasible: dict[object, tuple[int, Infeasible]] = {}
 
     # --- nodes ------------------------------------------------------------------------------
     def upsert_node(self, node: Node) -> tuple[PodKey, ...]:

@@ -3,6 +3,7 @@ semantics), and whether they give shares of a GPU, or have GPUs where the pod is
 from those."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from scheduling.engine.affinity import matches
 from scheduling.engine.types import Node, PodSet, Taint, Toleration
@@ -36,6 +37,22 @@ def lasting(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     """The taints without those by which Kubernetes itself marks a state that passes (not ready,
     unreachable, under pressure, cordoned)."""
     return tuple(taint for taint in taints if not taint.key.startswith(PASSING))
+
+
+def in_order(node: Node) -> Node:
+    """The node when everything of it works, and the state that passes has passed."""
+    fine = node.schedulable and not node.unnamed_unhealthy and lasting(node.taints) == node.taints
+    if fine and all(gpu.healthy for gpu in node.devices) and all(n.healthy for n in node.nics):
+        return node
+    return replace(
+        node,
+        devices=tuple([replace(device, healthy=True) for device in node.devices]),
+        nics=tuple([replace(nic, healthy=True) for nic in node.nics]),
+        taints=lasting(node.taints),
+        schedulable=True,
+        unnamed_unhealthy=0,
+        out_of_service="",
+    )
 
 
 def evicting_taint(taints: Iterable[Taint], tolerations: tuple[Toleration, ...]) -> Taint | None:

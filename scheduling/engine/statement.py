@@ -1,6 +1,6 @@
 """Statement: a transaction on ClusterState. What is tried on it can be taken back exactly."""
 
-from scheduling.engine.cluster import ClusterState
+from scheduling.engine.cluster import ClusterState, Infeasible
 from scheduling.engine.columns import PodKey
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
 
@@ -68,7 +68,7 @@ class Statement:
         self._steps.append(Step(key, booking.placement, booking.pod_set, True, version, gains))
         return booking.placement
 
-    def remember_infeasible(self, shape: object, why: int) -> None:
+    def remember_infeasible(self, shape: object, why: Infeasible) -> None:
         """Note that nothing of this shape fits until something is released or changed."""
         if len(self.state.infeasible) >= MAX_SHAPES:
             self.state.infeasible.clear()

@@ -5,15 +5,24 @@ engine's verdict. A cluster whose nodes are not known yet refuses nothing.
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import NamedTuple
 
 from django.db.models import Count, Max, Sum
 
-from scheduling.engine.types import PodSet
-from scheduling.engine.verdict import AMOUNT_WORDS, Reason
+from scheduling.engine.cluster import ClusterState
+from scheduling.engine.constraints import in_order
+from scheduling.engine.placement import fits_when_empty
+from scheduling.engine.queueing.competing import compete, never_together
+from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
+from scheduling.history import nodes_of
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
 from scheduling.services.job_spec import JobSpec
 from tenants.errors import FieldError, Invalid, Path
+
+# Nodes that are read first to see whether pod sets fit together, then three times as many again.
+FIRST_NODES = 64
 
 
 class Pool(NamedTuple):
@@ -52,6 +61,7 @@ def refuse_what_never_fits(
             _check_one(cluster, spec, index, _acceptable(pod_set, installed))
     if spec.gang:
         _check_sum(cluster, spec, installed, apart)
+        _check_together(cluster, spec, apart)
 
 
 def _check_without_gpus(cluster: Cluster, spec: JobSpec, apart: str) -> None:
@@ -121,6 +131,32 @@ def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], a
                 f"“{cluster.name}” has {capacity}. Ask for fewer, or {apart}."
             )
             raise _exceeds(("gpus",) if spec.short_form else ("pod_sets",), detail)
+
+
+def _check_together(cluster: Cluster, spec: JobSpec, apart: str) -> None:
+    """The pod sets of a gang must fit beside each other. Only as many nodes are read as that
+    takes."""
+    job = JobRequest(
+        *("", spec.tenant, 0.0, spec.pod_sets),
+        kind=spec.kind,
+        strategy=spec.strategy,
+        required_level=spec.required_level,
+    )
+    if not compete(job):
+        return
+    empty, nodes, more = ClusterState(), nodes_of(cluster), FIRST_NODES
+    verdict: Verdict | None = None
+    while read := [in_order(node) for node in islice(nodes, more)]:
+        for node in read:
+            empty.upsert_node(node)
+        verdict = never_together(job, empty, "binpack")
+        if verdict is None:
+            return
+        more = 3 * len(empty.names)
+    # Of a pod set that does not even fit alone the scheduler tells why, and what would help.
+    if verdict is not None and all(fits_when_empty(empty, job, s) for s in job.pod_sets):
+        detail = f"{verdict.summary} Ask for fewer or smaller pods, or {apart}."
+        raise _exceeds(("pod_sets",), detail)
 
 
 def _exceeds(path: Path, detail: str) -> Invalid:

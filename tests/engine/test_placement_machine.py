@@ -194,6 +194,15 @@ class Placement(RuleBasedStateMachine):
             verdict = explain(self.state, job, found)
             assert verdict.summary
             assert not found.misconfigured
+        elif not expected:  # the search found what the rules, pool part by pool part, miss
+            s = job.pod_sets[0]
+            assert job.gang
+            assert s.gpu_memory_mib or how == "e-spread"
+            for p in found:
+                assert self.naive.room(self.naive.nodes[p.node], s, p.milli) >= 1
+                self.naive.pods[job.id, 0, p.ordinal] = (p, s)
+            statement.commit()
+            self.jobs[job.id] = job, how
         else:
             statement.commit()
             assert found == expected, (found, expected)

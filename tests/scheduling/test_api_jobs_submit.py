@@ -381,6 +381,27 @@ def test_what_the_cluster_can_never_hold_is_refused_at_once(eve, change, code):
     assert "demo" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("dry_run", ["", "?dry_run=true"])
+def test_pod_sets_that_never_fit_together_are_refused_at_once(eve, dry_run):
+    """Each alone would: the cluster has 4 nodes of 8 H100."""
+
+    def submit(first: int, second: int):
+        counts = {"a": first, "b": second}
+        sets = [
+            {"name": name, "gpu_type": "H100", "gpus": 5, "count": count}
+            for name, count in counts.items()
+        ]
+        document = {"name": "x", "tenant": "vision", "pod_sets": sets}
+        return eve.post(URL + dry_run, document, format="json")
+
+    answer = submit(3, 2)
+    assert answer.status_code == 422, answer.json()
+    assert answer.json()["code"] == "ExceedsCapacity"
+    assert "Empty nodes hold at most 4 of the 5 pods" in answer.json()["detail"]
+    NodeRecord.objects.filter(name="h003").update(schedulable=False)  # not for good
+    assert submit(2, 2).status_code in (200, 201)
+
+
 def test_what_may_fit_in_time_is_accepted(eve):
     for change in ({"replicas": 5, "gang": False}, {"replicas": 6, "min_count": 4}):
         assert eve.post(URL, {**HELLO, **change}, format="json").status_code == 201

@@ -1,8 +1,15 @@
 """RSCH: where a job's pods go, down to the device (paper 3.3). `place_job` decides, `explain`
 says in numbers why it could not, `impossible` that it never can."""
 
-from scheduling.engine.placement.empty import pods_when_empty
+from scheduling.engine.placement.empty import fits_when_empty, pods_when_empty
 from scheduling.engine.placement.explain import explain, impossible
 from scheduling.engine.placement.place import PlacementFailure, place_job
 
-__all__ = ["PlacementFailure", "explain", "impossible", "place_job", "pods_when_empty"]
+__all__ = [
+    "PlacementFailure",
+    "explain",
+    "fits_when_empty",
+    "impossible",
+    "place_job",
+    "pods_when_empty",
+]

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
-from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.placement.fit import rest_fits, share_milli
+from scheduling.engine.placement.joint import MAX_EFFORT, Asked, Joint, Share
+from scheduling.engine.placement.mixtures import Effort
 from scheduling.engine.placement.plan import Plan
 from scheduling.engine.placement.pods import domains_at, fill, group_key
 from scheduling.engine.placement.request import HYPER, level_number
 from scheduling.engine.placement.view import View
-from scheduling.engine.types import JobRequest
+from scheduling.engine.types import JobRequest, PodSet
 
 # Groups tried for a job that has to lie in one of them, when its pod sets compete inside.
 MAX_GROUPS_TRIED = 64
@@ -21,7 +23,8 @@ Part = tuple[int, View]
 
 
 class Attempt:
-    """One job, its pods still missing (`want`) and how many of them it cannot do without."""
+    """One job, its pods still missing (`want`) and how many of them it cannot do without. When it
+    found no places, `gave_up`: there may be some; `short`: of a gang, what fits (joint.py)."""
 
     def __init__(
         self, state: ClusterState, job: JobRequest, plan: Plan, avoid: frozenset[str]
@@ -29,6 +32,8 @@ class Attempt:
         self.state, self.job, self.plan, self.how, self.avoid = state, job, plan, plan.how, avoid
         self.held = state.held_by(job.id)
         self.want, self.least = plan.want, plan.least
+        self.gave_up = False
+        self.short: tuple[int, int] | None = None
         if self.held:
             self._count_held()
 
@@ -48,6 +53,13 @@ class Attempt:
         for index, least in enumerate(self.least):
             if least > self.want[index]:
                 return index
+        found = self._by_turns()
+        if isinstance(found, int) and self._may_be_missed():
+            return self._jointly() or found
+        return found
+
+    def _by_turns(self) -> list[Part] | int:
+        """As the strategy goes, pod set after pod set."""
         if self.job.required_level:
             return self._in_one_group(self.job.required_level)
         if self.job.preferred_level:
@@ -62,9 +74,11 @@ class Attempt:
         if isinstance(parts, int) and len(self.want) > 1 and 0 < sum(self.least) < sum(self.want):
             parts = self._sets(self.least, self.least, within)
             if not isinstance(parts, int):
-                for index in range(len(self.want)):
-                    more = self.want[index] - sum(len(v.taken) for i, v in parts if i == index)
-                    parts += self._set(index, more, 0, parts, within) or []
+                placed = [
+                    sum(len(v.taken) for i, v in parts if i == index)
+                    for index in range(len(self.want))
+                ]
+                parts += self._more(tuple(placed), parts, within)
         return parts
 
     def _sets(
@@ -83,6 +97,80 @@ class Attempt:
             return next((index for index in self.plan.order if want[index]), 0)
         return parts
 
+    def _may_be_missed(self) -> bool:
+        """Whether pod sets placed in turn may miss places for a gang: they compete, or their nodes
+        are looked at part by part."""
+        sets = [s for s, least in zip(self.job.pod_sets, self.least, strict=True) if least]
+        if not self.job.gang or self.held or not sets:
+            return False
+        by_memory = any(s.gpu_memory_mib for s in sets)
+        return len(sets) > 1 or by_memory or self.how.name == "e-spread"
+
+    def _jointly(self) -> list[Part] | None:
+        """Places for all pod sets together, as many pods as are wanted or else the least."""
+        effort = Effort(MAX_EFFORT)
+        groups: list[Within | None] = [None]
+        if self.job.required_level:
+            level = level_number(self.job.required_level, self.state.levels)
+            groups = [(level, key) for key in self._groups_with_room(level)]
+        for target in dict.fromkeys((self.want, self.least)):
+            for within in groups:
+                search = Joint(self.state, self.job, effort)
+                found = search.find(self._asked(target, within))
+                parts = None if found is None else self._taken(found, within)
+                if parts is not None:
+                    return parts + self._more(target, parts, within)
+                self.gave_up |= search.gave_up or found is not None
+                self.short = search.short if target == self.least else None
+        return None
+
+    def _asked(self, target: tuple[int, ...], within: Within | None) -> list[Asked]:
+        return [
+            Asked(index, s, pods, self.plan.wishes[index], tuple(self._pools(index, within)))
+            for index, (s, pods) in enumerate(zip(self.job.pod_sets, target, strict=True))
+            if pods
+        ]
+
+    def _taken(self, found: list[Share], within: Within | None) -> list[Part] | None:
+        """Take the places found; None, and nothing taken, where NICs or shares do not work out."""
+        parts: list[Part] = []
+        sets = self.job.pod_sets
+        for index, pool, pods in sorted(found, key=lambda f: _hardest_first(sets[f[0]])):
+            mask = group_nodes(pool, within) if within is not None else pool.layout.everything
+            view = self._view(index, pool, sets[index].gpu_milli, mask, parts)
+            parts.append((index, view))
+            for number, count in sorted(pods.items()):
+                slot = pool.layout.slots[number]
+                node = self.state.facts[slot]
+                assert node is not None
+                view.milli = share_milli(node.gpu_memory_mib, sets[index])
+                fits = rest_fits(self.state, slot, sets[index], count)
+                if not fits or view.place(index, number, count) < count:
+                    for _, taken in reversed(parts):
+                        taken.undo()
+                    return None
+        return parts
+
+    def _more(
+        self, placed: tuple[int, ...], parts: list[Part], within: Within | None
+    ) -> list[Part]:
+        """What more is wanted of each set, where its pods are already."""
+        found: list[Part] = []
+        for index, pods in enumerate(placed):
+            more = self.want[index] - pods
+            for _, view in [part for part in parts if part[0] == index and more > 0]:
+                inside = self._group_of(index, view) or within
+                found += self._pool_by_pool(index, more, [*parts, *found], inside, view.pool)
+        return found
+
+    def _group_of(self, index: int, view: View) -> Within | None:
+        """The group in which all pods of the set have to be, as the first of them are."""
+        wish = self.plan.wishes[index]
+        if wish.required is None or wish.slice_size:
+            return None
+        domains = domains_at(view, wish.required)
+        return wish.required, domains.keys[int(domains.of[view.taken[0][0]])]
+
     def _set(
         self, index: int, want: int, least: int, parts: list[Part], within: Within | None
     ) -> list[Part] | None:
@@ -100,10 +188,17 @@ class Attempt:
         return None
 
     def _pool_by_pool(
-        self, index: int, want: int, parts: list[Part], within: Within | None
+        self,
+        index: int,
+        want: int,
+        parts: list[Part],
+        within: Within | None,
+        only: PoolIndex | None = None,
     ) -> list[Part]:
         found: list[Part] = []
         for pool, milli, mask in self._pools(index, within):
+            if only is not None and pool is not only:
+                continue
             view = self._view(index, pool, milli, mask, [*parts, *found])
             done = fill(view, index, self.job, self.plan, want, 0)
             if done:
@@ -214,6 +309,11 @@ def group_nodes(pool: PoolIndex, within: Within) -> int:
     domains = pool.layout.hyper if level == HYPER else pool.layout.levels[level]
     group = domains.id_of.get(key)
     return 0 if group is None else domains.masks[group]
+
+
+def _hardest_first(s: PodSet) -> tuple[bool, int]:
+    """Whole GPUs, then shares, the larger first: they leave room for the smaller."""
+    return s.is_share, -max(s.gpu_milli, s.gpu_memory_mib)
 
 
 def _note(view: View, pool: PoolIndex, number: int, same_set: bool) -> None:

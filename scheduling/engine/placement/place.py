@@ -14,11 +14,14 @@ from scheduling.engine.types import JobRequest, PodPlacement
 @dataclass(frozen=True, slots=True)
 class PlacementFailure:
     """Nothing was placed. `pod_set` is the one that did not fit; `misconfigured` says why no
-    cluster could ever take the job as it is written."""
+    cluster could ever take the job as it is written. `gave_up`: places may have been missed;
+    `short`: of a gang, a pod set and how many of its pods fit beside all others."""
 
     pod_set: int
     misconfigured: str = ""
     avoid: frozenset[str] = frozenset()
+    gave_up: bool = False
+    short: tuple[int, int] | None = None
 
 
 copied_by_fields(PlacementFailure)
@@ -47,12 +50,14 @@ def place_job(
     if fresh:
         known = state.infeasible.get((plan, avoid))
         if known is not None and known[0] == state.version:
-            return PlacementFailure(known[1], avoid=avoid)
-    parts = Attempt(state, job, plan, avoid).run()
+            index, gave_up, short = known[1]
+            return PlacementFailure(index, "", avoid, gave_up, short)
+    attempt = Attempt(state, job, plan, avoid)
+    parts = attempt.run()
     if isinstance(parts, int):
         if fresh:
-            statement.remember_infeasible((plan, avoid), parts)
-        return PlacementFailure(parts, avoid=avoid)
+            statement.remember_infeasible((plan, avoid), (parts, attempt.gave_up, attempt.short))
+        return PlacementFailure(parts, "", avoid, attempt.gave_up, attempt.short)
     return _allocate(statement, job, parts)
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from scheduling.engine.placement import impossible
 from scheduling.engine.queueing.asks import Ask, Demand, work_out
 from scheduling.engine.queueing.combinations import Search
+from scheduling.engine.queueing.competing import compete, never_together
 from scheduling.engine.queueing.eligibility import demand_of, never
 from scheduling.engine.queueing.quota import Kept, Refusal
 from scheduling.engine.queueing.records import JobRecord
@@ -83,6 +84,8 @@ def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
         return None
     verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
     verdict = verdict or impossible(state.cluster, job)
+    if verdict is None and compete(job):
+        verdict = never_together(job, state.mended.world(), strategy)
     if verdict is None and isinstance(lane.key[1], tuple):
         state.possible.add(shape)
     return verdict

@@ -164,6 +164,7 @@ def _copied(state: SchedulerState) -> SchedulerState:
         # Nodes do not change while a cycle decides.
         id(state.pools): state.pools,
         id(state.cleared): state.cleared,
+        id(state.mended): state.mended,
     }
     twins = [(record, _copied_record(record)) for record in state.jobs.values()]
     memo.update((id(record), twin) for record, twin in twins)

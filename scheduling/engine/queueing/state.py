@@ -66,6 +66,7 @@ class SchedulerState:
         self.told_of_runs = told_of_runs
         self.cluster = ClusterState(levels)
         self.cleared = Cleared(self.cluster)
+        self.mended = Cleared(self.cluster, mended=True)
         self.policy = policy or Policy()
         self.pools = Pools()
         self.book = QuotaBook()

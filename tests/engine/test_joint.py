@@ -1,0 +1,286 @@
+"""Gangs of several pod sets against brute force: on small empty clusters of unlike nodes those that
+fit are placed, and those that do not are told so."""
+
+import random
+from dataclasses import replace
+from functools import cache
+from itertools import product
+
+import pytest
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import JobRequest, PodSet, Policy, QueueingPolicy, Quota, Tenant
+from tests.engine.fleet import cluster_of, gpu_node
+from tests.engine.scenario import play
+
+LEVELS = ("leaf", "spine")
+
+
+def some_nodes(rng: random.Random, models: tuple[str, ...]):
+    for at in range(rng.randint(1, 6)):
+        leaf = rng.randrange(3)
+        yield gpu_node(
+            f"n{at}",
+            gpus=rng.choice((2, 4, 8)),
+            model=rng.choice(models),
+            leaf=f"l{leaf}",
+            spine=f"s{leaf // 2}",
+            cpu_milli=rng.choice((4_000, 8_000, 16_000)),
+            memory_mib=rng.choice((8_000, 16_000)),
+            extended={"fpga": rng.randrange(3)},
+        )
+
+
+def a_set(rng: random.Random, name: str, models: tuple[str, ...]) -> PodSet:
+    count = rng.randint(1, 5)
+    wish = {}
+    if rng.random() < 0.3:
+        wish["required_level"] = rng.choice(LEVELS)
+        sizes = [n for n in (2, 3) if count % n == 0]
+        if sizes and rng.random() < 0.5:
+            wish["slice_size"] = rng.choice(sizes)
+    if not wish.get("slice_size") and rng.random() < 0.2:
+        wish["min_count"] = rng.randint(1, count)
+    return PodSet(
+        name,
+        count,
+        rng.choice((0, 1, 1, 2, 3, 4)),
+        rng.choice(((models[0],), models, models[::-1])),
+        cpu_milli=rng.choice((1_000, 2_000, 3_000, 5_000)),
+        memory_mib=rng.choice((0, 0, 3_000, 5_000)),
+        extended=rng.choice(({}, {}, {}, {"fpga": 1})),
+        max_per_node=rng.choice((None, None, None, 1, 2)),
+        max_per_leaf=rng.choice((None, None, None, 2, 3)),
+        **wish,
+    )
+
+
+def fits_by_brute_force(nodes, job: JobRequest, levels) -> bool:
+    """Whether any way to lay the least of all pod sets onto the nodes keeps every rule."""
+    groups = {"leaf": 0, "spine": 1}
+    models = sorted({n.gpu_model for n in nodes})
+    choices = [[m for m in s.gpu_models or models if m in models] for s in job.pod_sets]
+    for chosen in product(*choices):
+        for key in (
+            {n.topology[groups[job.required_level]] for n in nodes} if job.required_level else [""]
+        ):
+            at = job.required_level and groups[job.required_level]
+            here = [n for n in nodes if not key or n.topology[at] == key]
+            if _lay(here, job, chosen, groups):
+                return True
+    return False
+
+
+def _lay(nodes, job, chosen, groups) -> bool:
+    sets = job.pod_sets
+
+    @cache
+    def place(index: int, left: tuple) -> bool:
+        """Pod sets from this one on, on what is left of each node."""
+        if index == len(sets):
+            return True
+        s = sets[index]
+        return any(place(index + 1, after) for after in ways(index, 0, left, s.least, (), ()))
+
+    def ways(index, number, left, pods, in_leaf, in_group):
+        """What is left of the nodes in every way to lay so many pods from this node on."""
+        s = sets[index]
+        if number == len(nodes):
+            if pods == 0 and _grouped(s, dict(in_group)):
+                yield left
+            return
+        node = nodes[number]
+        most = pods if node.gpu_model == chosen[index] else 0
+        gpus, cpu, memory, fpga = left[number]
+        leaf = node.topology[0]
+        had = dict(in_leaf).get(leaf, 0)
+        for n in range(most, -1, -1):
+            if n and (
+                n * s.gpus > gpus
+                or n * s.cpu_milli > cpu
+                or n * s.memory_mib > memory
+                or n * s.extended.get("fpga", 0) > fpga
+                or n > (s.max_per_node or n)
+                or had + n > (s.max_per_leaf or had + n)
+            ):
+                continue
+            rest = (
+                gpus - n * s.gpus,
+                cpu - n * s.cpu_milli,
+                memory - n * s.memory_mib,
+                fpga - n * s.extended.get("fpga", 0),
+            )
+            counts = dict(in_group)
+            if s.required_level and n:
+                group = node.topology[groups[s.required_level]]
+                counts[group] = counts.get(group, 0) + n
+            yield from ways(
+                index,
+                number + 1,
+                (*left[:number], rest, *left[number + 1 :]),
+                pods - n,
+                tuple({**dict(in_leaf), leaf: had + n}.items()),
+                tuple(counts.items()),
+            )
+
+    start = tuple(
+        (len(n.devices), n.cpu_milli, n.memory_mib, n.extended.get("fpga", 0)) for n in nodes
+    )
+    return place(0, start)
+
+
+def _grouped(s: PodSet, counts: dict[str, int]) -> bool:
+    if not s.required_level:
+        return True
+    if s.slice_size:
+        return all(n % s.slice_size == 0 for n in counts.values())
+    return len([n for n in counts.values() if n]) <= 1
+
+
+def a_case(seed: int):
+    rng = random.Random(seed)
+    models = ("A", "B") if rng.random() < 0.4 else ("A",)
+    nodes = list(some_nodes(rng, models))
+    sets = tuple(a_set(rng, f"s{i}", models) for i in range(rng.choice((1, 2, 2, 3))))
+    level = rng.choice(("", "", "", "leaf", "spine"))
+    return nodes, JobRequest("x", "t", 0.0, sets, required_level=level)
+
+
+@pytest.mark.parametrize("strategy", ["e-binpack", "binpack", "spread"])
+def test_what_fits_an_empty_cluster_is_placed_and_nothing_else(strategy):
+    placed = 0
+    for seed in range(400):
+        nodes, job = a_case(seed)
+        state = cluster_of(*nodes)
+        statement = Statement(state)
+        found = place_job(statement, job, strategy=strategy)
+        fits = fits_by_brute_force(nodes, job, LEVELS)
+        assert (not isinstance(found, PlacementFailure)) == fits, (seed, job, found)
+        placed += fits
+        if isinstance(found, PlacementFailure):
+            assert not found.gave_up
+            continue
+        keeps_every_rule(nodes, job, found)
+        statement.rollback()
+    assert 100 < placed < 350
+
+
+def keeps_every_rule(nodes, job, found) -> None:
+    by_name = {n.name: n for n in nodes}
+    for name, node in by_name.items():
+        here = [job.pod_sets[p.pod_set] for p in found if p.node == name]
+        assert sum(s.gpus for s in here) <= len(node.devices)
+        assert sum(s.cpu_milli for s in here) <= node.cpu_milli
+        assert sum(s.memory_mib for s in here) <= node.memory_mib
+        assert sum(s.extended.get("fpga", 0) for s in here) <= node.extended["fpga"]
+    for index, s in enumerate(job.pod_sets):
+        mine = [p for p in found if p.pod_set == index]
+        assert s.least <= len(mine) <= s.count
+        assert len({by_name[p.node].gpu_model for p in mine}) == 1
+        for limit, key in (
+            (s.max_per_node, lambda p: p.node),
+            (s.max_per_leaf, lambda p: by_name[p.node].topology[0]),
+        ):
+            keys = [key(p) for p in mine]
+            assert limit is None or max(keys.count(k) for k in keys) <= limit
+        if s.required_level:
+            at = LEVELS.index(s.required_level)
+            size = s.slice_size or len(mine)
+            for first in range(0, len(mine), size):
+                slice_ = [by_name[p.node].topology[at] for p in mine[first : first + size]]
+                assert len(set(slice_)) == 1
+    if job.required_level:
+        at = LEVELS.index(job.required_level)
+        assert len({by_name[p.node].topology[at] for p in found}) == 1
+
+
+def test_who_never_fits_is_told_so_and_the_others_are_not():
+    """By the cycle, under a policy that lets nobody pass who waits."""
+    never = 0
+    for seed in range(300):
+        nodes, job = a_case(seed)
+        if len(job.pod_sets) < 2:
+            continue
+        fits = fits_by_brute_force(nodes, job, LEVELS)
+        state = SchedulerState(policy=Policy(QueueingPolicy.STRICT_FIFO))
+        quotas = tuple(Quota("t", m, 1_000_000) for m in ("A", "B"))
+        deltas = [d.NodeChanged(n) for n in nodes] + [d.TenantsChanged((Tenant("t"),), quotas)]
+        small = PodSet("small", 1, 1, cpu_milli=1_000)
+        behind = JobRequest("behind", "t", 1.0, (small,))
+        result = run_cycle(state, [*deltas, d.JobSubmitted(job), d.JobSubmitted(behind)], 1.0)
+        started = {s.job_id for s in result.started}
+        if job.without_gpus:
+            continue
+        assert (job.id in started) == fits, seed
+        if not fits:
+            verdict = state.jobs[job.id].verdict
+            assert verdict.will_never_run, (seed, verdict)
+            assert "behind" in started
+            never += 1
+    assert never > 50
+
+
+@pytest.mark.parametrize(
+    ("nodes", "sets", "kept"),
+    [
+        (64, "33x5+33x5", 64),
+        (64, "33x5+32x5", 64),
+        (640, "330x5+330x5", 640),
+        (4, "3x6+2x6", 4),
+    ],
+)
+@pytest.mark.parametrize("policy", ["strict-fifo", "backfill, backfill_after_s=5"])
+def test_pod_sets_that_fit_alone_but_not_together_close_nothing(nodes, sets, kept, policy):
+    world = play(f"""
+        nodes  H100: {"8 " * nodes}
+        quota  a H100 {8 * nodes} | b H100 {8 * nodes}
+        policy {policy}
+        at 0
+          + head a {sets} H100 p5 -> ExceedsCapacity possible_pods={kept}
+          + b0   b 1x8 H100       -> starts
+        at 100
+          + b1   b 1x8 H100       -> starts
+    """)
+    summary = world.state.jobs["head"].verdict.summary
+    assert f"Empty nodes hold at most {kept} of the" in summary
+
+
+@pytest.mark.parametrize("sizes", [(300, 500), (300, 700, 200), (333, 250)])
+def test_shares_of_several_sizes_fill_the_devices(sizes):
+    """As many pods as one GPU holds of a mixture, on each of 6 GPUs."""
+    counts = [6 * max(n for n in range(4) if n * size <= 1000 // len(sizes)) for size in sizes]
+    sets = tuple(
+        PodSet(f"s{at}", max(count, 1), 1, ("A",), gpu_milli=size)
+        for at, (size, count) in enumerate(zip(sizes, counts, strict=True))
+    )
+    state = cluster_of(*(gpu_node(f"n{i}", gpus=2, model="A") for i in range(3)))
+    found = place_job(Statement(state), JobRequest("x", "t", 0.0, sets), strategy="spread")
+    assert not isinstance(found, PlacementFailure)
+
+
+def test_a_share_by_memory_is_placed_on_gpus_of_unlike_memory():
+    nodes = [gpu_node("n0", gpus=1, model="A"), gpu_node("n1", gpus=1, model="A")]
+    nodes[1] = replace(nodes[1], devices=(replace(nodes[1].devices[0], memory_mib=40_000),))
+    pods = PodSet("pods", 3, 1, ("A",), gpu_memory_mib=40_000)
+    found = place_job(
+        Statement(cluster_of(*nodes)), JobRequest("x", "t", 0.0, (pods,)), strategy="e-binpack"
+    )
+    assert sorted((p.node, p.milli) for p in found) == [("n0", 500), ("n0", 500), ("n1", 1000)]
+
+
+def test_more_of_an_elastic_gang_stays_where_its_least_is():
+    """Of a set that has to be in one leaf, also where the sets compete for room."""
+    nodes = [gpu_node(f"n{i}", model="A", leaf=f"l{i // 2}") for i in range(4)]
+    sets = (
+        PodSet("one", 6, 4, ("A",), min_count=2, required_level="leaf"),
+        PodSet("two", 6, 4, ("A",), min_count=2, required_level="leaf"),
+    )
+    found = place_job(
+        Statement(cluster_of(*nodes)), JobRequest("x", "t", 0.0, sets), strategy="e-binpack"
+    )
+    for index in range(2):
+        leaves = {p.node[1] in "01" for p in found if p.pod_set == index}
+        assert len(leaves) == 1
