@@ -113,6 +113,21 @@ def failed_among(ids: tuple[str, ...]) -> list[str]:
     return sorted(str(i) for i in (*jobs, *arrays))
 
 
+def doomed_by(ids: Iterable[str]) -> str | None:
+    """The job or array that failed, of these or of those for the success of which they still wait,
+    however many links away."""
+    todo, seen = set(ids), set[str]()
+    while todo:
+        failed = failed_among(tuple(todo))
+        if failed:
+            return failed[0]
+        seen |= todo
+        before = Job.objects.filter(Q(id__in=todo) | Q(array_id__in=todo), state__in=list(WAITING))
+        links = before.order_by().values_list("after_ok", flat=True)
+        todo = {name for after_ok in links for name in after_ok} - seen
+    return None
+
+
 def open_among(ids: Iterable[str]) -> list[str]:
     """Those of these jobs, and of the jobs of these arrays, that are not over."""
     named = Q(id__in=list(ids)) | Q(array_id__in=list(ids))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from scheduling.engine.cluster import ClusterState
+from scheduling.engine.queueing.tenant_queues import doomed
 from scheduling.engine.shards import (
     WHOLE,
     WIDE,
@@ -90,8 +91,12 @@ class Router:
         text = f"The job waits for the end of {counted(others, 'other job', 'other jobs')}."
         if job.scope != WHOLE:
             self._move(job, WHOLE, demand)
-        elif job.reason != Reason.ON_HOLD:
-            verdict = Verdict(Reason.ON_HOLD, text, {"jobs": others}, ("wait for them",))
+            return
+        by, after_ok = load.doomed_by(job.request.after_ok), job.request.after_ok
+        verdict = Verdict(Reason.ON_HOLD, text, {"jobs": others}, ("wait for them",))
+        if by is not None:
+            verdict = doomed(after_ok, by)
+        if job.reason != verdict.reason:
             reasons = self._changes.life.out.writes.reasons
             reasons.append(ReasonChange(job.id, job.state, verdict, is_new=True, is_noted=True))
 

@@ -107,7 +107,7 @@ def _value(text: str, kind: str) -> Any:
     if "JobKind" in kind and "Mapping" not in kind:
         return JobKind(text)
     if "tuple" in kind:
-        return tuple(text.split(","))
+        return tuple(filter(None, text.split(",")))
     if "float" in kind:
         return float(text)
     if "int" in kind:

@@ -115,6 +115,28 @@ SCENARIOS = {
           high -> WaitingForPreemption
           low  -> preempted for high
     """,
+    "a service that loses pods while it waits for others begins anew when they are gone": """
+        nodes  H100: 4
+        quota  a H100 64
+        policy best-effort-fifo, preemption=priority, preempt_after_s=30, min_runtime_s=0
+        at 0
+          + low a 1x2 H100 fixed        -> starts
+        at 100
+          + svc a 3x1 H100 pods p5 submitted_at=100     -> starts 2 pods
+        at 110
+          + top a 1x1 H100 p9 submitted_at=50 -> WaitingForPreemption
+          svc   -> preempted 1 pod
+        at 112
+          pod-gone svc 1
+          top   -> starts
+        at 115
+          change low preemptible=yes
+        at 130
+        at 141
+        at 142
+          svc   -> WaitingForPreemption
+          low   -> preempted for svc
+    """,
     "a requeued job waits anew, from the end of its back-off": """
         nodes  H100: 8
         quota  a H100 64

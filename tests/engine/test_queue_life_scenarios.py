@@ -82,6 +82,82 @@ SCENARIOS = {
           after -> starts
           ok    -> Misconfigured
     """,
+    "all links of a chain are told when one before them failed": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + one   a 1x1 H100                     -> starts
+          + two   a 1x1 H100 after_ok=one        -> OnHold
+          + three a 1x1 H100 after_ok=two        -> OnHold
+          + four  a 1x1 H100 after_ok=three      -> OnHold
+          + side  a 1x1 H100 after_ok=one        -> OnHold
+          + joint a 1x1 H100 after_ok=four,side  -> OnHold
+          + other a 1x1 H100 after=three         -> OnHold
+        at 1
+          fails one
+          two   -> Misconfigured after=one
+          three -> Misconfigured after=one
+          four  -> Misconfigured after=one
+          joint -> Misconfigured after=one
+          other -> OnHold after=three
+        at 2
+          + late a 1x1 H100 after_ok=joint       -> Misconfigured after=one
+        at 3
+          change two after_ok=
+          two   -> starts
+          three -> OnHold after=two
+          four  -> OnHold
+          joint -> Misconfigured after=one
+        at 64
+          fails side
+          joint -> Misconfigured after=side
+        at 65
+          ends two
+          three -> starts
+        at 66
+          fails three
+          four  -> Misconfigured after=three
+          other -> starts
+    """,
+    "a held link dooms those behind it, and so does one that is cancelled": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy strict-fifo
+        at 0
+          + one   a 1x1 H100                -> starts
+          + two   a 1x1 H100 after_ok=one   -> OnHold
+          + three a 1x1 H100 after_ok=two   -> OnHold
+          + four  a 1x1 H100 after_ok=three -> OnHold
+        at 1
+          hold two
+          fails one
+          two   -> OnHold
+          three -> Misconfigured after=one
+        at 62
+          fails three
+          four  -> Misconfigured after=three
+    """,
+    "an array is doomed with one of its jobs": """
+        nodes  H100: 8
+        quota  a H100 64
+        policy best-effort-fifo
+        at 0
+          + one   a 1x1 H100                           -> starts
+          + two   a 1x1 H100 after_ok=one array=sweep  -> OnHold
+          + free  a 1x1 H100 array=sweep               -> starts
+          + next  a 1x1 H100 after_ok=sweep array=more -> OnHold
+          + last  a 1x1 H100 after_ok=more             -> OnHold
+        at 1
+          fails one
+          next  -> Misconfigured after=one
+          last  -> Misconfigured after=one
+        at 2
+          change two after_ok=
+          two   -> starts
+          next  -> OnHold
+          last  -> OnHold
+    """,
     "a tenant runs no more jobs than it may, whatever its quota": """
         nodes  H100: 8
         quota  a H100 64 | b H100 64

@@ -150,6 +150,20 @@ def test_what_was_held_in_the_past_counts_for_the_next_scheduler(world, clock):
     assert world.state(waits[0]) in WAITING
 
 
+def test_every_link_of_a_dead_chain_is_told_so_by_the_next_scheduler(world):
+    first = world.submit("first", pods=2)
+    second = world.submit("second", after_ok=[str(first.pk)])
+    third = world.submit("third", after_ok=[str(second.pk)])
+    world.drive_to(first, S.RUNNING)
+    world.cancel(first)
+    told = Job.objects.filter(pk__in=[second.pk, third.pk])
+    world.drive(lambda: all(job.reason == "Misconfigured" for job in told.all()))
+    told.update(reason="OnHold", evidence={})
+    world.restart_scheduler()
+    world.drive(lambda: all(job.reason == "Misconfigured" for job in told.all()))
+    assert {job.evidence["after"] for job in told.all()} == {str(first.pk)}
+
+
 def test_each_pod_of_a_service_is_known_to_run_since_its_own_start(world):
     first = world.submit("first", pods=2)
     world.drive_to(first, S.RUNNING)

@@ -210,6 +210,19 @@ def test_a_job_waits_for_jobs_of_other_scopes(world):
     assert (scope_of(first), scope_of(wide)) == (NORTH, WIDE)
 
 
+def test_every_link_of_a_chain_is_told_that_it_never_starts(world):
+    divide(world)
+    first = world.submit("first", pods=4)
+    chain = [first]
+    for name in ("second", "third", "fourth"):
+        chain.append(world.submit(name, after_ok=[str(chain[-1].pk)]))
+    world.drive(lambda: Job.objects.get(pk=chain[-1].pk).reason == "OnHold")
+    world.cancel(first)
+    told = Job.objects.filter(pk__in=[job.pk for job in chain[1:]])
+    world.drive(lambda: all(job.reason == "Misconfigured" for job in told.all()))
+    assert {job.evidence["after"] for job in told.all()} == {str(first.pk)}
+
+
 def test_quota_counts_what_other_scopes_hold(world):
     divide(world)
     Quota.objects.update(guaranteed_milli=40_000, mode="isolated", version=2)

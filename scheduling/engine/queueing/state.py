@@ -88,6 +88,9 @@ class SchedulerState:
         self.run_ends: list[tuple[float, float, str, bool]] = []
         self.failed: set[str] = set()  # jobs that ended without success, and arrays with such jobs
         self.arrays: dict[str, set[str]] = {}  # of each the jobs that are not over
+        # Waiting jobs that will never start, and arrays with such jobs, as they wait for the
+        # success of what failed, however many links away: what that was.
+        self.doomed: dict[str, str] = {}
         self._dependents: dict[str, set[str]] = {}
         # Of failed placements, by shape: the verdict and when it was found, in order of time.
         self.explained: dict[Key, tuple[Verdict, float]] = {}
@@ -128,6 +131,8 @@ class SchedulerState:
                 heappush(self._due, (record.not_before, record.job.id))
             self.parked.append(record.job.id)
             return
+        if self.doomed:
+            self.doom(record, None)
         if not waited:
             record.queued_at = now
             record.in_vain.clear()
@@ -170,6 +175,35 @@ class SchedulerState:
             return []
         alive = [name for name in names if name in self.jobs or name in self.arrays]
         return alive + [name for name in job.after_ok if name in self.failed]
+
+    def doomed_by(self, record: JobRecord) -> str | None:
+        """The job or array that failed, and for the success of which it waits, or one before it."""
+        for name in record.job.after_ok:
+            if name in self.failed:
+                return name
+            if name in self.doomed:
+                return self.doomed[name]
+        return None
+
+    def doom(self, record: JobRecord, by: str | None) -> None:
+        """Note that a job will never start, as `by` failed; None = that nothing forbids it. Where
+        that is news those that wait for it are told."""
+        name, array = record.job.id, record.job.array
+        if self.doomed.get(name) == by:
+            return
+        if by is None:
+            del self.doomed[name]
+        else:
+            self.doomed[name] = by
+        names = [name]
+        if array:
+            others = [self.doomed[n] for n in self.arrays.get(array, ()) if n in self.doomed]
+            self.doomed.pop(array, None)
+            if others:
+                self.doomed[array] = min(others)
+            names.append(array)
+        for before in names:
+            self.parked += sorted(self._dependents.get(before, ()))
 
     def _lane_key(self, record: JobRecord, now: float, user: str) -> Key:
         job = record.job
@@ -415,6 +449,8 @@ class SchedulerState:
         self.give_back_all(record)
         self.gone(record)
         self.queue.remove(record)
+        if self.doomed:
+            self.doom(record, None)
         del self.jobs[record.job.id]
         job = record.job
         names = [job.id]
@@ -456,7 +492,7 @@ class SchedulerState:
             record.left = True
         else:
             self.give_back(record, pods)
-        record.verdict = None
+        record.verdict = record.waits_since = None  # what it lacks from now on is another wait
         self.queue.remove(record)
         return {(record.job.id, *pod) for pod in pods}
 

@@ -1,5 +1,7 @@
 """Static quota admission of the tenants' queues: who has passed into the global queue."""
 
+from collections.abc import Collection
+
 from scheduling.engine.queueing.admission import assess
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.records import JobRecord
@@ -67,15 +69,14 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
     """A job that may not be attempted now: on hold, after others, or before its time."""
     if record.started_at is None:
         _mark(record, False, out)
+    by = state.doomed_by(record)
+    state.doom(record, by)
     if record.held:
         tell(record, Verdict(Reason.ON_HOLD, "The job is on hold.", {}, ("release it",)), out)
         return
     before = state.waits_for(record)
-    failed = [name for name in record.job.after_ok if name in state.failed]
-    if failed:
-        text = f"It was to start after job or array {failed[0]} succeeded, which did not."
-        remedies = ("take it out of `after_ok`", "submit the job again without it")
-        tell(record, Verdict(Reason.MISCONFIGURED, text, {"after": failed[0]}, remedies), out)
+    if by is not None:
+        tell(record, doomed(record.job.after_ok, by), out)
         return
     if before:
         jobs = sum(len(state.arrays.get(name, (name,))) for name in dict.fromkeys(before))
@@ -92,3 +93,18 @@ def _park(state: SchedulerState, record: JobRecord, out: Outcome) -> None:
         ),
         out,
     )
+
+
+def doomed(after_ok: Collection[str], by: str) -> Verdict:
+    """Why a job never starts that waits for the success of these jobs and arrays: `by` failed, one
+    of them, or one that they wait for."""
+    if by in after_ok:
+        text = f"It was to start after job or array {by} succeeded, which did not."
+        remedies = ("take it out of `after_ok`", "submit the job again without it")
+    else:
+        text = (
+            "It was to start after the success of a job that will never start, as job or array "
+            f"{by} did not succeed."
+        )
+        remedies = ("change or cancel the jobs between them", "submit the job again without them")
+    return Verdict(Reason.MISCONFIGURED, text, {"after": by}, remedies)
