@@ -10,6 +10,8 @@ from typing import Any
 
 from django.core.asgi import get_asgi_application
 
+from kant.ending import ending
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
 
@@ -21,6 +23,9 @@ def _bounded() -> Callable[..., Awaitable[None]]:
 
 
 _django = _bounded()
+
+# A server that imports this has its handlers of signals in place, with or without lifespans.
+ending.on(signal.SIGTERM)
 
 Event = Mapping[str, Any]
 

@@ -5,14 +5,16 @@ a cluster can act on it.
 """
 
 import os
+import signal
 
-from celery import Celery, bootsteps
+from celery import Celery, bootsteps, signals
 from celery.worker import WorkController
 from django.conf import settings
 from kombu import Exchange, Queue
 from kombu.common import Broadcast
 
 from kant.broker import TICK
+from kant.ending import ending
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
@@ -39,6 +41,22 @@ class Cycles(bootsteps.StartStopStep):
 
 
 app.steps["worker"].add(Cycles)
+
+
+@signals.worker_ready.connect
+@signals.worker_init.connect
+def _worker_starts(**_: object) -> None:
+    ending.watch()
+
+
+@signals.worker_shutting_down.connect
+def _worker_ends(**_: object) -> None:
+    ending.begin()
+
+
+@signals.beat_init.connect
+def _beat_starts(**_: object) -> None:
+    ending.on(signal.SIGTERM)
 
 
 @app.on_after_configure.connect

@@ -22,7 +22,7 @@ from scheduling.cluster_process import ClusterProcess
 log = logging.getLogger(__name__)
 
 READY_WITHIN_S = 60.0
-STOP_WITHIN_S = 10.0
+STOP_WITHIN_S = 1.5
 
 
 class Background:

@@ -10,7 +10,7 @@ from pathlib import Path
 from django.conf import settings
 
 READY_WITHIN_S = 60.0
-STOP_WITHIN_S = 10.0
+STOP_WITHIN_S = 1.0
 
 
 class ClusterProcess:

@@ -47,7 +47,7 @@ SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they a
 DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for so long
 RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
 LIST_S = 0.5  # so long a first list is waited for; one that takes longer keeps no cluster waiting
-STOP_WITHIN_S = 2.0  # all sessions together
+STOP_WITHIN_S = 1.0  # all sessions together
 
 
 class Scheduler:
@@ -115,6 +115,15 @@ class Scheduler:
         for key in held:
             self._drop(key, max(deadline - time.monotonic(), 0.0))
         for led in held.values():
+            give_back(led.lease)
+
+    def abandon(self) -> None:
+        """Let standbys take over at once although a step is under way, which this thread does not
+        wait for: it sends nothing from here on, and what it writes is fenced."""
+        self.keeper.stop()
+        for led in list(self.keeper.held.values()):
+            led.lost = True
+            led.session.gateway.end()
             give_back(led.lease)
 
     def _has_more(self, key: Key) -> bool:

@@ -19,7 +19,7 @@ from tenants.outage import Outage, trouble_of
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0  # after a failure
-STOP_WITHIN_S = 3.0  # then the process ends without it, and standbys wait for the lease
+STOP_WITHIN_S = 1.5  # then the process ends without it
 # So many ticks have to be missed until the thread's own clock rings, and is told of.
 MISSED_TICKS, TOLD_TICKS = 3, 10
 
@@ -51,7 +51,8 @@ class Loop:
         self._scheduler.alarm.wake()
         self._thread.join(STOP_WITHIN_S)
         if self._thread.is_alive():
-            log.warning("a cycle takes too long to be waited for; standbys wait for the lease")
+            log.warning("a cycle takes too long to be waited for; it writes nothing more")
+            self._scheduler.abandon()
         self._thread = None
 
     def tick(self) -> None:

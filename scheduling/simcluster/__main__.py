@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -24,6 +25,7 @@ from .server import Server
 
 HOST = "127.0.0.1"
 PARENT_CHECK_S = 0.5
+STOP_WITHIN_S = 3.0
 
 
 def _arguments() -> argparse.Namespace:
@@ -76,7 +78,8 @@ async def _run(arguments: argparse.Namespace, token: str) -> None:
             await asyncio.wait_for(ended.wait(), PARENT_CHECK_S)
         except TimeoutError:
             continue
-    await server.stop()
+    with suppress(TimeoutError):  # what is on the disk is whole at any instant
+        await asyncio.wait_for(server.stop(), STOP_WITHIN_S)
 
 
 def main() -> int:

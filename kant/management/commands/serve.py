@@ -19,10 +19,11 @@ from django.core.management.base import BaseCommand, CommandError
 from kant import demo
 from kant.celery import app
 from kant.embedded import Background, Compilation, stop_when_cluster_ends
+from kant.ending import ending
 from scheduling.cluster_process import ClusterProcess
 
 HOST = "127.0.0.1"
-STOP_WITHIN_S = 3
+STOP_WITHIN_S = 1  # for answers; a second more than all together and the process ends
 
 
 class Command(BaseCommand):
@@ -56,8 +57,9 @@ class Command(BaseCommand):
         # A termination signal unwinds like Ctrl-C, from here on and again after uvicorn, which ends
         # politely and then raises it once more. Ctrl-C is ignored where a shell started this in the
         # background.
-        for ending in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(ending, signal.default_int_handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.default_int_handler)
+        ending.on(signal.SIGINT, signal.SIGTERM)
         try:
             try:
                 cluster.start()

@@ -1,0 +1,147 @@
+"""SIGTERM ends every process within five seconds, whatever it is at."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.live.conftest import wait
+from tests.live.test_production_shape import (
+    LEASE,
+    ROOT,
+    SETUP,
+    WITHIN_S,
+    postgres,
+    redis,
+    value,
+)
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
+MOST_S = 5.0
+BUSY_S = 3.0  # more, of a machine that has no core for it
+CELERY = [sys.executable, "-m", "celery", "-A", "kant"]
+SCHEDULER = [*CELERY, "worker", "-Q", "sched", "-P", "solo", "--without-mingle", "-n", "s@test"]
+# What a process is made to do by a line before it starts, and what it says when it is at it.
+SLOW = """
+import sys, time, threading, runpy
+import django; django.setup()
+def hang(*_, **__):
+    print("AT IT", flush=True)
+    time.sleep(600)
+{patch}
+sys.argv = {argv}
+runpy.run_module({module!r}, run_name="__main__", alter_sys=True)
+"""
+
+
+@contextmanager
+def running(argv, env, patch=""):
+    """A process, and its lines as they come; `argv` without the interpreter's `-m`."""
+    module, *rest = argv
+    code = SLOW.format(patch=patch, argv=[module, *rest], module=module)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**env, "PYTHONUNBUFFERED": "1"},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    lines = []
+
+    def read():
+        for line in process.stdout:
+            lines.append(line)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield process, lines
+    finally:
+        process.kill()
+        process.wait()
+        reader.join(10)
+
+
+def said(lines, text):
+    wait(lambda: any(text in line for line in lines), WITHIN_S)
+
+
+def ends(process, lines):
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(60)
+    finally:
+        took = time.monotonic() - began
+    assert took < MOST_S + BUSY_S, f"{took:.1f} s: {''.join(lines)}"
+
+
+@pytest.fixture
+def env(cluster_process, tmp_path):
+    with ExitStack() as stack:
+        env = {
+            **os.environ,
+            "KANT_EMBEDDED": "false",
+            "KANT_INTERPRETED": "1",
+            "KANT_SECRET_KEY": "only for this test",
+            "KANT_VAR_DIR": str(tmp_path),
+            "DATABASE_URL": stack.enter_context(postgres()),
+            "REDIS_URL": stack.enter_context(redis(tmp_path)),
+            "DJANGO_SETTINGS_MODULE": "kant.settings",
+        }
+        shape = {"env": env, "cwd": ROOT, "check": True}
+        subprocess.run([sys.executable, "manage.py", "migrate", "-v0"], **shape)
+        setup = [sys.executable, "-c", SETUP, str(cluster_process.kubeconfig)]
+        made = subprocess.run(setup, capture_output=True, text=True, **shape)
+        env["TOKEN"] = made.stdout.strip()
+        yield env
+
+
+@contextmanager
+def silent():
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as listener:
+        yield listener.getsockname()[1]
+
+
+SCHEDULES = ["celery", *SCHEDULER[3:]]
+STATES = {
+    "at rest": "",
+    "reads rows": "from scheduling.session import load; load.jobs = hang",
+    "restores": "from scheduling.session import Session; Session.restore = hang",
+    "mid-cycle": "from scheduling.session import session; session.run_cycle = hang",
+    "writes": "from scheduling.services import cycle; cycle.apply_decisions = hang",
+    "lists": (
+        "from scheduling.kube.gateway import Gateway\n"
+        "async def forever(*_, **__):\n"
+        "    import asyncio; print('AT IT', flush=True); await asyncio.sleep(600)\n"
+        "from scheduling.kube.watch import Reflector; Reflector._round = forever"
+    ),
+    "connects": ("from scheduling.kube import client; client.load_endpoint = hang"),
+}
+
+
+def test_a_scheduler_ends_in_every_state_and_gives_its_lease_back(env):
+    for state, patch in STATES.items():
+        with running(SCHEDULES, env, patch) as (process, lines):
+            said(lines, "AT IT" if patch else "leading cluster")
+            ends(process, lines)
+            assert value(env["DATABASE_URL"], LEASE) is None, f"{state}: a standby would wait"
+
+
+def test_a_worker_at_work(env):
+    patch = "import metrics.tasks; metrics.tasks.record_samples.run = hang"
+    worker = ["celery", "-A", "kant", "worker", "-Q", "work", "-c", "1", "-n", "w@test"]
+    with running(worker, env, patch) as (process, lines):
+        said(lines, "[queues]")
+        send = "import kant.celery; kant.celery.app.send_task('metrics.tasks.record_samples')"
+        subprocess.run([sys.executable, "-c", f"import django; django.setup(); {send}"],
+                       env=env, cwd=ROOT, check=True)  # fmt: skip
+        said(lines, "AT IT")
+        ends(process, lines)
