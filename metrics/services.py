@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from metrics import selectors, totals
+from metrics import definitions, selectors, totals
 from metrics.accounting import account
 from metrics.models import MetricSample, Replay
-from metrics.samples.held import Held
+from metrics.samples.held import Held, nodes_of
 from scheduling.models import Cluster
 from scheduling.services.chunks import CHUNK
 from scheduling.services.retention import prune_jobs
@@ -39,11 +39,11 @@ def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
     previous = selectors.latest_samples(cluster)
     if previous and now <= previous[""].at:
         return []
-    facts = list(selectors.node_records(cluster))
-    if not facts:
+    nodes = nodes_of(cluster)
+    if not nodes:
         return []
     earlier = _to_revise(cluster, previous, now)
-    held = Held(cluster, facts, [*earlier, now])
+    held = Held(cluster, nodes, [*earlier, now])
     revised = _revise(held, earlier)
     for row in revised:
         if row.at == max(earlier):
@@ -76,12 +76,11 @@ def _revise(
     for i, samples in enumerate(earlier.values()):
         for model, row in samples.items():
             was = (row.allocated_milli, row.fragmented_nodes, row.allocated_milli_s)
-            use = held.use(model, i)
-            row.allocated_milli = use.allocated_milli
-            row.available_milli = max(row.available_milli, use.allocated_milli)
+            row.allocated_milli, in_service, partly = held.counts(model, i)
+            row.available_milli = max(row.available_milli, row.allocated_milli)
             # Of other nodes than those of now nobody knows what was partly allocated.
-            if row.nodes == use.nodes:
-                row.fragmented_nodes = use.fragmented
+            if row.nodes == in_service:
+                row.fragmented_nodes = partly
             if model in before:
                 since, integral = before[model]
                 exact = integral + held.milli_s(model, since, i)
@@ -98,11 +97,12 @@ def _sampled(
     cluster: Cluster, held: Held, previous: Mapping[str, MetricSample], now: datetime
 ) -> list[MetricSample]:
     waiting = selectors.waiting_by_model(cluster)
-    last = len(held.instants) - 1
+    last, uses = len(held.instants) - 1, held.uses()
+    nothing = definitions.pool_use(())
     rows = []
     # A pool whose last node left still closes its integrals.
     for model in sorted({*held.models, *previous}):
-        use, before = held.use(model, last), previous.get(model)
+        use, before = uses.get(model, nothing), previous.get(model)
         allocated = available = told = 0.0
         if before is not None:
             allocated = before.allocated_milli_s + held.milli_s(model, last - 1, last)

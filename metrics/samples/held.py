@@ -1,8 +1,8 @@
 """What pods held of a cluster's nodes at several instants and between them, out of placements."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 import numpy as np
 from django.db.models import Q, QuerySet, Sum
@@ -10,9 +10,33 @@ from numpy.typing import NDArray
 
 from metrics import definitions
 from metrics.definitions import MILLI, NodeUse, PoolUse
-from scheduling.models import Cluster, NodeRecord, Placement
+from metrics.selectors import node_records
+from scheduling.models import Cluster, Placement
 
 Key = tuple[str, str]  # GPU model and node
+
+
+class NodeRow(NamedTuple):
+    """What the row of a node tells of it now; `others`: GPUs that pods of others hold."""
+
+    name: str
+    gpu_model: str
+    gpus: int
+    healthy: int
+    free: int
+    allocated_milli: int
+    schedulable: bool
+    leaf: str
+    others: int | None
+
+
+def nodes_of(cluster: Cluster) -> list[NodeRow]:
+    """The nodes of a cluster that have GPUs."""
+    rows = node_records(cluster).values_list(
+        "name", "gpu_model", "gpus", "healthy_gpus", "free_gpus", "allocated_milli",
+        "schedulable", "leaf", "facts__other_gpus__value",
+    )  # fmt: skip
+    return [NodeRow(*row) for row in rows.order_by()]
 
 
 class Held:
@@ -24,30 +48,32 @@ class Held:
     """
 
     def __init__(
-        self, cluster: Cluster, nodes: Sequence[NodeRecord], instants: Iterable[datetime]
+        self, cluster: Cluster, nodes: Sequence[NodeRow], instants: Iterable[datetime]
     ) -> None:
         self.instants = list(instants)
         self._at = np.array([at.timestamp() for at in self.instants])
         self._nodes = nodes
         self.models = {"", *(node.gpu_model for node in nodes)}
         throughout, changing = _read(cluster, self.instants[0], self.instants[-1])
-        keys: dict[Key, int] = {}
-        for key, _ in throughout:
+        # Places are numbered: first the nodes, then where pods were that are not there any more.
+        keys: dict[Key, int] = {(n.gpu_model, n.name): i for i, n in enumerate(nodes)}
+        for key in (*(row[0] for row in throughout), *(row[0] for row in changing)):
             keys.setdefault(key, len(keys))
-        for key, *_ in changing:
-            keys.setdefault(key, len(keys))
-        self._keys = keys
         self._always = np.zeros(len(keys), dtype=np.int64)
         for key, milli in throughout:
             self._always[keys[key]] += milli
         self._key = np.array([keys[row[0]] for row in changing], dtype=np.int64)
         self._milli = np.array([row[1] for row in changing], dtype=np.int64)
         self._times = np.array([row[2:] for row in changing], dtype=np.float64).reshape(-1, 3)
+        of_places = np.array([model for model, _ in keys], dtype=object)
         self._of_model: dict[str, NDArray[np.bool_]] = {
-            model: np.array([model in ("", own) for own, _ in keys], dtype=bool)
-            for model in self.models | {own for own, _ in keys}
+            model: np.ones(len(keys), bool) if not model else of_places == model
+            for model in self.models | {model for model, _ in keys}
         }
-        self._uses: dict[tuple[str, int], PoolUse] = {}
+        self._total = np.array([n.gpus * MILLI for n in nodes], dtype=np.int64)
+        self._usable = np.array([n.healthy * MILLI * n.schedulable for n in nodes], np.int64)
+        self._others = np.array([(n.others or 0) * MILLI for n in nodes], dtype=np.int64)
+        self._allocated: dict[int, NDArray[np.int64]] = {}
 
     def milli_s(self, model: str, first: int, last: int) -> float:
         """GPU-milli-seconds held between two of the instants by GPU model, "" = all."""
@@ -60,40 +86,49 @@ class Held:
         part = definitions.held_milli_seconds(self._milli[rows], begin, end, window)
         return float(self._always[own].sum()) * (window[1] - window[0]) + part
 
-    def use(self, model: str, i: int) -> PoolUse:
-        """A pool at one of the instants, "" = all."""
-        if (model, i) not in self._uses:
-            by_model: dict[str, list[NodeUse]] = defaultdict(list)
-            for node in self._node_uses(i):
-                by_model[node.gpu_model].append(node)
-                by_model[""].append(node)
-            for name in self.models | {model}:
-                self._uses[name, i] = definitions.pool_use(by_model[name])
-        return self._uses[model, i]
+    def counts(self, model: str, i: int) -> tuple[int, int, int]:
+        """GPU-milli allocated in a pool at one of the instants, "" = all; its nodes in service, and
+        how many of them are partly allocated."""
+        own = self._of_model.get(model)
+        if own is None:
+            return 0, 0, 0
+        own = own[: len(self._nodes)]
+        allocated, usable = self._on_nodes(i)[own], self._usable[own]
+        partly = (allocated > 0) & (allocated < usable)
+        return int(allocated.sum()), int((usable > 0).sum()), int(partly.sum())
 
-    def _node_uses(self, i: int) -> Iterable[NodeUse]:
-        decided, _, gone = self._times.T
-        now = (decided <= self._at[i]) & (gone > self._at[i])
-        held = self._always.copy()
-        np.add.at(held, self._key[now], self._milli[now])
-        by_node: dict[str, int] = defaultdict(int)
-        for (_, name), milli in zip(self._keys, held.tolist(), strict=True):
-            by_node[name] += milli
-        for node in self._nodes:
-            placed = by_node[node.name]
-            others = int(node.facts.get("other_gpus", {}).get("value", 0)) * MILLI
-            allocated = placed + max(0, min(others, node.gpus * MILLI - placed))
+    def uses(self) -> dict[str, PoolUse]:
+        """All of `models` at the last instant."""
+        by_model: dict[str, list[NodeUse]] = {model: [] for model in self.models}
+        last = len(self.instants) - 1
+        for node, allocated in zip(self._nodes, self._on_nodes(last).tolist(), strict=True):
             # Which devices those are that the row does not tell of yet is not asked.
             more = -(-(allocated - node.allocated_milli) // MILLI)
-            yield NodeUse(
+            use = NodeUse(
                 gpu_model=node.gpu_model,
                 gpus=node.gpus,
-                healthy=node.healthy_gpus,
-                free=min(max(node.free_gpus - more, 0), node.healthy_gpus),
+                healthy=node.healthy,
+                free=min(max(node.free - more, 0), node.healthy),
                 allocated_milli=allocated,
                 schedulable=node.schedulable,
                 leaf=node.leaf,
             )
+            by_model[node.gpu_model].append(use)
+            by_model[""].append(use)
+        return {model: definitions.pool_use(found) for model, found in by_model.items()}
+
+    def _on_nodes(self, i: int) -> NDArray[np.int64]:
+        """GPU-milli allocated on each node at one of the instants."""
+        found = self._allocated.get(i)
+        if found is None:
+            decided, _, gone = self._times.T
+            now = (decided <= self._at[i]) & (gone > self._at[i])
+            held = self._always.copy()
+            np.add.at(held, self._key[now], self._milli[now])
+            placed = held[: len(self._nodes)]
+            others = np.clip(self._others, 0, np.maximum(self._total - placed, 0))
+            found = self._allocated[i] = placed + others
+        return found
 
 
 def _read(
