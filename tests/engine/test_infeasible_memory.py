@@ -178,7 +178,7 @@ CURES = {
     "who is ahead held more in the past": (
         behind_another_tenant(replace(FAIR, usage_half_life_s=600.0)),
         ONE,
-        [d.PastUse((("u", "", "H100", 4_000.0),))],
+        [d.PastUse((("u", "", "H100", 40_000.0),))],
     ),
     "who is ahead asks for more than there is": (
         [
