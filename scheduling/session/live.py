@@ -122,7 +122,6 @@ class LivePod:
     state: P = P.INTENDED
     row: int = 0
     placed_at: float = 0.0
-    running_at: float | None = None
     later: bool = False
     uid: str = ""
     in_flight: bool = False
@@ -135,6 +134,7 @@ class LivePod:
     cause: Cause | None = None
     notice: Notice | None = None
     saved_at: float = 0.0
+    running_at: float | None = None
 
     @property
     def key(self) -> PodKey:

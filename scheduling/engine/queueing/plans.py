@@ -16,6 +16,7 @@ from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.choice import Room, Scan, cheapest, others
 from scheduling.engine.queueing.emptied import Emptied
 from scheduling.engine.queueing.holdings import Holdings, Row, freed, row_of
+from scheduling.engine.queueing.optimum import least_of, spots_of
 from scheduling.engine.queueing.ranks import Loss, loss_of
 from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.relief import relieve, trial
@@ -27,7 +28,8 @@ from scheduling.engine.queueing.victims import Unit
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
 
-# In percent, what a narrower topology level may cost beside the cheapest choice.
+# In percent, what a narrower topology level may cost beside the cheapest choice. Slices name the
+# level that they need: for them none is worth more.
 NARROW_AT = 125
 # Above this many eligible units not all of them are evicted where no choice of them has sufficed.
 TRY_ALL_UNITS = 1000
@@ -91,8 +93,9 @@ def plan_for(
     first = relieve(state.book, record.job.tenant, asked, units)
     if first is None:
         return None
-    scopes = _scopes(state, candidate, units, frozenset(first))
-    limit = min((scope.weight for scope in scopes), default=0) * NARROW_AT // 100
+    scopes = _scopes(state, record, candidate, units, frozenset(first))
+    percent = 100 if any(s.slice_size for s in candidate.job.pod_sets) else NARROW_AT
+    limit = min((scope.weight for scope in scopes), default=0) * percent // 100
     narrow = [scope for scope in scopes if scope.weight <= limit]
     dear = sorted((s for s in scopes if s.weight > limit), key=lambda s: s.weight)
     failed = 0
@@ -159,7 +162,8 @@ def _other_choices(
     for joint in scope.rooms[1:]:
         if (chosen := _of_rooms(joint, already)) is not None:
             found.append([*first, *chosen])
-    found += [[*first, *chosen] for chosen in others(scope.rooms[0], scope.units, already)]
+    for joint in scope.rooms[:1]:
+        found += [[*first, *chosen] for chosen in others(joint, scope.units, already)]
     for unit in first[-1:]:
         rest = relieve(state.book, record.job.tenant, asked, [u for u in units if u is not unit])
         if rest is not None:
@@ -211,13 +215,21 @@ def _at_level(candidate: Candidate, level: str) -> Candidate:
 
 
 def _scopes(
-    state: SchedulerState, candidate: Candidate, units: list[Unit], first: frozenset[Unit]
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    units: list[Unit],
+    first: frozenset[Unit],
 ) -> list[Scope]:
-    """The cheapest choice at each level that could hold the job, the narrowest level first."""
+    """The best choice at each level that could hold the job, the narrowest level first."""
     job = candidate.job
     sets = [(s, n) for s, n in zip(job.pod_sets, candidate.counts, strict=True) if s.gpus and n]
-    levels = _levels(state, job, *sets[0]) if len(sets) == 1 else ("",)
+    if len(sets) == 1:
+        levels = _levels(state, job, *sets[0])
+    else:
+        levels = (job.required_level,)
     scans = [_scan(state, s, n, tuple(filter(None, levels)), units) for s, n in sets]
+    spots = spots_of(state, record, sets, units)
     found = []
     for level in levels:
         if len(scans) == 1:
@@ -226,12 +238,28 @@ def _scopes(
             groups = [[scan.room for scan in scans]]
         chosen = [(_of_rooms(joint, first), joint) for joint in groups]
         possible = [(units, joint) for units, joint in chosen if units is not None]
+        rooms: list[list[Room]] = []
+        taken: list[Unit] | None = None
         if possible:
             best = min(range(len(possible)), key=lambda i: _weight(possible[i][0]))
             taken, joint = possible.pop(best)
             rooms = [joint, *(other for _, other in possible)]
+        if spots is not None:
+            exact = least_of(state, job, sets, spots, level, first)
+            if exact is None:
+                continue
+            if taken is None or _weight(exact) < _weight(taken) or not _plain(sets):
+                taken = exact
+        if taken is not None:
             found.append(Scope(level, _weight(taken), taken, rooms))
     return found
+
+
+def _plain(sets: list[tuple[PodSet, int]]) -> bool:
+    """Whether rooms say all that matters of where the pods may be."""
+    s = sets[0][0]
+    apart = s.slice_size or s.max_per_node or s.max_per_leaf
+    return len(sets) == 1 and not (apart or s.cpu_milli or s.memory_mib)
 
 
 def _of_rooms(joint: list[Room], first: frozenset[Unit]) -> list[Unit] | None:

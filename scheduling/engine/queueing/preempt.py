@@ -19,7 +19,7 @@ from scheduling.engine.queueing.limits import over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.plans import Plan, could_suffice, plan_for
 from scheduling.engine.queueing.quota import Kept
-from scheduling.engine.queueing.ranks import rank
+from scheduling.engine.queueing.ranks import Loss, rank
 from scheduling.engine.queueing.reach import may_succeed_at
 from scheduling.engine.queueing.records import InVain, JobRecord
 from scheduling.engine.queueing.returns import steadier
@@ -33,6 +33,9 @@ from scheduling.engine.queueing.waiting import Lane
 PLANS_PER_CYCLE = 16
 # Choices of GPU models compared by what they cost, the preferred first; and alternatives told.
 MODELS_COMPARED = 4
+# Ways to decide which elastic gangs go whole and which give up what exceeds their minimum, where no
+# more units than these are in question; else all of them or none.
+ELASTIC_TRIED, ELASTIC_UNITS = 16, 200
 ALTERNATIVES_TOLD = 4
 
 
@@ -97,11 +100,16 @@ def _cheapest(
             plans.append(plan)
     if not plans:
         return None
-    best = min(plans, key=lambda plan: (len(plan.returning), plan.loss))
+    best = min(plans, key=_judged)
     rest = [plan for plan in plans if plan is not best]
     best.examined += len(rest)
     best.others += tuple(Alternative(f"on {_models(plan)}", plan.jobs, plan.cost) for plan in rest)
     return best
+
+
+def _judged(plan: Plan) -> tuple[int, Loss]:
+    """The plan with the smaller one is the better one."""
+    return len(plan.returning), plan.loss
 
 
 def _models(plan: Plan) -> str:
@@ -153,18 +161,25 @@ def _plan_for(
         record.nearly |= last.nearly
         _try_again_at(state, record, last.until, last.protected_until)
         return None
-    for surplus_only in (True, False) if victims.any_elastic else (False,):
-        units = victims.units(surplus_only=surplus_only)
-        if surplus_only and all(unit.whole or not unit.record.job.gang for unit in units):
+    best: Plan | None = None
+    ways: list[frozenset[str] | None] = [frozenset(), None] if victims.any_elastic else [None]
+    for whole in ways:
+        units = victims.units(whole=whole)
+        if whole == frozenset() and all(u.whole or not u.record.job.gang for u in units):
             continue
-        if could_suffice(state, asked, units):
-            out.plans += 1
-            rank(state, claim, units)
-            plan = plan_for(state, record, candidate, asked, units)
-            if plan is not None:
-                plan = steadier(state, claim, candidate, units, plan, out.now, begun)
-            if plan is not None:
-                return plan
+        if not could_suffice(state, asked, units):
+            continue
+        out.plans += whole is None or not whole
+        rank(state, claim, units)
+        plan = plan_for(state, record, candidate, asked, units)
+        if plan is not None:
+            plan = steadier(state, claim, candidate, units, plan, out.now, begun)
+        if plan is not None and (best is None or _judged(plan) < _judged(best)):
+            best = plan
+            if victims.any_elastic and len(units) <= ELASTIC_UNITS:
+                ways += _near(plan, units, whole, ways)
+    if best is not None:
+        return best
     until, ripe = victims.protected_until, None
     if until < math.inf and overdue:
         out.plans += 1
@@ -183,6 +198,27 @@ def _plan_for(
     record.nearly |= last.nearly
     _try_again_at(state, record, last.until, last.protected_until)
     return None
+
+
+def _near(
+    plan: Plan,
+    units: list[Unit],
+    whole: frozenset[str] | None,
+    tried: list[frozenset[str] | None],
+) -> list[frozenset[str] | None]:
+    """Other ways than those that were tried to have elastic gangs go whole or not: one gang of the
+    plan, or that could have been in it, is treated otherwise."""
+    elastic = {u.record.job.id for u in units if u.record.job.elastic}
+    if whole is None:
+        whole = frozenset(elastic)
+    mine = [u.record.job.id for u in plan.units if u.record.job.elastic]
+    names = dict.fromkeys([*mine, *sorted(elastic)])
+    found: dict[frozenset[str] | None, None] = {}
+    found[frozenset(u.record.job.id for u in plan.units if u.whole and u.record.job.elastic)] = None
+    for name in names:
+        found[whole ^ {name}] = None
+    new = [way for way in found if way not in tried]
+    return new[: max(0, ELASTIC_TRIED - len(tried))]
 
 
 def _try_again_at(

@@ -98,15 +98,15 @@ class Victims:
                     found[model] += milli
         return found
 
-    def units(self, *, surplus_only: bool = False, unripe: bool = False) -> list[Unit]:
-        """All eligible units; with `surplus_only`, elastic gangs offer only what exceeds `min`;
-        with `unripe`, those too that have not run long enough yet, but will have within the
-        policy's minimum run time."""
+    def units(self, *, whole: frozenset[str] | None = None, unripe: bool = False) -> list[Unit]:
+        """All eligible units. Elastic gangs offer only what exceeds `min`, but these go `whole`;
+        None = all of them. With `unripe`, also those that have not run long enough yet, but will
+        have within the policy's minimum run time."""
         found: list[Unit] = []
         self._unripe = unripe
         for record in self._records:
             if record.job.gang:
-                found += self._units_of_gang(record, surplus_only)
+                found += self._units_of_gang(record, whole)
             else:
                 found += self._single_pods(record)
         return found
@@ -162,10 +162,11 @@ class Victims:
         for pod, kind, since in offered[record.protected(len(offered)) :]:
             yield self._unit(record, (pod,), False, kind, since)
 
-    def _units_of_gang(self, record: JobRecord, surplus_only: bool) -> Iterator[Unit]:
+    def _units_of_gang(self, record: JobRecord, whole: frozenset[str] | None) -> Iterator[Unit]:
         assert record.started_at is not None
         pods = sorted(record.pods)
-        if surplus_only and record.job.elastic and (surplus := _surplus(record, pods)):
+        gives = whole is not None and record.job.id not in whole and record.job.elastic
+        if gives and (surplus := _surplus(record, pods)):
             yield from self._surplus_units(record, surplus)
             return
         since = record.started_at
