@@ -46,6 +46,12 @@ class ClusterChange(Serializer):
         "service_accounts, denied_annotations, denied_labels, denied_env, max_priority. What is "
         "not given has its default.",
     )
+    namespace_tenants = Object(
+        required=False,
+        help_text="{namespace: [names of tenants]} that plain pods there may use. “*” stands for "
+        "all namespaces that are not named, or for all tenants. A namespace of a tenant serves it "
+        "and those below it, and needs no entry.",
+    )
     is_active = Boolean(required=False)
 
 
@@ -64,9 +70,9 @@ class LeaderOutput(serializers.Serializer[Any]):
 
 
 class ClusterOutput(serializers.Serializer[Cluster]):
-    """`access` and `leaders` are shown to operators only, null to others. `job_rules`: all rules of
-    what jobs may name, defaults included. `connected`: a scheduler
-    is at work on the cluster now and reaches its API; where not, `status_message` says why."""
+    """`access`, `namespace_tenants` and `leaders` are shown to operators only, null to others.
+    `job_rules`: all rules of what jobs may name, defaults included. `connected`: a scheduler is at
+    work on the cluster now and reaches its API; where not, `status_message` says why."""
 
     name = serializers.CharField()
     title = serializers.CharField()
@@ -74,6 +80,7 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     access = serializers.SerializerMethodField()
     label_map = serializers.DictField()
     job_rules = serializers.SerializerMethodField()
+    namespace_tenants = serializers.SerializerMethodField()
     is_active = serializers.BooleanField()
     connected = serializers.SerializerMethodField()
     status_message = serializers.SerializerMethodField()
@@ -94,6 +101,11 @@ class ClusterOutput(serializers.Serializer[Cluster]):
     def get_access(self, cluster: Cluster) -> dict[str, Any] | None:
         viewer: User = self.context["viewer"]
         return cluster.access if viewer.is_operator else None
+
+    @extend_schema_field({"type": ["object", "null"], "additionalProperties": True})
+    def get_namespace_tenants(self, cluster: Cluster) -> dict[str, Any] | None:
+        viewer: User = self.context["viewer"]
+        return cluster.namespace_tenants if viewer.is_operator else None
 
     @extend_schema_field(LeaderOutput(many=True, allow_null=True))
     def get_leaders(self, cluster: Cluster) -> Any:

@@ -11,6 +11,8 @@ class Cluster(models.Model):
     `access`: {"kubeconfig": path, "context": name} or {"server": url, "token_file": path,
     "ca_file": path} or {"in_cluster": true}. Secrets stay in files, never in this row.
     `label_map` overrides rows of the default label table (docs/operator-guide.md).
+    `namespace_tenants`: {namespace: names of tenants} that plain pods there may use; "*" stands for
+    all namespaces that are not named, and for all tenants.
     """
 
     name = models.CharField(max_length=63, unique=True, validators=[slug_validator])
@@ -20,6 +22,9 @@ class Cluster(models.Model):
     label_map = models.JSONField(default=dict, blank=True)
     # What its jobs may name (`services.job_rules`).
     job_rules = models.JSONField(
+        default=dict, db_default=models.Value({}, models.JSONField()), blank=True
+    )
+    namespace_tenants = models.JSONField(
         default=dict, db_default=models.Value({}, models.JSONField()), blank=True
     )
     is_active = models.BooleanField(default=True)

@@ -10,6 +10,7 @@ from scheduling.kube import credentials
 from scheduling.kube.config import FORMS, own_namespace
 from scheduling.kube.labels import WrongRow, label_table
 from scheduling.models import Cluster, Job
+from scheduling.services import namespace_rights
 from scheduling.services.doorbell import ring_after_commit
 from scheduling.services.job_rules import rule_faults
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
@@ -17,7 +18,10 @@ from tenants.models import Tenant, User
 from tenants.services import audit
 from tenants.services.transactions import checked, unit_of_work
 
-FIELDS = ("title", "access", "namespace", "label_map", "job_rules", "is_active")
+FIELDS = (
+    *("title", "access", "namespace", "label_map", "job_rules"),
+    *("namespace_tenants", "is_active"),
+)
 
 
 def create_cluster(
@@ -92,7 +96,11 @@ def as_document(cluster: Cluster) -> dict[str, Any]:
 
 def _check(cluster: Cluster) -> None:
     checked(cluster)
-    faults = [*_access_faults(cluster.access), *rule_faults(cluster.job_rules)]
+    faults = [
+        *_access_faults(cluster.access),
+        *rule_faults(cluster.job_rules),
+        *namespace_rights.faults(cluster.namespace_tenants),
+    ]
     if theirs := Tenant.objects.filter(namespace=cluster.namespace).first():
         detail = f"It is the namespace of tenant “{theirs.name}”. Choose another one."
         faults.append(FieldError(("namespace",), detail))

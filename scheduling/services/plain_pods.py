@@ -17,6 +17,7 @@ from scheduling.kube.plain_pods import GANG, GANG_SIZE
 from scheduling.kube.seam import PodFacts
 from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
 from scheduling.models.jobs import CANCELLED
+from scheduling.services import namespace_rights
 from scheduling.services.capacity import Pool, pools, refuse_what_never_fits
 from scheduling.services.chunks import CHUNK, chunks
 from scheduling.services.doorbell import ring_after_commit
@@ -195,6 +196,9 @@ def _accepted(place: _Place, sets: PodSets) -> tuple[Tenant, JobSpec]:
         refuse_inactive(tenant)
     except DomainError as error:
         raise Refused("TenantInactive", error.detail) from None
+    namespace = sets[0][0].pod.namespace
+    if no := namespace_rights.refusal(place.cluster, namespace, tenant):
+        raise Refused("TenantNotAllowed", no)
     return tenant, _spec(place, tenant, sets)
 
 

@@ -2,6 +2,7 @@
 
 import copy
 import re
+import time
 import urllib.error
 
 import pytest
@@ -11,6 +12,7 @@ from tests import requirements
 from tests.deploy.manifests import ROOT, config, deployments, documents
 
 pytestmark = pytest.mark.apiserver
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/kant/serviceaccounts",
@@ -20,6 +22,8 @@ PATHS = {
     "PodDisruptionBudget": "/apis/policy/v1/namespaces/kant/poddisruptionbudgets",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
 }
 PODS = "/api/v1/namespaces/kant/pods?fieldValidation=Strict"
 
@@ -74,3 +78,41 @@ def test_the_ingress_of_the_guide_leads_to_the_service_by_a_name_that_kant_answe
     [service] = [each for each in documents() if each["kind"] == "Service"]
     assert backend["name"] == service["metadata"]["name"]
     assert backend["port"]["name"] in [port["name"] for port in service["spec"]["ports"]]
+
+
+def plain_pod(name, namespace, **labels):
+    spec = {"schedulerName": "kant", "containers": [{"name": "c", "image": "i"}]}
+    meta = {"name": name, "namespace": namespace, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def refusal(server, pod):
+    """What the API server says against a pod, "" if nothing."""
+    path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods?dryRun=All"
+    try:
+        server.request("POST", path, pod)
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    return ""
+
+
+def test_pods_of_a_labelled_namespace_name_its_tenant_and_no_other(apiserver):
+    for name, labels in (("vision-jobs", {"kant.io/tenant": "vision"}), ("free", {})):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": name, "labels": labels},
+        }
+        apiserver.request("POST", "/api/v1/namespaces", body)
+    other = plain_pod("p", "vision-jobs", **{"kant.io/tenant": "search"})
+    deadline = time.monotonic() + 60  # policies are in force a moment after they are made
+    while not refusal(apiserver, other) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    for wrong in (other, plain_pod("p", "vision-jobs")):
+        said = refusal(apiserver, wrong)
+        assert "the label kant.io/tenant of the pod has to be that of its namespace: vision" in said
+    assert not refusal(apiserver, plain_pod("p", "vision-jobs", **{"kant.io/tenant": "vision"}))
+    assert not refusal(apiserver, plain_pod("p", "free", **{"kant.io/tenant": "search"}))
+    elsewhere = plain_pod("p", "vision-jobs")
+    del elsewhere["spec"]["schedulerName"]
+    assert not refusal(apiserver, elsewhere)

@@ -25,21 +25,37 @@ def test_every_manifest_is_named_and_every_object_is_there_once():
     assert {name for name in named if (DEPLOY / name).is_file()} == there
     keys = [(each["kind"], each["metadata"]["name"]) for each in documents()]
     assert len(keys) == len(set(keys))
-    assert [kind for kind, _ in keys].count("ClusterRole") == 1
+    assert {name for kind, name in keys if kind == "ClusterRole"} == {"kant", "kant-web"}
     assert deployments().keys() == {"web", "scheduler", "worker", "beat"}
     # What an operator makes is not in the repository.
     assert "Secret" not in {kind for kind, _ in keys}
 
 
 def test_everything_is_in_the_namespace_of_kant():
-    of_cluster = {"Namespace", "ClusterRole", "ClusterRoleBinding"}
+    of_cluster = {
+        *("Namespace", "ClusterRole", "ClusterRoleBinding"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
+    }
     for each in documents():
         wanted = None if each["kind"] in of_cluster else "kant"
         assert each["metadata"].get("namespace") == wanted, each["metadata"]["name"]
-    [binding] = [each for each in documents() if each["kind"] == "ClusterRoleBinding"]
-    [account] = [each for each in documents() if each["kind"] == "ServiceAccount"]
-    assert binding["subjects"] == [
-        {"kind": "ServiceAccount", **{n: account["metadata"][n] for n in ("name", "namespace")}}
+    bound = {
+        subject["name"]: each["roleRef"]["name"]
+        for each in documents()
+        if each["kind"] == "ClusterRoleBinding"
+        for subject in each["subjects"]
+        if (subject["kind"], subject["namespace"]) == ("ServiceAccount", "kant")
+    }
+    accounts = {d["metadata"]["name"] for d in documents() if d["kind"] == "ServiceAccount"}
+    assert bound == {name: name for name in accounts}
+
+
+def test_web_may_read_logs_and_nothing_else():
+    [role] = [
+        each for each in documents() if each["metadata"]["name"] == "kant-web" and "rules" in each
+    ]
+    assert role["rules"] == [
+        {"apiGroups": [""], "resources": ["pods", "pods/log"], "verbs": ["get"]}
     ]
 
 
@@ -53,7 +69,7 @@ def test_each_deployment(name):
     assert pod.get("schedulerName") != PodTemplate.scheduler_name
     assert "tolerations" not in pod
     assert not any(label.startswith("kant.io/") for label in template["metadata"]["labels"])
-    assert pod["serviceAccountName"] == "kant"
+    assert pod["serviceAccountName"] == ("kant-web" if name == "web" else "kant")
     # Web reads logs from the clusters, the scheduler does all else; nobody else asks an API server.
     assert pod.get("automountServiceAccountToken", False) == (name in ("web", "scheduler"))
     [migrate] = pod["initContainers"]

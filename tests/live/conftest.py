@@ -104,7 +104,9 @@ class World(ClusterApi):
         super().__init__(process.kubeconfig)
         self.process = process
         self.cluster = Cluster.objects.create(
-            name="live", access={"kubeconfig": str(process.kubeconfig)}
+            name="live",
+            access={"kubeconfig": str(process.kubeconfig)},
+            namespace_tenants={"default": ["*"]},
         )
         self.policy = ClusterPolicy.objects.create(
             cluster=self.cluster, document={"backoff_base_s": 0.2, "backoff_cap_s": 1.0}

@@ -45,6 +45,15 @@ def test_operators_see_who_leads_and_whose_a_node_is(ops, eve, org):
     assert [(node["name"], node["scope"]) for node in lent] == [(name, "wide")]
 
 
+def test_operators_say_which_namespaces_may_use_which_tenants(ops, eve):
+    table = {"team-a": ["vision"], "*": ["*"]}
+    changed = ops.patch(f"{URL}/demo", {"namespace_tenants": table}, format="json")
+    assert changed.json()["namespace_tenants"] == table
+    assert eve.get(f"{URL}/demo").json()["namespace_tenants"] is None
+    record = AuditRecord.objects.get(action="cluster.changed")
+    assert (record.before["namespace_tenants"], record.after["namespace_tenants"]) == ({}, table)
+
+
 def test_create_change_delete(ops, eve):
     document = {"name": "east", "access": {"kubeconfig": "/etc/kant/east", "context": "a"}}
     assert eve.post(URL, document, format="json").status_code == 403
@@ -85,6 +94,11 @@ def test_create_change_delete(ops, eve):
         ({"namespace": "x" * 64}, "/namespace"),
         ({"label_map": {"colour": "x"}}, "/label_map/colour"),
         ({"label_map": {"leaf": []}}, "/label_map/leaf"),
+        ({"namespace_tenants": ["a"]}, "/namespace_tenants"),
+        ({"namespace_tenants": {"A_b": ["vision"]}}, "/namespace_tenants/A_b"),
+        ({"namespace_tenants": {"a": "vision"}}, "/namespace_tenants/a"),
+        ({"namespace_tenants": {"a": ["vision", 7]}}, "/namespace_tenants/a"),
+        ({"namespace_tenants": {"*": ["nobody"]}}, "/namespace_tenants/*"),
     ],
 )
 def test_wrong_clusters(ops, body, pointer):
