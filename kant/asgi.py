@@ -24,8 +24,7 @@ def _bounded() -> Callable[..., Awaitable[None]]:
 
 _django = _bounded()
 
-# A server that imports this has its handlers of signals in place, with or without lifespans.
-ending.on(signal.SIGTERM)
+_is_bounded = False
 
 Event = Mapping[str, Any]
 
@@ -35,6 +34,11 @@ async def application(
     receive: Callable[[], Awaitable[Event]],
     send: Callable[[Event], Awaitable[None]],
 ) -> None:
+    global _is_bounded
+    if not _is_bounded:
+        # Here a server has its handlers of signals in place, whether it knows lifespans or not.
+        _is_bounded = True
+        ending.on(signal.SIGTERM)
     if scope["type"] != "lifespan":
         await _django(scope, receive, send)
         return

@@ -1,5 +1,6 @@
 """SIGTERM ends every process within five seconds, whatever it is at."""
 
+import http.client
 import os
 import signal
 import socket
@@ -7,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 import pytest
 
@@ -17,9 +19,12 @@ from tests.live.test_production_shape import (
     ROOT,
     SETUP,
     WITHIN_S,
+    call,
+    free_port,
     postgres,
     redis,
     value,
+    wait_for_port,
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
@@ -116,7 +121,7 @@ STATES = {
     "reads rows": "from scheduling.session import load; load.jobs = hang",
     "restores": "from scheduling.session import Session; Session.restore = hang",
     "mid-cycle": "from scheduling.session import session; session.run_cycle = hang",
-    "writes": "from scheduling.services import cycle; cycle.apply_decisions = hang",
+    "writes": "from scheduling.services import projection; projection.write_nodes = hang",
     "lists": (
         "from scheduling.kube.gateway import Gateway\n"
         "async def forever(*_, **__):\n"
@@ -135,6 +140,20 @@ def test_a_scheduler_ends_in_every_state_and_gives_its_lease_back(env):
             assert value(env["DATABASE_URL"], LEASE) is None, f"{state}: a standby would wait"
 
 
+@pytest.mark.parametrize("part", ["DATABASE_URL", "REDIS_URL"])
+def test_without_database_or_redis(env, part, tmp_path):
+    scheme = {"DATABASE_URL": "postgres://kant@127.0.0.1:{}/kant"}.get(part, "redis://127.0.0.1:{}")
+    beat = ["celery", "-A", "kant", "beat", "-s", str(tmp_path / "beat")]
+    worker = ["celery", "-A", "kant", "worker", "-Q", "work", "-c", "1", "-n", "w@test"]
+    with silent() as port:
+        away = {**env, part: scheme.format(port)}
+        for argv in (SCHEDULES, worker, beat):
+            with running(argv, away) as (process, lines):
+                time.sleep(8.0)
+                assert process.poll() is None, "".join(lines)
+                ends(process, lines)
+
+
 def test_a_worker_at_work(env):
     patch = "import metrics.tasks; metrics.tasks.record_samples.run = hang"
     worker = ["celery", "-A", "kant", "worker", "-Q", "work", "-c", "1", "-n", "w@test"]
@@ -145,3 +164,33 @@ def test_a_worker_at_work(env):
                        env=env, cwd=ROOT, check=True)  # fmt: skip
         said(lines, "AT IT")
         ends(process, lines)
+
+
+def quietly(ask):
+    with suppress(OSError, http.client.HTTPException):  # the process ends before it answers
+        ask()
+
+
+ANSWER = "from scheduling.api import jobs\njobs.JobsView.get = {}"
+REQUESTS = {
+    "at rest": "",
+    "waits": ANSWER.format("hang"),
+    "computes": (
+        "def spin(*_, **__):\n    print('AT IT', flush=True)\n    while True: pass\n"
+        + ANSWER.format("spin")
+    ),
+}
+
+
+@pytest.mark.parametrize("lifespan", ["on", "off"])
+def test_a_web_process_whatever_a_request_does(env, lifespan):
+    for patch in REQUESTS.values():
+        port = free_port()
+        argv = ["uvicorn", "kant.asgi:application", "--port", str(port), "--lifespan", lifespan]
+        with running(argv, env, patch) as (process, lines):
+            wait_for_port(port, process)
+            if patch:
+                ask = partial(call, f"http://127.0.0.1:{port}/api/v1/jobs", env["TOKEN"])
+                threading.Thread(target=quietly, args=(ask,), daemon=True).start()
+                said(lines, "AT IT")
+            ends(process, lines)
