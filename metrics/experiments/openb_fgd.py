@@ -3,8 +3,12 @@
 The openb inflation protocol: 1,213 nodes start empty; the pods of a list are shuffled by seed and
 random clones appended until 130 % of the GPUs have been asked for; pods arrive one by one, never
 leave, and are dropped when they fit nowhere. Reported is the GPU-milli allocated of all, when
-100 % and 130 % have been asked for. Published: Q. Weng et al., "Beware of Fragmentation", USENIX
-ATC 2023 (FGD and five other policies, ten seeds each).
+100 % and 130 % have been asked for. Each pod is a job that is submitted to the engine and decided
+about in a cycle, under a policy whose strategy is the one that the row names, with quotas that stop
+nobody; jobs without GPUs may be on GPU nodes, as this cluster has no others.
+
+Published: Q. Weng et al., "Beware of Fragmentation", USENIX ATC 2023 (FGD and five other policies,
+ten seeds each).
 """
 
 import random
@@ -17,16 +21,27 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from django.conf import settings
 
 from metrics.experiments.comparison import paired_by_seed, summarised
-from metrics.experiments.openb_policies import POLICIES
 from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
-from metrics.inputs import lines_of
-from scheduling.engine.placement.fragmentation import Shape
-from scheduling.engine.types import MILLI
-from scheduling.simulator.traces.openb import Machine, Pod, machines, pods
+from metrics.inputs import fleet_of, lines_of
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.deltas import Delta, JobEnded, JobSubmitted, NodeChanged, TenantsChanged
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.types import (
+    MILLI,
+    CpuJobs,
+    JobKind,
+    JobRequest,
+    Node,
+    PodSet,
+    Policy,
+    Quota,
+    Tenant,
+)
+from scheduling.simulator.nodes import engine_nodes
+from scheduling.simulator.traces.openb import Pod, machines, pods
 from scheduling.simulator.traces.table import TraceFormatError, table
 
 NODES = "openb_node_list_gpu_node"
@@ -35,6 +50,9 @@ SUFFIXES = (".csv", ".csv.gz", ".csv.xz")
 ASKED = (1.0, 1.3)  # of the capacity, when the allocation is read
 DEFAULT_SEEDS = "42-51"
 PUBLISHED = {"fgd": "06-FGD", "bestfit": "05-BestFit"}
+DEFAULT_POLICIES = "fragmentation,e-binpack,binpack,native"
+FORMER = {"fragmentation-gradient": "fragmentation"}  # names that the option once had
+TENANT = "openb"
 
 
 class Task(NamedTuple):
@@ -52,8 +70,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--lists", help="names of pod lists, comma separated (default: all)")
     parser.add_argument(
         "--policy",
-        default="fragmentation-gradient",
-        help=f"comma separated, of {', '.join(POLICIES)} (default %(default)s)",
+        default=DEFAULT_POLICIES,
+        help=f"placement strategies, comma separated, of {', '.join(STRATEGIES)} "
+        "(default %(default)s)",
     )
     parser.add_argument("--quick", action="store_true", help="only the first two seeds")
 
@@ -63,7 +82,8 @@ def plan(options: dict[str, Any]) -> tuple[Callable[[Task], list[float]], list[T
     seeds = parse_seeds(options["seeds"])[: 2 if options["quick"] else None]
     folder = _folder(options)
     chosen = _chosen_lists(folder, options["lists"])
-    policies = _names(options["policy"], POLICIES, "--policy", "policies")
+    named = [FORMER.get(part.strip(), part) for part in options["policy"].split(",")]
+    policies = _names(",".join(named), STRATEGIES, "--policy", "policies")
     nodes = _beside(folder, NODES)
     for path in (nodes, *chosen.values()):
         _checked(path)
@@ -117,32 +137,42 @@ def inflate(task: Task) -> list[float]:
     """One run: per cent allocated at 100 % and at 130 % asked, and its CPU seconds."""
     began = time.process_time()
     nodes, listed = _machines(task.nodes), _pods(task.pod_list)
-    capacity = MILLI * sum(m.gpus for m in nodes)
-    names = sorted({m.gpu_model for m in nodes})
-    shapes = {pod: _shape(pod, names) for pod in set(listed)}
-    free = np.zeros((len(nodes), max(m.gpus for m in nodes)), np.int64)
-    for number, machine in enumerate(nodes):
-        free[number, : machine.gpus] = MILLI
-    place = POLICIES[task.policy](
-        [m.cpu_milli for m in nodes],
-        free.tolist(),
-        [names.index(m.gpu_model) for m in nodes],
+    capacity = MILLI * sum(len(node.devices) for node in nodes)
+    policy = Policy(
+        strategies=dict.fromkeys(JobKind, task.policy), cpu_jobs_on_gpu_nodes=CpuJobs.FREELY
     )
-    memory = np.array([m.memory_mib for m in nodes])
+    state = SchedulerState(policy=policy)
+    enough = 2 * int(ASKED[-1] * capacity)
+    models = sorted({node.gpu_model for node in nodes})
+    quotas = tuple(Quota(TENANT, model, enough) for model in models)
+    news: list[Delta] = [TenantsChanged((Tenant(TENANT),), quotas), *map(NodeChanged, nodes)]
     asked = allocated = 0
     read: list[float] = []
-    for pod in _arrivals(listed, capacity, task.seed):
-        shape = shapes[pod]
-        place.arrived(shape)
-        choice = place.choose(shape, memory >= pod.memory_mib)
-        if choice is not None:
-            place.take(shape, choice)
-            memory[choice.node] -= pod.memory_mib
-            allocated += pod.milli
+    for number, pod in enumerate(_arrivals(listed, capacity, task.seed)):
+        job = _job(pod, number)
+        news.append(JobSubmitted(job))
+        found = run_cycle(state, news, float(number))
+        dropped = not any(started.job_id == job.id for started in found.started)
+        news = [JobEnded(job.id, succeeded=False)] if dropped else []
+        allocated += 0 if dropped else pod.milli
         asked += pod.milli
         while len(read) < len(ASKED) and asked >= ASKED[len(read)] * capacity:
             read.append(100 * allocated / capacity)
     return [*read, time.process_time() - began]
+
+
+def _job(pod: Pod, number: int) -> JobRequest:
+    """A pod of the list as a job of one pod."""
+    only = PodSet(
+        "pod",
+        1,
+        pod.gpus,
+        gpu_models=pod.gpu_models,
+        gpu_milli=pod.gpu_milli if pod.gpus else MILLI,
+        cpu_milli=pod.cpu_milli,
+        memory_mib=pod.memory_mib,
+    )
+    return JobRequest(f"pod-{number}", TENANT, float(number), (only,))
 
 
 def _arrivals(listed: list[Pod], capacity: int, seed: int) -> Iterator[Pod]:
@@ -156,11 +186,6 @@ def _arrivals(listed: list[Pod], capacity: int, seed: int) -> Iterator[Pod]:
         number += 1
         asked += pod.milli
         yield pod
-
-
-def _shape(pod: Pod, names: list[str]) -> Shape:
-    models = sum(1 << i for i, name in enumerate(names) if name in pod.gpu_models)
-    return Shape(pod.cpu_milli, pod.gpus, pod.gpu_milli, models if pod.gpu_models else -1)
 
 
 def _row(
@@ -253,7 +278,7 @@ def _checked(path: Path) -> None:
     """Read a file once in this process, so that a wrong row stops the study at its start."""
     try:
         if path.name.startswith(NODES):
-            if not any(m.gpus for m in _machines(path)):
+            if not any(machine.gpus for machine in machines(lines_of(path))):
                 raise StudyError(f"{path}: no machine has a GPU")
         elif not any(p.milli for p in _pods(path)):
             raise StudyError(f"{path}: no pod asks for a GPU, so nothing can be inflated")
@@ -262,8 +287,8 @@ def _checked(path: Path) -> None:
 
 
 @lru_cache(maxsize=2)
-def _machines(path: Path) -> list[Machine]:
-    return machines(lines_of(path))
+def _machines(path: Path) -> tuple[Node, ...]:
+    return engine_nodes(fleet_of(str(path)))
 
 
 @lru_cache(maxsize=4)

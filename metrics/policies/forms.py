@@ -8,7 +8,7 @@ from django import forms
 
 from metrics.policies.fields import ShardLines, Span
 from scheduling.engine.placement.strategies import STRATEGIES
-from scheduling.engine.types import QueueingPolicy
+from scheduling.engine.types import CpuJobs, QueueingPolicy
 from scheduling.policies import MAX_COUNT, effective
 from scheduling.policy_settings import Settings, field_of, is_same, settings_of, without_effect
 from scheduling.wording import setting_name, setting_words
@@ -22,6 +22,10 @@ ORDERS = {
     "gangs may wait for long",
     QueueingPolicy.BACKFILL: "others pass where they are not in its way, until it is overdue. For "
     "big gangs among small jobs",
+}
+CPU_JOB_TEXTS = {
+    CpuJobs.NEVER: "only on nodes without GPUs",
+    CpuJobs.FREELY: "anywhere, also where GPUs then lack the CPU",
 }
 STRATEGY_TEXTS = {
     "binpack": "fills used nodes first",
@@ -37,6 +41,7 @@ LABELS = {
     "preemption.backfill": "Backfill: by an overdue head, of who passed it",
     "fair_share": "Fair share: the tenant with the smallest share by weight goes first",
     "fair_users": "Fair users: inside a tenant, so does the user with the smallest share",
+    "cpu_jobs_on_gpu_nodes": "Jobs without GPUs on GPU nodes",
     "consolidation": "Consolidation: move replicas of inference jobs where that makes nodes whole",
 }
 HELP = {
@@ -91,7 +96,7 @@ GROUPS = (
     (
         "Placement",
         "Of what is placed from now on; what runs stays where it is.",
-        ("strategies", "spare_nodes", "consolidation"),
+        ("strategies", "cpu_jobs_on_gpu_nodes", "spare_nodes", "consolidation"),
     ),
     (
         "Health and requeueing",
@@ -211,6 +216,9 @@ def _field(key: str) -> forms.Field:
             widget=forms.RadioSelect,
             help_text=help_text,
         )
+    if key == "cpu_jobs_on_gpu_nodes":
+        texts = [(kind.value, f"{kind}: {text}") for kind, text in CPU_JOB_TEXTS.items()]
+        return forms.ChoiceField(label=label, choices=texts, help_text=help_text)
     if key == "shards":
         return ShardLines(label=label, help_text=HELP[key])
     if unit := SPANS.get(key):

@@ -5,7 +5,7 @@ changes a handful of integers and a what-if `copy()` is a copy of flat lists. Th
 copies the cluster (paper 3.4.3): it applies deltas.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from typing import Any, Final
 
@@ -35,6 +35,10 @@ __all__ = ["ClusterState", "PodKey"]
 
 # Placements after which the typical mix is learned anew at the latest.
 LEARN_EVERY: Final = 1000
+# Pods that were asked for, after which those so far count half.
+REMEMBER: Final = 20_000
+# What a pod asks for: CPU, GPUs, milli of each or else memory of one, and the models it accepts.
+Asked = tuple[int, int, int, int, tuple[str, ...]]
 
 _ANYWHERE: Final = -1
 # Beyond so many places where something was given back, the list of them begins anew.
@@ -59,8 +63,13 @@ class ClusterState(Columns):
         self._clock = 0
         self._own_jobs: set[str] = set()
         self._bad: set[PodKey] = set()
-        # By GPU model, what the strategy `fragmentation` learned to judge nodes by.
+        # Under "", what the strategy `fragmentation` learned to judge nodes by.
         self.typical: dict[str, Any] = {}
+        # What was asked for lately, and by how many pods; empty where nobody counts it.
+        self.asked: dict[Asked, float] = {}
+        # Whether a share of a GPU was ever held: then what is left of GPUs matters to who packs.
+        self.mixed = False
+        self._asked_pods = 0
         self._committed, self._learn_at = 0, 1
         # How often something was given back or changed for the better; a mark for `gained`.
         self.gains = 0
@@ -192,6 +201,8 @@ class ClusterState(Columns):
             held = self._jobs[job_id] = dict(held)
             self._own_jobs.add(job_id)
         held[p.pod_set, p.ordinal] = Booking(p, pod_set)
+        if p.milli < MILLI:
+            self.mixed = True
         if self.followers:
             self.note(job_id)
         key = (job_id, p.pod_set, p.ordinal)
@@ -313,6 +324,18 @@ class ClusterState(Columns):
             self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
             self.typical.clear()
 
+    def asks(self, pod_sets: Iterable[PodSet]) -> None:
+        """Count what the pods of a job ask for into what is typical."""
+        for s in pod_sets:
+            if not s.gpus:
+                continue
+            asked = (s.cpu_milli, s.gpus, s.gpu_milli, s.gpu_memory_mib, s.gpu_models)
+            self.asked[asked] = self.asked.get(asked, 0.0) + s.count
+            self._asked_pods += s.count
+        if self._asked_pods >= REMEMBER:
+            self._asked_pods = 0
+            self.asked = {asked: pods / 2 for asked, pods in self.asked.items()}
+
     @property
     def stamp(self) -> tuple[int, int]:
         """Differs when anything was given back, changed for the better, or placed."""
@@ -409,6 +432,7 @@ REGISTRY = (
     "_outlooks",
     "infeasible",
     "typical",
+    "asked",
 )
 FACTS = (
     "version",
@@ -419,4 +443,6 @@ FACTS = (
     "_clock",
     "_committed",
     "_learn_at",
+    "_asked_pods",
+    "mixed",
 )

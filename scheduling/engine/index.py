@@ -74,7 +74,7 @@ class PoolIndex:
         self.share_at = array("h", bytes(2 * layout.size))
         self.small_at = array("i", bytes(4 * layout.size))
         self.constraints: dict[Constraint, int] = {}
-        # What the strategy `fragmentation` keeps of the pool, and nodes changed since it looked.
+        # Who follows the pool's nodes, and those that changed since it looked.
         self.gradient: object = None
         self.touched: set[int] = set()
 
@@ -170,6 +170,8 @@ class CapacityIndex:
         self, pools: dict[str, PoolIndex], model_of: list[str | None], number_of: list[int]
     ) -> None:
         self.pools, self.model_of, self.number_of = pools, model_of, number_of
+        # What the strategy `fragmentation` keeps of all pools.
+        self.gradient: object = None
 
     def refresh(self, state: Columns, slot: int) -> None:
         """Follow the columns of a slot."""

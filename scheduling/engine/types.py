@@ -45,6 +45,13 @@ class PreemptionKind(StrEnum):
     BACKFILL = "backfill"  # of jobs that were backfilled past a head that waited too long
 
 
+class CpuJobs(StrEnum):
+    """Whether jobs without GPUs may be placed on nodes that have GPUs (docs/decisions/0038)."""
+
+    NEVER = "never"
+    FREELY = "freely"
+
+
 class QuotaMode(StrEnum):
     """Whether a tenant's quota of one GPU model may be borrowed and lent (paper 3.2.1)."""
 
@@ -393,6 +400,7 @@ class Policy:
     what it holds with half-life `usage_half_life_s` (0 = not).
     `fair_users`, with `fair_share` only: inside a tenant likewise the user with the smallest.
     `spare_nodes`: nodes of each GPU model kept free for jobs that use spares.
+    `cpu_jobs_on_gpu_nodes`: whether jobs without GPUs may use nodes with GPUs.
     `warn_before_s`: how long before its run-time limit a job is warned.
     `shards`: into which parts the cluster is divided between schedulers, in order; () = not.
     """
@@ -416,5 +424,6 @@ class Policy:
     fair_users: bool = False
     usage_half_life_s: float = 0.0
     spare_nodes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    cpu_jobs_on_gpu_nodes: CpuJobs = CpuJobs.NEVER
     warn_before_s: float = 300.0
     shards: tuple[Shard, ...] = ()

@@ -14,11 +14,13 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.engine.constraints import in_order
 from scheduling.engine.placement import fits_when_empty
 from scheduling.engine.queueing.competing import compete, never_together
-from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.types import CpuJobs, JobRequest, PodSet
 from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
 from scheduling.history import nodes_of
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
+from scheduling.policies import to_policy
 from scheduling.services.job_spec import JobSpec
+from scheduling.services.policies import policy_of
 from tenants.errors import FieldError, Invalid, Path
 
 # Nodes that are read first to see whether pod sets fit together, then three times as many again.
@@ -66,9 +68,10 @@ def refuse_what_never_fits(
 
 def _check_without_gpus(cluster: Cluster, spec: JobSpec, apart: str) -> None:
     """There must be nodes that pods may use which take nothing from GPUs: one on which each pod
-    fits, and for a gang enough of them."""
+    fits, and for a gang enough of them. Where they may use GPU nodes, too, the engine judges."""
     nodes = NodeRecord.objects.filter(cluster=cluster)
-    if not nodes.exists():
+    allowed = to_policy(policy_of(cluster).document).cpu_jobs_on_gpu_nodes
+    if allowed is not CpuJobs.NEVER or not nodes.exists():
         return
     amounts = [how(name) for name in AMOUNT_WORDS for how in (Max, Sum)]
     has = nodes.filter(NODES_WITHOUT_GPUS).aggregate(Count("id"), *amounts)

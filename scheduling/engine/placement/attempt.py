@@ -5,11 +5,13 @@ from collections.abc import Iterable, Sequence
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
 from scheduling.engine.placement.fit import rest_fits, share_milli
+from scheduling.engine.placement.gradient import best
 from scheduling.engine.placement.joint import MAX_EFFORT, Asked, Joint, Share
 from scheduling.engine.placement.mixtures import Effort
 from scheduling.engine.placement.plan import Plan
 from scheduling.engine.placement.pods import domains_at, fill, group_key
 from scheduling.engine.placement.request import HYPER, level_number
+from scheduling.engine.placement.strategies import compares
 from scheduling.engine.placement.view import View
 from scheduling.engine.types import JobRequest, PodSet
 
@@ -231,6 +233,8 @@ class Attempt:
                 milli = share_milli(size, pod_set)
                 if milli:
                     found.append((pool, milli, mask & nodes))
+        if len(found) > 1 and compares(state, self.how, pod_set):
+            found.sort(key=lambda way: -best(View(state, way[0], pod_set, way[1], way[2]))[1])
         return found
 
     def _view(

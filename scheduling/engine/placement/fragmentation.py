@@ -19,6 +19,7 @@ fullest GPU that holds it, which measures no worse than the GPU with the least w
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappush
 from typing import NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ COVER = 0.98  # of the arrived pods are described by the typical shapes
 SCARCE = 0.01  # of the cluster: with less room than this a shape gets no dearer
 REFRESH_EVERY = 1000  # arrivals; the first refreshes follow the powers of two
 REMEMBER = 20_000  # arrivals; then older ones count half, so that the mix follows the load
+MOST_ENTRIES = 4  # of a ranking for each node
 _SCALE = 1024.0  # of a score per GPU-milli: integers that stay far below 2**53
 
 
@@ -70,11 +72,11 @@ class TypicalMix:
 
     def __init__(self) -> None:
         self._counts: dict[Shape, float] = {}
-        self._arrivals = 0
-        self._forget_at = REMEMBER
-        self._refresh_at = 0
+        self._arrivals = 0.0
+        self._forget_at = float(REMEMBER)
+        self._refresh_at = 0.0
 
-    def arrived(self, shape: Shape, pods: int = 1) -> None:
+    def arrived(self, shape: Shape, pods: float = 1) -> None:
         """Count pods, placed or not."""
         self._counts[shape] = self._counts.get(shape, 0.0) + pods
         self._arrivals += pods
@@ -114,7 +116,7 @@ class Potential:
         self, mix: TypicalMix, cpu: Ints, free: Ints, model: Ints, capacity_milli: int
     ) -> None:
         """`capacity_milli`: all GPUs of the cluster, whether free or not."""
-        self.width = free.shape[1]  # GPUs a node may have at most
+        self.width = int(free.shape[1])  # GPUs a node may have at most
         shapes, popularity = mix.typical()
         shares: dict[int, float] = {}
         for shape, weight in zip(shapes, popularity.tolist(), strict=True):
@@ -201,13 +203,19 @@ def fullest_device(free: Ints, milli: int) -> Ints:
     return device
 
 
+# Nodes by what they gain, the best first; those that have changed since stand there twice.
+Ranking = list[tuple[float, int]]
+
+
 @dataclass(slots=True)
-class _Scores:
-    """Scores of all nodes for one shape, as of entry `seen` of the log of changed nodes."""
+class Scores:
+    """Scores of all nodes for one shape, as of entry `seen` of the log of changed nodes, and by
+    number of GPU model the nodes where it fits, by gain (`Ranking`, a heap of negative gains)."""
 
     gain: Floats
     device: Ints
     seen: int
+    ranked: dict[int, Ranking]
 
 
 class FragmentationGradient:
@@ -235,7 +243,7 @@ class FragmentationGradient:
         self._capacity = int(self.free.sum())
         self._mix = TypicalMix()
         self._changed: list[int] = []
-        self._scores: dict[Shape, _Scores] = {}
+        self._scores: dict[Shape, Scores] = {}
         self._judge_by(potential or self._potential_now())
 
     def arrived(self, shape: Shape) -> None:
@@ -268,6 +276,10 @@ class FragmentationGradient:
         whole = np.flatnonzero(self.free[node] == MILLI)[: shape.gpus]
         return Choice(node, tuple(whole.tolist()))
 
+    def scores(self, shape: Shape) -> Scores:
+        """Change of the potential of each node by the pod; minus infinity where it does not fit."""
+        return self._scores_of(shape)
+
     def take(self, shape: Shape, choice: Choice) -> None:
         """Book a choice."""
         self._book(shape, choice, -1)
@@ -284,11 +296,21 @@ class FragmentationGradient:
         self._copies[node] = self._potential.copies(self.free[node : node + 1])[0]
         self._changed.append(node)
 
-    def _scores_of(self, shape: Shape) -> _Scores:
+    def _rank(self, scores: Scores, nodes: Ints) -> None:
+        """Enter the gains of these nodes; when too many entries are out of date, all anew."""
+        models, gains = self.model[nodes].tolist(), scores.gain[nodes].tolist()
+        for node, model, gain in zip(nodes.tolist(), models, gains, strict=True):
+            ranking = scores.ranked.setdefault(model, [])
+            heappush(ranking, (-gain, node))
+            if len(ranking) > MOST_ENTRIES * len(self.cpu):
+                here = np.flatnonzero((self.model == model) & (scores.gain > -np.inf))
+                ranking[:] = sorted(zip((-scores.gain[here]).tolist(), here.tolist(), strict=True))
+
+    def _scores_of(self, shape: Shape) -> Scores:
         scores = self._scores.get(shape)
         if scores is None:
             n = len(self.cpu)
-            scores = _Scores(np.empty(n), np.full(n, -1), len(self._changed))
+            scores = Scores(np.empty(n), np.full(n, -1), len(self._changed), {})
             self._scores[shape] = scores
             stale = np.arange(n)
         else:
@@ -313,4 +335,5 @@ class FragmentationGradient:
             scores.device[stale],
             self._copies[stale],
         )
+        self._rank(scores, stale)
         return scores

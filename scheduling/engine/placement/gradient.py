@@ -1,77 +1,180 @@
 """The strategy `fragmentation`: FragmentationGradient (fragmentation.py) on the pools of a cluster.
 
-The typical mix is what holds places in the pool. It is learned, and priced, when the strategy is
-first used and again after every doubling of the committed placements, at the latest every thousand
-(`ClusterState.typical`), not while a statement is open. Copies of the cluster share what was
-learned, so that a what-if decides as the cluster would.
+All pools with GPUs are judged together, so that a pod that accepts several models can be compared
+across them, and models that few pods can do without are kept for these.
+
+The typical mix is what was asked for lately (`ClusterState.asks`), or what holds places where
+nobody counted. It is learned, and priced, when the strategy is first used and again after every
+doubling of the committed placements, at the latest every thousand (`ClusterState.typical`), not
+while a statement is open. Copies of the cluster share what was learned, so that a what-if decides
+as the cluster would.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final
 
 import numpy as np
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.index import PoolIndex
+from scheduling.engine.cluster import Asked, ClusterState
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.fragmentation import (
+    Floats,
     FragmentationGradient,
+    Ints,
     Potential,
+    Ranking,
     Shape,
     TypicalMix,
 )
 from scheduling.engine.placement.view import View, numbers
-from scheduling.engine.types import MILLI
+from scheduling.engine.types import MILLI, NO_GPUS, PodSet
+
+# Nodes that are passed by because they are not allowed before all are looked at.
+LOOKED_AT: Final = 64
+NOWHERE: Final = (-1, -np.inf)
 
 
-class PoolGradient(FragmentationGradient):
-    """The gradient over one pool; nodes by number, rows follow the columns when asked."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Learned:
+    """What judges the nodes: of these GPU models, whose places are their numbers."""
 
-    def __init__(self, state: ClusterState, pool: PoolIndex, learned: Potential | None) -> None:
-        """`learned` judges the nodes; None = learn it from what holds places in the pool now."""
-        slots, model = pool.layout.slots, pool.layout.model
-        width = _width(state, slots) if learned is None else learned.width
+    potential: Potential
+    models: tuple[str, ...]
+
+
+copied_by_fields(Learned)
+
+
+class ClusterGradient(FragmentationGradient):
+    """The gradient over all nodes with GPUs; the rows of a pool begin at `low` and follow the
+    columns when asked."""
+
+    def __init__(self, state: ClusterState, learned: Learned | None) -> None:
+        """`learned` judges the nodes; None = learn it now."""
+        pools = state.index.pools
+        self.models = tuple(model for model in pools if model != NO_GPUS)
+        slots: list[int] = []
+        numbered: list[int] = []
+        self.low: dict[str, int] = {}
+        for number, model in enumerate(self.models):
+            self.low[model] = len(slots)
+            slots += pools[model].layout.slots
+            numbered += [number] * pools[model].layout.size
+            # From now on the pool notes which of its nodes change.
+            pools[model].gradient = self
+            pools[model].touched.clear()
+        width = _width(state, slots) if learned is None else learned.potential.width
         cpu = np.array([state.cpu[slot] for slot in slots], np.int64)
         free = np.array([_free_milli(state, slot, width) for slot in slots], np.int64)
-        numbered = np.zeros(len(slots), np.int64)  # one model
+        model_of = np.array(numbered, np.int64)
+        capacity = sum(state.capacity_milli(model) for model in self.models)
         if learned is None:
-            mix = TypicalMix()
-            for shape, pods in sorted(_held_shapes(state, model).items()):
-                mix.arrived(shape, pods)
-            learned = Potential(mix, cpu, free, numbered, state.capacity_milli(model))
-        super().__init__(cpu, free, numbered, learned)
+            learned = _learn(state, self.models, (cpu, free, model_of), capacity)
+        super().__init__(cpu, free, model_of, learned.potential)
         self.learned = learned
 
-    def follow(self, state: ClusterState, pool: PoolIndex) -> None:
+    def learn(self, state: ClusterState) -> None:
+        """Judge by what is typical now."""
+        capacity = sum(state.capacity_milli(model) for model in self.models)
+        self.learned = _learn(state, self.models, (self.cpu, self.free, self.model), capacity)
+        self._judge_by(self.learned.potential)
+
+    def follow(self, state: ClusterState) -> None:
         """Take over the nodes that changed since the last call."""
-        for number in sorted(pool.touched):
-            slot = pool.layout.slots[number]
-            self.cpu[number] = state.cpu[slot]
-            self.free[number] = _free_milli(state, slot, self.learned.width)
-            self._copies[number] = self._potential.copies(self.free[number : number + 1])[0]
-            self._changed.append(number)
-        pool.touched.clear()
+        pools = state.index.pools
+        for model, low in self.low.items():
+            pool = pools[model]
+            for number in sorted(pool.touched):
+                slot, row = pool.layout.slots[number], low + number
+                self.cpu[row] = state.cpu[slot]
+                self.free[row] = _free_milli(state, slot, self.learned.potential.width)
+                self._copies[row] = self._potential.copies(self.free[row : row + 1])[0]
+                self._changed.append(row)
+            pool.touched.clear()
 
 
 def pick(view: View, left: int) -> tuple[int, int]:  # noqa: ARG001 - one signature for all
-    """(node number or -1, pods to place there): the node whose potential to take the pool's
-    typical pods falls least."""
-    state, pool = view.state, view.pool
-    gradient = _gradient(state, pool)
-    shape = Shape(view.pod_set.cpu_milli, view.gpus, view.milli)
-    usable = np.zeros(view.layout.size, np.bool_)
-    usable[numbers(view.mask & _open_nodes(view), view.layout.size)] = True
-    while True:
-        choice = gradient.choose(shape, usable)
-        if choice is None:
-            return -1, 0
-        if view.fits(choice.node):
-            return choice.node, 1
-        usable[choice.node] = False
+    """(node number or -1, pods to place there): the node whose potential to take the typical pods
+    falls least."""
+    return best(view)[0], 1
 
 
-def _open_nodes(view: View) -> int:
+def gain_of(state: ClusterState, pod_set: PodSet) -> float:
+    """The change of the potential where a pod of a set that names one GPU model does best; minus
+    infinity where it fits nowhere."""
+    found = -np.inf
+    pool = state.index.pools.get(pod_set.gpu_models[0]) if pod_set.gpu_models else None
+    if pool is None or pool.layout.model == NO_GPUS:
+        return found
+    mask = state.index.admitted(state, pool, pod_set)
+    for size, nodes in pool.layout.memory_sizes if pod_set.gpu_memory_mib else ((0, mask),):
+        milli = share_milli(size, pod_set)
+        if milli:
+            found = max(found, best(View(state, pool, pod_set, milli, mask & nodes))[1])
+    return found
+
+
+def best(view: View, opened: bool = False) -> tuple[int, float]:
+    """The node of a view whose potential falls least, -1 where none fits, and the change; `opened`:
+    of those that have a partly used GPU for the share."""
+    if view.layout.model == NO_GPUS:
+        number = view.fullest(0)
+        return number, np.inf if number >= 0 else -np.inf
+    gradient, model = gradient_of(view.state), view.layout.model
+    shape = Shape(view.pod_set.cpu_milli, view.gpus, view.milli if view.gpus else 0)
+    low, scores = gradient.low[model], gradient.scores(shape)
+    ranking = scores.ranked.get(gradient.models.index(model), [])
+    passed: Ranking = []
+    found = -1
+    while ranking and len(passed) < LOOKED_AT:
+        loss, row = ranking[0]
+        if scores.gain[row] == -loss:
+            if _is_open(view, row - low, opened) and view.fits(row - low):
+                found = row
+                break
+            passed.append((loss, row))
+        heappop(ranking)
+    for entry in passed:
+        heappush(ranking, entry)
+    if found >= 0:
+        return found - low, float(scores.gain[found])
+    if not ranking:
+        return NOWHERE
+    return _best_of_all(view, scores.gain[low : low + view.layout.size], opened)
+
+
+def _is_open(view: View, number: int, opened: bool) -> bool:
+    """Whether a node is allowed and usable and has GPUs enough, those that pods of others hold
+    unseen not counted."""
+    if not view.mask >> number & 1:
+        return False
+    pool = view.pool
+    if not opened and pool.free_at[number] >= view.gpus:
+        return True
+    return bool(view.share and pool.share_at[number] >= view.milli)
+
+
+def _best_of_all(view: View, gain: Floats, opened: bool) -> tuple[int, float]:
+    """`best` by a look at all nodes, where most of those that gain most are not allowed."""
+    at = numbers(view.mask & _open_nodes(view, opened), view.layout.size)
+    while len(at):
+        first = int(gain[at].argmax())
+        number, value = int(at[first]), float(gain[at[first]])
+        if value == -np.inf:
+            break
+        if view.fits(number):
+            return number, value
+        at = np.delete(at, first)
+    return NOWHERE
+
+
+def _open_nodes(view: View, opened: bool) -> int:
     """Usable nodes with GPUs enough, those that pods of others hold unseen not counted."""
     found = 0
-    for free in range(view.gpus, len(view.pool.bits)):
+    for free in range(view.gpus, len(view.pool.bits)) if not opened else ():
         found |= view.pool.bits[free]
     if view.share:
         for key, nodes in view.pool.shares.items():
@@ -80,31 +183,84 @@ def _open_nodes(view: View) -> int:
     return found
 
 
-def _gradient(state: ClusterState, pool: PoolIndex) -> PoolGradient:
-    learned = state.typical.get(pool.layout.model)
-    known = pool.gradient
-    if not isinstance(known, PoolGradient) or known.learned is not learned:
-        if learned is not None and learned.width < _width(state, pool.layout.slots):
-            learned = None
-        known = pool.gradient = PoolGradient(state, pool, learned)
-        state.typical[pool.layout.model] = known.learned
-        pool.touched.clear()
-    known.follow(state, pool)
+def gradient_of(state: ClusterState) -> ClusterGradient:
+    """The gradient of a cluster as it is now."""
+    index = state.index
+    learned: Learned | None = state.typical.get("")
+    known = index.gradient
+    if isinstance(known, ClusterGradient):
+        known.follow(state)
+        if learned is None:
+            known.learn(state)
+            state.typical[""] = known.learned
+        if learned is known.learned or learned is None:
+            return known
+    if learned is not None and not _still_fits(state, learned):
+        learned = None
+    known = index.gradient = ClusterGradient(state, learned)
+    state.typical[""] = known.learned
     return known
 
 
-def _held_shapes(state: ClusterState, model: str) -> dict[Shape, int]:
-    """Shapes of the pods that hold places in the pool, and how many."""
-    mix: dict[Shape, int] = {}
+def _learn(
+    state: ClusterState, models: tuple[str, ...], nodes: tuple[Ints, Ints, Ints], capacity: int
+) -> Learned:
+    """`nodes`: CPU and GPU-milli left, and number of the model, of each."""
+    mix = TypicalMix()
+    for shape, pods in sorted(_asked_shapes(state, models).items()):
+        mix.arrived(shape, pods)
+    return Learned(Potential(mix, *nodes, capacity), models)
+
+
+def _still_fits(state: ClusterState, learned: Learned) -> bool:
+    """Whether what was learned can judge the nodes that there are now."""
+    pools = state.index.pools
+    if learned.models != tuple(model for model in pools if model != NO_GPUS):
+        return False
+    slots = [slot for pool in pools.values() for slot in pool.layout.slots]
+    return learned.potential.width >= _width(state, slots)
+
+
+def _asked_shapes(state: ClusterState, models: Sequence[str]) -> dict[Shape, float]:
+    """Shapes of the pods that were asked for lately, else of those that hold places; how many."""
+    mix: dict[Shape, float] = {}
+    for (cpu, gpus, milli, memory, wanted), pods in (state.asked or _held(state)).items():
+        if not gpus:
+            continue
+        here = [i for i, model in enumerate(models) if not wanted or model in wanted]
+        for share, mask in _by_share(state, models, here, milli, memory):
+            shape = Shape(cpu, gpus, share, mask if len(here) < len(models) or memory else -1)
+            mix[shape] = mix.get(shape, 0.0) + pods * mask.bit_count() / max(len(here), 1)
+    return mix
+
+
+def _by_share(
+    state: ClusterState, models: Sequence[str], here: Sequence[int], milli: int, memory: int
+) -> Iterable[tuple[int, int]]:
+    """(GPU-milli, models as a bit mask) of a pod: of one that asks for memory by its devices'."""
+    if not memory:
+        return [(milli, sum(1 << i for i in here))]
+    found: dict[int, int] = {}
+    for i in here:
+        sizes = state.index.pools[models[i]].layout.memory_sizes
+        share = share_milli(sizes[0][0], PodSet("", 1, 1, gpu_memory_mib=memory))
+        if share:
+            found[share] = found.get(share, 0) | 1 << i
+    return found.items()
+
+
+def _held(state: ClusterState) -> dict[Asked, float]:
+    """What the pods that hold places asked for, and how many; each on any model."""
+    mix: dict[Asked, float] = {}
     for node in state.facts:
-        if node is None or node.gpu_model != model:
+        if node is None:
             continue
         for key in state.pods_on(node.name):
             booking = state.booking(key)
             if booking is not None and booking.placement.devices:
                 p = booking.placement
-                shape = Shape(booking.pod_set.cpu_milli, len(p.devices), p.milli)
-                mix[shape] = mix.get(shape, 0) + 1
+                asked = (booking.pod_set.cpu_milli, len(p.devices), p.milli, 0, ())
+                mix[asked] = mix.get(asked, 0.0) + 1
     return mix
 
 

@@ -3,20 +3,24 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from scheduling.engine.cluster import ClusterState
 from scheduling.engine.placement import binpack, ebinpack, gradient, native, spread
 from scheduling.engine.placement.view import View
+from scheduling.engine.types import PodSet
 
 
 class Strategy(NamedTuple):
     """`pick` chooses the next node; `packs`: gangs go to the fewest leaf groups, best fit first;
     `zones`: the inference zone is left to small inference pods while there is room elsewhere;
-    `spreads`: pods go where most is free, so that nobody moves them together again."""
+    `spreads`: pods go where most is free, so that nobody moves them together again; `judges`: nodes
+    are judged by fragmentation.py, those of all models that a pod accepts together."""
 
     name: str
     pick: Callable[[View, int], tuple[int, int]]
     packs: bool = False
     zones: bool = False
     spreads: bool = False
+    judges: bool = False
 
 
 STRATEGIES = {
@@ -28,6 +32,14 @@ STRATEGIES = {
         # Outside the zone E-Spread is E-Binpack (stages in pods.py).
         Strategy("e-spread", ebinpack.pick, packs=True, zones=True),
         Strategy("native", native.pick, spreads=True),
-        Strategy("fragmentation", gradient.pick),
+        Strategy("fragmentation", gradient.pick, judges=True),
     )
 }
+
+
+def compares(state: ClusterState, how: Strategy, pod_set: PodSet) -> bool:
+    """Whether the pools that pods accept are looked at together, not in the order of preference:
+    always by fragmentation, by what packs where shares of GPUs are in use and any model will do."""
+    if how.judges:
+        return True
+    return how.packs and state.mixed and not pod_set.gpu_models

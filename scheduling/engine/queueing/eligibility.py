@@ -25,7 +25,8 @@ def never(
     if wrong := _misconfigured(job, book, strategy, levels):
         return wrong
     if job.without_gpus:
-        return too_large_without_gpus(job, pools)
+        apart = all(s.avoids_gpus for s in job.pod_sets)
+        return too_large_without_gpus(job, pools) if apart else None
     return _no_such_model(job, pools) or _too_large(job, pools, book)
 
 

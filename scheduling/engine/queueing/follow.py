@@ -2,7 +2,8 @@
 
 from scheduling.engine.queueing.delay import delay_of
 from scheduling.engine.queueing.fairness import Held
-from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.queueing.nogpus import kept_off_gpus
+from scheduling.engine.queueing.state import SchedulerState, judging
 from scheduling.engine.types import Policy, PreemptionKind
 
 
@@ -10,11 +11,16 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
     """Decide by this policy from now on."""
     by_users = policy.fair_users != state.policy.fair_users
     by_waits = delay_of(policy) != delay_of(state.policy)
+    elsewhere = policy.cpu_jobs_on_gpu_nodes != state.policy.cpu_jobs_on_gpu_nodes
     state.policy = policy
+    state.judges = judging(policy)
     state.book.reclaim(PreemptionKind.RECLAIM in policy.preemption)
     if by_users:
         _count_users(state, now)
-    if by_users or by_waits:
+    if elsewhere:
+        for record in list(state.jobs.values()):
+            record.job = kept_off_gpus(record.job, policy.cpu_jobs_on_gpu_nodes)
+    if by_users or by_waits or elsewhere:
         _regroup(state, now)
     for record in list(state.turns.values()):
         state.drop_turn(record)

@@ -24,6 +24,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             record = _asks_for(state, job, out)
             record.held, record.not_before = held, not_before
             if not known:
+                state.count_asked(job)
                 record.waits_since = min(out.now, max(job.submitted_at, not_before))
             record.verdict = None  # told anew: who changes a job may say otherwise what holds it
             if record.promise is not None and state.kept_back(record, out.now):
@@ -106,7 +107,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
 
 def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord:
     """The record of a job, which asks for this from now on."""
-    before, job = state.jobs.get(job.id), kept_off_gpus(job)
+    before, job = state.jobs.get(job.id), kept_off_gpus(job, state.policy.cpu_jobs_on_gpu_nodes)
     resized = before is not None and before.job.pod_sets != job.pod_sets
     record = state.record(job)
     if record.started_at is not None:
@@ -140,7 +141,7 @@ def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None
 
 
 def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> None:
-    record = state.record(kept_off_gpus(delta.job))
+    record = state.record(kept_off_gpus(delta.job, state.policy.cpu_jobs_on_gpu_nodes))
     state.give_back_all(record)
     record.ended = set(delta.ended)
     known = tuple(p for p in delta.placements if 0 <= p.pod_set < len(delta.job.pod_sets))

@@ -1,22 +1,25 @@
-"""Jobs without GPUs: only on nodes without GPUs, whose CPU and memory no GPU needs.
+"""Jobs without GPUs: on nodes without GPUs, whose CPU and memory no GPU needs, or, where the policy
+says so, on any node.
 
-They compete with each other alone, for a pool of their own under the name NO_GPUS. No quota is
+Where they are kept off GPU nodes they compete with each other alone, for a pool of their own under
+the name NO_GPUS; else they are in nobody's way, as the pods without GPUs of other jobs. No quota is
 asked for, and nobody is preempted for them (docs/decisions/0038).
 """
 
 from dataclasses import replace
 
 from scheduling.engine.queueing.pools import Pools
-from scheduling.engine.types import NO_GPUS, JobRequest
+from scheduling.engine.types import NO_GPUS, CpuJobs, JobRequest
 from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict, counted
 
 
-def kept_off_gpus(job: JobRequest) -> JobRequest:
-    """The job as it is decided about: one without GPUs avoids the nodes that have any, and preempts
-    nobody; any other as it is."""
+def kept_off_gpus(job: JobRequest, allowed: CpuJobs = CpuJobs.NEVER) -> JobRequest:
+    """The job as it is decided about: one without GPUs avoids the nodes that have any if it is not
+    allowed there, and preempts nobody; any other as it is."""
     if not job.without_gpus:
         return job
-    sets = tuple(replace(s, gpu_models=(NO_GPUS,)) for s in job.pod_sets)
+    models = (NO_GPUS,) if allowed is CpuJobs.NEVER else ()
+    sets = tuple(replace(s, gpu_models=models) for s in job.pod_sets)
     return replace(job, pod_sets=sets, preempts=False)
 
 

@@ -1,10 +1,12 @@
 """Dynamic admission and placement of the first job of a lane (paper 3.2.1, 3.3.2)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from scheduling.engine.cluster import PodKey
 from scheduling.engine.decisions import Started
 from scheduling.engine.placement import PlacementFailure, explain, place_job
+from scheduling.engine.placement.gradient import gain_of
+from scheduling.engine.placement.strategies import STRATEGIES, compares
 from scheduling.engine.queueing.admission import (
     Candidate,
     ask_of,
@@ -72,7 +74,10 @@ def try_to_start(
     out.considered += 1
     tried: list[Failed] = []
     by_quota = lane.refusal is None or not lane.quota_stands(state.book)
-    for candidate in candidates(state, record, closed, kept) if by_quota else ():
+    ways = candidates(state, record, closed, kept) if by_quota else ()
+    if not ask_of(state, record).whole:
+        ways = best_first(state, record.job, ways)
+    for candidate in ways:
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):
             avoid = reserved.union(record.blamed) if record.blamed else reserved
@@ -85,6 +90,21 @@ def try_to_start(
     lane.failed_at, lane.failed_with = now_at, ahead
     _explain(state, record, tried, closed, out.now)
     return False
+
+
+def best_first(
+    state: SchedulerState, job: JobRequest, ways: Iterable[Candidate]
+) -> Iterable[Candidate]:
+    """The ways to start a job: of one pod set where its first pod does best, if its strategy
+    compares GPU models, else as preferred."""
+    how = STRATEGIES[job.strategy or state.strategy_of(job)]
+    if len(job.pod_sets) > 1 or not compares(state.cluster, how, job.pod_sets[0]):
+        return ways
+    found = list(ways)
+    if len(found) < 2:
+        return found
+    gains = [gain_of(state.cluster, w.job.pod_sets[0]) for w in found]
+    return [found[i] for i in sorted(range(len(found)), key=lambda i: (-gains[i], i))]
 
 
 def would_start(state: SchedulerState, record: JobRecord, closed: frozenset[str]) -> bool:

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 
 from scheduling.engine.cluster import ClusterState, PodKey
 from scheduling.engine.native import mypyc_attr
+from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.queueing.ahead import InTheWay
 from scheduling.engine.queueing.asks import Ask
 from scheduling.engine.queueing.cleared import Cleared
@@ -68,6 +69,7 @@ class SchedulerState:
         self.cleared = Cleared(self.cluster)
         self.mended = Cleared(self.cluster, mended=True)
         self.policy = policy or Policy()
+        self.judges = judging(self.policy)
         self.pools = Pools()
         self.book = QuotaBook()
         self.jobs: dict[str, JobRecord] = {}
@@ -335,6 +337,16 @@ class SchedulerState:
         """Dominant shares where the policy orders by fairness, else nothing."""
         return self.standings().shares() if self.policy.fair_share else NO_SHARES
 
+    def count_asked(self, job: JobRequest) -> None:
+        """Count what a new job asks for where placement goes by what is typical; at first what all
+        jobs ask for that are there."""
+        cluster = self.cluster
+        if not (self.judges or cluster.mixed):
+            return
+        there = [job] if cluster.asked else [record.job for record in self.jobs.values()]
+        for each in there:
+            cluster.asks(each.pod_sets)
+
     def strategy_of(self, job: JobRequest) -> str:
         """The placement strategy by policy; the job's own wish goes before it."""
         return self.policy.strategies.get(job.kind, "binpack")
@@ -546,3 +558,8 @@ class SchedulerState:
         else:
             self.cluster.note(job.id)
         return record
+
+
+def judging(policy: Policy) -> bool:
+    """Whether a strategy of the policy always goes by what is typically asked for."""
+    return any(STRATEGIES[name].judges for name in policy.strategies.values() if name in STRATEGIES)
