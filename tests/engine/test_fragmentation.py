@@ -10,7 +10,9 @@ from scheduling.engine.placement.fragmentation import (
     SCARCE,
     Choice,
     FragmentationGradient,
+    Potential,
     Shape,
+    TypicalMix,
 )
 from scheduling.engine.placement.leftover import leftover_table
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
@@ -226,3 +228,15 @@ def test_a_node_larger_than_what_was_learned_is_judged_too():
     place(state, job_of("b", pods(1, 1)), "fragmentation")
     state.upsert_node(gpu_node("large", gpus=8))
     assert nodes_of(place(state, job_of("c", pods(1, 8)), "fragmentation")) == ["large"]
+
+
+def test_a_node_whose_cpu_is_overcommitted_is_worth_a_number():
+    """Pods of others may ask for more than a node has left."""
+    mix = TypicalMix()
+    mix.arrived(Shape(0, 1, 1000, 1), 3)
+    mix.arrived(Shape(4000, 1, 500), 3)
+    nodes = np.array([-500, 8000]), np.array([[1000, 1000]] * 2), np.array([1, 0])
+    gradient = FragmentationGradient(*nodes, Potential(mix, *nodes, 4000))
+    gains = gradient.scores(Shape(0, 1, 1000, 1)).gain
+    assert np.isfinite(gains[1])
+    assert gains[0] == -np.inf

@@ -8,7 +8,7 @@ from scheduling.engine.cluster import REGISTRY, ClusterState
 from scheduling.engine.columns import COLUMNS, OtherPod
 from scheduling.engine.index import index_of
 from scheduling.engine.placement import PlacementFailure, explain, place_job
-from scheduling.engine.placement.gradient import PoolGradient
+from scheduling.engine.placement.gradient import ClusterGradient
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
@@ -157,12 +157,12 @@ class Placement(RuleBasedStateMachine):
 
     @invariant()
     def gradient_follows_the_columns(self):
-        for pool in self.state.index.pools.values():
-            if isinstance(pool.gradient, PoolGradient):
-                pool.gradient.follow(self.state, pool)
-                fresh = PoolGradient(self.state, pool, pool.gradient.learned)
-                assert (pool.gradient.free == fresh.free).all()
-                assert (pool.gradient.cpu == fresh.cpu).all()
+        kept = self.state.index.gradient
+        if isinstance(kept, ClusterGradient):
+            kept.follow(self.state)
+            fresh = ClusterGradient(self.state.copy(), kept.learned)
+            assert (kept.free == fresh.free).all()
+            assert (kept.cpu == fresh.cpu).all()
 
     @rule(seconds=st.sampled_from((0, 59, 60, 1_000, 40_000)))
     def time_passes(self, seconds):

@@ -173,8 +173,9 @@ class Potential:
         return gain
 
     def _pods(self, copies: Floats, cpu: Ints) -> Floats:
+        left = np.maximum(cpu, 0)  # pods of others may have more than there is
         with np.errstate(divide="ignore", invalid="ignore"):
-            by_cpu = np.floor(cpu[:, None] / self._cpu_milli)
+            by_cpu = np.floor(left[:, None] / self._cpu_milli)
         pods: Floats = np.fmin(copies, by_cpu)  # 0 / 0: no limit by CPU
         return pods
 
