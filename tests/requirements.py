@@ -1,12 +1,14 @@
 """Outside tools that some tests need: a skip on a user's machine, a failure in CI."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from metrics.benches.apiserver import ApiServer, ServerUnavailable
+from metrics.chaos import programs
 
 
 def missing(tool: str, remedy: str) -> NoReturn:
@@ -15,6 +17,15 @@ def missing(tool: str, remedy: str) -> NoReturn:
     if os.environ.get("CI", "").lower() == "true":
         pytest.fail(text, pytrace=False)
     pytest.skip(text)
+
+
+def installed(find: Callable[..., str], *names: str) -> str:
+    """The path that a function of `metrics.chaos.programs` finds."""
+    try:
+        return find(*names)
+    except programs.ProgramMissing as error:
+        tool, _, remedy = str(error).partition(" is not installed: ")
+        missing(tool, remedy)
 
 
 def apiserver(folder: Path) -> ApiServer:

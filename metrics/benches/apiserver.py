@@ -277,7 +277,7 @@ class ApiServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                preexec_fn=_die_with_parent(),
+                preexec_fn=die_with_parent(),
             )
 
     def _wait_ready(self) -> None:
@@ -320,7 +320,7 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-def _die_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """For Popen's preexec_fn: the kernel kills the child when its parent dies (prctl(2))."""
     if sys.platform != "linux":
         return None

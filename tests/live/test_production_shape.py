@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
+from metrics.chaos import programs
 from tests.live.conftest import ClusterApi
-from tests.requirements import missing
+from tests.requirements import installed
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 WITHIN_S = 180.0  # of what surely comes: only a failure waits so long, however busy the machine is
@@ -77,10 +78,7 @@ def wait_for_port(port, process):
 def postgres():
     """A PostgreSQL server of its own; it refuses root, so root runs it as the user postgres, in a
     folder outside of pytest's: that is private to root, and made so by every pytest that starts."""
-    binaries = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    initdb = str(binaries[-1]) if binaries else shutil.which("initdb")
-    if initdb is None:
-        missing("PostgreSQL", "apt-get install postgresql")
+    initdb = installed(programs.postgres_program, "initdb")
     as_user = ["runuser", "-u", "postgres", "--"] if os.getuid() == 0 else []
     with tempfile.TemporaryDirectory(prefix="kant-postgres-", ignore_cleanup_errors=True) as folder:
         if as_user:
@@ -109,10 +107,9 @@ def _serving(as_user, initdb, folder):
 
 @contextmanager
 def redis(folder, port=None):
-    if shutil.which("redis-server") is None:
-        missing("Redis", "apt-get install redis-server")
     port = port or free_port()
-    command = ["redis-server", "--port", str(port), "--save", "", "--dir", str(folder)]
+    command = [installed(programs.redis_program), "--port", str(port), "--save", ""]
+    command += ["--dir", str(folder)]
     with started([*command, "--bind", "127.0.0.1"], stdout=subprocess.DEVNULL) as process:
         wait_for_port(port, process)
         yield f"redis://127.0.0.1:{port}/0"

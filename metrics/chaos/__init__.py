@@ -1,0 +1,1 @@
+"""Faults in a production shape under load, and what has to hold all the same."""

@@ -1,0 +1,207 @@
+"""What a chaos run submits: jobs by REST, each once however often it has to be sent, and pods."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from metrics.benches.stage import GPUS, MODEL
+from metrics.chaos.organisation import NAMESPACE, TENANTS
+from metrics.chaos.shape import ProductionShape
+
+A_ROUND = 12  # submissions
+SUBMITTERS = 4
+AGAIN_S = 0.5
+REPEATED = 0.25  # of the jobs that are answered are sent once more
+PLAIN_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+# Kant, or what stands before it, asks for a repetition.
+REPEAT = frozenset({409, 429, 500, 502, 503, 504})
+
+
+@dataclass(eq=False)
+class Submission:
+    """A job document, or a plain pod, and what became of it.
+
+    `jobs`: how many jobs it makes. `needed`: how many pods of a gang start together, 0 = no gang.
+    `answers`: statuses in order. `id`: of the job or array. `faults`: what no repetition mends.
+    """
+
+    name: str
+    document: dict[str, Any]
+    plain: bool = False
+    jobs: int = 1
+    needed: int = 0
+    id: str = ""
+    answered: bool = False
+    answers: list[int] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+
+def submissions(seed: int, number: int) -> list[Submission]:
+    """Those of one round; the same ones for the same numbers."""
+    random = Random(f"load {seed} {number}")
+    makers = random.choices(list(_SHAPES), list(_SHAPES.values()), k=A_ROUND)
+    return [make(random, f"r{number}-{i}") for i, make in enumerate(makers)]
+
+
+def _job(random: Random, name: str, run_s: float, **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "tenant": random.choice(TENANTS),
+        "gpu_type": MODEL,
+        "cpu_milli": 100,
+        "annotations": {"sim.kant.io/run-seconds": str(run_s)},
+        **fields,
+    }
+
+
+def _single(random: Random, name: str) -> Submission:
+    fields = {"gpus": random.randint(1, 4), "replicas": random.randint(1, 3), "gang": False}
+    return Submission(name, _job(random, name, random.choice([0.5, 3.0]), **fields))
+
+
+def _gang(random: Random, name: str) -> Submission:
+    pods = random.randint(2, 4)
+    document = _job(random, name, random.choice([2.0, 6.0]), gpus=GPUS, replicas=pods)
+    return Submission(name, document, needed=pods)
+
+
+def _elastic(random: Random, name: str) -> Submission:
+    fields = {"gpus": 4, "replicas": 4, "min_count": 2}
+    return Submission(name, _job(random, name, 4.0, **fields), needed=2)
+
+
+def _urgent(random: Random, name: str) -> Submission:
+    fields = {"gpus": GPUS, "replicas": 2, "priority": random.randint(1, 9)}
+    return Submission(name, _job(random, name, 2.0, **fields), needed=2)
+
+
+def _fixed(random: Random, name: str) -> Submission:
+    return Submission(name, _job(random, name, 3.0, gpus=4, preemptible=False))
+
+
+def _failing(random: Random, name: str) -> Submission:
+    document = _job(random, name, 0.5, gpus=1, max_restarts=1)
+    document["annotations"]["sim.kant.io/exit-code"] = "1"
+    return Submission(name, document)
+
+
+def _array(random: Random, name: str) -> Submission:
+    count = random.randint(3, 6)
+    document = _job(random, name, 1.0, gpus=random.randint(1, 2), array={"count": count})
+    return Submission(name, document, jobs=count)
+
+
+def _plain_pod(random: Random, name: str) -> Submission:
+    amounts = {"nvidia.com/gpu": str(random.choice([1, 2, 4, GPUS])), "cpu": "100m"}
+    limits = {"nvidia.com/gpu": amounts["nvidia.com/gpu"]}
+    resources = {"requests": amounts, "limits": limits}
+    meta = {
+        "name": name,
+        "labels": {"kant.io/tenant": random.choice(TENANTS)},
+        "annotations": {"sim.kant.io/run-seconds": "2.0"},
+    }
+    spec = {
+        "schedulerName": "kant",
+        "restartPolicy": "Never",
+        "containers": [{"name": "main", "image": "team/train:1", "resources": resources}],
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    return Submission(name, pod, plain=True)
+
+
+# How often each is made.
+_SHAPES: dict[Callable[[Random, str], Submission], int] = {
+    _single: 3, _gang: 4, _elastic: 2, _urgent: 2, _fixed: 1, _failing: 1, _array: 2, _plain_pod: 3,
+}  # fmt: skip
+
+
+class Submitters:
+    """Sends submissions, each until it is answered. A context manager: what is not answered when
+    it is left stays so. `made`: all there are, in order."""
+
+    def __init__(self, shape: ProductionShape, seed: int) -> None:
+        self._shape = shape
+        self._seed = seed
+        self._pool = ThreadPoolExecutor(SUBMITTERS)
+        self._sending: list[Future[None]] = []
+        self._stop = threading.Event()
+        self.made: list[Submission] = []
+
+    def __enter__(self) -> "Submitters":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.shutdown(cancel_futures=True)
+
+    def submit(self, number: int) -> None:
+        """Begin to send those of a round."""
+        for each in submissions(self._seed, number):
+            self.made.append(each)
+            send = self._send_pod if each.plain else self._send_job
+            self._sending.append(self._pool.submit(send, each))
+
+    def unanswered(self) -> list[Submission]:
+        """Those that are still being sent; raises what a sender raised."""
+        done = [each for each in self._sending if each.done()]
+        for each in done:
+            each.result()
+        self._sending = [each for each in self._sending if each not in done]
+        return [each for each in self.made if not each.answered and not each.faults]
+
+    def statuses(self) -> Counter[int]:
+        return Counter(status for each in self.made for status in list(each.answers))
+
+    def _send_job(self, job: Submission) -> None:
+        # Which are repeated is decided by the seed and not by the order of answers.
+        repeated = Random(f"repeat {self._seed} {job.name}").random() < REPEATED
+        for _ in range(1 + repeated):
+            found = self._answer(job, lambda: self._post(job))
+            if found is None:
+                return
+            if job.answered and found["id"] != job.id:
+                job.faults.append(f"sent twice by one key it is {job.id} and {found['id']}")
+            job.id, job.answered = found["id"], True
+
+    def _post(self, job: Submission) -> tuple[int, Any]:
+        key = f"{self._seed}-{job.name}"
+        return self._shape.rest("POST", "/jobs", job.document, **{"Idempotency-Key": key})
+
+    def _send_pod(self, pod: Submission) -> None:
+        found = self._answer(pod, lambda: self._create(pod))
+        pod.answered = found is not None
+
+    def _create(self, pod: Submission) -> tuple[int, Any]:
+        """A pod has a name and no key: one that is there was made by a request without a reply."""
+        status, found = self._shape.kubernetes("POST", PLAIN_PODS, pod.document)
+        return (200, found) if status == 409 else (status, found)
+
+    def _answer(self, of: Submission, ask: Callable[[], tuple[int, Any]]) -> Any:
+        """The document of the first answer that is none of REPEAT; None where it is a refusal, or
+        all ends before."""
+        while not self._stop.is_set():
+            try:
+                status, found = ask()
+            except OSError:
+                time.sleep(AGAIN_S)  # no answer: it may have been done all the same
+                continue
+            of.answers.append(status)
+            if status in (200, 201, 202):
+                return found
+            if status == 500:
+                of.faults.append(f"answered 500: {str(found)[:300]}")
+            if status not in REPEAT:
+                of.faults.append(f"refused by {status}: {str(found)[:300]}")
+                return None
+            time.sleep(AGAIN_S)
+        return None
+
+
+def expected_jobs(made: Iterable[Submission]) -> dict[str, Submission]:
+    """{name of the job: its submission}, of those made by REST."""
+    return {each.name: each for each in made if not each.plain}

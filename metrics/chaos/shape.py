@@ -1,0 +1,262 @@
+"""Kant as in production, on this machine alone: each part a process, on ports of its own."""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import psycopg
+import redis
+from django.conf import settings
+
+from metrics.benches import stage
+from metrics.benches.apiserver import free_ports
+from metrics.chaos.programs import (
+    Program,
+    account_of_postgres,
+    postgres_program,
+    redis_program,
+)
+
+NODES = 8
+LEASE_S = 5.0
+CALL_WITHIN_S = 10.0
+UP_WITHIN_S = 180.0  # all that was started; minutes on a machine that is busy
+SCHEDULERS = ("scheduler-a", "scheduler-b")
+LEADER = "SELECT holder FROM scheduling_schedulerlease WHERE expires_at IS NOT NULL"
+LED = "SELECT count(*) FROM scheduling_schedulerlease WHERE expires_at > now()"
+
+
+class ChaosError(RuntimeError):
+    """The run cannot go on; the text says which part, and what it wrote last."""
+
+
+class ProductionShape:
+    """PostgreSQL, Redis, the embedded cluster, two schedulers, web, worker and beat.
+
+    A context manager: all have ended and their folders are gone when it is left.
+    `programs`: by name. `token`: an operator's.
+    """
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._stack = ExitStack()
+        self.programs: dict[str, Program] = {}
+        self.token = ""
+        # Before anything is started, so that what is missing is said at once.
+        self._initdb, self._postgres = postgres_program("initdb"), postgres_program("postgres")
+        self._redis, self._account = redis_program(), account_of_postgres()
+
+    def __enter__(self) -> Self:
+        temporary = tempfile.TemporaryDirectory
+        with ExitStack() as stack:
+            self.folder = Path(stack.enter_context(temporary(prefix="kant-chaos-")))
+            # Of its own: it belongs to the user that runs PostgreSQL.
+            data = temporary(prefix="kant-chaos-postgres-", ignore_cleanup_errors=True)
+            self._data = Path(stack.enter_context(data))
+            stack.callback(self._end)
+            self._start()
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    # --- its parts --------------------------------------------------------------------------------
+    def _start(self) -> None:
+        database, broker, web, api = free_ports(4)
+        self.database = f"postgres://kant@127.0.0.1:{database}/postgres"
+        self.broker = f"redis://127.0.0.1:{broker}/0"
+        self.web = f"http://127.0.0.1:{web}"
+        self.api = f"http://127.0.0.1:{api}"
+        cluster = self.folder / "cluster"
+        cluster.mkdir()
+        self.kubeconfig = cluster / "kubeconfig"
+        self._kant_env = {
+            **os.environ,
+            "KANT_EMBEDDED": "false",
+            "KANT_SECRET_KEY": secrets.token_hex(32),
+            "KANT_VAR_DIR": str(self.folder),
+            "KANT_ACCESS_DIRS": str(cluster),
+            "KANT_LEASE_SECONDS": str(LEASE_S),
+            "DATABASE_URL": self.database,
+            "REDIS_URL": self.broker,
+            "DJANGO_SETTINGS_MODULE": "kant.settings",
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._tell("starting PostgreSQL, Redis and the cluster")
+        self._add_servers(database, broker, api, cluster)
+        self.wait_up()
+        self._tell("starting Kant: two schedulers, web, worker, beat")
+        self._run("manage.py", "migrate", "-v0")
+        self.token = self._run("-m", "metrics.chaos.organisation", str(self.kubeconfig)).strip()
+        self._add_kant(web)
+        self.wait_up()
+
+    def _add_servers(self, database: int, broker: int, api: int, cluster: Path) -> None:
+        data, account = self._data / "data", self._account
+        if account:
+            shutil.chown(self._data, account)
+        as_account: dict[str, Any] = {"user": account, "extra_groups": []} if account else {}
+        initdb = [self._initdb, "-D", str(data), "-U", "kant", "--auth=trust", "-N"]
+        made = subprocess.run(
+            initdb, capture_output=True, text=True, cwd="/", check=False, **as_account
+        )
+        if made.returncode:
+            raise ChaosError(f"initdb failed: {made.stderr.strip()}")
+        server = [self._postgres, "-D", str(data), "-p", str(database)]
+        server += [
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            f"unix_socket_directories={self._data}",
+        ]
+        self._add("postgres", server, env=os.environ, folder=self._data, user=account)
+        keep = ["--save", "", "--dir", str(self.folder)]
+        server = [self._redis, "--port", str(broker), "--bind", "127.0.0.1", *keep]
+        self._add("redis", server, env=os.environ)
+        fleet = stage.inventory(self.folder / "fleet.yaml", NODES, per_leaf=NODES // 2)
+        server = [sys.executable, "-m", "scheduling.simcluster", "--fleet", str(fleet)]
+        server += ["--port", str(api), "--state-dir", str(cluster)]
+        self._add("apiserver", [*server, "--kubeconfig", str(self.kubeconfig)])
+
+    def _add_kant(self, web: int) -> None:
+        for name in SCHEDULERS:
+            self.set_clock(name, 0)
+            clocked = [sys.executable, "-m", "metrics.chaos.clocked", str(self._clock_file(name))]
+            worker = [*clocked, "-A", "kant", "worker", "--pool", "solo", "--queues", "sched"]
+            self._add(name, [*worker, "--hostname", f"{name}@chaos"])
+        celery = [sys.executable, "-m", "celery", "-A", "kant"]
+        uvicorn = [sys.executable, "-m", "uvicorn", "kant.asgi:application", "--port", str(web)]
+        self._add("web", [*uvicorn, "--lifespan", "off", "--no-access-log"])
+        worker = [*celery, "worker", "--queues", "work", "--concurrency", "1"]
+        self._add("worker", [*worker, "--hostname", "work@chaos"])
+        self._add("beat", [*celery, "beat", "--schedule", str(self.folder / "beat")])
+
+    def _add(self, name: str, argv: list[str], **options: Any) -> None:
+        options = {"env": self._kant_env, "folder": settings.BASE_DIR, **options}
+        program = Program(name, argv, log=self.folder / f"{name}.log", **options)
+        self.programs[name] = program
+        program.start()
+
+    def _run(self, *argv: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *argv],
+            env=self._kant_env,
+            cwd=settings.BASE_DIR,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ChaosError(f"{argv[-1]} failed: {done.stderr.strip()[-2000:]}")
+        return done.stdout
+
+    def _end(self) -> None:
+        for program in reversed(self.programs.values()):
+            program.thaw()  # what is frozen does not end by SIGTERM
+            program.kill()
+
+    # --- clocks -----------------------------------------------------------------------------------
+    def set_clock(self, name: str, seconds: int) -> None:
+        """So many seconds the clock of a scheduler is from the true one, from now on."""
+        draft = self.folder / f"{name}.draft"
+        draft.write_text(f"{seconds:+d}\n")
+        draft.replace(self._clock_file(name))
+
+    def _clock_file(self, name: str) -> Path:
+        return self.folder / f"{name}.clock"
+
+    # --- talking to it ----------------------------------------------------------------------------
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Of the database, past all of Kant's code. Raises psycopg.Error."""
+        with psycopg.connect(self.database, connect_timeout=3) as connection:
+            return connection.execute(query, values or None).fetchall()
+
+    def rest(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """Status and document of an answer of Kant. Raises OSError."""
+        headers |= {"Authorization": f"Bearer {self.token}"}
+        return _call(method, f"{self.web}/api/v1{path}", body, headers)
+
+    def kubernetes(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and document of an answer of the cluster. Raises OSError."""
+        return _call(method, f"{self.api}{path}", body, {})
+
+    def leader(self) -> str:
+        """The scheduler that leads; the first one where none that runs does."""
+        pids = {int(holder.split(":")[1]) for (holder,) in self.rows(LEADER)}
+        return next((name for name in SCHEDULERS if self.programs[name].pid in pids), SCHEDULERS[0])
+
+    # --- is it up ---------------------------------------------------------------------------------
+    def down(self) -> str:
+        """Which part does not serve, and why; "" = all do."""
+        for name, program in self.programs.items():
+            if not program.running:
+                return f"{name} has ended"
+            look = {
+                "postgres": lambda: self.rows("SELECT 1"),
+                "redis": self._ping,
+                "apiserver": lambda: self._serves(f"{self.api}/readyz"),
+                "web": lambda: self._serves(f"{self.web}/readyz"),
+            }.get(name)
+            try:
+                if look is not None:
+                    look()
+            except (OSError, psycopg.Error, redis.RedisError) as error:
+                return f"{name} does not answer: {error}"
+        return ""
+
+    def led(self) -> bool:
+        """Whether some scheduler holds the lease now."""
+        return self.rows(LED)[0][0] > 0
+
+    def wait_up(self) -> None:
+        """Raises ChaosError where a part does not come up."""
+        deadline = time.monotonic() + UP_WITHIN_S
+        while why := self.down():
+            if time.monotonic() > deadline:
+                program = self.programs[why.partition(" ")[0]]
+                raise ChaosError(f"{why} for {UP_WITHIN_S:.0f} s; it wrote:\n{program.said()}")
+            time.sleep(0.2)
+
+    def _ping(self) -> None:
+        with redis.Redis.from_url(self.broker, socket_timeout=3) as client:
+            client.ping()
+
+    def _serves(self, url: str) -> None:
+        status, _ = _call("GET", url, None, {})
+        if status != 200:
+            raise OSError(f"{url} answers {status}")
+
+
+def _call(method: str, url: str, body: Any, headers: dict[str, str]) -> tuple[int, Any]:
+    request = urllib.request.Request(
+        url,
+        data=None if body is None else json.dumps(body).encode(),
+        headers={"Content-Type": "application/json", **headers},
+        method=method,
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=CALL_WITHIN_S) as reply:
+            status, text = reply.status, reply.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            status, text = error.code, error.read()
+    except OSError:
+        raise
+    except Exception as error:  # a reply that was cut off: http.client has errors of its own
+        raise OSError(f"{method} {url}: {type(error).__name__}: {error}") from error
+    try:
+        return status, json.loads(text or b"null")
+    except ValueError:
+        return status, text.decode(errors="replace")

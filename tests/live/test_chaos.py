@@ -1,0 +1,181 @@
+"""`manage.py chaos`: rounds hold, wrong input is one line, the checks see what is wrong."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from metrics.chaos import clocked, faults, invariants, programs
+from metrics.chaos.load import Submission, submissions
+from tests.requirements import installed
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def chaos(*argv, **env):
+    command = [sys.executable, "manage.py", "chaos", *argv]
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **env}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.live
+@pytest.mark.timeout(1800)
+def test_five_rounds_lose_and_double_nothing():
+    installed(programs.postgres_program, "initdb")
+    installed(programs.redis_program)
+    done = chaos("--rounds", "5", "--seed", "7", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["violations"] == []
+    assert (found["rounds"], found["submissions"]) == (5, 60)
+    assert sum(found["faults"].values()) >= 5
+    assert sum(found["states"].values()) == found["jobs"] >= found["submissions"]
+    assert found["holdings"] > 0
+    assert found["gangs_seen"] > 0
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1", "many", "1.5"])
+def test_a_wrong_number_of_rounds_is_one_line(rounds):
+    done = chaos(f"--rounds={rounds}")
+    assert done.returncode == 2
+    line = done.stderr.splitlines()[-1]
+    assert "--rounds: must be a whole number from 1 on" in line
+
+
+@pytest.mark.parametrize(
+    ("gone", "remedy"),
+    [("postgres_program", "apt-get install postgresql"), ("redis_program", "redis-server")],
+)
+def test_what_is_missing_is_named_with_its_remedy(gone, remedy, monkeypatch):
+    monkeypatch.setattr(programs.Path, "glob", lambda *_: iter(()))
+    monkeypatch.setattr(programs.shutil, "which", lambda _: None)
+    with pytest.raises(programs.ProgramMissing, match=remedy):
+        getattr(programs, gone)(*(["initdb"] if gone == "postgres_program" else []))
+
+
+def test_a_seed_chooses_the_same_faults_and_jobs():
+    def names(seed):
+        return [[k.name for k in kinds] for kinds in islice(faults.rounds(seed), 60)]
+
+    assert names(3) == names(3) != names(4)
+    assert [s.document for s in submissions(3, 2)] == [s.document for s in submissions(3, 2)]
+    assert submissions(3, 2)[0].document != submissions(3, 3)[0].document
+
+
+def test_every_kind_comes_and_no_two_of_a_round_concern_the_same():
+    found = list(islice(faults.rounds(5), 60))
+    counts = {kind.name for kinds in found for kind in kinds}
+    assert counts == {kind.name for kind in faults.KINDS}
+    for kinds in found:
+        assert len({kind.of for kind in kinds}) == len(kinds)
+
+
+class Told:
+    """A production shape that only tells what it is given."""
+
+    def __init__(self, **queries):
+        self.queries = queries
+        self.audit = {"open": 0, "closed": 0, "double_holdings": [], "holdings": []}
+        self.quotas = []
+
+    def rows(self, query):
+        return self.queries.get(next(n for n, q in vars(invariants).items() if q == query), [])
+
+    def rest(self, *_):
+        return 200, {"items": self.quotas}
+
+    def kubernetes(self, _, path):
+        return 200, self.audit if path == "/sim/audit" else {"items": []}
+
+
+@pytest.mark.parametrize(
+    ("jobs", "said"),
+    [
+        ([("a", 1), ("b", 3)], []),
+        ([("b", 3)], ["a is 0 jobs, not 1"]),
+        ([("a", 2), ("b", 3)], ["a is 2 jobs, not 1"]),
+        ([("a", 1), ("b", 2)], ["b is 2 jobs, not 3"]),
+        ([("a", 1)], []),  # b is not answered: all or nothing
+        ([("a", 1), ("b", 3), ("c", 1)], ["c is 1 jobs, and nobody submitted it"]),
+    ],
+)
+def test_a_job_that_is_lost_or_doubled_is_seen(jobs, said):
+    made = [Submission("a", {}, answered=True), Submission("b", {}, jobs=3)]
+    found = list(invariants.jobs_lost_or_doubled(Told(JOBS=jobs), made))
+    assert len(found) == len(said)
+    assert all(text.startswith(start) for text, start in zip(found, said, strict=True))
+
+
+HELD = ("uid", "pod", "n", [0, 1], 1000, 2000, "job", "RUNNING", "red")
+HOLDING = {"uid": "uid", "pod": "x/pod", "node": "n", "devices": [1, 0], "milli": 1000}
+
+
+@pytest.mark.parametrize(
+    ("held", "holdings", "node", "used", "wrong"),
+    [
+        ([HELD], [HOLDING], 2000, 2.0, 0),
+        ([], [], 0, 0.0, 0),
+        ([], [{**HOLDING, "until": 5.0}], 0, 0.0, 0),
+        ([HELD], [], 2000, 2.0, 2),  # Kant alone: the placement and its node
+        ([], [HOLDING], 0, 0.0, 2),  # the cluster alone
+        ([HELD], [{**HOLDING, "devices": [0, 2]}], 2000, 2.0, 1),
+        ([HELD], [{**HOLDING, "milli": 500}], 2000, 2.0, 2),
+        ([HELD], [HOLDING], 1000, 2.0, 1),
+        ([HELD], [HOLDING], 2000, 1.0, 1),
+    ],
+)
+def test_books_that_differ_are_seen(held, holdings, node, used, wrong):
+    shape = Told(HELD=held, NODE_ROWS=[("n", node)])
+    shape.audit = shape.audit | {"holdings": holdings}
+    shape.quotas = [{"tenant": "red", "gpu_type": invariants.MODEL, "used": used}]
+    assert len(invariants.books_differ(shape)) == wrong
+
+
+def test_a_history_with_a_hole_is_seen():
+    steps = [("a", None, "RUNNING", "ADMITTED", "PENDING", "ADMITTED")]
+    whole = [*steps, ("a", None, "RUNNING", "RUNNING", "ADMITTED", "RUNNING")]
+    assert not list(invariants.histories_broken(Told(EVENTS=whole)))
+    assert len(list(invariants.histories_broken(Told(EVENTS=steps)))) == 1
+    twice = [*whole, ("a", None, "RUNNING", "RUNNING", "ADMITTED", "RUNNING")]
+    assert len(list(invariants.histories_broken(Told(EVENTS=twice)))) == 1
+
+
+def test_a_gang_that_stays_half_bound_is_seen_once(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(invariants.time, "monotonic", lambda: now[0])
+
+    class Sent:
+        made = [Submission("a", {}, needed=2, id="1")]
+
+    watch = invariants.GangWatch(Told(), Sent)
+    meta = {"labels": {"kant.io/job": "1"}}
+    half = [{"metadata": meta, "spec": {"nodeName": "n"}}, {"metadata": meta, "spec": {}}]
+    whole = [{"metadata": meta, "spec": {"nodeName": "n"}}] * 2
+    allowed = invariants.GANG_TIMEOUT_S + invariants.UNBINDS_WITHIN_S
+    watch._look(half)
+    now[0] += allowed + 1
+    watch._look(half)  # faults are in force: it has its time yet
+    watch.calm = True
+    now[0] += allowed - 1
+    watch._look(half)
+    assert not watch.found
+    now[0] += 2
+    watch._look(half)
+    watch._look(half)
+    assert len(watch.found) == 1
+    watch._look(whole)
+    assert not watch._since
+
+
+def test_a_clock_that_is_set_follows_its_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(clocked, "READ_S", 0.0)
+    file = tmp_path / "clock"
+    clock = clocked.shifted(lambda: 100.0, file)
+    for text, expected in (("+30", 130.0), ("-30", 70.0), ("+0", 100.0)):
+        file.write_text(text)
+        assert clock() == expected
