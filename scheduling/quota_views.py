@@ -2,13 +2,14 @@
 
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import Any
 
 from django.contrib import messages
 from django.db.models import Sum
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.utils.text import Truncator
 from django.views.decorators.http import require_http_methods, require_POST
 
 from scheduling.forms import DAMAGED
@@ -19,7 +20,13 @@ from tenants.errors import DomainError, Stale
 from tenants.facts import QuotaUse
 from tenants.models import GpuType, Quota, QuotaMode, Tenant
 from tenants.permissions import access_of
-from tenants.selectors import parents_by_id, visible_names, visible_quotas, visible_tenants
+from tenants.selectors import (
+    last_quota_record,
+    parents_by_id,
+    visible_names,
+    visible_quotas,
+    visible_tenants,
+)
 from tenants.services.audit import PAGE
 from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
 from tenants.services.quota_sums import promised_below
@@ -32,6 +39,7 @@ REHEARSAL = "rehearsal"
 
 
 # --- the matrix -----------------------------------------------------------------------------------
+REASON_SHOWN = 200  # characters of a colleague's reason in a cell
 NOTHING_EDITED = "Nothing was edited, so nothing has changed."
 
 
@@ -144,9 +152,9 @@ def totals() -> list[Total]:
     ]
 
 
-# Commas part thousands, as the pages write them. A decimal comma is refused: without its comma
-# "1,5" would be ten times as much.
-COMMAS = re.compile(r"[^,]*|\d{1,3}(,\d{3})+(\.\d*)?")
+# Digits of other scripts, "1_000" and "1e3" are numbers to Python, and mostly slips of a hand here.
+PLAIN = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+THOUSANDS = re.compile(r"[1-9][0-9]{0,2}([,_ '’\u00a0\u202f][0-9]{3})+(\.[0-9]*)?")
 
 
 def typed_milli(text: str) -> int:
@@ -154,13 +162,16 @@ def typed_milli(text: str) -> int:
     text = text.strip()
     if not text:
         raise ValueError("Write 0 to guarantee none.")
-    if not COMMAS.fullmatch(text) or text.startswith("0,"):
+    if THOUSANDS.fullmatch(text):
+        raise ValueError("Write thousands without a separator, e.g. 1200.")
+    if any(c.isdigit() and not c.isascii() for c in text):
+        raise ValueError("Write the number with the digits 0 to 9, e.g. 16.")
+    if "," in text:
         raise ValueError("Write a part of a GPU with a point, e.g. 1.5.")
-    try:
-        value = Decimal(text.replace(",", ""))
-    except InvalidOperation:
-        raise ValueError("Write a number of GPUs, e.g. 16.") from None
-    if not value.is_finite() or value < 0:
+    if not PLAIN.fullmatch(text):
+        raise ValueError("Write a number of GPUs in the digits 0 to 9, e.g. 16.")
+    value = Decimal(text)
+    if value < 0:
         raise ValueError("Write 0 or more GPUs.")
     if value > 10**9:
         raise ValueError("That is more than any cluster has. Write at most 1,000,000,000 GPUs.")
@@ -200,9 +211,20 @@ def attempt(request: HttpRequest, rows: list[Row], reason: str, *, dry_run: bool
     return not illegible
 
 
+def overtaker(tenant: Tenant, gpu_type: GpuType) -> tuple[str, str]:
+    """Who changed a quota last, and the reason given, in brackets; "Somebody" and "" where the
+    audit trail does not say."""
+    last = last_quota_record(tenant, gpu_type)
+    if last is None:
+        return "Somebody", ""
+    reason = Truncator(last.reason).chars(REASON_SHOWN)
+    return last.actor_name, f" (“{reason}”)" if reason else ""
+
+
 def mark(cell: Cell, error: DomainError, *, dry_run: bool) -> None:
     if isinstance(error, Stale):
         cell.stale = True
+        who, why = overtaker(cell.tenant, cell.gpu_type)
         now = f"set it to {cell.now}" if cell.quota else "removed it"
         if dry_run:
             # The version that was sent stays, so that the next rehearsal and the save say so too.
@@ -210,7 +232,7 @@ def mark(cell: Cell, error: DomainError, *, dry_run: bool) -> None:
         else:
             cell.version = error.current_version
             advice = "Save again to overwrite, or discard your changes."
-        cell.errors.append(f"Somebody {now} meanwhile; you wrote {cell.typed}. {advice}")
+        cell.errors.append(f"{who} {now} meanwhile{why}; you wrote {cell.typed}. {advice}")
         return
     cell.errors.extend(e.detail for e in error.errors if e.field != "reason")
     if not error.errors:
@@ -364,8 +386,10 @@ def save_quota(
             source=PAGE,
         )
     except Stale as error:
+        who, why = overtaker(tenant, gpu_type)
+        done = "changed" if error.current_version else "removed"
         errors[""] = [
-            "Somebody changed this quota meanwhile. Your values stand below; save again to "
+            f"{who} {done} this quota meanwhile{why}. Your values stand below; save again to "
             "overwrite, or go back to see theirs."
         ]
         typed["version"] = str(error.current_version)

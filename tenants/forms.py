@@ -1,5 +1,6 @@
 """What the forms of all pages share: their words for what is wrong, and their look."""
 
+import re
 from typing import Any
 
 from django import forms
@@ -15,6 +16,8 @@ ILLEGIBLE: dict[type[forms.Field], str] = {
     forms.DateTimeField: texts.TIME,
 }
 
+PLAIN_NUMBER = re.compile(r"([+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+))?")
+
 
 class PlainForm(forms.Form):
     """A form that says what is wrong in Kant's words."""
@@ -24,6 +27,17 @@ class PlainForm(forms.Form):
         for field in self.fields.values():
             field.error_messages |= _told_by(field)
         super().full_clean()
+
+    def _clean_fields(self) -> None:
+        super()._clean_fields()  # type: ignore[misc]
+        # Python also reads "1_000", "1e3" and the digits of other scripts.
+        for name, field in self.fields.items():
+            if field.disabled or name not in self.cleaned_data:
+                continue
+            if isinstance(field, forms.IntegerField | forms.DecimalField):
+                typed = self[name].data
+                if typed is not None and not PLAIN_NUMBER.fullmatch(str(typed).strip()):
+                    self.add_error(name, texts.DIGITS)
 
 
 def _told_by(field: forms.Field) -> dict[str, str]:

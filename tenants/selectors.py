@@ -53,6 +53,16 @@ def visible_quotas(user: "Viewer") -> QuerySet[Quota]:
     return _limited(Quota.objects.select_related("tenant", "gpu_type"), access_of(user), "tenant")
 
 
+def last_quota_record(tenant: Tenant, gpu_type: GpuType) -> AuditRecord | None:
+    """The record of the last change of one quota; for those who may change it."""
+    records = AuditRecord.objects.filter(
+        tenant=tenant,
+        subject=f"{tenant.name} / {gpu_type.name}",
+        action__in=("quota.changed", "quota.deleted"),
+    )
+    return records.first()
+
+
 def visible_audit_records(user: "Viewer") -> QuerySet[AuditRecord]:
     """Operators see all; tenant admins what concerns their tenants and those below."""
     access = access_of(user)

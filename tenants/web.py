@@ -17,7 +17,8 @@ View = Callable[..., HttpResponse]
 
 
 def page_login_required(view: View) -> View:
-    """Ask to sign in. A fragment that updates itself reloads its page instead of showing a form."""
+    """Ask to sign in. A fragment that updates itself reloads its page instead of showing a form;
+    a page whose edits are being checked stays as it is, for a reload would lose them."""
 
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
@@ -25,7 +26,8 @@ def page_login_required(view: View) -> View:
             _refuse_nul(request, kwargs.values())
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request"):
-            return HttpResponse(status=401, headers={"HX-Refresh": "true"})
+            reload = {"HX-Refresh": "true"} if request.method in ("GET", "HEAD") else None
+            return HttpResponse(status=401, headers=reload)
         return redirect_to_login(_way_back(request))
 
     return checked

@@ -1,19 +1,43 @@
 // Forms that the server checks as they are edited, and whose edits are saved together.
 (() => {
   // A check that was refused changes nothing on the page, so say that it was.
-  const refused = (is) => { document.getElementById("check-refused").hidden = !is; };
+  // Whose sign-in is over is told how to go on.
+  const refused = (is, status) => {
+    const signedOut = document.getElementById("signed-out");
+    const isOut = is && status === 401 && signedOut !== null;
+    if (signedOut) signedOut.hidden = !isOut;
+    document.getElementById("check-refused").hidden = !is || isOut;
+  };
   for (const fault of ["htmx:error", "htmx:response:error"]) {
-    document.addEventListener(fault, () => refused(true));
+    document.addEventListener(fault, (event) => refused(true, event.detail.ctx?.response?.status));
   }
   document.addEventListener("htmx:after:swap", (event) => {
     if (event.detail.ctx.response.status < 400) refused(false);
+  });
+
+  // What is in the fields belongs to who types. An answer tells what was sent some time ago; it
+  // brings marks and sums, and never a value.
+  const FIELDS = "input:not([type=hidden]), textarea";
+  document.addEventListener("htmx:before:swap", (event) => {
+    for (const { fragment } of event.detail.tasks) {
+      for (const answered of fragment?.querySelectorAll(FIELDS) ?? []) {
+        const field = answered.id && document.getElementById(answered.id);
+        if (!field || !field.closest("[data-edits]")) continue;
+        if (field.matches("textarea")) answered.textContent = field.textContent;
+        for (const name of ["value", "checked"]) {
+          const text = field.getAttribute(name);
+          if (text === null) answered.removeAttribute(name);
+          else answered.setAttribute(name, text);
+        }
+      }
+    }
   });
 
   // Edits that are not saved are not lost by a careless click.
   let leaving = false;
   document.addEventListener("submit", () => { leaving = true; });
   document.addEventListener("click", (event) => {
-    if (event.target.closest("[data-discard]")) leaving = true;
+    if (event.target.closest("[data-discard], [data-keep]")) leaving = true;
   });
   addEventListener("beforeunload", (event) => {
     const fields = [...document.querySelectorAll("[data-edits] :is(input, textarea)")];
