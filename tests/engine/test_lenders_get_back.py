@@ -4,6 +4,7 @@ Nodes have one GPU each: whether larger pods find room on one node is no matter 
 """
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -29,20 +30,24 @@ ASKS = ("1x1 H100", "2x1 H100", "4x1 H100", "3x1 L4", "2x1 H100|L4", "2x1+1x1 H1
 
 
 class Lenders:
-    """A cluster that is just what its tenants are guaranteed together."""
+    """A cluster that is just what its tenants, parents first, are guaranteed together."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, tenants: tuple[Tenant, ...] = TENANTS) -> None:
         self.rng = rng
         self.state = SchedulerState()
         self.now = 0.0
         self.alive: list[str] = []
         self.count = 0
-        self.guaranteed = {(t, m): rng.randrange(7) for t in "abcd" for m in MODELS}
+        self.names = [tenant.id for tenant in tenants]
+        self.below = {t.id: [c.id for c in tenants if c.parent == t.id] for t in tenants}
+        self.guaranteed: dict[tuple[str, str], int] = {}
         facts: list[d.Delta] = []
         for model in MODELS:
-            below = self.guaranteed["c", model] + self.guaranteed["d", model]
-            self.guaranteed["dept", model] = below + rng.randrange(4)
-            gpus = sum(self.guaranteed[t, model] for t in ("a", "b", "dept"))
+            for tenant in reversed(tenants):
+                below = sum(self.guaranteed[child, model] for child in self.below[tenant.id])
+                more = rng.randrange(4 if self.below[tenant.id] else 7)
+                self.guaranteed[tenant.id, model] = below + more
+            gpus = sum(self.guaranteed[t.id, model] for t in tenants if t.parent is None)
             facts += [d.NodeChanged(node(f"{model}-{i}", 1, model)) for i in range(gpus)]
         quotas = tuple(
             Quota(
@@ -63,7 +68,7 @@ class Lenders:
             backfill_after_s=20,
             fair_share=rng.random() < 0.3,
         )
-        self.cycle([*facts, d.TenantsChanged(TENANTS, quotas), d.PolicyChanged(policy)])
+        self.cycle([*facts, d.TenantsChanged(tenants, quotas), d.PolicyChanged(policy)])
 
     def cycle(self, deltas: list[d.Delta]) -> None:
         """A cycle, and the next as soon as all who were preempted are gone."""
@@ -92,14 +97,12 @@ class Lenders:
             return
         words = [w for w in ("pods", "min=1", "p5") if self.rng.random() < 0.3]
         fixed = ["fixed"] if self.rng.random() < 0.5 else []
-        tenant = self.rng.choice(("a", "b", "c", "d", "dept"))
-        self.submit(tenant, self.rng.choice(ASKS), *words, *fixed)
+        self.submit(self.rng.choice(self.names), self.rng.choice(ASKS), *words, *fixed)
 
     def left(self, tenant: str, model: str) -> int:
         """GPUs that the tenant itself is guaranteed and does not use."""
-        own = self.guaranteed[tenant, model]
-        if tenant == "dept":
-            own -= self.guaranteed["c", model] + self.guaranteed["d", model]
+        below = sum(self.guaranteed[child, model] for child in self.below[tenant])
+        own = self.guaranteed[tenant, model] - below
         held = (
             milli
             for record in self.state.jobs.values()
@@ -116,14 +119,62 @@ class Lenders:
         self.cycle([d.JobEnded(name) for name in waiting])
 
 
+def tree(rng: random.Random, depth: int) -> tuple[Tenant, ...]:
+    """Tenants of so many levels, parents first; one branch at least reaches the last."""
+    tenants = [Tenant("t0", None)]
+    level = ["t0"]
+    for _ in range(1, depth):
+        above = [rng.choice(level) for _ in range(rng.randrange(1, 4))]
+        level = [f"t{len(tenants) + i}" for i in range(len(above))]
+        tenants += [Tenant(name, parent) for name, parent in zip(level, above, strict=True)]
+    if rng.random() < 0.5:
+        tenants.append(Tenant("other", None))
+    return tuple(tenants)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_a_lender_gets_all_it_is_guaranteed(seed: int) -> None:
     rng = random.Random(seed)
-    world = Lenders(rng)
+    everybody_gets_its_guarantee(rng, Lenders(rng))
+
+
+@pytest.mark.parametrize("depth", range(1, 6))
+@pytest.mark.parametrize("seed", range(24))
+def test_so_it_is_at_any_depth(seed: int, depth: int) -> None:
+    rng = random.Random(1000 * depth + seed)
+    everybody_gets_its_guarantee(rng, Lenders(rng, tree(rng, depth)))
+
+
+@pytest.mark.parametrize("above", range(1, 5))
+@pytest.mark.parametrize("mode", ["shared", "isolated"])
+def test_a_sibling_far_below_gives_back_and_is_named_until_then(above: int, mode: str) -> None:
+    """16 GPUs; batch holds all of them, rec is guaranteed half."""
+    chain = [Tenant(f"above-{i}", f"above-{i - 1}" if i else None) for i in range(above)]
+    parent = chain[-1].id if chain else None
+    tenants = (*chain, Tenant("rec", parent), Tenant("batch", parent))
+    quotas = [Quota(t.id, "H100", 16 * MILLI, QuotaMode(mode)) for t in chain]
+    quotas += [Quota(name, "H100", 8 * MILLI, QuotaMode.SHARED) for name in ("rec", "batch")]
+    state = SchedulerState()
+    patient = Policy(preemption=(), min_runtime_s=0)
+    facts = [d.NodeChanged(node(f"n{i}", 8, "H100")) for i in range(2)]
+    start = [*facts, d.TenantsChanged(tenants, tuple(quotas)), d.PolicyChanged(patient)]
+    run_cycle(state, [*start, d.JobSubmitted(job("b", "batch", "16x1 H100", "pods"))], 0.0)
+    run_cycle(state, [d.JobSubmitted(job("r", "rec", "8x1 H100"))], 1.0)
+    verdict = state.jobs["r"].verdict
+    assert verdict is not None
+    assert verdict.reason == "WaitingForQuota"
+    assert (verdict.evidence["owed_by"], verdict.evidence["owed"]) == ("batch", 8)
+    assert not any(name in verdict.summary for name in ("above", "None"))
+    reclaims = replace(patient, preemption=(PreemptionKind.RECLAIM,))
+    result = run_cycle(state, [d.PolicyChanged(reclaims)], 2.0)
+    assert {(v.job_id, len(v.pods)) for v in result.preempted} == {("b", 8)}
+
+
+def everybody_gets_its_guarantee(rng: random.Random, world: Lenders) -> None:
     for _ in range(rng.randrange(10, 60)):
         world.step()
     world.rest()
-    lenders = [(tenant, model) for tenant in ("a", "b", "c", "d", "dept") for model in MODELS]
+    lenders = [(tenant, model) for tenant in world.names for model in MODELS]
     rng.shuffle(lenders)
     for tenant, model in lenders:
         gpus = world.left(tenant, model)

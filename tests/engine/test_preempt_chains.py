@@ -138,7 +138,7 @@ def test_who_is_evicted_evicts_hardly_ever() -> None:
     from whoever has them."""
     evictions = chained = 0
     for kinds in KINDS:
-        for seed in range(100, 140):
+        for seed in range(100, 180):
             crowd = Crowd(seed, kinds)
             crowd.play(60)
             evictions += crowd.evictions

@@ -315,14 +315,14 @@ def test_a_refusal_says_how_much_of_it_could_be_had() -> None:
     book.book("j", "b", MODEL, 8_000, 0.0)
     refusal = book.refusal("a", MODEL, 64_000)
     assert refusal is not None
-    assert quota_verdict(refusal).summary == (
+    assert quota_verdict(book, "a", refusal).summary == (
         "Only 49.384 of 64 H100 GPUs can be had from the idle quota of tenant a and what others "
         "can lend it."
     )
     book.book("k", "a", MODEL, 49_384, 0.0)
     refusal = book.refusal("a", MODEL, 64_000)
     assert refusal is not None
-    assert quota_verdict(refusal).summary == (
+    assert quota_verdict(book, "a", refusal).summary == (
         "No other tenant has idle quota to lend tenant a for 64 H100 GPUs."
     )
 

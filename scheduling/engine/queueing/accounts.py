@@ -15,11 +15,12 @@ UNLIMITED = 1 << 62
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Accounts that lend to each other; `lendable` and `borrowed` are sums over them."""
+    """Accounts that lend to each other; the amounts are sums over them."""
 
     members: list["Account"] = field(default_factory=list)
     lendable: int = 0
     borrowed: int = 0
+    rightful: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +40,7 @@ class Account:
     over: int = 0  # borrowed
     lendable: int = 0
     lends: int = 0  # while nothing is used of it
+    rightful: int = 0  # what would be used if nobody at or below it held beyond its guarantee
     below: Group | None = None  # the accounts of its children
     own_jobs: "Account | None" = None  # the account of a parent's own jobs
 
@@ -51,6 +53,13 @@ class Account:
         if over > 0:
             return over, 0
         return 0, min(self.lend_limit, -over) if self.shared else 0
+
+    def note_rightful(self) -> None:
+        """Bring `rightful` up to date; the accounts below it must be."""
+        held = self.used if self.below is None else self.below.rightful
+        held = min(held, self.guaranteed)
+        self.group.rightful += held - self.rightful
+        self.rightful = held
 
 
 Accounts = dict[tuple[str, str], Account]  # by tenant and GPU model

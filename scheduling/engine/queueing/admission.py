@@ -1,6 +1,6 @@
 """Static and dynamic admission of the head of a lane (paper 3.2.1)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import NamedTuple
@@ -10,16 +10,17 @@ from scheduling.engine.queueing.asks import Ask, Demand, work_out
 from scheduling.engine.queueing.combinations import Search
 from scheduling.engine.queueing.competing import compete, never_together
 from scheduling.engine.queueing.eligibility import demand_of, never
-from scheduling.engine.queueing.quota import Kept, Refusal
+from scheduling.engine.queueing.quota import Kept, QuotaBook, Refusal
 from scheduling.engine.queueing.records import JobRecord
 from scheduling.engine.queueing.shapes import MAX_CHOICES, Wish, narrowed, wish_of
 from scheduling.engine.queueing.state import SchedulerState
 from scheduling.engine.queueing.waiting import UNASKED, Lane
 from scheduling.engine.types import MILLI, JobRequest
-from scheduling.engine.verdict import Reason, Verdict, gpus
+from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 # Shapes of which it is remembered what they ask for and that they can run.
 MAX_SHAPES = 10_000
+OWING_NAMED = 3  # tenants in the evidence of who owes a guarantee
 
 
 class Candidate(NamedTuple):
@@ -275,9 +276,14 @@ def pools_wanted(state: SchedulerState, record: JobRecord) -> frozenset[str]:
     return ask_of(state, record).pools
 
 
-def quota_verdict(refusal: Refusal) -> Verdict:
-    """The reason of a job that quota refuses, with the account's numbers."""
+def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
+    """The reason of a job of the tenant that quota refuses, with the account's numbers."""
     account = refusal.account
+    by_right = not book.would_borrow(tenant, account.gpu_model, refusal.asked)
+    if by_right and refusal.reason is Reason.WAITING_FOR_QUOTA and not refusal.fixed:
+        owing = book.debtors(tenant, account.gpu_model)
+        if owing:
+            return _owed(book, tenant, refusal, owing)
     numbers: dict[str, int | float | str] = {
         "tenant": account.tenant,
         "gpu_model": account.gpu_model,
@@ -332,3 +338,33 @@ def quota_verdict(refusal: Refusal) -> Verdict:
         )
         remedies = ("wait until jobs of the tenant end", "make the job smaller")
     return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, remedies)
+
+
+def _owed(
+    book: QuotaBook, tenant: str, refusal: Refusal, owing: Sequence[tuple[str, int]]
+) -> Verdict:
+    """The request is within the guarantee of its tenant; others have borrowed of it."""
+    model = refusal.account.gpu_model
+    own = book.account(tenant, model)
+    who, milli = owing[0]
+    numbers: dict[str, int | float | str] = {
+        "tenant": tenant,
+        "gpu_model": model,
+        "asked": refusal.asked / MILLI,
+        "used": own.used / MILLI if own else 0.0,
+        "guaranteed": own.guaranteed / MILLI if own else 0.0,
+        "left": refusal.allowed / MILLI,
+        "owed_by": ", ".join(name for name, _ in owing[:OWING_NAMED]),
+        "owed": sum(amount for _, amount in owing) / MILLI,
+    }
+    others = len(owing) - 1
+    also = f" and {counted(others, 'other tenant', 'other tenants')} more" if others else ""
+    text = (
+        f"Tenant {tenant} may have {gpus(refusal.asked, model)} back by its guarantee: tenant "
+        f"{who} has borrowed {milli / MILLI:g}{also}."
+    )
+    helps = f"wait until jobs of tenant {who} end"
+    if book.reclaims:
+        return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, (helps,))
+    policy = "let the policy of the cluster reclaim what is borrowed"
+    return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, (helps, policy))

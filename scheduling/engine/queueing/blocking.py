@@ -189,7 +189,8 @@ class Blocking:
         if capped is not None:
             return capped
         if lane.refusal is not None:
-            return quota_verdict(lane.refusal)
+            tenant = self._state.jobs[lane.head].job.tenant
+            return quota_verdict(self._state.book, tenant, lane.refusal)
         if terms.avoid and self._would_start(lane, terms):
             return self._reserved(self._heads[min(m for m in wanted if m in self._heads)])
         if lane.failure is not None:

@@ -231,13 +231,38 @@ class QuotaBook:
         return max(0, left)
 
     def would_borrow(self, tenant: str, model: str, milli: int) -> bool:
-        """Whether part of `milli` more would be borrowed even if nobody below the same parents
-        borrowed: what siblings owe is theirs to return."""
-        return any(
-            borrows
-            and (account.below is None or used - account.below.borrowed > account.guaranteed)
-            for account, used, _, _, borrows in self._steps(tenant, model, milli)
-        )
+        """Whether part of `milli` more would be borrowed even if nobody else, at any depth, held
+        beyond its guarantee: what others owe is theirs to return."""
+        before, held = 0, 0  # of the account below: what is rightful now, and with the request
+        for account, used, _, _, borrows in self._steps(tenant, model, milli):
+            held = used if account.below is None else account.below.rightful - before + held
+            if borrows and held > account.guaranteed:
+                return True
+            before = account.rightful
+        return False
+
+    def distance(self, tenant: str, other: str, model: str) -> int:
+        """How many accounts of the tenant are below the first one that both are charged to."""
+        theirs = self.chain(other, model)
+        chain = self.chain(tenant, model)
+        return next((i for i, account in enumerate(chain) if account in theirs), len(chain))
+
+    def debtors(self, tenant: str, model: str) -> list[tuple[str, int]]:
+        """Who has borrowed what the tenant could have back, nearest first: (tenant, milli)."""
+        chain = self.chain(tenant, model)
+        found: dict[str, int] = {}
+        for account in chain:
+            for other in account.group.members:
+                if other not in chain and other.over > 0:
+                    for owes in self._owing(other):
+                        found.setdefault(owes.tenant, owes.over)
+        return list(found.items())
+
+    def _owing(self, account: Account) -> list[Account]:
+        """The lowest accounts at or below this one that have borrowed."""
+        below = [] if account.below is None else account.below.members
+        lower = [owes for each in below if each.over > 0 for owes in self._owing(each)]
+        return lower or [account]
 
     def would_owe(self, tenant: str, model: str, milli: int) -> int:
         """How much more would be borrowed with `milli` more, as `book` says it afterwards."""
@@ -386,6 +411,7 @@ class QuotaBook:
                 account.over = over
             group.lendable += lendable - account.lendable
             account.lendable = lendable
+            account.note_rightful()
             lack = group.borrowed - group.lendable
         return borrowed
 

@@ -129,4 +129,4 @@ def _borrowed(state: SchedulerState, tenant: str, model: str) -> int:
             low = middle
         else:
             high = middle
-    return high
+    return low

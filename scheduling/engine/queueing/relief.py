@@ -73,9 +73,16 @@ def allows_without(
 def relieve(
     book: QuotaBook, tenant: str, asked: Mapping[str, int], units: list[Unit]
 ) -> list[Unit] | None:
-    """The cheapest units whose going lets quota allow `asked`; None when none of them do."""
+    """The units whose going lets quota allow `asked`: the cheapest, of who is within its guarantee
+    those of its nearest relatives first. None when none of them do."""
     if book.refusal_of(tenant, asked) is None:
         return []
+    by_right = not any(book.would_borrow(tenant, m, milli) for m, milli in asked.items())
+    far: dict[str, int] = {}
+    for unit in units if by_right else ():
+        other = unit.record.job.tenant
+        if other not in far:
+            far[other] = min(book.distance(tenant, other, model) for model in asked)
     alike: dict[_Held, list[Unit]] = {}  # the dearest first
     for unit in sorted(units, key=_price, reverse=True):
         models = frozenset(unit.record.pods[pod][0] for pod in unit.pods)
@@ -85,15 +92,23 @@ def relieve(
             helpful = [held for held in alike if _helps(book, held, no)]
             if not helpful:
                 return None
-            cheapest = min(helpful, key=lambda held: _price(alike[held][-1]))
+            cheapest = min(
+                helpful, key=lambda held: (*_near(alike[held][-1], far), _price(alike[held][-1]))
+            )
             books.take(alike[cheapest].pop())
             if not alike[cheapest]:
                 del alike[cheapest]
-        for unit in sorted(books.out, key=lambda u: u.order, reverse=True):
+        last = sorted(books.out, key=lambda u: (*_near(u, far), u.order))
+        for unit in reversed(last):
             books.give_back(unit)
             if book.refusal_of(tenant, asked) is not None:
                 books.take(unit)
         return sorted(books.out, key=lambda u: u.order)
+
+
+def _near(unit: Unit, far: Mapping[str, int]) -> tuple[bool, int]:
+    """Who has nothing to give back goes last, then whoever is the farther relative."""
+    return unit.rank[0], far.get(unit.record.job.tenant, 0)
 
 
 def _price(unit: Unit) -> tuple[int, tuple[int, str, tuple[PodAt, ...]]]:

@@ -362,5 +362,5 @@ def _why_failed(
         return never
     refusal = refused_pool(state, record)
     if refusal is not None:
-        return quota_verdict(refusal)
+        return quota_verdict(state.book, record.job.tenant, refusal)
     return None if any(closed.intersection(way.models) for way in ways) else never

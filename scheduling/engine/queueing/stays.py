@@ -64,7 +64,7 @@ def by_quota(state: SchedulerState, job: JobRequest, missing: Demand, kept: Kept
     """Quota allows none of the missing pods."""
     refusal = state.book.refusal_of(job.tenant, missing, kept, fixed=not job.preemptible)
     assert refusal is not None
-    verdict = quota_verdict(refusal)
+    verdict = quota_verdict(state.book, job.tenant, refusal)
     return Verdict(verdict.reason, verdict.summary, verdict.evidence)
 
 
