@@ -16,6 +16,7 @@ from scheduling.engine.columns import (
     OtherPod,
     PodKey,
     PoolTotals,
+    beyond_milli,
     mask_of,
 )
 from scheduling.engine.constraints import evicting_taint
@@ -271,6 +272,23 @@ class ClusterState(Columns):
         if self.free_mask[slot] >> device & 1:
             return MILLI
         return self.partial[slot].get(device, 0)
+
+    def beyond_milli(self, booking: Booking) -> int:
+        """What a pod takes, or took, of its device beyond its GPU-milli (columns.py)."""
+        p, spec = booking
+        node = self.facts[self.slot_of[p.node]] if spec.gpu_memory_mib else None
+        return 0 if node is None else beyond_milli(node, p, spec)
+
+    def has_left(self, node: str, device: int, milli: int, beyond: int) -> bool:
+        """Whether nobody has booked so many GPU-milli of a healthy device and so much `beyond` them
+        (columns.py beyond_milli)."""
+        slot = self.slot_of[node]
+        facts, remainders = self.facts[slot], self.remainders.get(slot)
+        left = self.left_of_device(node, device) - milli
+        if facts is None or not (beyond or remainders):
+            return left >= 0
+        remainder = 0 if remainders is None else remainders.get(device, 0)
+        return left * facts.gpu_memory_mib + remainder >= beyond
 
     # --- run times --------------------------------------------------------------------------
     def began(self, job_id: str, at: float, declared_s: float | None) -> None:

@@ -72,6 +72,15 @@ def extended_of(node: Node, p: PodPlacement, spec: PodSet) -> Mapping[str, int]:
     return amounts
 
 
+def beyond_milli(node: Node, p: PodPlacement, spec: PodSet) -> int:
+    """What a pod takes of its device beyond `milli` thousandths of it, in units of 1/(1000 x MiB of
+    the device); 0 unless it asks for a share by memory that is no whole number of thousandths."""
+    memory = node.gpu_memory_mib
+    if spec.gpu_memory_mib > memory:
+        return 0
+    return max(MILLI * spec.gpu_memory_mib - p.milli * memory, 0)
+
+
 class Columns:
     """Slots and columns of a cluster, and who is booked where.
 
@@ -79,8 +88,9 @@ class Columns:
     `facts` the node, None when it is gone; `usable` whether new pods may go there at all;
     `total` installed GPUs; `free_mask` devices that are healthy and hold nothing; `free` how many
     of them pods may still get (pods of others take an unknown device each, as does each GPU out of
-    service that nothing names); `partial` what is left, in GPU-milli, of healthy devices that are
-    partly used; `cpu`, `memory`, `pods`,
+    service that nothing names); `partial` what is left, in whole GPU-milli, of healthy devices that
+    are partly used; `remainders` what is left of them beside that, where it is not nothing, in
+    units of 1/(1000 x MiB of the device): shares by memory are exact; `cpu`, `memory`, `pods`,
     `extended` what is left; `nic_mask` healthy NICs nobody holds alone, `nic_healthy` all healthy
     ones; `allocated`, `available` GPU-milli; `small` GPU-milli of pods of less than the node;
     `tables` the node's device tables, kept here by placement; `rails` of the nodes that have any,
@@ -97,6 +107,7 @@ class Columns:
         self.free_mask: list[int] = []
         self.free = array("q")
         self.partial: list[dict[int, int]] = []
+        self.remainders: dict[int, dict[int, int]] = {}
         self.cpu = array("q")
         self.memory = array("q")
         self.pods = array("q")
@@ -168,6 +179,7 @@ class Columns:
             self.total[slot] = self.free[slot] = self.free_mask[slot] = 0
             self.allocated[slot] = self.available[slot] = self.small[slot] = 0
             self.partial[slot] = {}
+            self.remainders.pop(slot, None)
             return
         self._derive_devices(slot, node)
         self._derive_rest(slot, node)
@@ -180,16 +192,21 @@ class Columns:
 
     def _derive_devices(self, slot: int, node: Node) -> None:
         used: dict[int, int] = {}
+        beyond: dict[int, int] = {}
         holds: list[int] = []
         for key in self._on_node.get(node.name, ()):
-            p = self._jobs[key[0]][key[1], key[2]].placement
+            p, spec = self._jobs[key[0]][key[1], key[2]]
             holds.append(p.milli * len(p.devices))
+            if spec.gpu_memory_mib and (more := beyond_milli(node, p, spec)):
+                for device in p.devices:
+                    beyond[device] = beyond.get(device, 0) + more
             for device in p.devices:
                 used[device] = used.get(device, 0) + p.milli
         healthy = mask_of(tuple(d.index for d in node.devices if d.healthy))
         installed = mask_of(tuple(d.index for d in node.devices))
         whole = installed.bit_count() * MILLI
         free_mask, partial, allocated, on_bad = healthy, dict[int, int](), 0, 0
+        remainders: dict[int, int] = {}
         for device, milli in used.items():
             free_mask &= ~(1 << device)
             if not healthy >> device & 1:
@@ -198,9 +215,15 @@ class Columns:
                     on_bad += min(milli, MILLI)
                 continue
             allocated += min(milli, MILLI)
-            if milli < MILLI:
-                partial[device] = MILLI - milli
-            elif milli > MILLI:
+            left = MILLI - milli
+            if device in beyond:
+                carry, remainder = divmod(-beyond[device], node.gpu_memory_mib)
+                left += carry
+                if remainder and left >= 0:
+                    remainders[device] = remainder
+            if left > 0:
+                partial[device] = left
+            elif left < 0:
                 self.irregular.add(slot)
         others = sum(self._others[uid].gpus for uid in self._others_on.get(node.name, ()))
         unbooked = free_mask.bit_count()
@@ -216,6 +239,7 @@ class Columns:
         self.free_mask[slot] = free_mask
         self.free[slot] = unbooked - others - unnamed
         self.partial[slot] = partial
+        self._set_remainders(slot, remainders)
         self.allocated[slot] = allocated
         self.available[slot] = (
             (healthy.bit_count() - unnamed) * MILLI + on_bad if node.schedulable else allocated
@@ -258,7 +282,9 @@ class Columns:
             device = p.devices[0]
             partial = self.partial[slot]
             opens = free_mask >> device & 1
-            left = partial.get(device, MILLI * opens) - p.milli
+            left, remainder = partial.get(device, MILLI * opens) - p.milli, 0
+            if spec.gpu_memory_mib:
+                left, remainder = self._exactly(slot, p, spec, left, 1)
             if left < 0 or len(p.devices) != 1 or self.free[slot] < opens:
                 self._derive(slot, self.facts[slot])
                 return
@@ -268,6 +294,8 @@ class Columns:
             self.partial[slot] = {d: m for d, m in partial.items() if d != device}
             if left:
                 self.partial[slot][device] = left
+            if spec.gpu_memory_mib:
+                self._keep_remainder(slot, device, remainder)
         self._count(slot, p, spec, 1)
 
     def give_back(self, slot: int, p: PodPlacement, spec: PodSet) -> None:
@@ -280,13 +308,41 @@ class Columns:
         else:
             device = p.devices[0]
             left = self.partial[slot].get(device, 0) + p.milli
+            if spec.gpu_memory_mib:
+                left, remainder = self._exactly(slot, p, spec, left, -1)
+                self._keep_remainder(slot, device, remainder)
             self.partial[slot] = {d: m for d, m in self.partial[slot].items() if d != device}
             if left == MILLI:
                 self.free_mask[slot] |= 1 << device
                 self.free[slot] += 1
-            else:
+            elif left:
                 self.partial[slot][device] = left
         self._count(slot, p, spec, -1)
+
+    def _exactly(
+        self, slot: int, p: PodPlacement, spec: PodSet, left: int, sign: int
+    ) -> tuple[int, int]:
+        """What is left of the device of a share by memory that is taken (+1) or given back (-1):
+        whole GPU-milli, `left` of them but for what the pod takes beyond its own, and the
+        remainder."""
+        node = self.facts[slot]
+        assert node is not None
+        before = self.remainders.get(slot, {}).get(p.devices[0], 0)
+        more = before - sign * beyond_milli(node, p, spec)
+        carry, remainder = divmod(more, max(node.gpu_memory_mib, 1))
+        return left + carry, remainder
+
+    def _keep_remainder(self, slot: int, device: int, remainder: int) -> None:
+        known = self.remainders.get(slot, {})
+        if known.get(device, 0) != remainder:
+            others = {d: r for d, r in known.items() if d != device}
+            self._set_remainders(slot, {**others, device: remainder} if remainder else others)
+
+    def _set_remainders(self, slot: int, remainders: dict[int, int]) -> None:
+        if remainders:
+            self.remainders[slot] = remainders
+        else:
+            self.remainders.pop(slot, None)
 
     def _count(self, slot: int, p: PodPlacement, spec: PodSet, sign: int) -> None:
         """Book (+1) or give back (-1) everything of a pod that is a plain amount."""
@@ -330,6 +386,7 @@ COLUMNS = (
     "free_mask",
     "free",
     "partial",
+    "remainders",
     "cpu",
     "memory",
     "pods",

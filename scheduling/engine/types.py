@@ -180,7 +180,7 @@ class PodSet:
     `gpu_models`: acceptable models, the preferred first; () accepts any model. Of a pod set
     without GPUs the pods may be on any node, with (NO_GPUS,) only on nodes without GPUs.
     `gpus` devices per pod; `gpu_milli` of each (1000 = whole, below that only with gpus == 1).
-    `gpu_memory_mib` > 0 asks for a fraction by memory instead; it is resolved per node.
+    `gpu_memory_mib` > 0 asks for a fraction by memory instead, exact on the node taken.
     `min_count` < count: place `min_count` or nothing, more where it is free, also while the job
     runs (elastic gang).
     `required_level` / `preferred_level`: a level name of the cluster, or "hyper-node"; with
@@ -315,7 +315,8 @@ class JobRequest:
 
 
 class PodPlacement(NamedTuple):
-    """Where one pod goes: `milli` of each device in `devices` of `node`; `nics` nearest to them."""
+    """Where one pod goes: `milli` of each device in `devices` of `node`, of a share by memory the
+    whole thousandths in it; `nics` nearest to them."""
 
     pod_set: int
     ordinal: int

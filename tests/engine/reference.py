@@ -12,7 +12,7 @@ from scheduling.engine.constraints import admits
 from scheduling.engine.lifetimes import growth, mean_left
 from scheduling.engine.placement.devices import nics_for, table_for
 from scheduling.engine.types import MILLI, JobKind, JobRequest, PodPlacement, PodSet
-from tests.engine.reference_cluster import Cluster, bit_positions
+from tests.engine.reference_cluster import Cluster, bit_positions, size_of
 
 
 class Attempt:
@@ -110,9 +110,16 @@ class Attempt:
         fits = [
             (max(self.c.partial(n).values()), self.order[n.name], n)
             for n in nodes
-            if self.room(n) and max(self.c.partial(n).values(), default=0) >= self.milli
+            if self.room(n) and self.shares_left(n)
         ]
         return min(fits)[2] if fits else None
+
+    def shares_left(self, node):
+        """(What is left, device) of the partly used devices that hold the share."""
+        partial, exact = self.c.partial(node), self.c.exact(node)
+        size = size_of(min(d.memory_mib for d in node.devices), self.s)
+        by = exact if self.s.gpu_memory_mib else partial
+        return [(by[d], d) for d in partial if exact[d] >= size]
 
     def whole_nodes(self, nodes, pods=1):
         """Nodes with free GPUs enough for so many pods together."""
@@ -164,8 +171,7 @@ class Attempt:
         """Book one more pod on the node, with devices and NICs; False when NICs lack."""
         devices = ()
         if self.s.gpus:
-            partial = self.c.partial(node)
-            fits = [(m, d) for d, m in partial.items() if self.milli < MILLI and m >= self.milli]
+            fits = self.shares_left(node) if self.milli < MILLI else []
             if fits:
                 devices = (min(fits)[1],)
             else:
@@ -411,7 +417,7 @@ def pools(cluster, s, models, avoid):
         for size in sorted(sizes):
             if size >= s.gpu_memory_mib:
                 yield (
-                    -(-s.gpu_memory_mib * MILLI // size),
+                    max(s.gpu_memory_mib * MILLI // size, 1),
                     [
                         n
                         for n in members

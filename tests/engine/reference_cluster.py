@@ -3,6 +3,9 @@
 Node order and topology are worked out anew for every question.
 """
 
+import math
+from fractions import Fraction
+
 from scheduling.engine.columns import OtherPod
 from scheduling.engine.facts import sane
 from scheduling.engine.lifetimes import outlook
@@ -11,6 +14,13 @@ from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
 
 def bit_positions(mask):
     return tuple(i for i in range(mask.bit_length()) if mask >> i & 1)
+
+
+def size_of(memory, s):
+    """The part of a device with that memory that a pod takes, in thousandths."""
+    if not s.gpu_memory_mib:
+        return Fraction(s.gpu_milli)
+    return max(Fraction(MILLI * s.gpu_memory_mib, memory), Fraction(1))
 
 
 class Cluster:
@@ -38,13 +48,33 @@ class Cluster:
                 used[device] = used.get(device, 0) + p.milli
         return used
 
+    def exact(self, node):
+        """What is left of each device that is held in part or as a whole, in thousandths."""
+        memory = min((d.memory_mib for d in node.devices), default=0)
+        used = {}
+        for p, s in self.on(node):
+            part = Fraction(p.milli)
+            if memory >= s.gpu_memory_mib > 0:
+                part = max(part, size_of(memory, s))
+            for device in p.devices:
+                used[device] = used.get(device, 0) + part
+        return {device: MILLI - part for device, part in used.items()}
+
     def free_devices(self, node):
         used = self.used(node)
         return [d.index for d in node.devices if d.healthy and d.index not in used]
 
     def partial(self, node):
         healthy = {d.index for d in node.devices if d.healthy}
-        return {d: MILLI - m for d, m in self.used(node).items() if d in healthy and m < MILLI}
+        left = {d: math.floor(m) for d, m in self.exact(node).items()}
+        return {d: m for d, m in left.items() if d in healthy and m > 0}
+
+    def remainders(self, node):
+        """What is left of partly used devices beyond whole thousandths, where it is not nothing."""
+        healthy = {d.index for d in node.devices if d.healthy}
+        memory = min((d.memory_mib for d in node.devices), default=0)
+        found = {d: (m % 1) * memory for d, m in self.exact(node).items() if d in healthy and m > 0}
+        return {d: m for d, m in found.items() if m}
 
     def free(self, node):
         taken = sum(other.gpus for other in self.others.values() if other.node == node.name)
@@ -93,9 +123,10 @@ class Cluster:
         cpu, memory, pods, extended, _ = self.left(node)
         limits = [pods]
         if milli < MILLI:
+            size = size_of(min(d.memory_mib for d in node.devices), s)
+            partial, exact = self.partial(node), self.exact(node)
             limits.append(
-                sum(left // milli for left in self.partial(node).values())
-                + self.free(node) * (MILLI // milli)
+                sum(exact[d] // size for d in partial) + self.free(node) * (MILLI // size)
             )
         elif s.gpus:
             limits.append(self.free(node) // s.gpus)

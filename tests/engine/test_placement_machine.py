@@ -41,7 +41,7 @@ def nodes(draw, name):
     nics = draw(st.integers(0, min(size, 16)))
     # Not advertised, of one resource, each rail of its own.
     rails = draw(st.sampled_from(((), ("rdma/a",), ("rdma/a", "rdma/b"))))
-    memory = draw(st.sampled_from((40_000, 80_000)))
+    memory = draw(st.sampled_from((24_576, 40_000, 80_000)))
     return Node(
         name,
         gpu_model=draw(st.sampled_from(("A100", "A100", "H800"))),
@@ -90,7 +90,7 @@ def pod_sets(draw):
         gpus,
         gpu_models=draw(st.sampled_from(((), ("A100",), ("H800", "A100")))),
         gpu_milli=draw(st.sampled_from((100, 300, 500, 700))) if shape == "share" else 1000,
-        gpu_memory_mib=draw(st.sampled_from((10_000, 50_000))) if shape == "memory" else 0,
+        gpu_memory_mib=draw(st.sampled_from((8_192, 10_000, 50_000))) if shape == "memory" else 0,
         cpu_milli=draw(st.sampled_from((0, 1_000, 3_000))) if shape != "none" else 1_000,
         memory_mib=draw(st.sampled_from((0, 4_000))),
         nics=draw(st.sampled_from((0, 0, 0, 1, 2))) if gpus else 0,
@@ -273,6 +273,7 @@ class Placement(RuleBasedStateMachine):
             cpu, memory, pods, extended, nics = self.naive.left(node)
             assert self.state.free[slot] == self.naive.free(node)
             assert self.state.partial[slot] == self.naive.partial(node)
+            assert self.state.remainders.get(slot, {}) == self.naive.remainders(node)
             assert (self.state.cpu[slot], self.state.memory[slot]) == (cpu, memory)
             assert self.state.pods[slot] == pods
             assert self.state.extended[slot] == extended
@@ -318,6 +319,7 @@ def columns_of(state):
     shown = {name: getattr(state, name) for name in (*COLUMNS, *REGISTRY)}
     shown["_on_node"] = {name: sorted(keys) for name, keys in state._on_node.items()}
     shown["_jobs"] = {name: dict(sorted(held.items())) for name, held in state._jobs.items()}
+    shown["remainders"] = {at: sorted(of.items()) for at, of in sorted(state.remainders.items())}
     shown["partial"] = [sorted(left.items()) for left in state.partial]
     del shown["tables"], shown["infeasible"], shown["typical"]
     totals = {m: (p.capacity, p.available, p.allocated) for m, p in state._totals.items()}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from scheduling.engine.cluster import ClusterState
 from scheduling.engine.constraints import will_admit
 from scheduling.engine.index import PoolIndex
-from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.placement.fit import share_milli, share_units
 from scheduling.engine.placement.pods import group_key
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.types import MILLI, JobRequest, Node, PodSet
@@ -99,6 +99,8 @@ def pods_when_empty(node: Node, pod_set: PodSet) -> int:
         if not milli:
             return 0
         shares = 1 if milli == MILLI else MILLI // milli
+        if pod_set.gpu_memory_mib:
+            shares = MILLI * node.gpu_memory_mib // share_units(node.gpu_memory_mib, pod_set)
         limits.append(len(node.devices) // pod_set.gpus * shares)
     if pod_set.cpu_milli:
         limits.append(node.cpu_milli // pod_set.cpu_milli)

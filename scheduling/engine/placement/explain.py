@@ -252,7 +252,13 @@ def _room(
     pod_set = job.pod_sets[failure.pod_set]
     room = _Room()
     level = level_of(job, pod_set)
-    bare = PodSet(pod_set.name, pod_set.count, pod_set.gpus, gpu_milli=pod_set.gpu_milli)
+    bare = PodSet(
+        pod_set.name,
+        pod_set.count,
+        pod_set.gpus,
+        gpu_milli=pod_set.gpu_milli,
+        gpu_memory_mib=pod_set.gpu_memory_mib,
+    )
     for model in models:
         pool = state.index.pools[model]
         admitted = state.index.admitted(state, pool, pod_set)

@@ -15,12 +15,39 @@ from scheduling.engine.types import MILLI, PodSet
 
 
 def share_milli(device_memory_mib: int, pod_set: PodSet) -> int:
-    """GPU-milli of each device for a pod where devices have this memory; 0: too small."""
+    """GPU-milli that a pod is charged of each device where devices have this memory; 0: too small.
+    Of a share by memory it is the whole thousandths in it, at least one, so that the pods of a
+    device are never charged more than 1000; whether it fits is decided by `share_units`."""
     if not pod_set.gpu_memory_mib:
         return pod_set.gpu_milli
     if device_memory_mib < pod_set.gpu_memory_mib:
         return 0
-    return -(-pod_set.gpu_memory_mib * MILLI // device_memory_mib)
+    return max(pod_set.gpu_memory_mib * MILLI // device_memory_mib, 1)
+
+
+def share_units(device_memory_mib: int, pod_set: PodSet) -> int:
+    """What a pod takes of each device, exactly, in units of 1/(1000 x MiB of the device); a share
+    by memory is at least 1/1000."""
+    if not pod_set.gpu_memory_mib:
+        return pod_set.gpu_milli * device_memory_mib
+    return max(MILLI * pod_set.gpu_memory_mib, device_memory_mib)
+
+
+def units_left(state: ClusterState, slot: int) -> list[tuple[int, int]]:
+    """What is left of each partly used device, in units as above, and the device."""
+    node = state.facts[slot]
+    assert node is not None
+    memory, remainders = node.gpu_memory_mib, state.remainders.get(slot, {})
+    return [(m * memory + remainders.get(d, 0), d) for d, m in state.partial[slot].items()]
+
+
+def shares_by_memory(state: ClusterState, slot: int, pod_set: PodSet) -> int:
+    """Pods with a share by memory that fit on a node's partly used and free devices."""
+    node = state.facts[slot]
+    assert node is not None
+    each = share_units(node.gpu_memory_mib, pod_set)
+    whole = MILLI * node.gpu_memory_mib // each if each else 0
+    return sum(left // each for left, _ in units_left(state, slot)) + state.free[slot] * whole
 
 
 def rest_fits(state: ClusterState, slot: int, pod_set: PodSet, pods: int = 1) -> bool:
@@ -83,13 +110,24 @@ def devices_on(
     if not pod_set.gpus:
         return ()
     if milli < MILLI:
-        fits = [(left, device) for device, left in state.partial[slot].items() if left >= milli]
+        if pod_set.gpu_memory_mib:
+            fits = opened_by_memory(state, slot, pod_set)
+        else:
+            fits = [(left, device) for device, left in state.partial[slot].items() if left >= milli]
         if fits:
             return (min(fits)[1],)
     if state.free[slot] < pod_set.gpus:
         return None
     mask = tables(state, slot)[0].best(state.free_mask[slot], pod_set.gpus)
     return bits(mask)
+
+
+def opened_by_memory(state: ClusterState, slot: int, pod_set: PodSet) -> list[tuple[int, int]]:
+    """Partly used devices with room for a share by memory: units left, and the device."""
+    node = state.facts[slot]
+    assert node is not None
+    each = share_units(node.gpu_memory_mib, pod_set)
+    return [(left, device) for left, device in units_left(state, slot) if left >= each]
 
 
 def nics_on(

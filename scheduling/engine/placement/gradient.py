@@ -154,7 +154,7 @@ def _is_open(view: View, number: int, opened: bool) -> bool:
     pool = view.pool
     if not opened and pool.free_at[number] >= view.gpus:
         return True
-    return bool(view.share and pool.share_at[number] >= view.milli)
+    return bool(view.share and pool.share_at[number] >= view.milli and view.holds_share(number))
 
 
 def _best_of_all(view: View, gain: Floats, opened: bool) -> tuple[int, float]:
@@ -165,7 +165,7 @@ def _best_of_all(view: View, gain: Floats, opened: bool) -> tuple[int, float]:
         number, value = int(at[first]), float(gain[at[first]])
         if value == -np.inf:
             break
-        if view.fits(number):
+        if view.fits(number) and _is_open(view, number, opened):
             return number, value
         at = np.delete(at, first)
     return NOWHERE

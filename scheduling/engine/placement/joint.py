@@ -19,7 +19,7 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
 from scheduling.engine.index_layout import Domains, Ints
 from scheduling.engine.native import copied_by_fields
-from scheduling.engine.placement.fit import free_nics, share_milli
+from scheduling.engine.placement.fit import free_nics, share_milli, share_units, units_left
 from scheduling.engine.placement.mixtures import (
     NONE,
     Effort,
@@ -233,20 +233,27 @@ class _Pool:
         state, slot = self.state, self.layout.slots[number]
         node, specs = state.facts[slot], self.specs
         assert node is not None
-        milli = tuple(share_milli(node.gpu_memory_mib, s) for s in specs)
-        shares = any(s.is_share for s in specs)
+        sizes = tuple(share_milli(node.gpu_memory_mib, s) for s in specs)
+        shares, whole = any(s.is_share for s in specs), MILLI
         partial = tuple(sorted(state.partial[slot].values())) if shares else ()
+        if any(s.gpu_memory_mib for s in specs):
+            memory = node.gpu_memory_mib
+            whole = MILLI * memory
+            sizes = tuple(
+                share_units(memory, s) if m else 0 for s, m in zip(specs, sizes, strict=True)
+            )
+            partial = tuple(sorted(left for left, _ in units_left(state, slot)))
         nics = free_nics(state, slot).bit_count() if any(s.nics for s in specs) else 0
         names = sorted({name for s in specs for name in s.extended})
         extended = tuple([state.extended[slot].get(name, 0) for name in names])
         plain = state.free[slot], state.cpu[slot], state.memory[slot], state.pods[slot], nics
-        key = (sets, milli, partial, extended, *plain)
+        key = (sets, whole, sizes, partial, extended, *plain)
         known = self.tables.get(key)
         if known is not None:
             return known
         self.effort.spend(1, 8 * int(np.prod(self.shape, dtype=np.int64)))
         free, cpu, memory, pods, _ = plain
-        table = self._gpus(free, partial, milli)
+        table = self._gpus(free, partial, sizes, whole)
         amounts = [
             (cpu, [s.cpu_milli for s in specs]),
             (memory, [s.memory_mib for s in specs]),
@@ -276,39 +283,50 @@ class _Pool:
         fit = rest // asked[-1] if asked[-1] else np.full(self.shape, self.most, np.int64)
         return np.where(rest < 0, NONE, fit)
 
-    def _gpus(self, free: int, partial: tuple[int, ...], milli: tuple[int, ...]) -> Table:
+    def _gpus(
+        self, free: int, partial: tuple[int, ...], sizes: tuple[int, ...], full: int
+    ) -> Table:
+        """What fits by GPUs alone: `sizes` of each pod's part of a GPU, `partial` what is left of
+        the partly used ones, where a `full` GPU is so much."""
         specs = self.specs
         whole = [
-            s.gpus if not s.gpus or m == MILLI else 0 for s, m in zip(specs, milli, strict=True)
+            s.gpus if not s.gpus or m == full else 0 for s, m in zip(specs, sizes, strict=True)
         ]
-        shares = [at for at, s in enumerate(specs) if s.gpus and milli[at] < MILLI]
-        if any(s.gpus and not m for s, m in zip(specs, milli, strict=True)):
-            return self._gpus_without(free, partial, milli)
+        shares = [at for at, s in enumerate(specs) if s.gpus and sizes[at] < full]
+        if any(s.gpus and not m for s, m in zip(specs, sizes, strict=True)):
+            return self._gpus_without(free, partial, sizes, full)
         if not shares:
             return self._amount(free, whole)
         if shares == [len(specs) - 1]:
-            size = milli[-1]
+            size = sizes[-1]
             left = free - self._used(whole)
-            fit = left * (MILLI // size) + sum(part // size for part in partial)
+            fit = left * (full // size) + sum(part // size for part in partial)
             return np.where(left < 0, NONE, fit)
         left = free - self._used(whole)
         table = np.full(self.shape, NONE, np.int64)
-        for devices, fit in enumerate(self._of_devices(free, partial, milli, shares)):
+        for devices, fit in enumerate(self._of_devices(free, partial, sizes, shares, full)):
             table = np.where(left == devices, fit, table)
         return table
 
-    def _gpus_without(self, free: int, partial: tuple[int, ...], milli: tuple[int, ...]) -> Table:
+    def _gpus_without(
+        self, free: int, partial: tuple[int, ...], sizes: tuple[int, ...], full: int
+    ) -> Table:
         """Where the GPUs are too small for some set, of which no pod is here."""
-        others = tuple(m or 1 for m in milli)
-        limits = [0 if s.gpus and not m else None for s, m in zip(self.specs, milli, strict=True)]
-        return limited(self._gpus(free, partial, others), limits)
+        others = tuple(m or 1 for m in sizes)
+        limits = [0 if s.gpus and not m else None for s, m in zip(self.specs, sizes, strict=True)]
+        return limited(self._gpus(free, partial, others, max(full, MILLI)), limits)
 
     def _of_devices(
-        self, free: int, partial: tuple[int, ...], milli: tuple[int, ...], shares: list[int]
+        self,
+        free: int,
+        partial: tuple[int, ...],
+        sizes: tuple[int, ...],
+        shares: list[int],
+        full: int,
     ) -> Iterator[Table]:
         """What shares of several sizes fit on the partly used devices and 0, 1, … `free` others."""
         last = len(self.specs) - 1
-        asked = [milli[at] if at in shares else 0 for at in range(last + 1)]
+        asked = [sizes[at] if at in shares else 0 for at in range(last + 1)]
 
         if last not in shares:
             raise TooMuch  # it is shares on other nodes, and whole GPUs here
@@ -321,7 +339,7 @@ class _Pool:
             total = added(total, device(part), self.most, self.effort)
         yield total
         for _ in range(free):
-            total = added(total, device(MILLI), self.most, self.effort)
+            total = added(total, device(full), self.most, self.effort)
             yield total
 
 

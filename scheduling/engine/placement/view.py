@@ -13,7 +13,14 @@ from scheduling.engine.cluster import ClusterState
 from scheduling.engine.index import PoolIndex
 from scheduling.engine.index_layout import Ints
 from scheduling.engine.lifetimes import LEFT_FREE_S, growth, mean_left
-from scheduling.engine.placement.fit import devices_on, nics_on, pods_of_rest, rest_fits
+from scheduling.engine.placement.fit import (
+    devices_on,
+    nics_on,
+    opened_by_memory,
+    pods_of_rest,
+    rest_fits,
+    shares_by_memory,
+)
 from scheduling.engine.placement.request import HYPER
 from scheduling.engine.types import MILLI, PodPlacement, PodSet
 
@@ -151,11 +158,18 @@ class View:
             found = self.pool.shares[key] & mask
             while found:
                 number = first(found)
-                if self.fits(number):
+                if self.fits(number) and (key > self.milli or self.holds_share(number)):
                     return number
                 found &= found - 1
             keys &= keys - 1
         return -1
+
+    def holds_share(self, number: int) -> bool:
+        """Whether a partly used GPU of the node has room for a share that fits there by whole
+        GPU-milli; one by memory may need a little more."""
+        if not self.pod_set.gpu_memory_mib:
+            return True
+        return bool(opened_by_memory(self.state, self.layout.slots[number], self.pod_set))
 
     def consolidated(self, gpus: int, pods: int) -> int:
         """Where so many GPUs of small pods do best to go.
@@ -278,6 +292,8 @@ class View:
 
     def _shares_on(self, slot: int) -> int:
         """Pods of this share that fit on a node's partly used and free GPUs."""
+        if self.pod_set.gpu_memory_mib:
+            return shares_by_memory(self.state, slot, self.pod_set)
         partly = sum(left // self.milli for left in self.state.partial[slot].values())
         return partly + self.state.free[slot] * (MILLI // self.milli)
 

@@ -152,11 +152,14 @@ class Emptied:
         return at[some], pods[some]
 
     def _on_shared(self, slots: Ints, milli: int) -> Ints:
-        """How often there is so much room on the GPUs of each node that are held in shares."""
+        """How often there is so much room on the GPUs of each node that are held in shares. What
+        is left beyond whole thousandths counts as one more."""
         partial, shares = self._cluster.partial, self._freed.shares
         found = np.zeros(len(partial), np.int64)
         for slot in shares if milli == MILLI else slots.tolist():
             left = dict(partial[slot])
+            for device in self._cluster.remainders.get(slot, {}):
+                left[device] = left.get(device, 0) + 1
             for device, more in shares.get(slot, {}).items():
                 left[device] = left.get(device, 0) + more
             found[slot] = sum(part // milli for part in left.values())

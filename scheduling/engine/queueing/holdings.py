@@ -17,7 +17,7 @@ class Row(NamedTuple):
     """One pod. `at`: from when on it may be taken, in seconds since the epoch; `slot`: of its node,
     -1 where that is not known; `model`: its GPU model by number; `milli`: all GPU-milli that it
     holds, be that `gpus` whole devices or a share of `device`, which is -1 else; milli-CPU and MiB
-    of memory."""
+    of memory; `by_memory`: 1 for a share by memory, which may hold up to a GPU-milli more."""
 
     at: float
     slot: int
@@ -27,6 +27,7 @@ class Row(NamedTuple):
     device: int
     cpu: int
     memory: int
+    by_memory: int
 
 
 def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSet) -> Row:
@@ -41,12 +42,13 @@ def row_of(at: float, slot: int, model: int, p: PodPlacement, spec: PodSet) -> R
         -1 if whole else p.devices[0],
         spec.cpu_milli,
         spec.memory_mib,
+        int(spec.gpu_memory_mib > 0),
     )
 
 
 class Freed(NamedTuple):
     """What nodes would get back, by slot: whole GPUs, milli-CPU, MiB of memory and pods; and of
-    shares of GPUs their GPU-milli by slot and device."""
+    shares of GPUs their GPU-milli by slot and device, of each share by memory rounded up."""
 
     gpus: Ints
     cpu: Ints
@@ -111,9 +113,9 @@ def freed(tables: Sequence[Holdings], by: float, slots: int) -> Freed:
     """What so many nodes would get back without all of this that may be taken by then."""
     ripe = [table.rest[:, (table.at <= by) & (table.rest[0] >= 0)] for table in tables]
     nothing = np.zeros((len(Row._fields) - 1, 0), np.int64)
-    slot, _, milli, gpus, device, cpu, memory = np.concatenate((nothing, *ripe), axis=1)
+    slot, _, milli, gpus, device, cpu, memory, by_memory = np.concatenate((nothing, *ripe), axis=1)
     shares: dict[int, dict[int, int]] = {}
-    of_shares = np.stack((slot, device, milli))[:, device >= 0]
+    of_shares = np.stack((slot, device, milli + by_memory))[:, device >= 0]
     for on, at, part in of_shares.T.tolist():
         devices = shares.setdefault(on, {})
         devices[at] = devices.get(at, 0) + part

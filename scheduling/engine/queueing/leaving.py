@@ -47,7 +47,8 @@ class Leaving:
             for device in p.devices:
                 on_it = {key: b for key, b in on.items() if device in b.placement.devices}
                 wanted = sum(b.placement.milli for b in on_it.values())
-                if wanted > cluster.left_of_device(p.node, device):
+                beyond = sum(cluster.beyond_milli(b) for b in on_it.values())
+                if not cluster.has_left(p.node, device, wanted, beyond):
                     found.update(on_it)
             if job.pod_sets[p.pod_set].nics:
                 nics = set(p.nics)

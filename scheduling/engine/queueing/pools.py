@@ -33,7 +33,7 @@ class Pools:
         size = (
             node.gpu_model,
             len(node.devices),
-            max((d.memory_mib for d in node.devices), default=0),
+            node.gpu_memory_mib,
             _beside(node),
         )
         groups = (*node.topology, node.hyper_node)
@@ -111,20 +111,22 @@ class Pools:
     def milli_per_pod(self, s: PodSet, model: str) -> int:
         """GPU-milli that quota counts for one pod.
 
-        A fraction asked for by memory counts as on the smallest GPU that can hold it, so that
-        the check never allows more than placement takes; 0 when none can.
+        A fraction asked for by memory counts as on the smallest GPU that can hold it, in whole
+        thousandths as it is charged there, so that placement never takes more than the check
+        allows; 0 when none can.
         """
         if not s.gpu_memory_mib:
             return s.milli_per_pod
         fitting = [m for _, m in self._sizes.get(model, ()) if m >= s.gpu_memory_mib]
-        return -(-s.gpu_memory_mib * MILLI // min(fitting)) if fitting else 0
+        return max(s.gpu_memory_mib * MILLI // min(fitting), 1) if fitting else 0
 
     def pods_at_most(self, s: PodSet, model: str) -> int:
         """Pods of the set that fit the empty pool, by GPU count alone."""
         sizes = self._sizes.get(model, Counter())
         if s.gpu_memory_mib:
             return sum(
-                gpus * (memory // s.gpu_memory_mib) * n for (gpus, memory), n in sizes.items()
+                gpus * min(memory // s.gpu_memory_mib, MILLI) * n
+                for (gpus, memory), n in sizes.items()
             )
         if s.gpu_milli < MILLI:
             return sum(gpus * (MILLI // s.gpu_milli) * n for (gpus, _), n in sizes.items())

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from scheduling.engine.cluster import ClusterState
+from scheduling.engine.columns import beyond_milli
 from scheduling.engine.placement.fit import amounts_fit, free_nics
 from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
 
@@ -11,11 +12,13 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
     """Whether all these places are still there, beside everything that is booked now."""
     masks: dict[int, int] = {}
     shares: dict[tuple[int, int], int] = {}
+    beyond: dict[tuple[int, int], int] = {}
     nics: dict[int, int] = {}
     pods: dict[int, list[PodSet]] = {}
     for p in places:
         slot = state.slot_of.get(p.node)
-        if slot is None or state.facts[slot] is None:
+        node = None if slot is None else state.facts[slot]
+        if slot is None or node is None:
             return False
         spec = job.pod_sets[p.pod_set]
         if p.milli == MILLI:
@@ -24,6 +27,8 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
         else:
             at = (slot, p.devices[0])
             shares[at] = shares.get(at, 0) + p.milli
+            if spec.gpu_memory_mib:
+                beyond[at] = beyond.get(at, 0) + beyond_milli(node, p, spec)
         if spec.nics:
             for nic in p.nics:
                 nics[slot] = nics.get(slot, 0) | 1 << nic
@@ -33,6 +38,9 @@ def can_return(state: ClusterState, job: JobRequest, places: Iterable[PodPlaceme
         if state.free_mask[slot] >> device & 1:
             opened[slot] = opened.get(slot, 0) + 1
         elif state.partial[slot].get(device, 0) < milli:
+            return False
+        more = beyond.get((slot, device), 0)
+        if more and not state.has_left(state.names[slot], device, milli, more):
             return False
     return (
         all(state.free_mask[slot] & mask == mask for slot, mask in masks.items())

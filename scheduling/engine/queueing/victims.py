@@ -205,6 +205,10 @@ class Victims:
             on[p.node] = on.get(p.node, 0) + p.milli * len(p.devices)
         lost = max(0.0, self._now - max(since, record.checkpoint_at))
         cost = sum(on.values()) / MILLI * lost
+        sets = record.job.pod_sets
+        if any(s.gpu_memory_mib for s in sets):
+            for p in places:
+                on[p.node] += int(sets[p.pod_set].gpu_memory_mib > 0)  # may be a thousandth more
         return Unit(record, pods, whole, kind, cost, on, places)
 
 
