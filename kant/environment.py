@@ -95,16 +95,16 @@ def prepare(*, dev: bool) -> None:
     """Make what is missing of the environment; nothing where it is complete.
 
     Raises CannotStart."""
-    names = ("requirements.txt", "requirements-dev.txt") if dev else ("requirements.txt",)
+    name = "requirements-dev.txt" if dev else "requirements.txt"
     stamp = VENV / (".dev" if dev else ".runtime")
-    wanted = fingerprint([ROOT / name for name in names])
+    wanted = fingerprint(sorted(ROOT.glob("requirements*.txt")) if dev else [ROOT / name])
     if PYTHON.exists() and stamp.exists() and stamp.read_text() == wanted:
         return
     check_space(ROOT, NEEDS_MB[dev])
     if not PYTHON.exists():
         make_environment()
     check_index(ROOT / "requirements.txt")
-    install(ROOT / names[-1])
+    install(ROOT / name)
     if dev:  # it holds what runs, too
         (VENV / ".runtime").write_text(fingerprint([ROOT / "requirements.txt"]))
     stamp.write_text(wanted)
