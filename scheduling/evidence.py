@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from scheduling import selectors
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL
 from scheduling.models import Job
-from tenants.templatetags.ui import ago, gpus, words
+from tenants.templatetags.ui import ago, expected, gpus, words
 
 # Seconds since 1970.
 TIMES = frozenset({"not_before", "starts_at", "avoided_until", PROTECTED_UNTIL, PREEMPTS_FROM})
@@ -73,7 +73,8 @@ def shown(evidence: Mapping[str, Any], names: Names) -> list[tuple[str, str]]:
 
 def _value(name: str, value: Any, names: Names) -> str:
     if name in TIMES:
-        return ago(datetime.fromtimestamp(value, UTC))
+        at = datetime.fromtimestamp(value, UTC)
+        return expected(at) if name == "starts_at" else ago(at)
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".")
     if isinstance(value, int):

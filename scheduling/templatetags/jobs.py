@@ -131,15 +131,20 @@ class Gate:
 
 
 @register.filter
-def gates(job: Job) -> list[Gate]:
-    """The five gates of a job that waits, by its dominant reason; none before it was looked at."""
+def gates(job: Job, place: int | None = None) -> list[Gate]:
+    """The five gates of a job that waits, by its dominant reason; none before it was looked at.
+    `place` in the queue, from 1: the order is passed at its front alone."""
     held = "never" if job.reason in NEVER else "no"
     statuses = {True: "ok", False: held, None: ""}
     texts = {"ok": "passed", "no": "waits here", "never": "cannot pass", "": "not reached"}
-    return [
+    shown = [
         Gate(GATE_TITLES[one.gate], statuses[one.ok], texts[statuses[one.ok]])
         for one in gates_of(job)
     ]
+    if place is None or place == 1:
+        return shown
+    order = Gate(GATE_TITLES["order"], "", f"{place - 1} ahead of it")
+    return [order if g.title == order.title and g.status == "ok" else g for g in shown]
 
 
 @register.filter

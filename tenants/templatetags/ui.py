@@ -147,6 +147,25 @@ def ago(at: datetime | None) -> SafeString | str:
 
 
 @register.filter
+def expected(at: datetime) -> SafeString | str:
+    """When something is expected, as `ago` writes it; one whose time has passed is overdue."""
+    late = (timezone.now() - at).total_seconds()
+    if late < 1:
+        return ago(at)
+    return format_html(
+        '<time datetime="{}" title="{} UTC">overdue by {}</time>',
+        at.isoformat(),
+        at.strftime("%Y-%m-%d %H:%M:%S"),
+        duration(late),
+    )
+
+
+@register.filter
+def is_past(at: datetime) -> bool:
+    return (timezone.now() - at).total_seconds() >= 1
+
+
+@register.filter
 def percent(ratio: float | None) -> str:
     return "–" if ratio is None else f"{100 * ratio:.1f} %"
 

@@ -110,3 +110,22 @@ def test_a_waiting_job_is_changed_and_held_and_its_array_cancelled(new_tab, addr
     assert tab.axe() == []
     dialog.get_by_role("button", name="Cancel array").click()
     tab.page.get_by_text("that were not over are cancelled.").wait_for()
+
+
+def test_a_long_log_scrolls_where_the_keyboard_reaches_it(new_tab, address):
+    tab = new_tab()
+    tab.sign_in("erin")
+    tab.open(address("LOGS train-000"))
+    tab.page.evaluate(
+        """() => {
+          document.getElementById("logs-live").innerHTML =
+            '<div class="code log" tabindex="0" role="region" aria-label="Log"><pre></pre></div>';
+          document.querySelector(".log pre").textContent = "a line of a log\\n".repeat(500);
+        }"""
+    )
+    scrolls = "e => e.scrollHeight > e.clientHeight && getComputedStyle(e).overflowY !== 'visible'"
+    assert tab.page.locator(".log").evaluate(scrolls)
+    assert not tab.page.locator(".log pre").evaluate(scrolls)
+    for theme in ("light", "dark"):
+        tab.page.emulate_media(color_scheme=theme)
+        assert tab.axe() == []

@@ -2,9 +2,11 @@
 
 import base64
 import re
+from datetime import timedelta
 
 import pytest
 from django.urls import reverse
+from django.utils import timezone
 
 from scheduling import views
 from scheduling.engine.verdict import NEVER, Reason
@@ -319,6 +321,40 @@ def test_page_and_rest_stop_a_job_at_the_same_gate(reason):
         {True: "ok", False: stop, None: ""}[ok] for ok in told
     ]
     assert told.count(False) == (reason is not Reason.PENDING_EVALUATION)
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_the_order_is_passed_at_the_front_alone(reason):
+    job = Job(state="PENDING", reason=reason.value)
+    first, behind = gates(job, 1), gates(job, 16)
+    assert first == gates(job)
+    changed = [(a, b) for a, b in zip(first, behind, strict=True) if a != b]
+    passed = [g for g in first if (g.title, g.status) == ("Queue order", "ok")]
+    assert [a for a, _ in changed] == passed
+    assert [(b.status, b.text) for _, b in changed] == [("", "15 ahead of it")] * len(passed)
+
+
+@pytest.mark.parametrize("by", ["reservation", "head"])
+@pytest.mark.parametrize("late_s", [41, 3700])
+def test_a_start_that_has_passed_is_overdue(as_user, by, late_s):
+    at = timezone.now() - timedelta(seconds=late_s)
+    jobs = Job.objects.filter(name="wait-000")
+    if by == "reservation":
+        jobs.update(reserved_start=at, reserved_nodes=[], reason="InsufficientGpus", evidence={})
+    else:
+        told = {"starts_at": at.timestamp()}
+        jobs.update(reserved_start=None, reason="ReservedForHead", evidence=told)
+    text = as_user("erin").get(job_url("wait-000")).content.decode()
+    start = re.search(r"<dt>Expected start</dt><dd>(.*?)</dd>", text, re.DOTALL)[1]
+    assert ">overdue by " in start
+    assert "ago" not in start
+    assert "not before" not in start
+    assert text.count(">overdue by ") == 2  # and in the notice, or among the numbers
+    jobs.update(
+        reserved_start=timezone.now() + timedelta(hours=2) if by == "reservation" else None,
+        evidence={"starts_at": timezone.now().timestamp() + 7200} if by == "head" else {},
+    )
+    assert "overdue" not in as_user("erin").get(job_url("wait-000")).content.decode()
 
 
 def test_a_pod_that_was_moved_stands_where_it_is_now(as_user):
