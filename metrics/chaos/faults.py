@@ -155,8 +155,8 @@ KINDS = (
         _requests("gpu-bad", lambda r: {**_node(r), "gpu": r.randrange(GPUS)}),
     ),
 )
-# They are asked of the API server, so they come before what ends or freezes it.
-_ASKED = ("watches", "requests", "nodes")
+# These begin first: they need the API server, and the database, which says who leads.
+_FIRST = ("watches", "requests", "nodes", "schedulers")
 
 
 def rounds(seed: int) -> Iterator[list[FaultKind]]:
@@ -177,7 +177,7 @@ def rounds(seed: int) -> Iterator[list[FaultKind]]:
                 break
             deck.remove(free)
             chosen.append(free)
-        yield sorted(chosen, key=lambda kind: kind.of not in _ASKED)
+        yield sorted(chosen, key=lambda kind: kind.of not in _FIRST)
 
 
 class FaultRunner:

@@ -14,6 +14,7 @@ from metrics.chaos.organisation import NAMESPACE, TENANTS
 from metrics.chaos.shape import ProductionShape
 
 A_ROUND = 12  # submissions
+OVER_S = 6.0  # before, within and after the faults of a round
 SUBMITTERS = 4
 AGAIN_S = 0.5
 REPEATED = 0.25  # of the jobs that are answered are sent once more
@@ -141,10 +142,11 @@ class Submitters:
 
     def submit(self, number: int) -> None:
         """Begin to send those of a round."""
-        for each in submissions(self._seed, number):
+        now = time.monotonic()
+        for i, each in enumerate(submissions(self._seed, number)):
             self.made.append(each)
-            send = self._send_pod if each.plain else self._send_job
-            self._sending.append(self._pool.submit(send, each))
+            due = now + OVER_S * i / A_ROUND
+            self._sending.append(self._pool.submit(self._send, each, due))
 
     def unanswered(self) -> list[Submission]:
         """Those that are still being sent; raises what a sender raised."""
@@ -156,6 +158,13 @@ class Submitters:
 
     def statuses(self) -> Counter[int]:
         return Counter(status for each in self.made for status in list(each.answers))
+
+    def _send(self, each: Submission, due: float) -> None:
+        self._stop.wait(max(0.0, due - time.monotonic()))
+        if each.plain:
+            each.answered = self._answer(each, lambda: self._create(each)) is not None
+        else:
+            self._send_job(each)
 
     def _send_job(self, job: Submission) -> None:
         # Which are repeated is decided by the seed and not by the order of answers.
@@ -171,10 +180,6 @@ class Submitters:
     def _post(self, job: Submission) -> tuple[int, Any]:
         key = f"{self._seed}-{job.name}"
         return self._shape.rest("POST", "/jobs", job.document, **{"Idempotency-Key": key})
-
-    def _send_pod(self, pod: Submission) -> None:
-        found = self._answer(pod, lambda: self._create(pod))
-        pod.answered = found is not None
 
     def _create(self, pod: Submission) -> tuple[int, Any]:
         """A pod has a name and no key: one that is there was made by a request without a reply."""

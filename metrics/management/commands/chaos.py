@@ -5,6 +5,7 @@ import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from typing import Any
 
+import psycopg
 from django.core.management.base import BaseCommand, CommandError
 
 from metrics.chaos.rounds import Run
@@ -41,7 +42,7 @@ class Command(BaseCommand):
         try:
             with asked_to_stop() as stop, ProductionShape(self._tell) as shape:
                 figures = Run(shape, given["rounds"], given["seed"], self._tell).carry_out(stop)
-        except RuntimeError as error:
+        except (RuntimeError, OSError, psycopg.Error) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
             raise CommandError("interrupted; nothing is left running") from None
