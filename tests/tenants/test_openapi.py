@@ -9,7 +9,7 @@ import pytest
 import schemathesis
 from django.core.signals import request_finished, request_started
 from django.core.wsgi import get_wsgi_application
-from django.db import close_old_connections
+from django.db import close_old_connections, transaction
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -18,19 +18,17 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from tenants.models import AuditRecord
+
 CHECKS = [
     not_a_server_error,
     content_type_conformance,
     response_schema_conformance,
     status_code_conformance,
 ]
-REAL = {
-    "tenant": "vision",
-    "gpu_type": "H100",
-    "username": "eve",
-    "node": "h000",
-    "code": "invalid",
-}
+# Least right first. Roles in vision, and the operator, of whom nothing is hidden.
+ROLES = {"viewer": "vic", "engineer": "eve", "tenant admin": "ada", "operator": "ops"}
+JOB = {"tenant": "vision", "gpu_type": "H100", "gpus": 1}
 
 
 schema = schemathesis.openapi.from_wsgi(
@@ -48,6 +46,28 @@ def one_connection():
     request_finished.connect(close_old_connections)
 
 
+@pytest.fixture
+def real(org):
+    """{path parameter: of something that exists and that a member of vision may see}."""
+    eve = org.client("eve")
+    job = eve.post("/api/v1/jobs", {"name": "job", **JOB}, format="json")
+    array = eve.post("/api/v1/jobs", {"name": "jobs", **JOB, "array": {"count": 2}}, format="json")
+    change = {"guaranteed": 8, "mode": "shared", "reason": "test"}
+    ops = org.client("ops", **{"If-None-Match": "*"})
+    quota = ops.put("/api/v1/quotas/vision/H100", change, format="json")
+    assert [job.status_code, array.status_code, quota.status_code] == [201, 201, 201]
+    return {
+        "tenant": "vision",
+        "gpu_type": "H100",
+        "username": "eve",
+        "node": "h000",
+        "code": "invalid",
+        "job_id": job.json()["id"],
+        "array_id": array.json()["id"],
+        "record_id": str(AuditRecord.objects.get(action="quota.changed").pk),
+    }
+
+
 @pytest.mark.usefixtures("one_connection")
 @schema.parametrize()
 @settings(
@@ -58,16 +78,23 @@ def one_connection():
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )
-def test_the_api_never_fails_and_answers_as_described(case, org, caplog):
+def test_the_api_never_fails_and_answers_as_described(case, org, real, caplog):
+    known = {**real, "name": real_name(case.operation.path)}
     for name, value in list(case.path_parameters.items()):
         # Half of the examples meet something that exists.
         if hashlib.sha256(str(value).encode()).digest()[0] % 2:
-            real = {"name": real_name(case.operation.path), **REAL}.get(name)
-            case.path_parameters[name] = real if real is not None else value
-    token = org.client("ops")._credentials["HTTP_AUTHORIZATION"]
-    response = case.call(headers={"Authorization": token})
-    case.validate_response(response, checks=CHECKS)
-    assert "failed" not in caplog.text
+            case.path_parameters[name] = known.get(name) or value
+    for role, who in ROLES.items():
+        # Each role meets the same, and no request takes away the token or the role of a later one.
+        with transaction.atomic():
+            token = org.client(who)._credentials["HTTP_AUTHORIZATION"]
+            response = case.call(headers={"Authorization": token})
+            transaction.set_rollback(True)
+        case.validate_response(response, checks=CHECKS)
+        assert response.status_code != 401, role
+        # So that each operation is seen from within, for at least one of them.
+        assert role != "operator" or response.status_code != 403
+        assert "failed" not in caplog.text
 
 
 def real_name(path):
