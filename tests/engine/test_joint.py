@@ -284,3 +284,12 @@ def test_more_of_an_elastic_gang_stays_where_its_least_is():
     for index in range(2):
         leaves = {p.node[1] in "01" for p in found if p.pod_set == index}
         assert len(leaves) == 1
+
+
+@pytest.mark.parametrize("sets", [8, 32])
+def test_more_sets_than_tables_can_hold_are_given_up_and_cost_nothing(sets: int) -> None:
+    """Tables of so many sets would have more cells than there is memory, or numbers for."""
+    state = cluster_of(*(gpu_node(f"n{i}") for i in range(4)))
+    pod_sets = tuple(PodSet(f"s{i}", 3, 3) for i in range(sets))
+    found = place_job(Statement(state), JobRequest("x", "t", 0.0, pod_sets), strategy="e-binpack")
+    assert isinstance(found, PlacementFailure)

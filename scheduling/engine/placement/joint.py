@@ -8,6 +8,7 @@ slices. The answer is exact until MAX_EFFORT is used up. Strategies have no say:
 where they have found nothing.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class Joint:
 
 class _Pool:
     """The pod sets on one pool, the last of them being that of the tables' values: one of shares of
-    GPUs if there is any, else the largest."""
+    GPUs if there is any, else the largest. Raises TooMuch where the tables would be too large."""
 
     def __init__(self, search: Joint, pool: PoolIndex, sets: list[Asked]) -> None:
         self.search, self.state, self.pool = search, search.state, pool
@@ -113,13 +114,13 @@ class _Pool:
         self.specs = [s.spec for s in self.sets]
         self.shape = tuple(s.pods + 1 for s in self.sets[:-1])
         self.most = self.sets[-1].pods
+        if math.prod(self.shape) > MAX_CELLS:
+            raise TooMuch
         self.grid = np.indices(self.shape) if self.shape else np.zeros((0,), np.int64)
         self.milli: dict[int, tuple[int, ...]] = {}
         self.tables: dict[tuple[object, ...], Table] = {}
 
     def solve(self) -> list[Share] | None:
-        if np.prod(self.shape, dtype=np.int64) > MAX_CELLS:
-            raise TooMuch
         nodes = self._nodes()
         if nodes is None:
             return None
