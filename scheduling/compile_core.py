@@ -31,8 +31,6 @@ def main(arguments: list[str] | None = None) -> int:
     if options.into:
         build(options.into)
         return 0
-    # Whoever is told to end tidies up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     ensure(folder(), beside=options.beside)
     return 0
 
@@ -130,4 +128,6 @@ def build(work: Path) -> None:
 
 
 if __name__ == "__main__":
+    # Whoever is told to end tidies up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.exit(main())
