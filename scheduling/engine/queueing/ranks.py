@@ -5,7 +5,8 @@ guarantee reclaims from borrowers that stayed, a job of higher priority takes fr
 priority. Units are therefore ranked, and a unit of a higher rank goes only where the lower ranks
 cannot make room: jobs that would reclaim come last, then the higher priority. Inside a rank the
 loss in GPU-seconds decides. A unit of many more GPUs than are asked for, which would stand idle,
-ranks behind the others of its priority.
+ranks behind the others of its priority. Who takes back what it is guaranteed takes it, among equal
+ones, from its nearest relatives first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +22,7 @@ IDLE_FACTOR = 4
 # Losses are counted in thousandths of a GPU-second, so that sums are exact.
 _PER_GPU_S = 1000
 
-Rank = tuple[bool, int, int]  # reclaims, priority, how much too large
+Rank = tuple[bool, int, int, int]  # reclaims, priority, how much too large, how far related
 Loss = tuple[tuple[Rank, int], ...]
 
 
@@ -30,10 +31,12 @@ def rank(state: SchedulerState, claim: Claim, units: list[Unit]) -> None:
     of lower ranks together."""
     asked = sum(claim.asked.values())
     owners = _owners(state, claim, units, asked)
+    far = _far(state, claim, units)
     own: dict[Unit, int] = {}
     for unit in units:
-        own[unit] = _loss(unit)
-        unit.rank = (unit in owners, unit.record.job.priority, _too_large(unit, asked))
+        own[unit], job = _loss(unit), unit.record.job
+        related = far.get(job.tenant, 0)
+        unit.rank = (unit in owners, job.priority, _too_large(unit, asked), related)
     factor: dict[Rank, int] = {}
     below = 0
     for at in sorted({unit.rank for unit in units}):
@@ -56,6 +59,16 @@ def loss_of(units: Iterable[Unit]) -> Loss:
 def _loss(unit: Unit) -> int:
     """At equal cost fewer GPUs and fewer units are the smaller loss."""
     return round(unit.cost * _PER_GPU_S) + sum(unit.on.values()) // MILLI + 1
+
+
+def _far(state: SchedulerState, claim: Claim, units: list[Unit]) -> dict[str, int]:
+    """By tenant, how many levels above the preemptor's the nearest account is that both share,
+    where the preemptor takes back what it is guaranteed; else nothing."""
+    if claim.borrows or PreemptionKind.RECLAIM not in state.policy.preemption or not claim.asked:
+        return {}
+    book, by = state.book, claim.record.job.tenant
+    tenants = {unit.record.job.tenant for unit in units}
+    return {t: min([book.distance(by, t, model) for model in claim.asked]) for t in tenants}
 
 
 def _too_large(unit: Unit, asked: int) -> int:

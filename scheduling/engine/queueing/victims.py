@@ -28,7 +28,7 @@ class Unit:
     cost: float
     on: dict[str, int]
     places: tuple[PodPlacement, ...]
-    rank: tuple[bool, int, int] = (False, 0, 0)
+    rank: tuple[bool, int, int, int] = (False, 0, 0, 0)
     weight: int = 0
     order: tuple[int, str, tuple[PodAt, ...]] = (0, "", ())
 

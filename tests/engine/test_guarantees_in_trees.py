@@ -1,0 +1,286 @@
+"""Who is within its guarantee gets it back from those who borrow, at any depth of the tree.
+
+The oracle knows nothing of accounts and debts: it adds up what running jobs hold, tenant by tenant.
+What each tenant may hold by right is its guarantee without those of its children. These shares add
+up to the whole cluster, so whatever a tenant misses of its share others hold beyond theirs. Nodes
+have one GPU each: whether larger pods find room on one node is no matter of quota.
+"""
+
+import random
+from collections import Counter
+
+import pytest
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.types import (
+    MILLI,
+    JobRequest,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+    Quota,
+    QuotaMode,
+    Tenant,
+)
+from tests.engine.scenario import job, node, play
+
+MODELS = ("H100", "L4")
+ASKS = ("1x1 H100", "2x1 H100", "4x1 H100", "3x1 L4", "2x1 H100|L4", "2x1+1x1 H100+L4", "6x1 *")
+KINDS = (
+    (PreemptionKind.RECLAIM,),
+    (PreemptionKind.RECLAIM, PreemptionKind.BACKFILL),
+    (PreemptionKind.RECLAIM, PreemptionKind.PRIORITY),
+    tuple(PreemptionKind),
+)
+
+
+def some_tree(rng: random.Random) -> list[Tenant]:
+    """One to three roots, one to five levels."""
+    depth = rng.randint(1, 5)
+    levels = [[Tenant(f"t{i}") for i in range(rng.randint(1, 3))]]
+    if depth == 1:
+        levels[0].append(Tenant("t9"))
+    for level in range(1, depth):
+        below = []
+        for parent in levels[-1]:
+            for i in range(rng.choice((0, 1, 2, 2, 3)) if level > 1 else 2):
+                below.append(Tenant(f"{parent.id}{i}", parent.id))
+        levels.append(below)
+    return [tenant for level in levels for tenant in level]
+
+
+Pod = tuple[JobRequest, tuple[int, int], str]
+
+
+def _on(state: SchedulerState, name: str) -> list[Pod]:
+    """The places of a job: its request, the pod and the GPU model."""
+    record = state.jobs[name]
+    return [(record.job, pod, model) for pod, (model, _) in record.pods.items()]
+
+
+class Tree:
+    """A cluster that is just what the tenants at the top are guaranteed together."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.state = SchedulerState()
+        self.now = 0.0
+        self.alive: list[str] = []
+        self.count = 0
+        self.tenants = some_tree(rng)
+        self.share = {(t.id, m): rng.choice((0, 1, 2, 4)) for t in self.tenants for m in MODELS}
+        children: dict[str, list[str]] = {}
+        for tenant in self.tenants:
+            children.setdefault(tenant.parent or "", []).append(tenant.id)
+
+        def guaranteed(name: str, model: str) -> int:
+            below = sum(guaranteed(child, model) for child in children.get(name, ()))
+            return self.share[name, model] + below
+
+        facts: list[d.Delta] = []
+        for model in MODELS:
+            gpus = sum(guaranteed(name, model) for name in children[""])
+            facts += [d.NodeChanged(node(f"{model}-{i}", 1, model)) for i in range(gpus)]
+        limits = (None, None, None, 3 * MILLI, 0)
+        quotas = tuple(
+            Quota(
+                *(t.id, m, guaranteed(t.id, m) * MILLI),
+                rng.choice((*QuotaMode, QuotaMode.SHARED, QuotaMode.SHARED)),
+                *(rng.choice(limits), rng.choice(limits)),
+            )
+            for t in self.tenants
+            for m in MODELS
+        )
+        policy = Policy(
+            rng.choice(tuple(QueueingPolicy)),
+            preemption=rng.choice(KINDS),
+            min_runtime_s=0,
+            max_preemptions=1 << 30,
+            backfill_after_s=20,
+            fair_share=rng.random() < 0.3,
+        )
+        self.reclaimed = 0
+        self.cycle([*facts, d.TenantsChanged(tuple(self.tenants), quotas), d.PolicyChanged(policy)])
+
+    def held(self) -> Counter[tuple[str, str]]:
+        """GPU-milli by tenant and GPU model."""
+        found: Counter[tuple[str, str]] = Counter()
+        for record in self.state.jobs.values():
+            for model, milli in record.pods.values():
+                found[record.job.tenant, model] += milli
+        return found
+
+    def cycle(self, deltas: list[d.Delta]) -> None:
+        """A cycle, and the next as soon as all who were preempted are gone."""
+        while True:
+            self.now += 5
+            before = {name: dict(r.pods) for name, r in self.state.jobs.items()}
+            held = self.held()
+            result = run_cycle(self.state, deltas, self.now)
+            gone = result.preempted
+            # What just came, or is promised, may be borrowed, and older jobs go for it.
+            came = [p for start in result.started for p in _on(self.state, start.job_id)]
+            came += [p for name in self.state.promised for p in _on(self.state, name)]
+            for pod in set(came):
+                if pod[1] not in before.get(pod[0].id, {}):
+                    held[pod[0].tenant, pod[2]] += MILLI
+            if not gone:
+                return
+            deltas = []
+            for victim in gone:
+                tenant = self.state.jobs[victim.job_id].job.tenant
+                if victim.kind is PreemptionKind.RECLAIM:
+                    self.reclaimed += 1
+                    on = {model for model, _ in before[victim.job_id].values()}
+                    beyond = [m for m in on if held[tenant, m] > self.share[tenant, m] * MILLI]
+                    assert beyond, f"{victim} is taken from, and borrows nothing"
+                if victim.whole:
+                    deltas.append(d.JobRequeued(victim.job_id, self.now))
+                else:
+                    deltas += [d.PodEnded(victim.job_id, *pod) for pod in victim.pods]
+
+    def submit(self, tenant: str, asks: str, *words: str) -> str:
+        name = f"j{self.count}"
+        self.count += 1
+        self.alive.append(name)
+        self.cycle([d.JobSubmitted(job(name, tenant, asks, *words, at=self.now))])
+        return name
+
+    def step(self) -> None:
+        if self.rng.random() < 0.3 and self.alive:
+            self.cycle([d.JobEnded(self.alive.pop(self.rng.randrange(len(self.alive))))])
+            return
+        words = [w for w in ("pods", "min=1", "p5") if self.rng.random() < 0.3]
+        fixed = ["fixed"] if self.rng.random() < 0.3 else []
+        self.submit(self.rng.choice(self.tenants).id, self.rng.choice(ASKS), *words, *fixed)
+
+    def rest(self) -> None:
+        """Nobody waits any more."""
+        waiting = [n for n in self.alive if self.state.jobs[n].started_at is None]
+        self.alive = [n for n in self.alive if n not in waiting]
+        self.cycle([d.JobEnded(name) for name in waiting])
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_all_that_a_tenant_is_guaranteed_comes_back(seed: int) -> None:
+    rng = random.Random(seed)
+    tree = Tree(rng)
+    for _ in range(rng.randrange(10, 50)):
+        tree.step()
+    tree.rest()
+    asking = [(t.id, m) for t in tree.tenants for m in MODELS]
+    rng.shuffle(asking)
+    for tenant, model in asking:
+        left = tree.share[tenant, model] - tree.held()[tenant, model] // MILLI
+        if left <= 0:
+            continue
+        gpus = left if rng.random() < 0.7 else rng.randint(1, left)
+        words = ["fixed"] if rng.random() < 0.5 else []
+        owner = tree.submit(tenant, f"{gpus}x1 {model}", *words, "p9")
+        record = tree.state.jobs[owner]
+        assert record.started_at is not None, (tenant, model, gpus, record.verdict)
+        tree.rest()
+
+
+def test_the_histories_take_something_back() -> None:
+    """Else they would prove nothing."""
+    taken = 0
+    for seed in range(20):
+        tree = Tree(random.Random(seed))
+        for _ in range(50):
+            tree.step()
+        taken += tree.reclaimed
+    assert taken > 20
+
+
+SCENARIOS = {
+    "three levels: the sibling gives back what it borrowed": """
+        nodes  H100: 8 8
+        quota  root H100 16 | org H100 16 | rec H100 8 | batch H100 8
+        tree   org < root | rec < org | batch < org
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + own  batch 1x8 H100 -> starts
+        at 5
+          + more batch 1x8 H100 -> starts borrowing 8
+        at 10
+          + mine rec   1x8 H100 -> WaitingForPreemption
+          more -> preempted for mine
+    """,
+    "five levels": """
+        nodes  H100: 8 8
+        quota  a H100 16 | b H100 16 | c H100 16 | d H100 16 | rec H100 8 | batch H100 8
+        tree   b < a | c < b | d < c | rec < d | batch < d
+        policy strict-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + own  batch 1x8 H100 -> starts
+        at 5
+          + more batch 1x8 H100 -> starts borrowing 8
+        at 10
+          + mine rec   1x8 H100 -> WaitingForPreemption
+          more -> preempted for mine
+    """,
+    "isolated departments owe each other nothing, their children do": """
+        nodes  H100: 8 8
+        quota  root H100 16 | org H100 16 isolated | rec H100 8 isolated | batch H100 8
+        tree   org < root | rec < org | batch < org
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + own  batch 1x8 H100 -> starts
+          + more rec   1x8 H100 -> starts
+        at 10
+          + high batch 1x8 H100 p9 -> WaitingForQuota
+    """,
+    "of two that borrow alike the nearer relative gives back": """
+        nodes  H100: 8 8 8
+        quota  root H100 24 | org H100 12 | rec H100 8 | batch H100 4 | far H100 12
+        tree   org < root | rec < org | batch < org | far < root
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + f1 far   1x8 H100 -> starts on n0
+          + b1 batch 1x4 H100 -> starts on n1
+          + f2 far   1x4 H100 -> starts on n1
+        at 5
+          + b2 batch 1x4 H100 -> starts on n2
+        at 9
+          + f3 far   1x4 H100 -> starts on n2
+        at 10
+          saves f1
+          saves f2
+          saves f3
+          + mine rec 1x4 H100 -> WaitingForPreemption
+          b2 -> preempted for mine
+    """,
+    "the reason names who owes, however far up the accounts are full": """
+        nodes  H100: 8 8
+        quota  root H100 16 | org H100 16 | rec H100 8 | batch H100 8
+        tree   org < root | rec < org | batch < org
+        policy best-effort-fifo
+        at 0
+          + all  batch 2x8 H100 -> starts
+          + mine rec   1x8 H100 -> WaitingForQuota tenant=rec owed_by=batch owed=8
+    """,
+    "a whole department within its guarantee gets it back from inside another": """
+        nodes  H100: 8 8 8 8
+        quota  root H100 32 | left H100 16 | l1 H100 8 | l2 H100 8 | right H100 16 | r1 H100 16
+        tree   left < root | l1 < left | l2 < left | right < root | r1 < right
+        policy best-effort-fifo, preemption=reclaim, min_runtime_s=0
+        at 0
+          + l1a l1 1x8 H100 -> starts
+          + l2a l2 1x8 H100 -> starts
+        at 1
+          + l1b l1 1x8 H100 -> starts
+          + l1c l1 1x8 H100 -> starts
+        at 10
+          saves l2a
+          + mine r1 2x8 H100 -> WaitingForPreemption
+          l1b -> preempted for mine
+          l1c -> preempted for mine
+    """,
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_guarantees(name: str) -> None:
+    play(SCENARIOS[name])
