@@ -169,7 +169,7 @@ class Blocking:
         if may_close and self._close(lane, record, reach):
             rest = behind(lane.head, min(reach), {})
         preempts = terms.may_preempt and self._may_preempt(lane, record)
-        told = self._not_yet(lane, record, verdict) if preempts and not capped else verdict
+        told = self._not_yet(lane, record, verdict) if preempts else verdict
         if capped:
             state.drop_turn(record)
         elif record.turn is not None and record.job.id in state.turns:

@@ -1,6 +1,7 @@
 """Limits that are no quota: jobs of a tenant that may run at once, and the run time of a job."""
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 from scheduling.engine.decisions import RunLimit
@@ -12,8 +13,37 @@ from scheduling.engine.verdict import Reason, Verdict, counted
 
 def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
     """Why the tenant may start no further job now; more pods of a started job are no new job."""
+    for name, runs, most in _reached(state, record):
+        return Verdict(
+            Reason.WAITING_FOR_QUOTA,
+            f"Tenant {name} runs {counted(runs, 'job', 'jobs')} and may run {most} at once.",
+            {"tenant": name, "running": runs, "max_running": most},
+            ("wait until jobs of the tenant end", "raise the tenant's limit"),
+        )
+    return None
+
+
+def jobs_to_stop(state: SchedulerState, record: JobRecord) -> dict[str, int]:
+    """{tenant that runs as many jobs as it may: how many of these have to stop, so that the job can
+    start}."""
+    return {name: runs - most + 1 for name, runs, most in _reached(state, record)}
+
+
+def stops_enough(state: SchedulerState, to_stop: dict[str, int], tenants: Iterable[str]) -> bool:
+    """Whether the limits let the job start once a job of each of these tenants has stopped."""
+    left = to_stop.copy()
+    for tenant in tenants if left else ():
+        for name in state.book.lineage(tenant):
+            if name in left:
+                left[name] -= 1
+    return all(jobs <= 0 for jobs in left.values())
+
+
+def _reached(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, int, int]]:
+    """The tenant of the job and those above it that run as many jobs as they may: (tenant, how many
+    it runs, how many it may run)."""
     if record.started_at is not None or not state.book.limits_jobs:
-        return None
+        return
     running: Counter[str] | None = None
     for name in state.book.lineage(record.job.tenant):
         tenant = state.book.tenants.get(name)
@@ -21,17 +51,10 @@ def over_job_limit(state: SchedulerState, record: JobRecord) -> Verdict | None:
             continue
         running = _running(state) if running is None else running
         runs = sum(
-            jobs for other, jobs in running.items() if name in tuple(state.book.lineage(other))
+            [jobs for other, jobs in running.items() if name in tuple(state.book.lineage(other))]
         )
         if runs >= tenant.max_running:
-            return Verdict(
-                Reason.WAITING_FOR_QUOTA,
-                f"Tenant {name} runs {counted(runs, 'job', 'jobs')} and may run "
-                f"{tenant.max_running} at once.",
-                {"tenant": name, "running": runs, "max_running": tenant.max_running},
-                ("wait until jobs of the tenant end", "raise the tenant's limit"),
-            )
-    return None
+            yield name, runs, tenant.max_running
 
 
 def _running(state: SchedulerState) -> Counter[str]:

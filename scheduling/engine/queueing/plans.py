@@ -5,6 +5,7 @@ placed there, and whoever can keep his place beside it does. Other choices are t
 that the record of a preemption tells what they would have cost.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from scheduling.engine.constraints import admits
@@ -16,6 +17,7 @@ from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.choice import Room, Scan, cheapest, others
 from scheduling.engine.queueing.emptied import Emptied
 from scheduling.engine.queueing.holdings import Holdings, Row, freed, row_of
+from scheduling.engine.queueing.limits import jobs_to_stop, stops_enough
 from scheduling.engine.queueing.optimum import least_of, spots_of
 from scheduling.engine.queueing.ranks import Loss, loss_of
 from scheduling.engine.queueing.records import JobRecord
@@ -90,7 +92,7 @@ def plan_for(
 ) -> Plan | None:
     """The plan that costs least, or up to a quarter more within a narrower level; the cluster is
     as before. `asked`: GPU-milli by GPU model; `units`: who may be evicted."""
-    first = relieve(state.book, record.job.tenant, asked, units)
+    first = _first(state, record, asked, units)
     if first is None:
         return None
     scopes = _scopes(state, record, candidate, units, frozenset(first))
@@ -115,6 +117,29 @@ def plan_for(
     if plan is not None:
         plan.examined = failed
     return plan
+
+
+def _first(
+    state: SchedulerState, record: JobRecord, asked: dict[str, int], units: list[Unit]
+) -> list[Unit] | None:
+    """The cheapest units whose going lets quota and limits allow the job; None when none do."""
+    first = relieve(state.book, record.job.tenant, asked, units)
+    to_stop = jobs_to_stop(state, record)
+    if first is None or not to_stop:
+        return first
+    for unit in sorted(units, key=lambda u: u.order):
+        if stops_enough(state, to_stop, _stopped(first)):
+            break
+        tenant = unit.record.job.tenant
+        short = [name for name in state.book.lineage(tenant) if name in to_stop]
+        if unit.whole and unit not in first and short:
+            first.append(unit)
+    return first if stops_enough(state, to_stop, _stopped(first)) else None
+
+
+def _stopped(units: Iterable[Unit]) -> list[str]:
+    """The tenants of the jobs that stop, one by one."""
+    return [unit.record.job.tenant for unit in units if unit.whole]
 
 
 def could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit]) -> bool:
@@ -165,7 +190,7 @@ def _other_choices(
     for joint in scope.rooms[:1]:
         found += [[*first, *chosen] for chosen in others(joint, scope.units, already)]
     for unit in first[-1:]:
-        rest = relieve(state.book, record.job.tenant, asked, [u for u in units if u is not unit])
+        rest = _first(state, record, asked, [u for u in units if u is not unit])
         if rest is not None:
             found.append(list(dict.fromkeys([*rest, *scope.units])))
     found.sort(key=lambda chosen: (_weight(chosen), len(chosen)))
@@ -327,6 +352,9 @@ def _try(
     state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
 ) -> Plan | None:
     """Evict, place, and let everybody return who still can; then all is taken back."""
+    to_stop = jobs_to_stop(state, record)
+    if to_stop and not stops_enough(state, to_stop, _stopped(units)):
+        return None
     statement = Statement(state.cluster)
     returned: set[Unit] = set()
     idle = idle_nodes(state.policy, state.cluster)
@@ -342,6 +370,9 @@ def _try(
             return None
         for unit in sorted(units, key=lambda u: u.order, reverse=True):
             if not can_return(state.cluster, unit.record.job, unit.places):
+                continue
+            stay = (u for u in units if u is not unit and u not in returned)
+            if to_stop and not stops_enough(state, to_stop, _stopped(stay)):
                 continue
             books.give_back(unit)
             mark = statement.checkpoint()

@@ -15,7 +15,7 @@ from scheduling.engine.queueing.claims import Claim
 from scheduling.engine.queueing.delay import preempts_from
 from scheduling.engine.queueing.eligibility import demand_of
 from scheduling.engine.queueing.lacking import within_reach
-from scheduling.engine.queueing.limits import over_job_limit
+from scheduling.engine.queueing.limits import jobs_to_stop, over_job_limit
 from scheduling.engine.queueing.outcome import Outcome
 from scheduling.engine.queueing.plans import Plan, could_suffice, plan_for
 from scheduling.engine.queueing.quota import Kept
@@ -53,8 +53,10 @@ def try_to_preempt(
         return False
     assess(state, lane)
     stamp = (*state.plans_at, overdue)
-    if lane.never is not None or over_job_limit(state, record) is not None:
+    if lane.never is not None:
         return False
+    if state.only_backfilled and over_job_limit(state, record) is not None:
+        return False  # nothing was backfilled past it
     if lane.unplanned_at == stamp and out.now < lane.unplanned_until:
         return False
     lane.unplanned_until = math.inf
@@ -148,7 +150,8 @@ def _plan_for(
     if possible_at == math.inf or (possible_at > out.now and not overdue):
         _try_again_at(state, record, possible_at, possible_at)
         return None
-    victims = Victims(state, claim, out.now, begun)
+    stops = bool(jobs_to_stop(state, record))
+    victims = Victims(state, claim, out.now, begun, stops=stops)
     reach, what = victims.within_reach(), candidate.counts + models
     if victims.none or any(reach[m] < milli for m, milli in asked.items()):
         record.in_vain.pop(what, None)  # what is lost may come back elsewhere
@@ -162,9 +165,11 @@ def _plan_for(
         _try_again_at(state, record, last.until, last.protected_until)
         return None
     best: Plan | None = None
-    ways: list[frozenset[str] | None] = [frozenset(), None] if victims.any_elastic else [None]
+    ways: list[frozenset[str] | None] = [None]
+    if victims.any_elastic and not stops:
+        ways = [frozenset(), None]
     for whole in ways:
-        units = victims.units(whole=whole)
+        units = victims.jobs() if stops else victims.units(whole=whole)
         if whole == frozenset() and all(u.whole or not u.record.job.gang for u in units):
             continue
         if not could_suffice(state, asked, units):
@@ -176,7 +181,7 @@ def _plan_for(
             plan = steadier(state, claim, candidate, units, plan, out.now, begun)
         if plan is not None and (best is None or _judged(plan) < _judged(best)):
             best = plan
-            if victims.any_elastic and len(units) <= ELASTIC_UNITS:
+            if victims.any_elastic and not stops and len(units) <= ELASTIC_UNITS:
                 ways += _near(plan, units, whole, ways)
     if best is not None:
         return best

@@ -7,6 +7,7 @@ from scheduling.engine.queueing.admission import Candidate
 from scheduling.engine.queueing.asks import smallest_starts, work_out
 from scheduling.engine.queueing.claims import Claim
 from scheduling.engine.queueing.eligibility import demand_of
+from scheduling.engine.queueing.limits import jobs_to_stop
 from scheduling.engine.queueing.plans import Plan, could_suffice, plan_for
 from scheduling.engine.queueing.ranks import rank
 from scheduling.engine.queueing.records import JobRecord
@@ -83,6 +84,7 @@ def returning(
             counts[pod_set] += 1
     found: list[str] = []
     statement = Statement(state.cluster)
+    at_limit = jobs_to_stop(state, record).keys()  # the preemptor takes the place of the victim
     taken = [(record.job.tenant, {model: -milli for model, milli in asked.items()})]
     with trial(state.book, plan.units), state.book.without(taken):
         for unit in plan.units:
@@ -92,6 +94,8 @@ def returning(
             statement.allocate(plan.candidate.job, p)
         for job_id in [name for name, counts in lost.items() if any(counts)][:LOOKED_AT]:
             victim = state.jobs[job_id]
+            if at_limit and not at_limit.isdisjoint(state.book.lineage(victim.job.tenant)):
+                continue
             if _comes_back(state, victim, tuple(lost[job_id]), frozenset(lost), now, begun):
                 found.append(job_id)
     statement.rollback()

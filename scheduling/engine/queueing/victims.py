@@ -40,6 +40,8 @@ class Victims:
 
     `begun`: jobs of which something starts in this very cycle; that is nobody's to take before
     whoever carries decisions out has been told of it. `gone`: jobs that are not to be looked at.
+    `stops`: jobs have to stop, so that a limit of jobs lets the preemptor start; on which GPU
+    models they run does not matter then.
     """
 
     def __init__(
@@ -49,12 +51,15 @@ class Victims:
         now: float,
         begun: frozenset[str],
         gone: frozenset[str] = frozenset(),
+        *,
+        stops: bool = False,
     ) -> None:
         self._state = state
         self._claim = claim
         self._now = now
         self._begun = begun
         self._gone = gone
+        self._stops = stops
         self.protected_until = math.inf
         self.soon_at = math.inf
         self._unripe = False
@@ -86,7 +91,10 @@ class Victims:
             and record.job.id not in spared
             and record.job.id not in self._gone
             and (record.key > key or not only)
-            and any(model in asked for model, _ in record.pods.values())
+            and (
+                any(model in asked for model, _ in record.pods.values())
+                or (self._stops and not record.job.without_gpus)
+            )
         ]
 
     def within_reach(self) -> dict[str, int]:
@@ -96,6 +104,21 @@ class Victims:
             for model, milli in record.pods.values():
                 if model in found:
                     found[model] += milli
+        return found
+
+    def jobs(self) -> list[Unit]:
+        """Units that each are all of a job, which stops."""
+        found: list[Unit] = []
+        for record in self._records:
+            units = list(
+                self._units_of_gang(record, None) if record.job.gang else self._single_pods(record)
+            )
+            pods = tuple(sorted(pod for unit in units for pod in unit.pods))
+            if len(pods) == len(record.pods):
+                since = max(map(record.placed_since, pods))
+                job = self._unit(record, pods, True, units[0].kind, since)
+                job.cost = sum([unit.cost for unit in units])
+                found.append(job)
         return found
 
     def units(self, *, whole: frozenset[str] | None = None, unripe: bool = False) -> list[Unit]:
