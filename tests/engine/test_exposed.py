@@ -47,7 +47,9 @@ def test_a_blocked_job_that_may_take_from_nobody_looks_at_no_running_job(
     state = full()
     looked: list[object] = []
     victims = preempt.Victims
-    monkeypatch.setattr(preempt, "Victims", lambda *args: looked.append(args) or victims(*args))
+    monkeypatch.setattr(
+        preempt, "Victims", lambda *args, **kw: looked.append(args) or victims(*args, **kw)
+    )
     run_cycle(state, [d.JobSubmitted(job("equal", "b", "1x8 H100", at=500.0))], 500.0)
     assert not looked
     run_cycle(state, [d.JobSubmitted(job("above", "b", "1x8 H100", "p5", at=501.0))], 501.0)
