@@ -57,9 +57,11 @@ class ClusterState(Columns):
         super().__init__(levels)
         self.version = 0
         self.facts_version = 0  # grows when nodes or other people's pods change
-        # For readers that follow the bookings: each notes the jobs whose bookings changed; and for
-        # those that follow the facts, the nodes that changed or have other pods of other people.
+        # For readers that follow the bookings: each notes the jobs whose bookings changed, or the
+        # nodes on which they did, if only in a trial; and for those that follow the facts, the
+        # nodes that changed or have other pods of other people.
         self.followers: list[set[str]] = []
+        self.node_followers: list[set[str]] = []
         self.fact_followers: list[set[str]] = []
         self._clock = 0
         self._own_jobs: set[str] = set()
@@ -206,6 +208,8 @@ class ClusterState(Columns):
             self.mixed = True
         if self.followers:
             self.note(job_id)
+        for changed in self.node_followers:
+            changed.add(p.node)
         key = (job_id, p.pod_set, p.ordinal)
         others = self._on_node.get(p.node)
         self._on_node[p.node] = (key,) if others is None else (*others, key)
@@ -222,6 +226,8 @@ class ClusterState(Columns):
         p, spec = held.pop((pod_set, ordinal))
         if self.followers:
             self.note(job_id)
+        for changed in self.node_followers:
+            changed.add(p.node)
         if not held:
             del self._jobs[job_id]
             self._own_jobs.discard(job_id)

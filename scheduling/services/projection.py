@@ -7,10 +7,12 @@ from typing import Any
 from django.db import transaction
 
 from scheduling.engine.cluster import ClusterState
+from scheduling.engine.columns import OtherPod
 from scheduling.engine.queueing.fairness import Shares
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, NodeRecord, SchedulerLease
 from scheduling.services.lease import Lease, fence
+from scheduling.session.held import Held, held_on
 from scheduling.session.pace import Pace
 
 BATCH = 500
@@ -49,7 +51,7 @@ def write_nodes(
     now: datetime,
 ) -> None:
     """Insert or update the rows of changed nodes, drop those of nodes that are gone."""
-    rows = [record(lease, facts, now, state) for facts in changed]
+    rows = [record(lease, facts, now, held_on(state, facts.node.name)) for facts in changed]
     with transaction.atomic():
         fence(lease)
         NodeRecord.objects.bulk_create(
@@ -86,11 +88,9 @@ def write_leader(lease: Lease, shares: Shares, pace: Pace, *, own_clock: bool = 
     )
 
 
-def record(
-    lease: Lease, facts: NodeFacts, now: datetime, state: ClusterState | None = None
-) -> NodeRecord:
-    """The row of a node of this scope; without a state nothing is allocated on it yet."""
-    node = facts.node
+def record(lease: Lease, facts: NodeFacts, now: datetime, held: Held | None = None) -> NodeRecord:
+    """The row of a node of this scope; None: nothing is known to be held of it yet."""
+    node, held = facts.node, held or Held()
     leaf, spine, superspine, *_ = (*node.topology, "", "", "")
     return NodeRecord(
         cluster_id=lease.cluster_id,
@@ -99,7 +99,11 @@ def record(
         gpu_model=node.gpu_model,
         gpus=len(node.devices),
         healthy_gpus=node.healthy_gpus,
-        **_held(state, node.name),
+        allocated_milli=held.allocated_milli,
+        free_gpus=held.free_gpus,
+        allocated_cpu_milli=held.allocated_cpu_milli,
+        allocated_memory_mib=held.allocated_memory_mib,
+        pods=held.pods,
         leaf=leaf,
         spine=spine,
         superspine=superspine,
@@ -112,30 +116,14 @@ def record(
         extended=dict(node.extended),
         labels=dict(node.labels),
         taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints],
-        facts=_facts(facts) | _others(state, node.name),
+        facts=_facts(facts) | _others(held.others),
         problems=list(node.problems),
         updated_at=now,
     )
 
 
-def _held(state: ClusterState | None, name: str) -> dict[str, int]:
-    """What pods hold of a node, and its free GPUs; nothing where the state does not know it."""
-    node = state.node(name) if state is not None else None
-    if state is None or node is None:
-        return {}
-    slot = state.slot_of[name]
-    return {
-        "allocated_milli": state.allocated[slot],
-        "free_gpus": state.free[slot],
-        "allocated_cpu_milli": node.cpu_milli - state.cpu[slot],
-        "allocated_memory_mib": node.memory_mib - state.memory[slot],
-        "pods": len(state.pods_on(name)),
-    }
-
-
-def _others(state: ClusterState | None, name: str) -> dict[str, Any]:
+def _others(others: tuple[OtherPod, ...]) -> dict[str, Any]:
     """What pods that are not Kant's hold on a node, all together; nothing where there are none."""
-    others = state.others_on(name) if state is not None else ()
     if not others:
         return {}
     amounts: dict[str, Any] = {

@@ -292,6 +292,8 @@ class Lifecycle(Volumes):
 
     def pod_gone(self, facts: PodFacts, now: float) -> None:
         self.forget(facts)
+        # Whatever it is found to stand for below: it may have been counted before that stood.
+        self.foreign.gone(facts.uid, self.out)
         found = self._find(facts)
         if found is None:
             self.unplaced_gone(facts, now)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
+from scheduling.engine.cluster import ClusterState
 from scheduling.engine.deltas import NodeChanged, NodeRemoved
 from scheduling.engine.lending import closed
 from scheduling.engine.shards import home_of
 from scheduling.engine.types import Node, Shard
 from scheduling.kube.seam import NodeFacts
+from scheduling.session.held import Held, held_on
 from scheduling.session.live import Outbox
 
 
@@ -14,8 +16,8 @@ class Nodes:
     """`mine` are the nodes whose rows name this scope: the engine is told of these and no others.
 
     `strange` are those of them that belong to another scope. `unclaimed` are at home here and
-    have no row that is known; `dirty` and `gone` are own nodes whose rows are to be written, or
-    deleted.
+    have no row that is known; `dirty` are own nodes with facts that their rows do not have yet,
+    `gone` those whose rows are to be deleted.
     """
 
     def __init__(self, scope: str, shards: Sequence[Shard], out: Outbox) -> None:
@@ -29,6 +31,8 @@ class Nodes:
         self._shards = shards
         self._closed: frozenset[str] = frozenset()
         self._out = out
+        self._touched: set[str] = set()  # nodes whose books changed since rows were written
+        self._written: dict[str, Held] = {}  # what pods hold of nodes, as was written last
 
     # --- the cluster told ---------------------------------------------------------------------
     def seen(self, facts: NodeFacts) -> None:
@@ -45,6 +49,7 @@ class Nodes:
         self.facts.pop(name, None)
         self.unclaimed.discard(name)
         self.dirty.discard(name)
+        self._written.pop(name, None)
         if name in self.mine:
             self.gone.add(name)
             self._out.deltas.append(NodeRemoved(name))
@@ -56,6 +61,26 @@ class Nodes:
         """The node as the cluster told it last; without any facts when it is gone."""
         facts = self.facts.get(name)
         return facts.node if facts else Node(name)
+
+    # --- rows -----------------------------------------------------------------------------------
+    def follow(self, cluster: ClusterState) -> None:
+        """Hear of every node whose books change. Much frees and takes places, and of some of it
+        nobody is told: only the books themselves know."""
+        cluster.node_followers.append(self._touched)
+        cluster.fact_followers.append(self._touched)
+
+    def changed(self, cluster: ClusterState) -> list[NodeFacts]:
+        """Own nodes that differ from what was answered last; whoever fails to write them begins
+        anew, with all nodes. What the engine has not heard of yet comes when it has."""
+        looked, changed = self.dirty | self._touched, set[str]()
+        for name in looked & self.mine & self.facts.keys():
+            held = held_on(cluster, name)
+            if held is not None and (name in self.dirty or held != self._written.get(name)):
+                self._written[name] = held
+                changed.add(name)
+        self.dirty -= changed
+        self._touched.clear()
+        return [self.facts[name] for name in sorted(changed)]
 
     # --- what is own ----------------------------------------------------------------------------
     def arrived(self, names: Iterable[str]) -> None:
@@ -74,6 +99,7 @@ class Nodes:
             self.mine.discard(name)
             self.strange.discard(name)
             self.dirty.discard(name)
+            self._written.pop(name, None)
             self._out.deltas.append(NodeRemoved(name))
 
     def close(self, names: Iterable[str]) -> None:

@@ -104,7 +104,6 @@ class PlainPods(Requeueing):
     def unplaced_gone(self, facts: PodFacts, now: float) -> None:
         """Such a pod is gone from the API."""
         self._lost(facts, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
-        self.foreign.gone(facts.uid, self.out)
 
     def look_after(self, *, takes_up: bool, again: bool, now: float) -> None:
         """Offer what is new; `again`: from time to time also what was refused, and those whose job

@@ -17,10 +17,6 @@ from scheduling.engine.deltas import (
     Delta,
     JobEnded,
     JobRequeued,
-    JobRestored,
-    OtherPodChanged,
-    OtherPodRemoved,
-    PodEnded,
     PodRequeued,
 )
 from scheduling.engine.shards import WHOLE, WIDE
@@ -89,12 +85,12 @@ class Session:
         )
         self.news = threading.Event()
         self.on_news = on_news
-        self.state = SchedulerState(told_of_runs=True)
         self.life = Lifecycle(self._is_closed)
         self.budgets = Budgets()
         self.services = Services(self.life.jobs)
         self.leftovers = Leftovers(cluster, scope, shards, self.life)
         self.nodes = Nodes(scope, shards, self.life.out)
+        self._begin()
         self.changes = Changes(cluster, scope, shards, self.life)
         self.router = Router(self.changes, shards) if shards and scope == WIDE else None
         self.lending: Lender | Borrower | None = None
@@ -170,11 +166,9 @@ class Session:
         """Nodes whose rows are to be written, and names of those whose rows are to go: they left
         the cluster, and no pod holds anything on them any more."""
         nodes = self.nodes
-        written = sorted(nodes.dirty & nodes.mine & nodes.facts.keys())
-        nodes.dirty.clear()
         gone = {name for name in nodes.gone if self.state.is_idle(name)}
         nodes.deleted(gone)
-        return [nodes.facts[name] for name in written], gone
+        return nodes.changed(self.state.cluster), gone
 
     # --- one pass ---------------------------------------------------------------------------------
     def decide_due(self) -> Pass | None:
@@ -217,7 +211,6 @@ class Session:
         return self._decided(deltas, now)
 
     def _decided(self, deltas: list[Delta], now: float) -> Pass:
-        self._mark_nodes(deltas)
         result = self._cycle(deltas, now)
         self.next_at, self._at = result.next_at, now
         self.life.lost(result.lost, self._is_dead, now)
@@ -225,7 +218,6 @@ class Session:
             self.life.preempted(victim, now)
         self.life.room_made(result.preempted)
         for move in result.moved:
-            self.nodes.dirty.update((move.source, move.target))
             self.life.moved(move, now)
         for job_id in result.quota_lost:
             self.life.quota_changed(job_id, Kind.QUOTA_LOST)
@@ -233,7 +225,6 @@ class Session:
             self.life.quota_changed(job_id, Kind.QUOTA_RESERVED)
         for decision in result.started:
             nodes = {p.node: self.nodes.known(p.node) for p in decision.placements}
-            self.nodes.dirty.update(nodes)
             self.life.started(decision, nodes, now)
             self.services.make(self.life.jobs[decision.job_id], self.life.out)
         self.life.follow_volumes(now)
@@ -246,6 +237,11 @@ class Session:
         self.life.out.writes.reservations += result.reservations
         self.life.out.writes.blocked += result.blocked
         return self._take_out(now)
+
+    def _begin(self) -> None:
+        """An engine that knows nothing yet."""
+        self.state = SchedulerState(told_of_runs=True)
+        self.nodes.follow(self.state.cluster)
 
     def _cycle(self, deltas: list[Delta], now: float) -> CycleResult:
         """One engine cycle. A waiting job that makes the first one raise is set aside.
@@ -262,7 +258,7 @@ class Session:
                 log.exception("job %s is set aside: the scheduling cycle fails with it", found)
                 self._set_aside(found)
                 deltas = aside.without(deltas, [found])
-                self.state = SchedulerState(told_of_runs=True)
+                self._begin()
             else:
                 self._cycled = True
                 return result
@@ -293,20 +289,6 @@ class Session:
         writes, out.writes = out.writes, Writes()
         effects, out.effects = out.effects, []
         return split(writes, effects, now, AT_ONCE)
-
-    def _mark_nodes(self, deltas: Iterable[Delta]) -> None:
-        """Nodes whose allocation these deltas change."""
-        for delta in deltas:
-            if isinstance(delta, JobEnded | JobRequeued | PodEnded | PodRequeued):
-                places = self.state.cluster.placements_of(delta.job_id)
-                self.nodes.dirty.update(p.node for p in places)
-            elif isinstance(delta, JobRestored):
-                self.nodes.dirty.update(p.node for p in delta.placements)
-            elif isinstance(delta, OtherPodChanged):
-                self.nodes.dirty.add(delta.node)
-            elif isinstance(delta, OtherPodRemoved):
-                left = self.state.cluster.node_of_other(delta.uid)
-                self.nodes.dirty.update(() if left is None else (left,))
 
     # --- from the cluster -------------------------------------------------------------------------
     def _observe(self, observations: Iterable[Observation], now: float) -> None:

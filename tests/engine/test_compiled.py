@@ -217,6 +217,7 @@ def test_a_copy_of_the_cluster_leaves_nothing_out() -> None:
     made_anew = {
         "levels",
         "followers",
+        "node_followers",
         "fact_followers",
         "_own_jobs",
         "_gained",

@@ -13,7 +13,7 @@ from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.kube import settle
 from scheduling.kube.gateway import Gateway
 from scheduling.kube.seam import Bind, CreateAndBind, Outcome, Result
-from scheduling.models import Job, JobEvent, Placement
+from scheduling.models import Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.services import cycle
 from scheduling.services.job_changes import change_job, hold_job, release_job
@@ -239,12 +239,24 @@ class History:
             found.append(f"quota used {used}, not {milli}")
         if self.free() != NODES * 8000 - milli - others:
             found.append(f"{self.free()} free beside {milli} and {others}")
+        found += self._rows_wrong(here.values(), held)
         for session in sessions:
             found += self._sized_wrong(session, jobs, held.values())
         found += filter(None, map(self._told_twice, Job.objects.all()))
         services = self.world.call("GET", "/api/v1/namespaces/kant-jobs/services")["items"]
         named = {service["metadata"]["labels"]["kant.io/job"] for service in services}
         return [*found, *(f"service of job {job}" for job in sorted(named - jobs.keys()))]
+
+    def _rows_wrong(self, here, held):
+        """The rows of nodes say what the pods on them hold."""
+        milli = Counter()
+        for pod in here:
+            row, node = held.get(pod["metadata"]["uid"]), pod["spec"].get("nodeName")
+            limits = pod["spec"]["containers"][0]["resources"]["limits"]
+            milli[node] += row.held_milli if row else 1000 * int(limits["nvidia.com/gpu"])
+        for name, told in NodeRecord.objects.values_list("name", "allocated_milli"):
+            if told != milli[name]:
+                yield f"the row of {name} says {told}, not {milli[name]}"
 
     def _told_wrong(self, uid, name, jobs):
         """A pod that waits says why its job does, or why it has none."""

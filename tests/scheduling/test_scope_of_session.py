@@ -1,13 +1,24 @@
 """What a session tells its engine of the nodes and pods of a divided cluster."""
 
+import pytest
+from msgspec.structs import replace
+
+from scheduling.engine.cluster import ClusterState
 from scheduling.engine.deltas import NodeChanged, NodeRemoved, OtherPodChanged, OtherPodRemoved
-from scheduling.engine.types import Node, Shard
+from scheduling.engine.states import JobState
+from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSet, Shard
 from scheduling.kube import manifests
 from scheduling.kube.seam import DeletePod, EmitEvent, NodeFacts, PodFacts
+from scheduling.models.jobs import PlacementState
 from scheduling.session.foreign import ForeignPods, LookedUp
-from scheduling.session.live import Outbox
+from scheduling.session.lifecycle import Lifecycle
+from scheduling.session.live import LiveJob, LivePod, Outbox, PodContent, PodRef
 from scheduling.session.nodes import Nodes
+from scheduling.session.pods import name_of
 
+BOUND = PlacementState.BOUND
+CONTENTS = (PodContent("i", (), {}, {}),)
+DEVICES = tuple(Device(i) for i in range(8))
 SHARDS = (Shard("north", (), ("s0",)), Shard("south"))
 
 
@@ -72,6 +83,37 @@ def test_the_engine_hears_of_own_nodes_only():
     deltas = told(out)
     assert (names(deltas, NodeRemoved), names(deltas, NodeChanged)) == (["a"], [])
     assert nodes.dirty == set()
+
+
+def test_rows_are_written_of_what_the_engine_knows_and_where_it_differs():
+    out, cluster = Outbox(), ClusterState()
+    nodes = Nodes("north", SHARDS, out)
+    nodes.follow(cluster)
+    for facts in (node("a", devices=DEVICES), node("b", devices=DEVICES)):
+        nodes.seen(facts)
+    nodes.arrived({"a", "b"})
+
+    def written():
+        return [facts.node.name for facts in nodes.changed(cluster)]
+
+    assert written() == []  # nothing is decided yet: a row may hold what the last scheduler knew
+    for delta in told(out):
+        cluster.upsert_node(delta.node)
+    assert written() == ["a", "b"]
+    assert written() == []
+    job = JobRequest("j", "t", 0.0, (PodSet("w", 1, 1, cpu_milli=1),))
+    cluster.book(job, PodPlacement(0, 0, "a", (0,), 1000))
+    assert (written(), written()) == (["a"], [])
+    cluster.release("j", 0, 0)
+    cluster.upsert_other_pod("o", "b", 0, 0, 0, {"x.io/thing": 1})
+    assert (written(), written()) == (["a", "b"], [])
+    cluster.upsert_other_pod("o", "b", 0, 0, 0, {"x.io/thing": 2})
+    nodes.seen(node("a", devices=DEVICES, labels={"disk": "ssd"}))
+    assert (written(), written()) == (["a", "b"], [])
+    nodes.leave({"a"})
+    assert written() == []
+    nodes.arrived({"a"})
+    assert written() == ["a"]  # whoever had it meanwhile wrote it
 
 
 def test_a_closed_node_takes_nothing_more_until_it_is_opened():
@@ -175,3 +217,57 @@ def test_only_what_is_left_over_of_own_jobs_is_deleted():
     assert foreign.leftovers == {}
     foreign.delete_leftovers(lambda _: LookedUp(set(), set(), set(), set()), out)
     assert len(out.effects) == 3
+
+
+# --- pods that hold something without a place -----------------------------------------------------
+def counted(out):
+    """The pods that the engine counts as others'."""
+    uids = set()
+    for delta in told(out):
+        if isinstance(delta, OtherPodChanged):
+            uids.add(delta.uid)
+        elif isinstance(delta, OtherPodRemoved):
+            uids.discard(delta.uid)
+    return uids
+
+
+def gang_of_two(*, plain):
+    """Both pods are bound, says the scheduler."""
+    asks = JobRequest("j", "t", 0.0, (PodSet("w", 2, 1),))
+    job = LiveJob(asks, "g", CONTENTS, JobState.ADMITTED, 1, 1)
+    job.namespace, life = "ns", Lifecycle()
+    for i in range(2):
+        name = f"p{i}" if plain else name_of(job, 1, 0, i)
+        place = PodPlacement(0, i, f"n{i}", (0,), 1000)
+        job.add(LivePod(place, 1, name, "H100", BOUND, row=i + 1, uid=f"uid-{name}"))
+    if plain:
+        job.plain = {key: PodRef(p.name, p.uid, {}) for key, p in job.pods.items()}
+    life.know(job)
+    return life, list(job.pods.values())
+
+
+def facts_of(live, where, plain, **more):
+    facts = replace(pod(live.name, where, "" if plain else "j"), owned=True, **more)
+    labels = {**facts.labels, manifests.ORDINAL: str(live.key[1])} if facts.labels else {}
+    return replace(facts, labels=labels)
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "own"])
+@pytest.mark.parametrize("end", ["Succeeded", "Failed", "gone"])
+def test_what_took_the_place_of_a_pod_counts_until_it_ends(plain, end):
+    """A plain pod that somebody else bound elsewhere, or another pod of the name of one that Kant
+    made: it ends while the job that lost it is still leaving, and the job's other pod is there."""
+    life, (first, _) = gang_of_two(plain=plain)
+    theirs = facts_of(first, "n7", plain)
+    theirs = theirs if plain else replace(theirs, uid="another")
+    life.pod_seen(theirs, 0.0)
+    assert life.leave.jobs
+    assert counted(life.out) == {theirs.uid}
+    if end == "gone":
+        life.pod_gone(theirs, 1.0)
+    else:
+        life.pod_seen(replace(theirs, phase=end), 1.0)
+    assert life.leave.jobs
+    assert told(life.out) == [OtherPodRemoved(theirs.uid)]
+    life.pod_gone(theirs, 2.0)
+    assert told(life.out) == []
