@@ -52,7 +52,9 @@ async def application(
 def _end_streams_by_signal() -> None:
     """A server waits for all answers before it tells of its shutdown, and the log of a container
     that runs has no end: its reader is told by what tells the server."""
-    from scheduling.pod_logs import stop_reading  # its models need Django, which is set up above
+    from scheduling.queries.pod_logs import (
+        stop_reading,  # its models need Django, which is set up above
+    )
 
     if threading.current_thread() is not threading.main_thread():
         return  # a server has no signals there either

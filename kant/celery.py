@@ -35,7 +35,7 @@ class Cycles(bootsteps.StartStopStep):
 
     def create(self, _worker: WorkController) -> object:
         # Django has to be set up before its models can be imported.
-        from scheduling.services.loop import loop
+        from scheduling.services.scheduler.loop import loop
 
         return loop
 

@@ -8,11 +8,11 @@ get quotas in the same shares.
 from pathlib import Path
 from typing import NamedTuple
 
-from scheduling.kube.gateway import Gateway
+from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import NodeSeen
 from scheduling.models import Cluster
-from scheduling.services.clusters import change_cluster, create_cluster
-from scheduling.services.policies import change_policy
+from scheduling.services.clusters.changes import change_cluster, create_cluster
+from scheduling.services.policies.changes import change_policy
 from tenants.models import GpuType, QuotaMode, Role, Tenant, User
 from tenants.services.gpu_types import create_gpu_type
 from tenants.services.members import set_member

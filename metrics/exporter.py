@@ -23,12 +23,12 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from metrics import definitions, selectors
-from metrics.totals import WAIT_BUCKETS_S, totals
+from metrics.gpu_time.totals import WAIT_BUCKETS_S, totals
 from scheduling.models import Cluster
-from scheduling.quota_use import quota_uses
-from scheduling.selectors import leaders_of
+from scheduling.queries.quota_use import quota_uses
+from scheduling.queries.selectors import leaders_of
+from scheduling.queries.standstill import standstill
 from scheduling.session.pace import BUCKETS_S
-from scheduling.standstill import standstill
 from tenants.api.base import OperatorsOnly, check_scope
 from tenants.models import Scope
 from tenants.outage import redis_trouble, uses_redis

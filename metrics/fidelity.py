@@ -15,14 +15,14 @@ import numpy as np
 
 from metrics import definitions
 from metrics.definitions import NodeUse, StepIntegral
-from scheduling import history
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded
 from scheduling.engine.states import JobState
 from scheduling.engine.types import MILLI, Node
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED, PlacementState
-from scheduling.session.load import policy, tenancy
+from scheduling.queries import history
+from scheduling.session.memory.load import policy, tenancy
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings
 from scheduling.simulator.observe import SUCCEEDED

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db import transaction
 
-from metrics import definitions, selectors, totals
-from metrics.accounting import account
+from metrics import definitions, selectors
+from metrics.gpu_time import totals
+from metrics.gpu_time.accounting import account
 from metrics.models import MetricSample, Replay
 from metrics.samples.held import Held, nodes_of
 from scheduling.models import Cluster
-from scheduling.services.chunks import CHUNK
+from scheduling.services.common.chunks import CHUNK
 from scheduling.services.retention import prune_jobs
 
 # How far back samples are corrected by what became known since: far more than a pass of the

@@ -1,9 +1,12 @@
 from django.urls import path
 
-from metrics import node_views, overview, usage_views, views
-from metrics.policies import history_views
-from metrics.policies import views as policy_views
-from metrics.replays import views as replay_views
+from metrics.pages.nodes import views as node_views
+from metrics.pages.operations import views
+from metrics.pages.overview import views as overview
+from metrics.pages.policies import history
+from metrics.pages.policies import views as policy_views
+from metrics.pages.replays import views as replay_views
+from metrics.pages.usage import views as usage_views
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
@@ -30,10 +33,10 @@ urlpatterns = [
     path("policies/<slug:name>/check/", policy_views.policy_check, name="policy-check"),
     path("policies/<slug:name>/replay/", policy_views.policy_replay, name="policy-replay"),
     path("policies/<slug:name>/save/", policy_views.policy_save, name="policy-save"),
-    path("policies/<slug:name>/changes/", history_views.policy_changes, name="policy-changes"),
+    path("policies/<slug:name>/changes/", history.policy_changes, name="policy-changes"),
     path(
         "policies/<slug:name>/changes/<uuid:record_id>/revert/",
-        history_views.policy_revert,
+        history.policy_revert,
         name="policy-revert",
     ),
     path("replays/", replay_views.replays, name="replays"),

@@ -5,7 +5,7 @@ class SchedulingConfig(AppConfig):
     name = "scheduling"
 
     def ready(self) -> None:
-        from scheduling.facts import Facts
+        from scheduling.queries.facts import Facts
         from tenants.facts import register
 
         register(Facts())

@@ -3,7 +3,7 @@
 from celery import shared_task
 from celery.worker.request import Request
 
-from scheduling.services.loop import loop
+from scheduling.services.scheduler.loop import loop
 
 
 class Heard(Request):

@@ -1,13 +1,18 @@
 from django.urls import path
 
-from scheduling import job_views, log_views, quota_views, revert_views, tenant_views, views
+from scheduling.pages.jobs import job as job_views
+from scheduling.pages.jobs import logs
+from scheduling.pages.jobs import table as views
+from scheduling.pages.quotas import matrix as quota_views
+from scheduling.pages.quotas import revert
+from scheduling.pages.tenants import tenants as tenant_views
 
 urlpatterns = [
     path("jobs/", views.jobs, name="jobs"),
     path("jobs/new/", views.job_new, name="job-new"),
     path("jobs/new/preview/", views.job_preview, name="job-preview"),
     path("jobs/<uuid:job_id>/", job_views.job, name="job"),
-    path("jobs/<uuid:job_id>/logs/", log_views.job_logs, name="job-logs"),
+    path("jobs/<uuid:job_id>/logs/", logs.job_logs, name="job-logs"),
     path("jobs/<uuid:job_id>/cancel/", job_views.job_cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/hold/", job_views.job_hold, name="job-hold"),
     path("jobs/<uuid:job_id>/release/", job_views.job_release, name="job-release"),
@@ -16,7 +21,7 @@ urlpatterns = [
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),
     path("quotas/", quota_views.quotas, name="quotas"),
-    path("quotas/changes/<uuid:record_id>/revert/", revert_views.quota_revert, name="quota-revert"),
+    path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
     path("quotas/check/", quota_views.check, name="quota-check"),
     path("quotas/<slug:tenant>/<str:gpu_type>/", quota_views.quota, name="quota"),
     path("tenants/", tenant_views.tenants, name="tenants"),

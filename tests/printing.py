@@ -11,8 +11,8 @@ from typing import Any
 import uvicorn
 from django.core.handlers.asgi import ASGIHandler
 
-from scheduling import pod_logs
 from scheduling.models import Job, Placement
+from scheduling.queries import pod_logs
 from tenants.services.tokens import create_token
 from tests.organisation import Organisation
 from tests.simcluster.harness import Sim, pod

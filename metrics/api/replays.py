@@ -10,7 +10,7 @@ from metrics.api.replay_serializers import ReplayInput, ReplayOutput, ReplayWith
 from metrics.models import Replay, ReplayState
 from metrics.replays import services
 from scheduling.models import Cluster
-from scheduling.names import cluster_names
+from scheduling.queries.names import cluster_names
 from tenants.api.base import ListView, OperatorsOnly, View, location, rehearsed, shown
 from tenants.api.filters import AnyOf, FilterSet, Named
 from tenants.api.idempotency import idempotent

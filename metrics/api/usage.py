@@ -10,10 +10,10 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from metrics import usage
+from metrics.gpu_time import usage
+from metrics.gpu_time.usage import DIMENSIONS, Period, Scope
 from metrics.models import UsageDay
-from metrics.usage import DIMENSIONS, Period, Scope
-from scheduling.names import cluster_names, gpu_type_names
+from scheduling.queries.names import cluster_names, gpu_type_names
 from tenants.api.base import View
 from tenants.api.filters import asked_for
 from tenants.api.problems import bad_query

@@ -9,10 +9,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from metrics import definitions, selectors
-from metrics.inputs import length_of
 from metrics.selectors import Scope
-from scheduling.names import cluster_names, gpu_type_names
-from scheduling.selectors import complete_from
+from metrics.simulate.inputs import length_of
+from scheduling.queries.names import cluster_names, gpu_type_names
+from scheduling.queries.selectors import complete_from
 from tenants.api.base import OperatorsOnly, View
 from tenants.api.filters import asked_for
 from tenants.api.problems import bad_query

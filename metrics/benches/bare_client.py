@@ -13,7 +13,7 @@ import aiohttp
 import msgspec
 import uvloop
 
-from scheduling.kube.config import load_endpoint
+from scheduling.kube.door.config import load_endpoint
 
 IN_FLIGHT = 32
 

@@ -17,7 +17,7 @@ from metrics.benches.apiserver import ApiServer, programs
 from metrics.benches.bare_client import BarePod, create_and_bind
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import JobEventKind, JobState
-from scheduling.kube import manifests
+from scheduling.kube.translate import manifests
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, PodSet
 from tenants.models import GpuType, Quota, Tenant
 

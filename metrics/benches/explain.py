@@ -11,7 +11,7 @@ from metrics.benches.naive import cluster
 from metrics.benches.queue_stage import NOW, fillers, loaded, waiting
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import run_cycle
-from scheduling.engine.queueing.why import reasons
+from scheduling.engine.lifecycle.why import reasons
 
 NODES, JOBS, REPEATS = 12_500, 10_000, 5
 

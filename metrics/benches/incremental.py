@@ -5,7 +5,7 @@ import tracemalloc
 from functools import partial
 
 from metrics.benches.naive import Fixture, NaiveNode, cluster, give_back, naive_find, seconds, take
-from scheduling.engine.index import index_of
+from scheduling.engine.cluster.index import index_of
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet

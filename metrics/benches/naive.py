@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from statistics import median
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.constraints import blocking_taint, selected
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import blocking_taint, selected
 from scheduling.engine.types import (
     MILLI,
     Device,

@@ -17,12 +17,12 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from metrics import simulation
 from metrics.benches import stage
 from metrics.benches.simulate import DEFAULT, NODES, SEED
-from metrics.inputs import fleet_of
 from metrics.models import MetricSample
 from metrics.replays.services import create_replay
+from metrics.simulate import results as simulation
+from metrics.simulate.inputs import fleet_of
 from scheduling.engine.decisions import Started
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.states import JobEventKind
@@ -36,7 +36,7 @@ from scheduling.models import (
     Placement,
     PodSet,
 )
-from scheduling.policies import effective
+from scheduling.policy.document import effective
 from scheduling.simulator import workload
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Settings

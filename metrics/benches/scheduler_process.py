@@ -23,7 +23,7 @@ def main() -> None:
     django.setup()
     # Django has to be set up before its models can be imported.
     from scheduling.models import Cluster
-    from scheduling.services.cycle import scheduler
+    from scheduling.services.scheduler.cycle import scheduler
 
     cluster_id = Cluster.objects.get(is_active=True).pk
     scheduler.run(cluster_id)

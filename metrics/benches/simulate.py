@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
-from metrics import simulation
 from metrics.benches.naive import NaiveDevice, NaiveNode, give_back, naive_find, take
-from metrics.inputs import fleet_of
+from metrics.simulate import results as simulation
+from metrics.simulate.inputs import fleet_of
 from scheduling import compiled
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import MILLI, JobRequest, Node, PodPlacement

@@ -14,7 +14,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 
-from scheduling.kube.gateway import Gateway
+from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import NodeSeen
 
 READY_WITHIN_S = 60.0

@@ -31,8 +31,8 @@ def main() -> None:
     # Django has to be set up before its models can be imported.
     from metrics.benches.stage import GPUS, MODEL
     from metrics.chaos.shape import NODES
-    from scheduling.services.clusters import create_cluster
-    from scheduling.services.policies import change_policy
+    from scheduling.services.clusters.changes import create_cluster
+    from scheduling.services.policies.changes import change_policy
     from tenants.models import QuotaMode, User
     from tenants.services.gpu_types import create_gpu_type
     from tenants.services.quotas import change_quota

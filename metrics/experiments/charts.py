@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from metrics.report import Figure
+from metrics.simulate.report import Figure
 
 RATIOS = {
     "gar_median": "GAR, median",

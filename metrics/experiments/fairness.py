@@ -13,7 +13,7 @@ from numpy.random import PCG64, Generator
 
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
-from metrics.inputs import fleet_of
+from metrics.simulate.inputs import fleet_of
 from scheduling.engine.types import JobRequest, PodSet, PreemptionKind, Quota, Tenant
 from scheduling.simulator.model import Arrival
 from scheduling.simulator.nodes import engine_nodes

@@ -17,7 +17,7 @@ from typing import Any
 
 from metrics.experiments.comparison import Bar, Comparison, at_least, at_most, over
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
-from metrics.inputs import fleet_of
+from metrics.simulate.inputs import fleet_of
 from scheduling.engine.decisions import CycleResult
 from scheduling.simulator import workload
 from scheduling.simulator.faults import faults_of

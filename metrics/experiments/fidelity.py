@@ -28,13 +28,13 @@ from metrics.benches import stage
 from metrics.experiments.comparison import at_most, paired_by_seed, summarised
 from metrics.experiments.comparison import lines as comparison_lines
 from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
-from scheduling import history
 from scheduling.cluster_process import ClusterProcess
 from scheduling.engine.states import OPEN
 from scheduling.models import Cluster, Job
-from scheduling.services.clusters import create_cluster
-from scheduling.services.jobs import cancel_job, submit_job
-from scheduling.services.policies import change_policy
+from scheduling.queries import history
+from scheduling.services.clusters.changes import create_cluster
+from scheduling.services.jobs.submit import cancel_job, submit_job
+from scheduling.services.policies.changes import change_policy
 from tenants.errors import Conflict
 from tenants.models import QuotaMode, User
 from tenants.services.gpu_types import create_gpu_type

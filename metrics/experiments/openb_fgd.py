@@ -25,7 +25,7 @@ from django.conf import settings
 
 from metrics.experiments.comparison import paired_by_seed, summarised
 from metrics.experiments.study import Progress, Runner, Study, StudyError, parse_seeds
-from metrics.inputs import fleet_of, lines_of
+from metrics.simulate.inputs import fleet_of, lines_of
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.deltas import Delta, JobEnded, JobSubmitted, NodeChanged, TenantsChanged
 from scheduling.engine.placement.strategies import STRATEGIES

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from metrics import definitions, simulation
-from metrics.inputs import fleet_of
+from metrics import definitions
+from metrics.simulate import results as simulation
+from metrics.simulate.inputs import fleet_of
 from scheduling.engine.types import JobKind, Node, Policy, PreemptionKind, QueueingPolicy
 from scheduling.simulator import workload
 from scheduling.simulator.faults import faults_of

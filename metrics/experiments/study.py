@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import django
 
-from metrics.inputs import InputError
+from metrics.simulate.inputs import InputError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -23,7 +23,7 @@ from metrics.experiments import easy
 from metrics.experiments.comparison import Bar, Comparison, at_most, ratio_of
 from metrics.experiments.runs import Figures, Task, Watching, policy, simulate
 from metrics.experiments.study import StudyError
-from metrics.inputs import lines_of
+from metrics.simulate.inputs import lines_of
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.types import Quota, Tenant
 from scheduling.simulator import traces

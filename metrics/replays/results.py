@@ -9,7 +9,7 @@ from metrics.replays import quotas
 from metrics.replays.recorded import Recorded, scope_of, trust
 from metrics.replays.runs import Jobs, Tell, simulated
 from scheduling.models import Job
-from scheduling.selectors import complete_from
+from scheduling.queries.selectors import complete_from
 
 NAMED = 5  # rows that are named of many
 STEPS = 100  # of the curve of waits

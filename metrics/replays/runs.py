@@ -7,17 +7,18 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from metrics import definitions, simulation
+from metrics import definitions
 from metrics.models import Replay
 from metrics.replays import quotas
 from metrics.replays.scenario import Shape, changed_nodes
-from scheduling import history
+from metrics.simulate import results as simulation
 from scheduling.engine.deltas import PolicyChanged, TenantsChanged
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import MILLI, Node, Policy
 from scheduling.models import Job
-from scheduling.policies import to_policy
-from scheduling.session.load import tenancy
+from scheduling.policy.document import to_policy
+from scheduling.queries import history
+from scheduling.session.memory.load import tenancy
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Change, Settings
 from scheduling.simulator.observe import NEVER, PoolBook

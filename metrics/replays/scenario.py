@@ -8,7 +8,7 @@ from metrics.models import Replay
 from metrics.replays import quotas
 from scheduling.engine.types import Node
 from scheduling.models import Cluster, NodeRecord
-from scheduling.wording import policy_differences
+from scheduling.queries.wording import policy_differences
 from tenants.templatetags.ui import short_model
 
 MOST_NODES = 10_000  # added of one shape

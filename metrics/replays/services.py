@@ -17,9 +17,9 @@ from metrics.models import Replay, ReplayState
 from metrics.replays import quotas as quota_changes
 from metrics.replays.scenario import MOST_NODES, Shape, shapes_of
 from scheduling.models import Cluster, Job
-from scheduling.policies import effective
-from scheduling.selectors import what_is_gone
-from scheduling.services.policies import document_faults, policy_of
+from scheduling.policy.document import effective
+from scheduling.queries.selectors import what_is_gone
+from scheduling.services.policies.changes import document_faults, policy_of
 from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.outage import REDIS_ERRORS, Outage

@@ -8,10 +8,10 @@ from rest_framework import serializers
 
 from scheduling.addresses import is_http_address
 from scheduling.models import Cluster
-from scheduling.selectors import leaders_of
-from scheduling.services.faults import SLUG, SLUG_RULE
-from scheduling.services.job_rules import effective_rules
-from scheduling.standstill import standstill
+from scheduling.queries.selectors import leaders_of
+from scheduling.queries.standstill import standstill
+from scheduling.services.common.faults import SLUG, SLUG_RULE
+from scheduling.services.jobs.rules import effective_rules
 from tenants.api.fields import Boolean, Gpus, Object, Serializer, Text
 from tenants.api.serializers import Reason
 from tenants.models import User

@@ -7,7 +7,6 @@ from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling import selectors
 from scheduling.api.cluster_serializers import (
     ClusterChange,
     ClusterInput,
@@ -18,10 +17,11 @@ from scheduling.api.cluster_serializers import (
 )
 from scheduling.api.filters import NodeFilter
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
-from scheduling.policies import effective
-from scheduling.services.clusters import change_cluster, create_cluster, delete_cluster
-from scheduling.services.policies import change_policy, changes_of, policy_of
-from scheduling.services.policy_revert import revert_policy_change
+from scheduling.policy.document import effective
+from scheduling.queries import selectors
+from scheduling.services.clusters.changes import change_cluster, create_cluster, delete_cluster
+from scheduling.services.policies.changes import change_policy, changes_of, policy_of
+from scheduling.services.policies.revert import revert_policy_change
 from tenants.api.base import ListView, View, etag, expected_version, location, rehearsed
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape

@@ -9,8 +9,8 @@ from scheduling.engine.states import REASON_LENGTH, JobState
 from scheduling.engine.types import JobKind
 from scheduling.models import Job, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import PlacementState
-from scheduling.names import cluster_names, gpu_type_names, submitter_names
-from scheduling.selectors import accepting, in_tenant, matching
+from scheduling.queries.names import cluster_names, gpu_type_names, submitter_names
+from scheduling.queries.selectors import accepting, in_tenant, matching
 from tenants.api.filters import AnyOf, FilterSet, Flag, Moment, Named, Number, OneOf, of_tenant
 from tenants.names import Names
 

@@ -6,9 +6,9 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scheduling.engine.states import JobState
-from scheduling.explain import GATES
 from scheduling.models import Job
-from scheduling.services.secret_env import shown_env
+from scheduling.queries.explain import GATES
+from scheduling.queries.secret_env import shown_env
 from tenants.api.fields import Gpus
 
 

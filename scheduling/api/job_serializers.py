@@ -5,11 +5,10 @@ from drf_spectacular.utils import (
     extend_schema_serializer,
 )
 
-from scheduling.engine.affinity import OPERATORS
+from scheduling.engine.cluster.affinity import OPERATORS
 from scheduling.engine.types import JobKind
-from scheduling.services.faults import LIMITS
-from scheduling.services.job_spec import MAX_ARRAY, MAX_DEPENDENCIES, MAX_POD_SETS
-from scheduling.services.pod_set_spec import (
+from scheduling.services.common.faults import LIMITS
+from scheduling.services.jobs.pod_set_spec import (
     MAX_ENV,
     MAX_EXPRESSIONS,
     MAX_EXTENDED,
@@ -17,13 +16,14 @@ from scheduling.services.pod_set_spec import (
     MAX_TERMS,
     MAX_VALUES,
 )
-from scheduling.services.pod_settings_spec import (
+from scheduling.services.jobs.pod_settings_spec import (
     MAX_ENV_FROM_SECRETS,
     MAX_PULL_SECRETS,
     MAX_VOLUMES,
     NAME_LENGTH,
     PATH_LENGTH,
 )
+from scheduling.services.jobs.spec import MAX_ARRAY, MAX_DEPENDENCIES, MAX_POD_SETS
 from tenants.api.fields import (
     Boolean,
     Choice,

@@ -8,7 +8,6 @@ from django.db.models import QuerySet
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduling import selectors
 from scheduling.api.filters import JobFilter, PodFilter
 from scheduling.api.job_outputs import (
     ExplanationOutput,
@@ -19,14 +18,15 @@ from scheduling.api.job_outputs import (
 )
 from scheduling.api.job_serializers import JobChange, JobInput
 from scheduling.api.rehearsal_serializers import JobDryRunOutput, RehearsalOutput
-from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, Placement
-from scheduling.rehearsal import rehearse_job
-from scheduling.services.array_changes import change_array, hold_array, release_array
-from scheduling.services.job_changes import change_job, hold_job, release_job
-from scheduling.services.job_document import document_of, document_of_array
-from scheduling.services.jobs import cancel_array, cancel_job, submit_array, submit_job
-from scheduling.services.secret_env import hide_from
+from scheduling.queries import selectors
+from scheduling.queries.explain import explain_job
+from scheduling.queries.rehearsal import rehearse_job
+from scheduling.queries.secret_env import hide_from
+from scheduling.services.jobs.array_changes import change_array, hold_array, release_array
+from scheduling.services.jobs.changes import change_job, hold_job, release_job
+from scheduling.services.jobs.document import document_of, document_of_array
+from scheduling.services.jobs.submit import cancel_array, cancel_job, submit_array, submit_job
 from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape

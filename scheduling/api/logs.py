@@ -10,10 +10,10 @@ from django.http import StreamingHttpResponse
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from scheduling import selectors
-from scheduling.kube.logs import Log, LogOptions, Stopped
+from scheduling.kube.door.logs import Log, LogOptions, Stopped
 from scheduling.kube.seam import KubeError
-from scheduling.pod_logs import open_log, pod_set_of
+from scheduling.queries import selectors
+from scheduling.queries.pod_logs import open_log, pod_set_of
 from tenants.api.base import View
 from tenants.api.problems import bad_query
 from tenants.api.schema import Shape

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from scheduling.api.job_outputs import AheadOutput, ReservedOutput, StartOutput
-from scheduling.rehearsal import Outlook
+from scheduling.queries.rehearsal import Outlook
 from tenants.api.fields import Gpus
 from tenants.api.schema import DryRunOutput
 

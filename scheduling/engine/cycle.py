@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable
 
+from scheduling.engine.admission.limits import report_run_limits
+from scheduling.engine.admission.quota_admission import admit_by_quota, report_quota
+from scheduling.engine.admission.start import start_promised, try_to_start
+from scheduling.engine.backfill.planned_start import drop_stale
+from scheduling.engine.backfill.policies import Blocking
 from scheduling.engine.decisions import CycleResult
 from scheduling.engine.deltas import Delta
-from scheduling.engine.queueing import intake
-from scheduling.engine.queueing.blocking import Blocking
-from scheduling.engine.queueing.consolidate import consolidate
-from scheduling.engine.queueing.grow import grow
-from scheduling.engine.queueing.limits import report_run_limits
-from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.preempt import try_to_preempt
-from scheduling.engine.queueing.reserve import drop_stale
-from scheduling.engine.queueing.start import start_promised, try_to_start
-from scheduling.engine.queueing.state import SchedulerState
-from scheduling.engine.queueing.tenant_queues import admit_by_quota, report_quota
+from scheduling.engine.lifecycle import apply_deltas
+from scheduling.engine.lifecycle.consolidate import consolidate
+from scheduling.engine.lifecycle.grow import grow
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.preemption.preempt import try_to_preempt
+from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import PreemptionKind
 
 __all__ = ["SchedulerState", "run_cycle"]
@@ -30,7 +30,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     state.cluster.now = now
     state.usage.pass_time(now, state.policy.usage_half_life_s)
     for delta in deltas:
-        intake.apply(state, delta, out)
+        apply_deltas.apply(state, delta, out)
     drop_stale(state)
     state.wake(now)
     start_promised(state, out)

@@ -1,7 +1,7 @@
 """Statement: a transaction on ClusterState. What is tried on it can be taken back exactly."""
 
-from scheduling.engine.cluster import ClusterState, Infeasible
-from scheduling.engine.columns import PodKey
+from scheduling.engine.cluster.cluster import ClusterState, Infeasible
+from scheduling.engine.cluster.columns import PodKey
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
 
 # Shapes remembered as infeasible; beyond this many they are found out again.

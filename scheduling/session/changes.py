@@ -15,16 +15,16 @@ from scheduling.engine.deltas import (
     PolicyChanged,
     TenantsChanged,
 )
-from scheduling.engine.shards import WHOLE, WIDE
+from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import TERMINAL, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Shard
 from scheduling.models import Cluster
-from scheduling.session import divided, load
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import LiveJob, Transition
-from scheduling.session.news import News
-from scheduling.session.past import half_life_of, past_use
+from scheduling.session.memory import divided, load
+from scheduling.session.memory.live import LiveJob, Transition
+from scheduling.session.memory.news import News
+from scheduling.session.memory.past import half_life_of, past_use
+from scheduling.session.pods.follow import Lifecycle
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.columns import OtherPod
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.columns import OtherPod
 
 
 class Held(NamedTuple):

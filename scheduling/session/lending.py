@@ -12,15 +12,15 @@ from scheduling.engine.deltas import (
     PastUse,
     PolicyChanged,
 )
-from scheduling.engine.lending import Outlook
-from scheduling.engine.queueing.records import order_key
-from scheduling.engine.shards import WIDE
+from scheduling.engine.queue.job import order_key
+from scheduling.engine.shards.division import WIDE
+from scheduling.engine.shards.lending import Outlook
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.verdict import Reason, Verdict
-from scheduling.session import divided
 from scheduling.session.changes import Changes
-from scheduling.session.live import Handover, LiveJob, Wanted
-from scheduling.session.nodes import Nodes
+from scheduling.session.memory import divided
+from scheduling.session.memory.live import Handover, LiveJob, Wanted
+from scheduling.session.memory.nodes import Nodes
 
 PLAN_S = 0.5  # how often the wide scope thinks about which nodes it needs
 AT_MOST = 0.1  # the part of its time that it spends on that

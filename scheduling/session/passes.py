@@ -4,7 +4,7 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from scheduling.kube.seam import Effect
-from scheduling.session.live import Writes
+from scheduling.session.memory.live import Writes
 
 
 @dataclass(slots=True)

@@ -6,11 +6,11 @@ from scheduling.engine.decisions import Reservation
 from scheduling.engine.states import HOLDING, WAITING, JobState
 from scheduling.kube.seam import Observation, PodSeen
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session import load
 from scheduling.session.changes import Changes
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import OVER, LiveJob, LivePod
-from scheduling.session.nodes import Nodes
+from scheduling.session.memory import load
+from scheduling.session.memory.live import OVER, LiveJob, LivePod
+from scheduling.session.memory.nodes import Nodes
+from scheduling.session.pods.follow import Lifecycle
 
 
 def take_up_jobs(changes: Changes) -> None:

@@ -4,9 +4,9 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.queueing.tenant_queues import doomed
-from scheduling.engine.shards import (
+from scheduling.engine.admission.quota_admission import doomed
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.shards.division import (
     WHOLE,
     WIDE,
     Demand,
@@ -19,9 +19,9 @@ from scheduling.engine.shards import (
 from scheduling.engine.states import WAITING
 from scheduling.engine.types import Node, Shard
 from scheduling.engine.verdict import Reason, Verdict, counted
-from scheduling.session import divided, load
 from scheduling.session.changes import Changes
-from scheduling.session.live import LiveJob, ReasonChange, RouteStep
+from scheduling.session.memory import divided, load
+from scheduling.session.memory.live import LiveJob, ReasonChange, RouteStep
 
 log = logging.getLogger(__name__)
 

@@ -19,11 +19,11 @@ from scheduling.engine.deltas import (
     JobRequeued,
     PodRequeued,
 )
-from scheduling.engine.shards import WHOLE, WIDE
+from scheduling.engine.shards.division import WHOLE, WIDE
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Shard
-from scheduling.kube.gateway import STOP_WITHIN_S, Gateway
+from scheduling.kube.door.gateway import STOP_WITHIN_S, Gateway
 from scheduling.kube.seam import (
     BudgetGone,
     BudgetSeen,
@@ -45,18 +45,19 @@ from scheduling.kube.seam import (
     StorageSeen,
 )
 from scheduling.models import Cluster
-from scheduling.session import aside, divided, restore
-from scheduling.session.budgets import Budgets
+from scheduling.session import aside, restore
 from scheduling.session.changes import Changes, Reopen
-from scheduling.session.leftovers import Leftovers
 from scheduling.session.lending import Borrower, Lender
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import Transition, Writes
-from scheduling.session.nodes import Nodes
+from scheduling.session.memory import divided
+from scheduling.session.memory.live import Transition, Writes
+from scheduling.session.memory.nodes import Nodes
 from scheduling.session.pace import Pace
 from scheduling.session.passes import Pass, is_about, split
+from scheduling.session.pods.budgets import Budgets
+from scheduling.session.pods.follow import Lifecycle
+from scheduling.session.pods.leftovers import Leftovers
+from scheduling.session.pods.services import Services
 from scheduling.session.routing import Router
-from scheduling.session.services import Services
 
 log = logging.getLogger(__name__)
 

@@ -17,11 +17,10 @@ from pathlib import Path
 import uvloop
 import yaml
 
+from scheduling.simcluster.cluster import Cluster, StateError
+from scheduling.simcluster.controllers.kubelet import Delays
+from scheduling.simcluster.server import Server
 from scheduling.simulator.fleet import FleetError
-
-from .cluster import Cluster, StateError
-from .kubelet import Delays
-from .server import Server
 
 HOST = "127.0.0.1"
 PARENT_CHECK_S = 0.5

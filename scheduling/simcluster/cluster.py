@@ -3,21 +3,27 @@
 import time
 from pathlib import Path
 
-from .audit import Audit
-from .disruption import DisruptionController
-from .evictions import TaintEvictions
-from .expiry import EventExpiry, FinishedPods
-from .faults import Faults
-from .fleet import load_fleet, node_object
-from .journal import Journal
-from .kinds import NAMESPACES, NODES, PRIORITY_CLASSES, STORAGE_CLASSES, Kind
-from .kubelet import Delays, Kubelets
-from .registry import Clock, Registry
-from .rules import SYSTEM_PRIORITY_CLASSES
-from .storage import DEFAULT_CLASS, PROVISIONER, StorageController
-from .store import Obj, Store
-from .timers import Timers
-from .watch import Watches
+from scheduling.simcluster.controllers.audit import Audit
+from scheduling.simcluster.controllers.disruption import DisruptionController
+from scheduling.simcluster.controllers.evictions import TaintEvictions
+from scheduling.simcluster.controllers.expiry import EventExpiry, FinishedPods
+from scheduling.simcluster.controllers.fleet import load_fleet, node_object
+from scheduling.simcluster.controllers.kubelet import Delays, Kubelets
+from scheduling.simcluster.controllers.storage import DEFAULT_CLASS, PROVISIONER, StorageController
+from scheduling.simcluster.faults import Faults
+from scheduling.simcluster.objects.journal import Journal
+from scheduling.simcluster.objects.kinds import (
+    NAMESPACES,
+    NODES,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    Kind,
+)
+from scheduling.simcluster.objects.registry import Clock, Registry
+from scheduling.simcluster.objects.rules import SYSTEM_PRIORITY_CLASSES
+from scheduling.simcluster.objects.store import Obj, Store
+from scheduling.simcluster.objects.timers import Timers
+from scheduling.simcluster.objects.watch import Watches
 
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 

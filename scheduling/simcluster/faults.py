@@ -12,11 +12,11 @@ from typing import Literal
 
 import msgspec
 
-from . import nodes
-from .kinds import NODES, STORED
-from .registry import Registry
-from .status import ApiError, bad_request
-from .watch import Watches
+from scheduling.simcluster.controllers import nodes
+from scheduling.simcluster.objects.kinds import NODES, STORED
+from scheduling.simcluster.objects.registry import Registry
+from scheduling.simcluster.objects.status import ApiError, bad_request
+from scheduling.simcluster.objects.watch import Watches
 
 Verb = Literal[
     "", "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",

@@ -7,17 +7,23 @@ from urllib.parse import parse_qsl
 import msgspec
 import yaml
 
-from . import patch as patches
-from . import rules
-from .binding import bind
-from .cluster import Cluster
-from .disruption import evict
-from .kinds import CLAIMS, PODS, SERVICES, STORAGE_CLASSES, VOLUMES, Kind
-from .listing import list_objects, selection, wire_body, wire_object
-from .meta import decode_body, strip_type
-from .registry import delete_options, is_dry_run
-from .routing import Target
-from .status import (
+from scheduling.simcluster.cluster import Cluster
+from scheduling.simcluster.controllers.binding import bind
+from scheduling.simcluster.controllers.disruption import evict
+from scheduling.simcluster.objects import patch as patches
+from scheduling.simcluster.objects import rules
+from scheduling.simcluster.objects.kinds import (
+    CLAIMS,
+    PODS,
+    SERVICES,
+    STORAGE_CLASSES,
+    VOLUMES,
+    Kind,
+)
+from scheduling.simcluster.objects.listing import list_objects, selection, wire_body, wire_object
+from scheduling.simcluster.objects.meta import decode_body, strip_type
+from scheduling.simcluster.objects.registry import delete_options, is_dry_run
+from scheduling.simcluster.objects.status import (
     ApiError,
     bad_request,
     encoded,
@@ -27,7 +33,8 @@ from .status import (
     status_object,
     unsupported_media_type,
 )
-from .store import Obj, Stored
+from scheduling.simcluster.objects.store import Obj, Stored
+from scheduling.simcluster.routing import Target
 
 _JSON_TYPES = ("application/json", "")
 

@@ -12,12 +12,19 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from .cluster import Cluster
-from .kinds import PODS, Kind
-from .podlog import PodLog, stamp
-from .routing import Target
-from .status import ApiError, bad_request, forbidden_field, invalid, invalid_value, not_found
-from .store import Obj, Stored
+from scheduling.simcluster.cluster import Cluster
+from scheduling.simcluster.controllers.podlog import PodLog, stamp
+from scheduling.simcluster.objects.kinds import PODS, Kind
+from scheduling.simcluster.objects.status import (
+    ApiError,
+    bad_request,
+    forbidden_field,
+    invalid,
+    invalid_value,
+    not_found,
+)
+from scheduling.simcluster.objects.store import Obj, Stored
+from scheduling.simcluster.routing import Target
 
 KUBELET_PORT = 10250
 # Lines written in one go.

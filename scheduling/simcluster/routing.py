@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from .kinds import GROUPS, KINDS, Kind
+from scheduling.simcluster.objects.kinds import GROUPS, KINDS, Kind
 
 GIT_VERSION = "v1.36.3"
 VERSION = {

@@ -8,14 +8,14 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
-from . import status
-from .cluster import Cluster
-from .faults import LoseReply, Restart, TooManyRequests, delay, parse_fault
-from .handlers import Call, Reply, handle, parse_query, verb_of
-from .logs import serve_log
-from .routing import VERSION, Target, discovery, known_group, route
-from .status import ApiError
-from .watch import watch_options
+from scheduling.simcluster.cluster import Cluster
+from scheduling.simcluster.faults import LoseReply, Restart, TooManyRequests, delay, parse_fault
+from scheduling.simcluster.handlers import Call, Reply, handle, parse_query, verb_of
+from scheduling.simcluster.logs import serve_log
+from scheduling.simcluster.objects import status
+from scheduling.simcluster.objects.status import ApiError
+from scheduling.simcluster.objects.watch import watch_options
+from scheduling.simcluster.routing import VERSION, Target, discovery, known_group, route
 
 log = logging.getLogger(__name__)
 

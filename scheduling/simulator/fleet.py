@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from scheduling.engine.facts import MAX_GPUS
+from scheduling.engine.cluster.facts import MAX_GPUS
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.types import PART_OF_GPU
 from scheduling.simulator.rows import filled_rows

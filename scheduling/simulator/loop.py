@@ -26,7 +26,7 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.native import mypyc_attr
-from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import DEFAULT_LEVELS, Node, PodPlacement, Policy, Quota, Tenant
 from scheduling.engine.verdict import NEVER as NEVER_RUNS
 from scheduling.engine.verdict import Reason

@@ -7,16 +7,16 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from scheduling.engine.affinity import read_terms, said
+from scheduling.engine.cluster.affinity import read_terms, said
 from scheduling.engine.states import WAITING, JobEventKind, JobState
 from scheduling.engine.verdict import NEVER
-from scheduling.evidence import Names
-from scheduling.explain import gates_of
-from scheduling.kube.manifests import host_name, subdomain
+from scheduling.kube.translate.manifests import host_name, subdomain
 from scheduling.models import Job, JobEvent, PodSet, unreadable
-from scheduling.selectors import held_until
-from scheduling.standstill import standstill
-from scheduling.wording import reason_words, state_words, value_words
+from scheduling.queries.evidence import Names
+from scheduling.queries.explain import gates_of
+from scheduling.queries.selectors import held_until
+from scheduling.queries.standstill import standstill
+from scheduling.queries.wording import reason_words, state_words, value_words
 from tenants.templatetags.ui import HOUR, MINUTE, icon, words
 
 register = template.Library()

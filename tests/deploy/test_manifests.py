@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from scheduling.kube.manifests import PodTemplate
+from scheduling.kube.translate.manifests import PodTemplate
 from tests.deploy.manifests import (
     DEPLOY,
     FILE,

@@ -3,9 +3,9 @@
 import html
 import re
 
-from metrics.policies.forms import typed
+from metrics.pages.policies.forms import typed
 from scheduling.models import Cluster
-from scheduling.services.policies import change_policy, policy_of
+from scheduling.services.policies.changes import change_policy, policy_of
 from tenants.models import User
 
 URL = "/policies/demo/"

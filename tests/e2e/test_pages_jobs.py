@@ -8,11 +8,11 @@ import pytest
 from django.urls import reverse
 from django.utils import timezone
 
-from scheduling import views
 from scheduling.engine.verdict import NEVER, Reason
-from scheduling.explain import gates_of
 from scheduling.models import Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
+from scheduling.pages.jobs import table as views
+from scheduling.queries.explain import gates_of
 from scheduling.templatetags.jobs import gates
 
 OPEN = ["PENDING", "QUOTA_RESERVED", "ADMITTED", "RUNNING"]
@@ -206,7 +206,7 @@ def test_no_two_choices_of_a_filter_are_called_the_same():
 
 
 def test_cursor_walks_over_every_job_once(as_user, monkeypatch):
-    monkeypatch.setattr("scheduling.views.JOBS_PER_PAGE", 17)
+    monkeypatch.setattr("scheduling.pages.jobs.table.JOBS_PER_PAGE", 17)
     client, found, url = as_user("operator"), [], "/jobs/"
     while url:
         answer = client.get(url)
@@ -275,7 +275,7 @@ def test_job_page_says_how_often_it_was_restarted(as_user):
 
 
 def test_a_job_of_very_many_pods_shows_some_and_counts_all(as_user, monkeypatch):
-    monkeypatch.setattr("scheduling.job_views.PODS_SHOWN", 1)
+    monkeypatch.setattr("scheduling.pages.jobs.job.PODS_SHOWN", 1)
     job = Job.objects.filter(state="RUNNING", gpu_milli__gte=16000).first()
     pods = job.placements.count()
     client = as_user("operator")

@@ -10,12 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from metrics.views import FIGURES
-from scheduling.engine.shards import WIDE
+from metrics.pages.operations.views import FIGURES
+from scheduling.engine.shards.division import WIDE
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement
-from scheduling.quota_use import quota_uses
+from scheduling.pages.jobs.table import STATE_CHOICES, STATE_GROUPS
+from scheduling.queries.quota_use import quota_uses
 from scheduling.session.pace import Pace
-from scheduling.views import STATE_CHOICES, STATE_GROUPS
 from tenants.models import User
 from tests.e2e import scene
 

@@ -5,13 +5,13 @@ from dataclasses import fields
 import pytest
 from django.utils import timezone
 
-from metrics.policies.forms import GROUPS, LABELS, STRATEGY_TEXTS, PolicyForm, typed
+from metrics.pages.policies.forms import GROUPS, LABELS, STRATEGY_TEXTS, PolicyForm, typed
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import Policy, PreemptionKind
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
-from scheduling.policies import effective
-from scheduling.policy_settings import settings_of
-from scheduling.services.policies import policy_of
+from scheduling.policy.document import effective
+from scheduling.policy.settings import settings_of
+from scheduling.services.policies.changes import policy_of
 from tenants.models import AuditRecord, Tenant
 from tests.e2e.policies import (
     CHANGES,

@@ -8,7 +8,7 @@ import pytest
 from metrics.models import Replay, ReplayState
 from metrics.replays import process, services
 from scheduling.models import Cluster
-from scheduling.policies import effective
+from scheduling.policy.document import effective
 from tenants.models import AuditRecord, User
 from tests.e2e.policies import CHANGES, CHECK, URL, change, checked, hidden, now, plain, saved
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from django.utils import timezone
 
-from scheduling import tenant_views
 from scheduling.models import Job
+from scheduling.pages.tenants import tenants as tenant_views
 from tenants.models import AuditRecord, GpuType, Quota, Tenant
 
 

@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 
 from metrics.models import Replay, ReplayState
-from metrics.replays import process, services, views
+from metrics.pages.replays import views
+from metrics.replays import process, services
 from scheduling.models import Cluster, ClusterPolicy
 from tenants.models import Quota, User
 

@@ -12,8 +12,8 @@ from django.urls import reverse
 
 from scheduling.api.job_serializers import JobInput
 from scheduling.models import Job, JobEvent
-from scheduling.services.job_spec import MAX_POD_SETS
-from scheduling.services.pod_settings_spec import MAX_VOLUMES
+from scheduling.services.jobs.pod_settings_spec import MAX_VOLUMES
+from scheduling.services.jobs.spec import MAX_POD_SETS
 from scheduling.templatetags.jobs import nodes_of
 
 FORM = {

@@ -13,9 +13,9 @@ from django.urls import reverse
 from hypothesis import given, settings
 
 from scheduling.models import Cluster, Job
-from scheduling.services.job_document import document_of
-from scheduling.submit_again import filled_from
-from scheduling.submit_forms import SHELL, JobForm, PodSets
+from scheduling.pages.jobs.submit_again import filled_from
+from scheduling.pages.jobs.submit_form import SHELL, JobForm, PodSets
+from scheduling.services.jobs.document import document_of
 from tenants.models import GpuType, Membership, Role, Tenant, User
 from tests.e2e.test_pages_submission import FORM, FULL, documents
 from tests.e2e.test_pages_submission import asked as asked_of

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from metrics import usage
+from metrics.gpu_time import usage
 from metrics.models import UsageDay, UsageLedger
 from scheduling.models import Placement
 from tenants.models import AuditRecord, Quota, Tenant, User

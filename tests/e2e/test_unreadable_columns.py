@@ -8,7 +8,7 @@ from django.db.models.fields.json import JSONField
 from scheduling.models import Job, PodSet, unreadable
 from scheduling.models.jobs import TOLD
 from scheduling.models.shaped import ShapedField, Unreadable
-from scheduling.session.load import live_job
+from scheduling.session.memory.load import live_job
 
 COLUMNS = [
     (model, field.attname)

@@ -1,11 +1,11 @@
 """What must hold of the decisions of each cycle (cycles.py)."""
 
-from scheduling.engine.cluster import PodKey
+from scheduling.engine.admission.candidates import ask_of
+from scheduling.engine.admission.out_of_service import within_reach
+from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
 from scheduling.engine.deltas import Delta
-from scheduling.engine.queueing.admission import ask_of
-from scheduling.engine.queueing.lacking import within_reach
 from scheduling.engine.types import (
     MILLI,
     PodPlacement,

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from scheduling.engine import deltas as d
-from scheduling.engine.cluster import PodKey
+from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
-from scheduling.engine.queueing.exposed import Exposed
-from scheduling.engine.queueing.waiting import UNASKED, UNPLANNED, Merge
+from scheduling.engine.queue.waiting import UNASKED, UNPLANNED, Merge
+from scheduling.engine.running.preemptible import Exposed
 from scheduling.engine.types import (
     MILLI,
     JobKind,

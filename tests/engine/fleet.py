@@ -1,6 +1,6 @@
 """Small clusters and jobs for placement tests."""
 
-from scheduling.engine.cluster import ClusterState
+from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import Device, JobRequest, Nic, Node, PodSet

@@ -8,9 +8,9 @@ test_devices.py).
 
 from itertools import groupby
 
-from scheduling.engine.constraints import admits
-from scheduling.engine.lifetimes import growth, mean_left
-from scheduling.engine.placement.devices import nics_for, table_for
+from scheduling.engine.cluster.constraints import admits
+from scheduling.engine.cluster.lifetimes import growth, mean_left
+from scheduling.engine.devices.tables import nics_for, table_for
 from scheduling.engine.types import MILLI, JobKind, JobRequest, PodPlacement, PodSet
 from tests.engine.reference_cluster import Cluster, bit_positions, size_of
 

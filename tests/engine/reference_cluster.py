@@ -6,9 +6,9 @@ Node order and topology are worked out anew for every question.
 import math
 from fractions import Fraction
 
-from scheduling.engine.columns import OtherPod
-from scheduling.engine.facts import sane
-from scheduling.engine.lifetimes import outlook
+from scheduling.engine.cluster.columns import OtherPod
+from scheduling.engine.cluster.facts import sane
+from scheduling.engine.cluster.lifetimes import outlook
 from scheduling.engine.types import MILLI, Node, PodPlacement, PodSet
 
 

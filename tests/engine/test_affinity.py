@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.affinity import (
+from scheduling.engine.cluster.affinity import (
     NAME,
     OPERATORS,
     matches,
@@ -13,8 +13,8 @@ from scheduling.engine.affinity import (
     wrong_expression,
 )
 from scheduling.engine.types import NodeExpression
-from scheduling.kube.manifests import PodTemplate, pod_manifest
-from scheduling.simcluster.predicates import NodeView, admit
+from scheduling.kube.translate.manifests import PodTemplate, pod_manifest
+from scheduling.simcluster.controllers.predicates import NodeView, admit
 from tests.engine.scenario import node
 
 VALUES = ("a", "b", "", "4", "-7", "16")

@@ -10,7 +10,7 @@ import random
 import pytest
 
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.queueing.records import OrderKey, order_key
+from scheduling.engine.queue.job import OrderKey, order_key
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Fault

@@ -5,8 +5,8 @@ import random
 
 import pytest
 
-from scheduling.engine.queueing import combinations
-from scheduling.engine.queueing.combinations import Search
+from scheduling.engine.demand import model_choices
+from scheduling.engine.demand.model_choices import Search
 from tests.engine.scenario import play
 
 MODELS = "A|B|C|D"
@@ -131,7 +131,7 @@ def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
 
 
 def test_a_search_without_end_is_given_up_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(combinations, "MAX_STEPS", 1000)
+    monkeypatch.setattr(model_choices, "MAX_STEPS", 1000)
     # Together 2**30 - 1, of which each model takes less than half; and no two sums are equal.
     options = [[("A", 2**i), ("B", 2**i)] for i in range(30)]
     search = Search(options, lambda _, milli: milli < 2**29)

@@ -18,8 +18,8 @@ import pytest
 
 from kant import embedded
 from scheduling import compile_core, compiled
-from scheduling.engine.cluster import FACTS, REGISTRY, ClusterState
-from scheduling.engine.columns import COLUMNS
+from scheduling.engine.cluster.cluster import FACTS, REGISTRY, ClusterState
+from scheduling.engine.cluster.columns import COLUMNS
 from scheduling.simulator.workload import Variant
 from tests.kube.api import eventually
 
@@ -28,7 +28,7 @@ RUN = """
 import json
 from scheduling import compiled
 from metrics import simulation
-from metrics.inputs import fleet_of
+from metrics.simulate.inputs import fleet_of
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.simulator import workload
 from scheduling.simulator.loop import Simulation

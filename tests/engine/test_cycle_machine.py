@@ -6,10 +6,11 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from scheduling.engine.admission.candidates import Candidate
 from scheduling.engine.cycle import SchedulerState
-from scheduling.engine.queueing import consolidate, preempt
-from scheduling.engine.queueing.admission import Candidate
-from scheduling.engine.queueing.claims import Claim
+from scheduling.engine.lifecycle import consolidate
+from scheduling.engine.preemption import preempt
+from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.types import PreemptionKind, Quota, QuotaMode
 from tests.engine.cycles import HARD, NODES, SORTS, TENANTS, AsksEverybody, Cycles
 from tests.engine.scenario import ASKS

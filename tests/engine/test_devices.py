@@ -6,13 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine.placement.devices import (
-    describe,
-    link_problem,
-    nics_for,
-    table_for,
-)
-from scheduling.engine.placement.links import LINK_MODELS, Link, matrix_of, parse_matrix
+from scheduling.engine.devices.links import LINK_MODELS, Link, matrix_of, parse_matrix
+from scheduling.engine.devices.tables import describe, link_problem, nics_for, table_for
 from scheduling.engine.types import Device, Nic, Node
 
 

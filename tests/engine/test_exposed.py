@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.queueing import preempt
+from scheduling.engine.preemption import preempt
 from scheduling.engine.types import Policy, PreemptionKind, Quota, Tenant
 from tests.engine.scenario import job, node
 

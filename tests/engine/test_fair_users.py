@@ -9,7 +9,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.queueing.fairness import Shares
+from scheduling.engine.queue.fair_share import Shares
 from scheduling.engine.types import Policy, QueueingPolicy, Quota, Tenant
 from tests.engine.reference_order import Queue
 from tests.engine.scenario import job, node

@@ -4,6 +4,8 @@ import random
 
 import pytest
 
+from scheduling.engine.admission.candidates import Candidate
+from scheduling.engine.backfill.planned_start import expected_start
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.deltas import (
     JobEnded,
@@ -14,10 +16,8 @@ from scheduling.engine.deltas import (
     TenantsChanged,
 )
 from scheduling.engine.placement import PlacementFailure, place_job
-from scheduling.engine.queueing import forecast
-from scheduling.engine.queueing.admission import Candidate
-from scheduling.engine.queueing.records import Expected
-from scheduling.engine.queueing.reserve import expected_start
+from scheduling.engine.queue.job import Expected
+from scheduling.engine.running import forecast
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
     Device,

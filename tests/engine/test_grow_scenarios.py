@@ -1,4 +1,4 @@
-"""Elastic gangs that run grow (engine/queueing/grow.py), as tables (scenario.py)."""
+"""Elastic gangs that run grow (engine/lifecycle/grow.py), as tables (scenario.py)."""
 
 import pytest
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from scheduling.engine import deltas as d
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.columns import extended_of
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.columns import extended_of
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.types import (
     Device,

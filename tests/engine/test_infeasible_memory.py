@@ -14,9 +14,9 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.demand.shapes import choices, narrowed
 from scheduling.engine.placement import PlacementFailure, place_job
-from scheduling.engine.queueing.records import JobRecord
-from scheduling.engine.queueing.shapes import choices, narrowed
+from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
     Device,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduling.engine import deltas as d
-from scheduling.engine.queueing.lacking import within_reach
+from scheduling.engine.admission.out_of_service import within_reach
 from scheduling.engine.types import Nic, Taint
 from tests.engine.scenario import job, node, play
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.queueing.leaving import Leaving
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.running.leaving import Leaving
 from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet
 
 LEFT = ("old", 0, 0)

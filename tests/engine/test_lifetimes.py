@@ -5,11 +5,11 @@ import math
 import numpy as np
 import pytest
 
+from scheduling.engine.cluster.lifetimes import LEFT_FREE_S, growth, mean_left, outlook
 from scheduling.engine.deltas import JobEnded, JobRestored, JobSubmitted, NodeChanged
-from scheduling.engine.lifetimes import LEFT_FREE_S, growth, mean_left, outlook
-from scheduling.engine.queueing.intake import apply
-from scheduling.engine.queueing.outcome import Outcome
-from scheduling.engine.queueing.state import SchedulerState
+from scheduling.engine.lifecycle.apply_deltas import apply
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import PodPlacement
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from scheduling.engine.cluster import ClusterState
+from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import Device, JobKind, Node, PodPlacement, PodSet, Taint
@@ -209,7 +209,7 @@ class TestGains:
         assert state.gained(then) == 8
 
     def test_it_cannot_be_told_where_more_was_given_back_than_is_remembered(self, monkeypatch):
-        monkeypatch.setattr("scheduling.engine.cluster.MAX_GAINED", 2)
+        monkeypatch.setattr("scheduling.engine.cluster.cluster.MAX_GAINED", 2)
         state = cluster_of(gpu_node("a"), gpu_node("b"), gpu_node("c"))
         for name in "fgh":
             place(state, job_of(name, pods(1, 8)))

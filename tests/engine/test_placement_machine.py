@@ -4,9 +4,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from scheduling.engine.cluster import REGISTRY, ClusterState
-from scheduling.engine.columns import COLUMNS, OtherPod
-from scheduling.engine.index import index_of
+from scheduling.engine.cluster.cluster import REGISTRY, ClusterState
+from scheduling.engine.cluster.columns import COLUMNS, OtherPod
+from scheduling.engine.cluster.index import index_of
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.placement.gradient import ClusterGradient
 from scheduling.engine.placement.strategies import STRATEGIES

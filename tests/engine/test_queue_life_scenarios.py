@@ -7,7 +7,7 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import run_cycle
-from scheduling.engine.queueing.why import reasons
+from scheduling.engine.lifecycle.why import reasons
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, play
 

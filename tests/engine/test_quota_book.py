@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.engine.queueing.accounts import Account, Group
-from scheduling.engine.queueing.admission import quota_verdict
-from scheduling.engine.queueing.ledger import ledger
-from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.admission.candidates import quota_verdict
+from scheduling.engine.quota.accounts import Account, Group
+from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.quota.ledger import ledger
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.engine.verdict import Reason
 

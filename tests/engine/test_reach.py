@@ -9,8 +9,8 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.queueing import plans as planning
-from scheduling.engine.queueing import preempt
+from scheduling.engine.preemption import preempt
+from scheduling.engine.preemption import trial as planning
 from scheduling.engine.types import (
     JobRequest,
     PodPlacement,

@@ -4,8 +4,9 @@ import random
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.queueing import consolidate, preempt
-from scheduling.engine.queueing.rehearse import Places, Rehearsal, rehearse
+from scheduling.engine.lifecycle import consolidate
+from scheduling.engine.preemption import preempt
+from scheduling.engine.rehearse import Places, Rehearsal, rehearse
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.engine.verdict import Reason
 from tests.engine.cycles import NODES, SORTS, Cycles

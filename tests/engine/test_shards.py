@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from scheduling.engine.deltas import JobRestored, JobSubmitted, OtherPodChanged, TenantsChanged
-from scheduling.engine.lending import Outlook
 from scheduling.engine.placement import PlacementFailure
-from scheduling.engine.shards import (
+from scheduling.engine.shards.division import (
     WHOLE,
     WIDE,
     declaration_problems,
@@ -22,6 +21,7 @@ from scheduling.engine.shards import (
     route,
     scopes_of,
 )
+from scheduling.engine.shards.lending import Outlook
 from scheduling.engine.types import PodPlacement, PodSet, Quota, Shard, Tenant
 from scheduling.engine.verdict import Reason
 from tests.engine.fleet import cluster_of, gpu_node, job_of, place, pods

@@ -13,7 +13,7 @@ from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.placement.empty import pods_when_empty
 from scheduling.engine.placement.strategies import STRATEGIES
-from scheduling.engine.queueing.restore import can_return
+from scheduling.engine.preemption.reprieve import can_return
 from scheduling.engine.statement import Statement
 from scheduling.engine.types import (
     MILLI,

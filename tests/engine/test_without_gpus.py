@@ -7,7 +7,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.placement.strategies import STRATEGIES
-from scheduling.engine.queueing.rehearse import rehearse
+from scheduling.engine.rehearse import rehearse
 from scheduling.engine.types import JobKind, Policy, Taint
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, node, play

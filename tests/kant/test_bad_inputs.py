@@ -12,7 +12,7 @@ import pytest
 from kant.bodies import MOST_ADDRESS, MOST_ANONYMOUS, BoundedBodies
 from kant.client import submission
 from kant.client.errors import ClientError
-from metrics import inputs
+from metrics.simulate import inputs
 from scheduling import text_files
 from scheduling.models import Job
 from scheduling.text_files import InputError, lines_of

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from kant.client import logs
-from scheduling import pod_logs
-from scheduling.kube.logs import LogReader
+from scheduling.kube.door.logs import LogReader
 from scheduling.models import Job, Placement
+from scheduling.queries import pod_logs
 from tests.kant.conftest import Shell
 from tests.kube.api import eventually
 from tests.printing import Printing, open_logs, served

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from metrics.benches.apiserver import ServerUnavailable, programs
-from scheduling.kube.gateway import Gateway
+from scheduling.kube.door.gateway import Gateway
+from scheduling.kube.door.watch import WatchTimes
 from scheduling.kube.seam import EffectDone, NodeSeen, Observation, PodGone, PodSeen
-from scheduling.kube.watch import WatchTimes
 from tests.kube.api import eventually
 from tests.kube.servers import EmbeddedServer, KubeApiServer, Server
 from tests.requirements import missing

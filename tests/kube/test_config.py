@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduling.kube.config import load_endpoint
-from scheduling.kube.gateway import Gateway
+from scheduling.kube.door.config import load_endpoint
+from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import KubeError
 
 

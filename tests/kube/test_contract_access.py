@@ -28,8 +28,8 @@ from tests.requirements import missing
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
     """No server is starting here: missing rights are believed sooner."""
-    monkeypatch.setattr("scheduling.kube.settle.RIGHTS_WITHIN_S", 1.0)
-    monkeypatch.setattr("scheduling.kube.gateway.RIGHTS_WITHIN_S", 1.0)
+    monkeypatch.setattr("scheduling.kube.door.settle.RIGHTS_WITHIN_S", 1.0)
+    monkeypatch.setattr("scheduling.kube.door.gateway.RIGHTS_WITHIN_S", 1.0)
 
 
 def refused(open_door, access, timeout=60.0):
@@ -113,8 +113,8 @@ def test_a_kubeconfig_with_an_exec_plugin(place, open_door, tmp_path, settings):
 def test_a_token_file_is_read_again_when_the_token_is_refused(
     place, open_door, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("scheduling.kube.client.RELOAD_PAUSE_S", 0.1)
-    monkeypatch.setattr("scheduling.kube.settle.RIGHTS_WITHIN_S", 120.0)
+    monkeypatch.setattr("scheduling.kube.door.client.RELOAD_PAUSE_S", 0.1)
+    monkeypatch.setattr("scheduling.kube.door.settle.RIGHTS_WITHIN_S", 120.0)
     token = tmp_path / "token"
     token.write_text(token_of(place))
     door = open_door(access={**place.server.access(), "token_file": str(token)})

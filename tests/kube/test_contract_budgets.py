@@ -2,9 +2,9 @@
 
 import pytest
 
-from scheduling.kube.disruption import budget_facts, covers
-from scheduling.kube.objects import KubeBudget, LabelRequirement, LabelSelector, Meta
 from scheduling.kube.seam import BudgetFacts, BudgetGone, BudgetSeen, EvictPod, Requirement, Result
+from scheduling.kube.translate.disruption import budget_facts, covers
+from scheduling.kube.translate.objects import KubeBudget, LabelRequirement, LabelSelector, Meta
 from tests.kube.api import MERGE
 from tests.kube.test_contract_effects import create
 

@@ -6,7 +6,6 @@ import uuid
 import msgspec
 import pytest
 
-from scheduling.kube.manifests import PodTemplate, pod_manifest
 from scheduling.kube.seam import (
     Annotate,
     Bind,
@@ -18,6 +17,7 @@ from scheduling.kube.seam import (
     PodSeen,
     Result,
 )
+from scheduling.kube.translate.manifests import PodTemplate, pod_manifest
 from tests.kube.api import MERGE, eventually
 from tests.kube.proxy import Proxy
 
@@ -282,7 +282,7 @@ def test_events_are_written_once_and_counted(place, door):
 
 
 def test_an_event_series_is_counted_on_the_server(place, door, monkeypatch):
-    monkeypatch.setattr("scheduling.kube.events.SERIES_WRITE_S", 0.0)
+    monkeypatch.setattr("scheduling.kube.door.events.SERIES_WRITE_S", 0.0)
     pod = place.make_pod("worker")
     uid = pod["metadata"]["uid"]
     effects = [EmitEvent(i, place.namespace, "worker", uid, "Waiting", "full") for i in range(3)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from metrics.benches.apiserver import TOKENS
-from scheduling.kube.logs import (
+from scheduling.kube.door.logs import (
     ContainerRef,
     LogOptions,
     LogReader,
@@ -51,7 +51,7 @@ def test_another_pod_of_the_same_name_is_not_read(place):
 
 
 def test_a_pod_without_a_node_is_not_ready(place, monkeypatch):
-    monkeypatch.setattr("scheduling.kube.logs.SILENT_AFTER_S", 60.0)  # a slow answer is one
+    monkeypatch.setattr("scheduling.kube.door.logs.SILENT_AFTER_S", 60.0)  # a slow answer is one
     place.make_pod("p")
     for options in ({}, {"follow": True}):
         assert str(refused(NotReady, place, "p", **options)) == "it has no node yet"

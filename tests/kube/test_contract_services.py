@@ -1,6 +1,5 @@
 """Services of jobs, and what their pods use, as both servers take them."""
 
-from scheduling.kube.manifests import Gang, PodSettings, PodTemplate, pod_manifest, service_manifest
 from scheduling.kube.seam import (
     CreateAndBind,
     CreateService,
@@ -8,6 +7,13 @@ from scheduling.kube.seam import (
     Result,
     ServiceGone,
     ServiceSeen,
+)
+from scheduling.kube.translate.manifests import (
+    Gang,
+    PodSettings,
+    PodTemplate,
+    pod_manifest,
+    service_manifest,
 )
 
 JOB_ID = "3f2b8c1e-0000-4000-8000-000000000001"

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from metrics.benches.apiserver import READY_WITHIN_S
+from scheduling.kube.door.watch import Reflector
 from scheduling.kube.seam import (
     Connected,
     Disconnected,
@@ -18,7 +19,6 @@ from scheduling.kube.seam import (
     Result,
     Sourced,
 )
-from scheduling.kube.watch import Reflector
 from tests.kube.api import JSON_PATCH, MERGE, STRATEGIC, eventually
 from tests.kube.conftest import QUICK
 from tests.kube.proxy import Proxy
@@ -40,7 +40,7 @@ def list_form(request, monkeypatch):
     """Both forms of the first list: WatchList, and pages of two."""
     if request.param == "paged":
         monkeypatch.setattr(Reflector, "stream_lists", False)
-        monkeypatch.setattr("scheduling.kube.watch.PAGE", 2)
+        monkeypatch.setattr("scheduling.kube.door.watch.PAGE", 2)
 
 
 # --- what is seen ---------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_the_doorbell_rings_once_until_drained(place, door):
 
 # --- how watches break ----------------------------------------------------------------------------
 def test_broken_connections_resume_without_a_new_list(place, open_door, proxy, caplog):
-    caplog.set_level(logging.INFO, "scheduling.kube.watch")
+    caplog.set_level(logging.INFO, "scheduling.kube.door.watch")
     door = open_door(port=proxy.port)
     place.make_pod("before")
     door.until_seen(PodSeen, "before")
@@ -239,7 +239,7 @@ def test_broken_connections_resume_without_a_new_list(place, open_door, proxy, c
 
 def test_a_watch_survives_its_own_end(place, door, caplog):
     """The server ends each watch after two or three seconds here; nothing is lost or told."""
-    caplog.set_level(logging.INFO, "scheduling.kube.watch")
+    caplog.set_level(logging.INFO, "scheduling.kube.door.watch")
     door.until(lambda each: isinstance(each, Connected))
     door.forget()
     until, i = time.monotonic() + 4.5, 0
@@ -291,7 +291,7 @@ def test_what_vanished_while_away_is_reported_gone(place, open_door, proxy):
 @pytest.fixture
 def _slow_start(monkeypatch):
     """A server may take its time to start, and to read its roles."""
-    monkeypatch.setattr("scheduling.kube.settle.BUDGET_S", READY_WITHIN_S)
+    monkeypatch.setattr("scheduling.kube.door.settle.BUDGET_S", READY_WITHIN_S)
     for module in ("settle", "gateway"):
         monkeypatch.setattr(f"scheduling.kube.{module}.RIGHTS_WITHIN_S", READY_WITHIN_S)
 

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from scheduling.kube.config import load_endpoint
-from scheduling.kube.credentials import Refused
+from scheduling.kube.door.config import load_endpoint
+from scheduling.kube.door.credentials import Refused
 from scheduling.kube.seam import KubeError
 from tests import organisation
 

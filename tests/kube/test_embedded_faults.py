@@ -24,7 +24,7 @@ def server(embedded_server):
 
 
 def test_an_expired_watch_lists_again(place, server, open_door, caplog):
-    caplog.set_level(logging.INFO, "scheduling.kube.watch")
+    caplog.set_level(logging.INFO, "scheduling.kube.door.watch")
     door = open_door()
     place.make_pod("before")
     door.until_seen(PodSeen, "before")
@@ -48,7 +48,7 @@ def test_expired_again_and_again(place, server, open_door):
 
 
 def test_dropped_watches_resume(place, server, open_door, caplog):
-    caplog.set_level(logging.INFO, "scheduling.kube.watch")
+    caplog.set_level(logging.INFO, "scheduling.kube.door.watch")
     door = open_door()
     door.until(lambda each: isinstance(each, Connected))
     for i in range(5):

@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from scheduling.kube import client, gateway
-from scheduling.kube.client import Client, Reply
-from scheduling.kube.gateway import STOP_WITHIN_S, Gateway
+from scheduling.kube.door import client, gateway
+from scheduling.kube.door.client import Client, Reply
+from scheduling.kube.door.gateway import STOP_WITHIN_S, Gateway
+from scheduling.kube.door.watch import Reflector
 from scheduling.kube.seam import KubeError
-from scheduling.kube.watch import Reflector
 
 MARGIN_S = 2.0  # of a machine that is busy
 

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from scheduling.kube.gpu_parts import advertised
-from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import KubeNode
 from scheduling.kube.seam import Sourced
+from scheduling.kube.translate.gpu_parts import advertised
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import KubeNode
 
 GPU, SHARED_GPU = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 H100 = "NVIDIA-H100-80GB-HBM3"

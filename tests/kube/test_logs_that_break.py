@@ -11,9 +11,9 @@ from socket import SO_LINGER, SOL_SOCKET
 
 import pytest
 
-from scheduling.kube import logs
-from scheduling.kube.client import Client
-from scheduling.kube.logs import ContainerRef, LogOptions, LogReader, Stopped
+from scheduling.kube.door import logs
+from scheduling.kube.door.client import Client
+from scheduling.kube.door.logs import ContainerRef, LogOptions, LogReader, Stopped
 from scheduling.kube.seam import KubeError
 
 OF = ContainerRef("ns", "pod", "uid-1", "main")

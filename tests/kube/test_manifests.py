@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.types import NodeExpression, Toleration
-from scheduling.kube.manifests import (
+from scheduling.kube.translate.manifests import (
     IDENTITY,
     REQUIRED,
     Gang,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.kube.nodes import NodeTranslator
+from scheduling.kube.translate.nodes import NodeTranslator
 from tests.kube.test_nodes import H100, facts_of, kube_node, network
 
 

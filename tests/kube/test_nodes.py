@@ -5,11 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.engine.types import Nic, Taint
-from scheduling.kube.gpu_parts import GKE_PARTITION, GKE_SHARING, MIG_STRATEGY, REPLICAS
-from scheduling.kube.labels import TABLE, WrongRow, label_table
-from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import Condition, KubeNode, Meta, NodeSpec, NodeStatus, NodeTaint
 from scheduling.kube.seam import Sourced
+from scheduling.kube.translate.gpu_parts import GKE_PARTITION, GKE_SHARING, MIG_STRATEGY, REPLICAS
+from scheduling.kube.translate.labels import TABLE, WrongRow, label_table
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import (
+    Condition,
+    KubeNode,
+    Meta,
+    NodeSpec,
+    NodeStatus,
+    NodeTaint,
+)
 
 GPU = "nvidia.com/gpu"
 COUNT = "nvidia.com/gpu.count"

@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from scheduling.kube.objects import Container, PodSpec, Resources
-from scheduling.kube.quantities import Holding, holding, parse
+from scheduling.kube.translate.objects import Container, PodSpec, Resources
+from scheduling.kube.translate.quantities import Holding, holding, parse
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduling.kube import settle
-from scheduling.kube.client import NoReply, Reply
-from scheduling.kube.effects import Executor
-from scheduling.kube.events import BURST, EventRecorder
-from scheduling.kube.requests import Request
+from scheduling.kube.door import settle
+from scheduling.kube.door.client import NoReply, Reply
+from scheduling.kube.door.effects import Executor
+from scheduling.kube.door.events import BURST, EventRecorder
+from scheduling.kube.door.requests import Request
 from scheduling.kube.seam import (
     Bind,
     CreateAndBind,

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from scheduling.kube.client import Reply
-from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import KubeNode, KubePod, PodStatus
-from scheduling.kube.pods import pod_translator
+from scheduling.kube.door.client import Reply
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import KubeNode, KubePod, PodStatus
+from scheduling.kube.translate.pods import pod_translator
 from scheduling.models import JobEvent
 
 REASON = JobEvent._meta.get_field("reason")

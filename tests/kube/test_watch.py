@@ -8,11 +8,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from scheduling.kube import watch
-from scheduling.kube.client import Client, NoReply, Reply
-from scheduling.kube.objects import KubePod
-from scheduling.kube.pods import pod_translator
-from scheduling.kube.watch import Kind, Reflector, WatchTimes, lines
+from scheduling.kube.door import watch
+from scheduling.kube.door.client import Client, NoReply, Reply
+from scheduling.kube.door.watch import Kind, Reflector, WatchTimes, lines
+from scheduling.kube.translate.objects import KubePod
+from scheduling.kube.translate.pods import pod_translator
 
 PODS = Kind("pods", "/api/v1/pods", "spec.schedulerName=kant", KubePod)
 
@@ -260,7 +260,7 @@ def test_a_server_that_ends_every_watch_at_once_is_left_in_peace(monkeypatch):
 
 
 def test_an_object_that_cannot_be_read_is_left_out(monkeypatch, caplog):
-    caplog.set_level(logging.WARNING, "scheduling.kube.watch")
+    caplog.set_level(logging.WARNING, "scheduling.kube.door.watch")
     bad = pod("bad", "20", spec={"nodeName": 7})
     w = Watched(
         monkeypatch,

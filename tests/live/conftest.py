@@ -16,7 +16,7 @@ from django.db import connection, transaction
 
 from metrics.benches import stage
 from scheduling.cluster_process import ClusterProcess
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import (
     Cluster,
@@ -27,9 +27,9 @@ from scheduling.models import (
     PodSet,
     SchedulerLease,
 )
-from scheduling.services.cycle import Scheduler
-from scheduling.services.job_changes import change_job
-from scheduling.services.jobs import cancel_job
+from scheduling.services.jobs.changes import change_job
+from scheduling.services.jobs.submit import cancel_job
+from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import session
 from tenants.models import GpuType, Quota, Tenant, User
 

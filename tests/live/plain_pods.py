@@ -1,10 +1,10 @@
 """Pods that people make themselves, and what is to be seen on them."""
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import Bind
 from scheduling.models import Job
-from scheduling.services.job_changes import hold_job, release_job
+from scheduling.services.jobs.changes import hold_job, release_job
 
 MERGE = "merge-patch+json"
 NAMESPACE = "default"

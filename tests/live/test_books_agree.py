@@ -10,14 +10,16 @@ from django.db.models import F
 
 from metrics.benches import stage
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
-from scheduling.kube import settle
-from scheduling.kube.gateway import Gateway
+from scheduling.kube.door import settle
+from scheduling.kube.door.gateway import Gateway
 from scheduling.kube.seam import Bind, CreateAndBind, Outcome, Result
 from scheduling.models import Job, JobEvent, NodeRecord, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.services import cycle
-from scheduling.services.job_changes import change_job, hold_job, release_job
-from scheduling.session import changes, leaving, plain_pods
+from scheduling.services.jobs.changes import change_job, hold_job, release_job
+from scheduling.services.scheduler import cycle
+from scheduling.session import changes
+from scheduling.session.pods import leave
+from scheduling.session.pods import plain as plain_pods
 from tenants.errors import Conflict, Invalid
 from tests.live.conftest import NODES
 from tests.live.plain_pods import NAMESPACE, condition, make, path, ungate
@@ -302,7 +304,7 @@ class History:
 def test_all_books_agree_when_nothing_happens_any_more(world, monkeypatch, seed, divided):
     monkeypatch.setattr(changes, "COUNT_S", 0.5)
     monkeypatch.setattr(plain_pods, "BIND_AGAIN_S", 0.2)
-    monkeypatch.setattr(leaving, "ASK_AGAIN_S", 2.0)
+    monkeypatch.setattr(leave, "ASK_AGAIN_S", 2.0)
     monkeypatch.setattr(settle, "BUDGET_S", 0.5)
     monkeypatch.setattr(cycle, "RETRY_S", 0.1)
     world.set_policy(preemption=["priority"], min_runtime_s=0, gang_timeout_s=20.0)

@@ -8,7 +8,7 @@ import pytest
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.job_changes import change_job, release_job
+from scheduling.services.jobs.changes import change_job, release_job
 
 pytestmark = pytest.mark.live
 BY, AT = "kant.io/checkpoint-by", "kant.io/checkpointed-at"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from scheduling.engine.queueing import consolidate
+from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.history import Window, arrivals_of
 from scheduling.models import JobEvent
 from scheduling.models.jobs import MOVED
 from scheduling.models.jobs import PlacementState as P
+from scheduling.queries.history import Window, arrivals_of
 
 pytestmark = pytest.mark.live
 

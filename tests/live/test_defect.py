@@ -7,7 +7,7 @@ import pytest
 from scheduling.engine.cycle import run_cycle
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
-from scheduling.services import cycle as service
+from scheduling.services.scheduler import cycle as service
 from scheduling.session import aside, session
 
 pytestmark = pytest.mark.live

@@ -3,15 +3,15 @@
 import pytest
 
 from scheduling.engine.deltas import DisruptionBudget
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
 from scheduling.kube.seam import BudgetFacts, Requirement
 from scheduling.models import Job, JobEvent
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session.budgets import Budgets
-from scheduling.session.live import LiveJob, LivePod
+from scheduling.session.memory.live import LiveJob, LivePod
+from scheduling.session.pods.budgets import Budgets
 
 BUDGETS = "/apis/policy/v1/namespaces/kant-jobs/poddisruptionbudgets"
 

@@ -4,21 +4,21 @@ import pytest
 
 from scheduling.api.job_outputs import ExplanationOutput
 from scheduling.engine.deltas import PodEnded, PodRequeued
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import JobRequest, PodPlacement, PodSet
-from scheduling.explain import explain_job
-from scheduling.kube.manifests import pod_name
 from scheduling.kube.seam import DeletePod
+from scheduling.kube.translate.manifests import pod_name
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session import leaving
-from scheduling.session.leaving import EVICT_AGAIN_S
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import Cause, Failures, LiveJob, LivePod, Writes
-from scheduling.session.steps import advance, release
+from scheduling.queries.explain import explain_job
+from scheduling.session.memory.live import Cause, Failures, LiveJob, LivePod, Writes
+from scheduling.session.pods import leave
+from scheduling.session.pods.follow import Lifecycle
+from scheduling.session.pods.leave import EVICT_AGAIN_S
+from scheduling.session.pods.steps import advance, release
 from tests.live.conftest import wait
 from tests.live.test_disruption_budgets import BUDGETS, allowed, protect
 
@@ -185,7 +185,7 @@ def test_a_gang_does_not_end_by_what_it_can_do_without_however_often_that_fails(
 
 
 def test_a_gang_ends_though_the_last_of_its_pods_is_on_a_node_that_died(world, monkeypatch):
-    monkeypatch.setattr(leaving, "ASK_AGAIN_S", 5.0)
+    monkeypatch.setattr(leave, "ASK_AGAIN_S", 5.0)
     gang = world.submit("gang", pods=NODES, min_count=NODES - 1)
     world.drive(lambda: len(running(world, gang)) == NODES)
     lost = running(world, gang)[0]

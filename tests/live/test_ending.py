@@ -123,10 +123,10 @@ STATES = {
     "mid-cycle": "from scheduling.session import session; session.run_cycle = hang",
     "writes": "from scheduling.services import projection; projection.write_nodes = hang",
     "lists": (
-        "from scheduling.kube.gateway import Gateway\n"
+        "from scheduling.kube.door.gateway import Gateway\n"
         "async def forever(*_, **__):\n"
         "    import asyncio; print('AT IT', flush=True); await asyncio.sleep(600)\n"
-        "from scheduling.kube.watch import Reflector; Reflector._round = forever"
+        "from scheduling.kube.door.watch import Reflector; Reflector._round = forever"
     ),
     "connects": ("from scheduling.kube import client; client.load_endpoint = hang"),
 }

@@ -9,11 +9,11 @@ from django.utils import timezone
 
 from metrics import fidelity, selectors
 from metrics.services import record_sample
-from scheduling import history
 from scheduling.engine.states import TERMINAL
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
 from scheduling.models.jobs import PlacementState as P
+from scheduling.queries import history
 from scheduling.session import session
 from tenants.models import Tenant
 from tests.live.conftest import NODES

@@ -5,13 +5,14 @@ from django.db.models import F
 from rest_framework.test import APIClient
 
 from metrics.benches import stage
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
-from scheduling.services import cycle
-from scheduling.services.job_changes import hold_job, release_job
-from scheduling.session import changes, leaving
+from scheduling.services.jobs.changes import hold_job, release_job
+from scheduling.services.scheduler import cycle
+from scheduling.session import changes
+from scheduling.session.pods import leave
 from tenants.models import GpuType, Membership, Quota, Role, Tenant, User
 from tenants.services.tokens import create_token
 from tests.live.plain_pods import job_of, make, path, state_of
@@ -264,7 +265,7 @@ def test_a_job_that_is_cancelled_as_its_pod_goes_ends_once(world, monkeypatch):
 
 
 def test_a_job_that_is_cancelled_as_it_is_preempted_goes_at_once(world, monkeypatch):
-    monkeypatch.setattr(leaving, "ASK_AGAIN_S", 3600.0)
+    monkeypatch.setattr(leave, "ASK_AGAIN_S", 3600.0)
     monkeypatch.setattr(changes, "COUNT_S", 3600.0)
     world.set_policy(preemption=["priority"], min_runtime_s=0)
     low = world.submit("low", pods=4)

@@ -5,13 +5,13 @@ import time
 import pytest
 from django.db.models import F
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.explain import explain_job
 from scheduling.models import Job, JobEvent, NodeRecord, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.job_changes import change_job
+from scheduling.queries.explain import explain_job
+from scheduling.services.jobs.changes import change_job
 from scheduling.session.pace import from_document
 from tenants.models import User
 

@@ -6,15 +6,15 @@ from collections import Counter
 import pytest
 from django.db import OperationalError
 
-from scheduling.engine.queueing import consolidate
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.lifecycle import consolidate
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, NodeRecord, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services import cycle, projection
-from scheduling.services.cycle import Scheduler
-from scheduling.services.job_changes import hold_job
-from scheduling.services.lease import take_or_renew
+from scheduling.services.common.lease import take_or_renew
+from scheduling.services.jobs.changes import hold_job
+from scheduling.services.scheduler import cycle, projection
+from scheduling.services.scheduler.cycle import Scheduler
 from tests.live.conftest import NODES
 from tests.live.plain_pods import make
 

@@ -5,14 +5,14 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.services import cycle
-from scheduling.services.clusters import change_cluster, delete_cluster
-from scheduling.services.job_changes import release_job
+from scheduling.services.clusters.changes import change_cluster, delete_cluster
+from scheduling.services.jobs.changes import release_job
+from scheduling.services.scheduler import cycle
 from tests.live.conftest import NODES
 
 pytestmark = pytest.mark.live

@@ -6,10 +6,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
-from scheduling.kube import settle
+from scheduling.kube.door import settle
 from scheduling.models import Cluster, Job, JobEvent
 from tests.kube.proxy import Proxy
 from tests.live.conftest import NODES

@@ -4,12 +4,13 @@ import pytest
 from django.db.models import F
 from django.test import Client
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import Bind, Outcome, Result
 from scheduling.models import Job
-from scheduling.session import changes, plain_pods
+from scheduling.session import changes
+from scheduling.session.pods import plain as plain_pods
 from tests.live.plain_pods import (
     NAMESPACE,
     Between,

@@ -6,7 +6,7 @@ from django.test import Client
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job
-from scheduling.services.job_changes import change_job, hold_job, release_job
+from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.session import changes
 from tests.live.plain_pods import (
     APART,

@@ -3,13 +3,13 @@
 import pytest
 from django.test import Client
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.kube.seam import Outcome, Result
 from scheduling.models import Job, NodeRecord
-from scheduling.services.job_changes import change_job
-from scheduling.session import plain_pods
+from scheduling.services.jobs.changes import change_job
+from scheduling.session.pods import plain as plain_pods
 from tests.live.conftest import wait
 from tests.live.plain_pods import (
     MERGE,

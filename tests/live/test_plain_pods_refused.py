@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.engine.states import JobState as S
-from scheduling.kube import settle
+from scheduling.kube.door import settle
 from scheduling.session import changes
 from tenants.models import Tenant
 from tests.live.plain_pods import (

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from scheduling.engine.deltas import JobRequeued, PodRequeued
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import JobRequest, PodPlacement
@@ -13,10 +13,10 @@ from scheduling.engine.types import PodSet as EnginePodSet
 from scheduling.models import Job, JobEvent, PodSet
 from scheduling.models.jobs import POD_FAILED
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.job_changes import change_job
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import LiveJob, LivePod
-from scheduling.session.steps import release
+from scheduling.services.jobs.changes import change_job
+from scheduling.session.memory.live import LiveJob, LivePod
+from scheduling.session.pods.follow import Lifecycle
+from scheduling.session.pods.steps import release
 
 pytestmark = pytest.mark.live
 

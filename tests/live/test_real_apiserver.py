@@ -11,8 +11,8 @@ from rest_framework.test import APIClient
 from metrics.benches import stage
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent
-from scheduling.services.cycle import Scheduler
-from scheduling.services.jobs import cancel_job
+from scheduling.services.jobs.submit import cancel_job
+from scheduling.services.scheduler.cycle import Scheduler
 from scheduling.session import changes
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.services.tokens import create_token

@@ -4,9 +4,9 @@ import pytest
 from django.test import Client
 
 from metrics.benches import stage
-from scheduling import standstill
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.queries import standstill
 from tests.live.plain_pods import make, path
 
 pytestmark = pytest.mark.live

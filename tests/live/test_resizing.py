@@ -2,12 +2,12 @@
 
 import pytest
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
-from scheduling.explain import growth_of
 from scheduling.models import Job, JobEvent
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.services import cycle
+from scheduling.queries.explain import growth_of
+from scheduling.services.scheduler import cycle
 from tenants.errors import Conflict
 
 pytestmark = pytest.mark.live

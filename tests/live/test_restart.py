@@ -3,7 +3,7 @@
 import pytest
 from django.db.models import F
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.models import Placement
 

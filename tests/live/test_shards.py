@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from metrics.benches import stage
-from scheduling.engine.shards import WIDE
+from scheduling.engine.shards.division import WIDE
 from scheduling.engine.states import TERMINAL, WAITING, JobEventKind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, JobEvent, Placement, SchedulerLease

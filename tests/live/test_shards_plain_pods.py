@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.engine.shards import WIDE
+from scheduling.engine.shards.division import WIDE
 from scheduling.engine.states import JobEventKind
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job

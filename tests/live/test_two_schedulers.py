@@ -8,13 +8,14 @@ from contextlib import contextmanager
 import pytest
 from django.db import connection
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, SchedulerLease
-from scheduling.services import cycle
-from scheduling.services.cycle import Scheduler
-from scheduling.session import Session, load, restore
-from scheduling.standstill import standstill
+from scheduling.queries.standstill import standstill
+from scheduling.services.scheduler import cycle
+from scheduling.services.scheduler.cycle import Scheduler
+from scheduling.session import Session, restore
+from scheduling.session.memory import load
 from tests.live.conftest import WITHIN_S, wait
 
 pytestmark = pytest.mark.live
@@ -149,7 +150,7 @@ def test_who_loses_the_lease_meanwhile_stops_at_once(
 
 def test_who_hangs_for_good_loses_the_lease(shared_world, two, monkeypatch):
     world, (first, second) = shared_world, two
-    monkeypatch.setattr("scheduling.services.keeper.STUCK_S", 2.0)
+    monkeypatch.setattr("scheduling.services.scheduler.keeper.STUCK_S", 2.0)
     hangs, goes_on = threading.Event(), threading.Event()
     real = Scheduler._take_over
 

@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.engine.shards import WHOLE
-from scheduling.services.alarm import Alarm
+from scheduling.engine.shards.division import WHOLE
+from scheduling.services.scheduler.alarm import Alarm
 from scheduling.session import session
 
 pytestmark = pytest.mark.live

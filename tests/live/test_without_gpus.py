@@ -6,11 +6,11 @@ import pytest
 import yaml
 
 from metrics.benches import stage
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
-from scheduling.explain import explain_job
 from scheduling.models import Job
-from scheduling.rehearsal import Outlook, rehearse_job
+from scheduling.queries.explain import explain_job
+from scheduling.queries.rehearsal import Outlook, rehearse_job
 from tests.live.conftest import NODES
 
 pytestmark = pytest.mark.live

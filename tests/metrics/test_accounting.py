@@ -5,10 +5,11 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from django.db import connection
 
-from metrics import accounting, services, usage
-from metrics.accounting import account, measured
+from metrics import services
+from metrics.gpu_time import accounting, usage
+from metrics.gpu_time.accounting import account, measured
+from metrics.gpu_time.usage import Period, Scope
 from metrics.models import UsageDay, UsageLedger
-from metrics.usage import Period, Scope
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Cluster, Job, JobEvent, Placement, Retention
 from scheduling.models.jobs import PlacementState

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
-from metrics.accounting import account
 from metrics.api import usage as api_usage
+from metrics.gpu_time.accounting import account
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
 from scheduling.models import Job, Placement
 from tenants.models import Quota

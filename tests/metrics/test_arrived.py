@@ -8,7 +8,7 @@ import pytest
 from metrics.experiments import arrived
 from metrics.experiments.paper_backfill import tasks
 from metrics.experiments.runs import drawn
-from metrics.inputs import fleet_of
+from metrics.simulate.inputs import fleet_of
 from scheduling.engine.states import JobState
 from scheduling.simulator.nodes import engine_nodes
 

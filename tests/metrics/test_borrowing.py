@@ -10,14 +10,14 @@ import pytest
 from django.apps import apps
 from django.db import connection
 
-from metrics import accounting, usage
-from metrics.accounting import account, measured
-from metrics.borrowing import Borrowing
-from metrics.guarantees import guaranteed
+from metrics.gpu_time import accounting, usage
+from metrics.gpu_time.accounting import account, measured
+from metrics.gpu_time.borrowing import Borrowing
+from metrics.gpu_time.guarantees import guaranteed
+from metrics.gpu_time.usage import Period, Scope
 from metrics.models import BorrowedDay, UsageLedger
-from metrics.usage import Period, Scope
 from scheduling.models import Cluster, Retention
-from scheduling.quota_use import quota_uses
+from scheduling.queries.quota_use import quota_uses
 from tenants.models import AuditRecord, GpuType, Quota, Tenant, User
 from tenants.services.quotas import change_quota, delete_quota
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant

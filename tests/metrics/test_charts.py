@@ -4,7 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from metrics import charts, definitions, node_charts
+from metrics import definitions
+from metrics.pages import charts
+from metrics.pages.nodes import charts as node_charts
 
 N = definitions.NodeUse
 

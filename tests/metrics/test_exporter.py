@@ -6,7 +6,8 @@ import pytest
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from metrics import exporter, selectors, services, totals
+from metrics import exporter, selectors, services
+from metrics.gpu_time import totals
 from scheduling.kube.seam import CreateAndBind, Outcome, Result
 from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet
 from scheduling.models.jobs import PlacementState

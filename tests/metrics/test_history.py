@@ -9,15 +9,15 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from scheduling import history
-from scheduling.engine.cluster import ClusterState
+from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.states import JobEventKind, JobState
-from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import NodeTaint
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import NodeTaint
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord, PodSet
 from scheduling.models.jobs import PlacementState
-from scheduling.services.lease import take_or_renew
-from scheduling.services.projection import write_nodes
+from scheduling.queries import history
+from scheduling.services.common.lease import take_or_renew
+from scheduling.services.scheduler.projection import write_nodes
 from tenants.models import GpuType, Quota, Tenant
 from tests.kube.test_nodes import H100, kube_node
 from tests.metrics import rows

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from metrics.interrupts import asked_to_stop, terminated_as_interrupted
+from metrics.simulate.interrupts import asked_to_stop, terminated_as_interrupted
 from tests.kube.api import eventually
 
 ROOT = Path(__file__).resolve().parents[2]

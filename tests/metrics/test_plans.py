@@ -7,7 +7,7 @@ from django.db import connection
 
 from metrics import exporter, selectors
 from metrics.models import MetricSample
-from metrics.overview import held_by
+from metrics.pages.overview.views import held_by
 from metrics.selectors import Scope
 from scheduling.models import Cluster, Job, NodeRecord
 from tenants.models import User

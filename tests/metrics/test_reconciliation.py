@@ -8,7 +8,8 @@ from math import isnan
 
 import pytest
 
-from metrics import accounting, selectors, services, usage
+from metrics import selectors, services
+from metrics.gpu_time import accounting, usage
 from metrics.models import MetricSample, UsageDay
 from scheduling.engine.types import (
     Device,
@@ -23,7 +24,7 @@ from scheduling.engine.types import (
 )
 from scheduling.models import Cluster, Job, NodeRecord, Placement
 from scheduling.models.jobs import PlacementState
-from scheduling.quota_use import quota_uses
+from scheduling.queries.quota_use import quota_uses
 from scheduling.simulator.journal import Journal
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Arrival, Settings

@@ -6,12 +6,13 @@ import pytest
 from django.utils import timezone
 
 from metrics.models import MetricSample, Replay, ReplayState
-from metrics.replays import process, recorded, services, tables
+from metrics.pages.replays import tables
+from metrics.replays import process, recorded, services
 from metrics.replays.scenario import Shape, changed_nodes, differences, shapes_of
-from scheduling import history
 from scheduling.engine.states import JobState
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord
-from scheduling.policies import effective
+from scheduling.policy.document import effective
+from scheduling.queries import history
 from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import AuditRecord, Quota, Tenant, User
 from tests.metrics import rows

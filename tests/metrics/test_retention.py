@@ -13,7 +13,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from kant.celery import app
-from metrics import exporter, services, totals
+from metrics import exporter, services
+from metrics.gpu_time import totals
 from metrics.models import CounterTotals, MetricSample
 from scheduling.engine.states import JobEventKind, JobState
 from scheduling.models import Job, JobEvent, JobPod, Placement, PodSet

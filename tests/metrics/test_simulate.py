@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from metrics import sources
-from metrics.inputs import lines_of
 from metrics.management.commands import simulate as simulate_command
+from metrics.simulate import sources
+from metrics.simulate.inputs import lines_of
 from scheduling.simulator.traces import TENANTS, BadRows
 
 ROOT = Path(__file__).resolve().parents[2]

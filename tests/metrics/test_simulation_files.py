@@ -248,7 +248,7 @@ def test_parquet_holds_what_the_csv_holds(results):
 def test_without_the_package_parquet_is_refused_before_the_run(tmp_path, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        "metrics.simulation_files.find_spec",
+        "metrics.simulate.files.find_spec",
         lambda name: None if name == "pyarrow" else find(name),
     )
     with pytest.raises(CommandError, match=r"pip install -r requirements-parquet\.txt"):

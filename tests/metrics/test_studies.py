@@ -19,7 +19,7 @@ from metrics.experiments.registry import STUDIES
 from metrics.experiments.runs import Task, policy
 from metrics.experiments.study import Study, StudyError
 from metrics.management.commands import experiment
-from metrics.report import Figure, Report, write_files
+from metrics.simulate.report import Figure, Report, write_files
 from scheduling.engine.types import JobRequest, PodSet, Quota, Tenant
 from scheduling.simulator.model import Arrival, Fault
 from scheduling.simulator.nodes import engine_nodes, sized

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scheduling.services import alarm as module
-from scheduling.services.alarm import Alarm
+from scheduling.services.scheduler import alarm as module
+from scheduling.services.scheduler.alarm import Alarm
 
 KEY = (7, "")
 

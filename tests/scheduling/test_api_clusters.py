@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from scheduling.engine.types import Policy, PreemptionKind, Shard
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
-from scheduling.policies import DEFAULT, effective, to_policy
-from scheduling.session.load import policy
+from scheduling.policy.document import DEFAULT, effective, to_policy
+from scheduling.session.memory.load import policy
 from tenants.models import AuditRecord
 
 URL = "/api/v1/clusters"

@@ -26,7 +26,7 @@ def post(client, query="", headers=None, **fields):
 @pytest.fixture
 def rings(monkeypatch):
     heard = []
-    monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)
+    monkeypatch.setattr("scheduling.services.common.doorbell.ring", heard.append)
     return heard
 
 

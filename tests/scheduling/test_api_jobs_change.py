@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from scheduling.models import Cluster, Job, JobEvent
-from scheduling.services.job_changes import change_job
-from scheduling.wording import in_state
+from scheduling.queries.wording import in_state
+from scheduling.services.jobs.changes import change_job
 
 URL = "/api/v1/jobs"
 HELLO = {"name": "one", "tenant": "vision", "gpu_type": "H100", "gpus": 1}
@@ -31,7 +31,7 @@ def pointers(answer):
 @pytest.fixture
 def rings(monkeypatch):
     heard = []
-    monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)
+    monkeypatch.setattr("scheduling.services.common.doorbell.ring", heard.append)
     return heard
 
 

@@ -7,7 +7,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.models import ClusterPolicy, Job, JobEvent, Placement, SchedulerLease
-from scheduling.services.jobs import cancel_job
+from scheduling.services.jobs.submit import cancel_job
 from tenants.models import Tenant
 
 URL = "/api/v1/jobs"
@@ -30,7 +30,7 @@ def test_cancel_ends_a_job_in_any_state(
     eve, org, state, monkeypatch, django_capture_on_commit_callbacks
 ):
     rings = []
-    monkeypatch.setattr("scheduling.services.doorbell.ring", rings.append)
+    monkeypatch.setattr("scheduling.services.common.doorbell.ring", rings.append)
     job_id = submit(eve)
     Job.objects.update(state=state)
     with django_capture_on_commit_callbacks(execute=True):

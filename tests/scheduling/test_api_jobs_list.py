@@ -7,8 +7,8 @@ import pytest
 
 from scheduling.engine.states import REASON_LENGTH
 from scheduling.models import Job, PodSet
-from scheduling.selectors import visible_jobs
-from scheduling.views import PAGE_ORDER, cursor_of
+from scheduling.pages.jobs.table import PAGE_ORDER, cursor_of
+from scheduling.queries.selectors import visible_jobs
 from tests.plans import plan, query
 
 URL = "/api/v1/jobs"

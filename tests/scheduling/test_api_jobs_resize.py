@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from scheduling.models import Job, JobEvent, NodeRecord, Placement
-from scheduling.services.faults import MAX_PODS
+from scheduling.services.common.faults import MAX_PODS
 from tests.scheduling.test_api_jobs_change import HELLO, URL, patch, pointers, submit
 
 SERVICE = {"gang": False, "kind": "inference", "replicas": 4}

@@ -33,7 +33,7 @@ def named(**expression):
 @pytest.fixture
 def rings(monkeypatch):
     heard = []
-    monkeypatch.setattr("scheduling.services.doorbell.ring", heard.append)
+    monkeypatch.setattr("scheduling.services.common.doorbell.ring", heard.append)
     return heard
 
 
@@ -59,7 +59,7 @@ def test_a_job_is_accepted_while_the_broker_is_away(
     def nobody(cluster_id):
         raise ConnectionError(f"cannot ring for {cluster_id}")
 
-    monkeypatch.setattr("scheduling.services.doorbell.ring", nobody)
+    monkeypatch.setattr("scheduling.services.common.doorbell.ring", nobody)
     with django_capture_on_commit_callbacks(execute=True):
         answer = eve.post(URL, HELLO, format="json")
     assert answer.status_code == 201, answer.json()

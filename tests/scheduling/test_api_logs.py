@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from django.db import connection
 
-from scheduling import pod_logs
 from scheduling.models import Job, Placement
+from scheduling.queries import pod_logs
 from tests import organisation
 from tests.kube.api import eventually
 from tests.printing import NODE, PODS, Printing, open_logs, served

@@ -7,10 +7,10 @@ import pytest
 from scheduling.engine.states import JobEventKind as K
 from scheduling.engine.states import JobState as S
 from scheduling.models import Cluster, Job, JobEvent
-from scheduling.services.apply import apply_decisions
-from scheduling.services.jobs import cancel_job
-from scheduling.services.lease import take_or_renew
-from scheduling.session.live import Transition, Writes
+from scheduling.services.common.lease import take_or_renew
+from scheduling.services.jobs.submit import cancel_job
+from scheduling.services.scheduler.apply import apply_decisions
+from scheduling.session.memory.live import Transition, Writes
 from tenants.models import Tenant, User
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

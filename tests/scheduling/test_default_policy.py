@@ -21,8 +21,8 @@ from scheduling.engine.types import (
     Tenant,
 )
 from scheduling.models import Cluster, ClusterPolicy
-from scheduling.policies import DEFAULT, effective, to_policy
-from scheduling.session.load import policy as policy_in_force
+from scheduling.policy.document import DEFAULT, effective, to_policy
+from scheduling.session.memory.load import policy as policy_in_force
 from tests.engine.fleet import gpu_node, pods
 
 migration = import_module("scheduling.migrations.0024_policies_as_they_were")

@@ -12,10 +12,10 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from scheduling.api.job_serializers import JobInput
 from scheduling.models import Cluster, Job
-from scheduling.services.faults import LEVELS
-from scheduling.services.job_document import JOB_FIELDS, POD_SET_FIELDS, document_of
-from scheduling.services.job_spec import job_spec
-from scheduling.services.orders import Order, rows_of
+from scheduling.services.common.faults import LEVELS
+from scheduling.services.jobs.document import JOB_FIELDS, POD_SET_FIELDS, document_of
+from scheduling.services.jobs.orders import Order, rows_of
+from scheduling.services.jobs.spec import job_spec
 from tenants.api.base import shared
 from tenants.errors import Invalid
 from tenants.models import Tenant

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from scheduling.models import Cluster, SchedulerLease
-from scheduling.services.lease import LeaseLost, fence, give_back, take_or_renew
+from scheduling.services.common.lease import LeaseLost, fence, give_back, take_or_renew
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

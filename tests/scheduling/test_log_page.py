@@ -4,9 +4,9 @@ import pytest
 from django.urls import reverse
 
 from scheduling.kube.seam import KubeError
-from scheduling.log_views import readable
 from scheduling.models import Job
-from scheduling.pod_logs import OpenLog
+from scheduling.pages.jobs.logs import readable
+from scheduling.queries.pod_logs import OpenLog
 
 
 @pytest.fixture
@@ -36,8 +36,8 @@ def page(client, org, job, monkeypatch):
             return OpenLog(Printed(text), None)
 
         if text != b"":
-            monkeypatch.setattr("scheduling.log_views.open_log", opened)
-            monkeypatch.setattr("scheduling.log_views.containers_of", lambda *_, **__: names)
+            monkeypatch.setattr("scheduling.pages.jobs.logs.open_log", opened)
+            monkeypatch.setattr("scheduling.pages.jobs.logs.containers_of", lambda *_, **__: names)
         client.force_login(org.users[who])
         answer = client.get(reverse("job-logs", args=[job.pk]) + query, headers=headers)
         return answer.status_code, answer.content.decode(), asked

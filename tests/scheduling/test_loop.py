@@ -8,9 +8,9 @@ import pytest
 
 from kant.celery import app
 from scheduling.models import Cluster
-from scheduling.services import loop as module
-from scheduling.services.alarm import Alarm
-from scheduling.services.loop import Loop
+from scheduling.services.scheduler import loop as module
+from scheduling.services.scheduler.alarm import Alarm
+from scheduling.services.scheduler.loop import Loop
 from scheduling.tasks import tick
 
 PERIOD_S = 0.1
@@ -69,7 +69,7 @@ def test_ticks_alone_run_a_cycle_of_every_cluster(loop, scheduler, monkeypatch):
 def test_the_own_clock_goes_on_where_ticks_stay_away_and_it_is_told_once(
     loop, scheduler, monkeypatch, caplog
 ):
-    caplog.set_level(logging.WARNING, "scheduling.services.loop")
+    caplog.set_level(logging.WARNING, "scheduling.services.scheduler.loop")
     loop.start()
     until(lambda: scheduler.own_clock)
     scheduler.ran.clear()

@@ -7,12 +7,12 @@ from django.apps import apps
 from django.utils import timezone
 from msgspec.structs import replace
 
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.models import Job, JobPod, Placement, PodSet
-from scheduling.session import load
-from scheduling.session.leftovers import Leftovers
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import PodRef
+from scheduling.session.memory import load
+from scheduling.session.memory.live import PodRef
+from scheduling.session.pods.follow import Lifecycle
+from scheduling.session.pods.leftovers import Leftovers
 from tests.scheduling.test_scope_of_session import pod
 
 ABSENT = "3f2b8c1e-0000-4000-8000-000000000001"

@@ -6,8 +6,8 @@ import pytest
 
 from scheduling.engine.states import JobEventKind as K
 from scheduling.models import Cluster, Job, JobEvent
-from scheduling.session import news
-from scheduling.session.news import News
+from scheduling.session.memory import news
+from scheduling.session.memory.news import News
 from tenants.models import Tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -9,14 +9,15 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.types import PodPlacement, Policy, Shard
 from scheduling.models import Cluster, ClusterPolicy, Job, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS, PlacementState
-from scheduling.session import load, restore
+from scheduling.session import restore
 from scheduling.session.changes import Changes
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.past import FADED, past_use
+from scheduling.session.memory import load
+from scheduling.session.memory.past import FADED, past_use
+from scheduling.session.pods.follow import Lifecycle
 from tenants.models import GpuType, Quota, Tenant, User
 from tests.engine.reference_order import Queue, Stay
 from tests.engine.scenario import node

@@ -4,9 +4,9 @@ import pytest
 from msgspec.structs import replace
 
 from scheduling.kube.seam import PlainPod
-from scheduling.services.job_spec import job_spec
-from scheduling.services.plain_gangs import groups_of, pod_sets_of
-from scheduling.services.plain_pod_spec import Refused, document_of
+from scheduling.services.jobs.spec import job_spec
+from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
+from scheduling.services.plain_pods.spec import Refused, document_of
 from tests.scheduling.test_scope_of_session import pod
 
 PLAIN = PlainPod({}, (), (), (), "team/train:1", ("train",), True, (), 0.0, ())

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 import pytest
 from django.db import connection
 
-from scheduling import tenant_views
-from scheduling.engine.shards import WHOLE
+from scheduling.engine.shards.division import WHOLE
 from scheduling.models import Cluster, Job, JobEvent, PodSet
-from scheduling.services.dependencies import refuse_cycle
-from scheduling.session import divided, load
-from scheduling.session.news import News
+from scheduling.pages.tenants import tenants as tenant_views
+from scheduling.services.jobs.dependencies import refuse_cycle
+from scheduling.session.memory import divided, load
+from scheduling.session.memory.news import News
 from tenants.models import Tenant
 from tests.plans import plan, queries, query
 

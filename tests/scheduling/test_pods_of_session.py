@@ -7,8 +7,8 @@ import pytest
 
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet
-from scheduling.session.live import LiveJob, PodContent
-from scheduling.session.pods import create_and_bind, new_pod
+from scheduling.session.memory.live import LiveJob, PodContent
+from scheduling.session.pods.pod import create_and_bind, new_pod
 
 NODE = Node(
     "n0",

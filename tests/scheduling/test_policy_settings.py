@@ -2,15 +2,9 @@
 
 import pytest
 
-from scheduling.policies import effective
-from scheduling.policy_settings import (
-    differing,
-    policy_from,
-    revised,
-    settings_of,
-    without_effect,
-)
-from scheduling.wording import policy_differences
+from scheduling.policy.document import effective
+from scheduling.policy.settings import differing, policy_from, revised, settings_of, without_effect
+from scheduling.queries.wording import policy_differences
 
 ALL = effective(
     {

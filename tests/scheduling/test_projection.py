@@ -2,15 +2,15 @@
 
 from datetime import UTC, datetime
 
-from scheduling.engine.cluster import ClusterState
+from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.types import Device, JobRequest, Nic, Node, PodPlacement, PodSet, Taint
-from scheduling.history import nodes_of
-from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import Condition, KubeNode, Meta, NodeStatus
 from scheduling.kube.seam import NodeFacts, Sourced
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import Condition, KubeNode, Meta, NodeStatus
 from scheduling.models import Cluster, NodeRecord
-from scheduling.services.lease import take_or_renew
-from scheduling.services.projection import write_nodes
+from scheduling.queries.history import nodes_of
+from scheduling.services.common.lease import take_or_renew
+from scheduling.services.scheduler.projection import write_nodes
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = "status.allocatable[nvidia.com/gpu], kant.io/unhealthy-gpus"

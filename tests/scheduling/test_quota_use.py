@@ -5,9 +5,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduling.engine.queueing.quota import QuotaBook
+from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.types import Quota, QuotaMode, Tenant
-from scheduling.quota_use import quota_uses
+from scheduling.queries.quota_use import quota_uses
 from tenants.facts import HIDDEN, QuotaUse
 
 TREE = {"products": None, "search": "products", "ads": "products", "research": None}

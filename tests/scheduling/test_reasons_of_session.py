@@ -8,8 +8,8 @@ from scheduling.engine.states import JobState
 from scheduling.engine.types import JobRequest, PodSet
 from scheduling.engine.verdict import Reason, Verdict
 from scheduling.kube.seam import PatchCondition, PlainPod
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import TELL_AGAIN_S, LiveJob, PodRef
+from scheduling.session.memory.live import TELL_AGAIN_S, LiveJob, PodRef
+from scheduling.session.pods.follow import Lifecycle
 from tests.scheduling.test_scope_of_session import pod
 
 HERE, THERE = Reason.BEHIND_IN_QUEUE, Reason.RESERVED_FOR_HEAD

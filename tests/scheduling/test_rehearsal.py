@@ -9,8 +9,8 @@ from django.utils import timezone
 from scheduling.engine.types import Policy, PreemptionKind
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, NodeRecord, Placement, PodSet
 from scheduling.models.jobs import PlacementState
-from scheduling.quota_use import use_of
-from scheduling.session import load
+from scheduling.queries.quota_use import use_of
+from scheduling.session.memory import load
 from tenants.models import Quota, Tenant
 
 URL = "/api/v1/jobs?dry_run=true"

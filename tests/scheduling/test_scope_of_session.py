@@ -3,18 +3,18 @@
 import pytest
 from msgspec.structs import replace
 
-from scheduling.engine.cluster import ClusterState
+from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.deltas import NodeChanged, NodeRemoved, OtherPodChanged, OtherPodRemoved
 from scheduling.engine.states import JobState
 from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSet, Shard
-from scheduling.kube import manifests
 from scheduling.kube.seam import DeletePod, EmitEvent, NodeFacts, PodFacts
+from scheduling.kube.translate import manifests
 from scheduling.models.jobs import PlacementState
-from scheduling.session.foreign import ForeignPods, LookedUp
-from scheduling.session.lifecycle import Lifecycle
-from scheduling.session.live import LiveJob, LivePod, Outbox, PodContent, PodRef
-from scheduling.session.nodes import Nodes
-from scheduling.session.pods import name_of
+from scheduling.session.memory.live import LiveJob, LivePod, Outbox, PodContent, PodRef
+from scheduling.session.memory.nodes import Nodes
+from scheduling.session.pods.follow import Lifecycle
+from scheduling.session.pods.foreign import ForeignPods, LookedUp
+from scheduling.session.pods.pod import name_of
 
 BOUND = PlacementState.BOUND
 CONTENTS = (PodContent("i", (), {}, {}),)

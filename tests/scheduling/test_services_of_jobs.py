@@ -3,8 +3,8 @@
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import JobRequest, PodSet
 from scheduling.kube.seam import CreateService, DeleteService, ServiceFacts
-from scheduling.session.live import LiveJob, Outbox
-from scheduling.session.services import Services
+from scheduling.session.memory.live import LiveJob, Outbox
+from scheduling.session.pods.services import Services
 
 
 def job(name, state=S.ADMITTED, count=2):

@@ -6,7 +6,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.models import Cluster, Job
-from scheduling.standstill import SILENT_S
+from scheduling.queries.standstill import SILENT_S
 from tests.organisation import build
 
 pytestmark = pytest.mark.usefixtures("now")

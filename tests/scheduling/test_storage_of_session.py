@@ -4,7 +4,7 @@ import pytest
 
 from scheduling.engine.types import NodeExpression
 from scheduling.kube.seam import ClaimFacts, StorageClassFacts, VolumeFacts
-from scheduling.session.storage import Storage
+from scheduling.session.memory.storage import Storage
 
 ZONE = ((NodeExpression("zone", "In", ("a",)),),)
 

@@ -1,6 +1,6 @@
 """What the engine is told of tenants, quotas and what others use."""
 
-from scheduling.session import load
+from scheduling.session.memory import load
 from tenants.models import Tenant
 
 

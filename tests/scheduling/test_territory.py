@@ -5,17 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.engine.shards import WHOLE, WIDE, WITHOUT_GPUS
+from scheduling.engine.shards.division import WHOLE, WIDE, WITHOUT_GPUS
 from scheduling.engine.states import JobState as S
 from scheduling.engine.types import Device, JobRequest, Node, PodPlacement, PodSet, Shard
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, Job, JobEvent, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import PlacementState as P
-from scheduling.services.apply import apply_decisions
-from scheduling.services.lease import LeaseLost, ask_for_share, hand_over, take_or_renew
-from scheduling.services.territory import settle, take_nodes
-from scheduling.session.divided import demand, retired_scopes, wanted
-from scheduling.session.live import Handover, LiveJob, LivePod, RouteStep, Wanted, Writes
+from scheduling.services.common.lease import LeaseLost, ask_for_share, hand_over, take_or_renew
+from scheduling.services.scheduler.apply import apply_decisions
+from scheduling.services.scheduler.territory import settle, take_nodes
+from scheduling.session.memory.divided import demand, retired_scopes, wanted
+from scheduling.session.memory.live import Handover, LiveJob, LivePod, RouteStep, Wanted, Writes
 from tenants.models import Tenant
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -3,11 +3,11 @@
 import msgspec
 import pytest
 
-from scheduling.simcluster import audit
-from scheduling.simcluster.audit import Audit
-from scheduling.simcluster.journal import Journal
-from scheduling.simcluster.kinds import PODS
-from scheduling.simcluster.store import Store
+from scheduling.simcluster.controllers import audit
+from scheduling.simcluster.controllers.audit import Audit
+from scheduling.simcluster.objects.journal import Journal
+from scheduling.simcluster.objects.kinds import PODS
+from scheduling.simcluster.objects.store import Store
 
 from .harness import pod
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 import yaml
 
-from scheduling.kube.nodes import NodeTranslator
-from scheduling.kube.objects import KubeNode
-from scheduling.simcluster.fleet import SHIPPED, load_fleet, node_object
-from scheduling.simcluster.quantities import amounts
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import KubeNode
+from scheduling.simcluster.controllers.fleet import SHIPPED, load_fleet, node_object
+from scheduling.simcluster.objects.quantities import amounts
 from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
 from scheduling.simulator.nodes import engine_nodes
 from tests.requirements import missing

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from scheduling.simcluster.podlog import PodLog
+from scheduling.simcluster.controllers.podlog import PodLog
 
 from .harness import PODS, Sim, pod
 

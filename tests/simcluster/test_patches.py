@@ -2,8 +2,8 @@
 
 import pytest
 
-from scheduling.simcluster.patch import json_patch, merge_patch, strategic_patch
-from scheduling.simcluster.status import ApiError
+from scheduling.simcluster.objects.patch import json_patch, merge_patch, strategic_patch
+from scheduling.simcluster.objects.status import ApiError
 
 from .harness import NODES, PODS, pod
 

@@ -6,8 +6,8 @@ import sys
 import pytest
 import yaml
 
-from scheduling.simcluster import journal as journal_module
-from scheduling.simcluster.journal import Journal
+from scheduling.simcluster.objects import journal as journal_module
+from scheduling.simcluster.objects.journal import Journal
 
 from .harness import NODES, PODS, ROOT, Sim, pod
 

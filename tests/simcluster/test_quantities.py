@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.simcluster.quantities import amount, canonical, parse, pod_requests
+from scheduling.simcluster.objects.quantities import amount, canonical, parse, pod_requests
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,14 @@
 
 import pytest
 
-from scheduling.simcluster import expiry
-from scheduling.simcluster.binding import bind
 from scheduling.simcluster.cluster import Cluster, StateError
-from scheduling.simcluster.evictions import tolerated_s
-from scheduling.simcluster.kinds import EVENTS, NODES, PODS
-from scheduling.simcluster.kubelet import Delays
-from scheduling.simcluster.registry import DeleteOptions
-from scheduling.simcluster.timers import Timers
+from scheduling.simcluster.controllers import expiry
+from scheduling.simcluster.controllers.binding import bind
+from scheduling.simcluster.controllers.evictions import tolerated_s
+from scheduling.simcluster.controllers.kubelet import Delays
+from scheduling.simcluster.objects.kinds import EVENTS, NODES, PODS
+from scheduling.simcluster.objects.registry import DeleteOptions
+from scheduling.simcluster.objects.timers import Timers
 
 from .harness import FLEET, pod
 

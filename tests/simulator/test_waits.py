@@ -5,7 +5,7 @@ import random
 import pytest
 
 from metrics.definitions import Wait, job_waits
-from metrics.simulation import summary
+from metrics.simulate.results import summary
 from scheduling.engine.types import JobKind, Policy, PreemptionKind
 from scheduling.simulator.faults import faults_of
 from scheduling.simulator.loop import Simulation

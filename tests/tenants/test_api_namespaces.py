@@ -2,7 +2,7 @@
 
 import pytest
 
-from scheduling.kube import config
+from scheduling.kube.door import config
 from scheduling.models import Cluster
 from tenants.models import Tenant
 

@@ -258,7 +258,7 @@ def test_an_error_nobody_expected_is_reported_and_hidden(eve, monkeypatch, caplo
     def broken(_user):
         raise RuntimeError("password=hunter2")
 
-    monkeypatch.setattr("scheduling.selectors.visible_jobs", broken)
+    monkeypatch.setattr("scheduling.queries.selectors.visible_jobs", broken)
     answer = eve.get("/api/v1/jobs")
     body = check(answer, 500, "server-error")
     assert "hunter2" not in answer.content.decode()

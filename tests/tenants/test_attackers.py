@@ -11,8 +11,8 @@ from django.core.cache import cache
 from django.test import Client, RequestFactory
 
 from kant.log_lines import ShortArguments
-from metrics import usage
-from metrics.output import plain_cell
+from metrics.gpu_time import usage
+from metrics.simulate.output import plain_cell
 from scheduling.models import PodSet
 from tenants import attempts
 from tenants.api import docs

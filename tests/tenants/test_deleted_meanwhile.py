@@ -66,7 +66,7 @@ def test_a_job_whose_tenant_vanishes(org, headers, monkeypatch):
     def vanish(tenant, _more):
         Tenant.objects.get(id=tenant.pk).delete()
 
-    monkeypatch.setattr("scheduling.services.jobs.refuse_too_many_waiting", vanish)
+    monkeypatch.setattr("scheduling.services.jobs.submit.refuse_too_many_waiting", vanish)
     answer = org.client("ops").post("/api/v1/jobs", JOB, format="json", headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
     assert not Job.objects.exists()

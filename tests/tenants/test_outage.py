@@ -19,7 +19,7 @@ from django.db import (
 )
 
 from kant.sqlite3.base import DatabaseWrapper, writers
-from scheduling.services import doorbell
+from scheduling.services.common import doorbell
 from tenants import outage
 from tenants.outage import AWAY, TURN, NoTurn, Outage, redis_trouble, trouble_of, uses_redis
 

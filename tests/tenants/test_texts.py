@@ -16,7 +16,7 @@ from django.urls import get_resolver
 from django.utils.http import urlencode
 from rest_framework import serializers
 
-from scheduling.submit_forms import JobForm, PodSets, all_forms
+from scheduling.pages.jobs.submit_form import JobForm, PodSets, all_forms
 from tenants.api.base import View
 from tenants.api.fields import Told
 from tenants.api.problems import said

@@ -10,7 +10,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from metrics import benches
-from metrics.output import print_lines
+from metrics.simulate.output import print_lines
 
 
 def registry() -> dict[str, ModuleType]:

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError
 
 from metrics.chaos.rounds import Run
 from metrics.chaos.shape import ProductionShape
-from metrics.interrupts import asked_to_stop
-from metrics.output import print_lines
+from metrics.simulate.interrupts import asked_to_stop
+from metrics.simulate.output import print_lines
 
 
 def whole(least: int) -> Any:

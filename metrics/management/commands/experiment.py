@@ -11,10 +11,10 @@ from metrics.experiments.charts import figures
 from metrics.experiments.registry import STUDIES
 from metrics.experiments.study import Study, in_parallel
 from metrics.experiments.workers import over_workers
-from metrics.inputs import InputError
-from metrics.interrupts import terminated_as_interrupted
-from metrics.output import folder, hand_over, make_folder
-from metrics.report import Report, write_files
+from metrics.simulate.inputs import InputError
+from metrics.simulate.interrupts import terminated_as_interrupted
+from metrics.simulate.output import folder, hand_over, make_folder
+from metrics.simulate.report import Report, write_files
 
 
 class Command(BaseCommand):

@@ -15,12 +15,13 @@ from django.db import DatabaseError
 from django.utils import timezone
 from tqdm import tqdm
 
-from metrics import simulation, sources
-from metrics.inputs import InputError, policy_of
-from metrics.interrupts import asked_to_stop
-from metrics.output import folder, hand_over, make_folder
-from metrics.simulation_files import check_parquet, write_results
-from scheduling import history
+from metrics.simulate import results as simulation
+from metrics.simulate import sources
+from metrics.simulate.files import check_parquet, write_results
+from metrics.simulate.inputs import InputError, policy_of
+from metrics.simulate.interrupts import asked_to_stop
+from metrics.simulate.output import folder, hand_over, make_folder
+from scheduling.queries import history
 from scheduling.simulator import traces, workload
 from scheduling.simulator.faults import faults_of
 from scheduling.simulator.journal import Journal

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.index import PoolIndex
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.index import PoolIndex
 from scheduling.engine.placement.fit import rest_fits, share_milli
 from scheduling.engine.placement.gradient import best
 from scheduling.engine.placement.joint import MAX_EFFORT, Asked, Joint, Share

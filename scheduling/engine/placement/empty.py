@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.constraints import will_admit
-from scheduling.engine.index import PoolIndex
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import will_admit
+from scheduling.engine.cluster.index import PoolIndex
 from scheduling.engine.placement.fit import share_milli, share_units
 from scheduling.engine.placement.pods import group_key
 from scheduling.engine.placement.request import level_number

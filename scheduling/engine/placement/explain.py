@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from scheduling.engine.affinity import matches
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.constraints import blocking_taint, lasting, selected, will_admit
+from scheduling.engine.cluster.affinity import matches
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import blocking_taint, lasting, selected, will_admit
 from scheduling.engine.placement.empty import (
     empty_nodes,
     fits_when_empty,

@@ -3,14 +3,8 @@
 from collections.abc import Sequence
 from functools import lru_cache
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.placement.devices import (
-    DeviceTable,
-    FirstFree,
-    NicTable,
-    nics_for,
-    table_for,
-)
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.devices.tables import DeviceTable, FirstFree, NicTable, nics_for, table_for
 from scheduling.engine.types import MILLI, PodSet
 
 

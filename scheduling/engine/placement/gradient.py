@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduling.engine.cluster import Asked, ClusterState
+from scheduling.engine.cluster.cluster import Asked, ClusterState
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement.fit import share_milli
 from scheduling.engine.placement.fragmentation import (

@@ -16,9 +16,9 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.index import PoolIndex
-from scheduling.engine.index_layout import Domains, Ints
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.index import PoolIndex
+from scheduling.engine.cluster.index_layout import Domains, Ints
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement.fit import free_nics, share_milli, share_units, units_left
 from scheduling.engine.placement.mixtures import (

@@ -1,7 +1,7 @@
 """Place the pods of one pod set in one pool: groups first, then nodes inside (paper 3.4.2)."""
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.index_layout import Domains, Ints
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.index_layout import Domains, Ints
 from scheduling.engine.placement.plan import Plan, Wish
 from scheduling.engine.placement.request import HYPER
 from scheduling.engine.placement.spread import pick as pick_spread

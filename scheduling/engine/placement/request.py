@@ -1,6 +1,6 @@
 """What is wrong with a request before any node is looked at: one sentence, or nothing."""
 
-from scheduling.engine.affinity import wrong_expression
+from scheduling.engine.cluster.affinity import wrong_expression
 from scheduling.engine.types import MILLI, PodSet
 
 HYPER_NODE = "hyper-node"

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.placement import binpack, ebinpack, gradient, native, spread
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.placement import binpack, ebinpack, gradient, kube_default, spread
 from scheduling.engine.placement.view import View
 from scheduling.engine.types import PodSet
 
@@ -31,7 +31,7 @@ STRATEGIES = {
         Strategy("spread", spread.pick, spreads=True),
         # Outside the zone E-Spread is E-Binpack (stages in pods.py).
         Strategy("e-spread", ebinpack.pick, packs=True, zones=True),
-        Strategy("native", native.pick, spreads=True),
+        Strategy("native", kube_default.pick, spreads=True),
         Strategy("fragmentation", gradient.pick, judges=True),
     )
 }

@@ -5,7 +5,7 @@ Pure functions on capacities: `pods[g]` is the number of pods that group g holds
 
 import numpy as np
 
-from scheduling.engine.index_layout import Ints
+from scheduling.engine.cluster.index_layout import Ints
 
 
 def tightest(pods: Ints, count: int) -> int:

@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from scheduling.engine.cluster import ClusterState
-from scheduling.engine.index import PoolIndex
-from scheduling.engine.index_layout import Ints
-from scheduling.engine.lifetimes import LEFT_FREE_S, growth, mean_left
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.index import PoolIndex
+from scheduling.engine.cluster.index_layout import Ints
+from scheduling.engine.cluster.lifetimes import LEFT_FREE_S, growth, mean_left
 from scheduling.engine.placement.fit import (
     devices_on,
     nics_on,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from scheduling.engine.facts import MAX_GPUS
+from scheduling.engine.cluster.facts import MAX_GPUS
 from scheduling.engine.types import MILLI
 from scheduling.simulator.fleet import MAX_CPU_MILLI, MAX_MEMORY_MIB
 from scheduling.simulator.traces.jobs import TraceJob, jobs_in

@@ -1,0 +1,145 @@
+"""GPU time that tenants borrowed: held above what was guaranteed to them (docs/decisions/0024)."""
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from datetime import date, datetime
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from metrics.gpu_time.days import ONE_DAY, midnight
+from metrics.gpu_time.guarantees import QuotaChange, TreeChange, history
+from metrics.gpu_time.totals import MICROSECOND
+from tenants.models import Tenant
+
+
+class BorrowedKey(NamedTuple):
+    """Who borrowed GPU time of which GPU model on which day."""
+
+    day: date
+    tenant_id: int
+    gpu_model: str
+
+
+@dataclass(slots=True)
+class Account:
+    """What a tenant with all below it holds of a GPU model, milli-GPU; `borrowed`: milli-GPU x
+    microseconds up to `at`."""
+
+    guaranteed: int
+    at: int
+    used: int = 0
+    borrowed: int = 0
+
+    def advance(self, at: int) -> None:
+        if self.used > self.guaranteed:
+            self.borrowed += (self.used - self.guaranteed) * (at - self.at)
+        self.at = at
+
+
+class Borrowing:
+    """Adds up what is borrowed in [begin, end), from what is held then, told in the order in which
+    it began. Use, guarantees and the tree are constant between two changes of them, so the sums are
+    exact. Times inside are microseconds since `begin`."""
+
+    def __init__(self, begin: datetime, end: datetime) -> None:
+        self._begin, self._end = begin, (end - begin) // MICROSECOND
+        self._history = history(begin, end)
+        self._names = dict(Tenant.objects.order_by().values_list("pk", "name"))
+        self._held: Counter[tuple[str, str]] = Counter()  # by tenants themselves
+        self._ends: list[tuple[int, str, str, int]] = []
+        self._chains: dict[tuple[str, str], list[Account]] = {}
+        self._accounts: dict[tuple[str, str], Account] = {}
+        self._sums: Counter[BorrowedKey] = Counter()
+        self._day = begin.date()
+        self._breaks = self._found_breaks(end)
+
+    def _found_breaks(self, end: datetime) -> deque[tuple[int, QuotaChange | TreeChange | None]]:
+        """Midnights (None) and changes; the last is the end."""
+        breaks = [(self._since_begin(change.at), change) for change in self._history.changes]
+        midnights: list[tuple[int, QuotaChange | TreeChange | None]] = []
+        day = self._day + ONE_DAY
+        while midnight(day) < end:
+            midnights.append((self._since_begin(midnight(day)), None))
+            day += ONE_DAY
+        return deque(sorted([*breaks, *midnights, (self._end, None)], key=lambda one: one[0]))
+
+    def _since_begin(self, at: datetime) -> int:
+        return (at - self._begin) // MICROSECOND
+
+    def hold(
+        self, tenant_id: int, gpu_model: str, milli: int, begun: datetime, ended: datetime | None
+    ) -> None:
+        """A pod held so much from then to then; None = it still does."""
+        begin = max(0, self._since_begin(begun))
+        end = self._end if ended is None else min(self._end, self._since_begin(ended))
+        # Of a tenant that is younger than the end nothing was held before.
+        if begin < end and (name := self._names.get(tenant_id)) is not None:
+            self._advance(begin)
+            self._change(name, gpu_model, milli, begin)
+            heappush(self._ends, (end, name, gpu_model, milli))
+
+    def sums(self) -> Counter[BorrowedKey]:
+        """Milli-GPU x milliseconds borrowed; nothing can be told to it afterwards."""
+        self._advance(self._end)
+        return Counter({key: (us + 500) // 1000 for key, us in self._sums.items()})
+
+    def _advance(self, to: int) -> None:
+        """Everything that ended or changed up to then."""
+        while self._breaks:
+            at, change = self._breaks[0]
+            if self._ends and self._ends[0][0] <= min(at, to):
+                end, name, model, milli = heappop(self._ends)
+                self._change(name, model, -milli, end)
+            elif at <= to:
+                self._breaks.popleft()
+                self._pass(at, change)
+            else:
+                break
+
+    def _change(self, name: str, model: str, milli: int, at: int) -> None:
+        for account in self._chain(name, model, at):
+            account.advance(at)
+            account.used += milli
+        self._held[name, model] += milli
+
+    def _pass(self, at: int, change: QuotaChange | TreeChange | None) -> None:
+        """A midnight or a change: what was borrowed before it is added up where it has to be."""
+        if isinstance(change, QuotaChange) and self._is_other_amount(change):
+            self._history.apply(change)
+            if account := self._accounts.get((change.tenant, change.gpu_model)):
+                account.advance(at)
+                account.guaranteed = change.milli or 0
+            return
+        for (name, model), account in self._accounts.items():
+            account.advance(at)
+            place = self._history.tree.get(name)
+            if account.borrowed and place is not None and place.tenant_id is not None:
+                self._sums[BorrowedKey(self._day, place.tenant_id, model)] += account.borrowed
+            account.borrowed = 0
+        if change is None:
+            self._day += ONE_DAY
+            return
+        self._history.apply(change)
+        self._accounts.clear()
+        self._chains.clear()
+        self._held = +self._held
+        for (name, model), milli in self._held.items():
+            for account in self._chain(name, model, at):
+                account.used += milli
+
+    def _is_other_amount(self, change: QuotaChange) -> bool:
+        """Whether there is such a quota before and after: then what counts where stays."""
+        known = (change.tenant, change.gpu_model) in self._history.guaranteed
+        return known and change.milli is not None
+
+    def _chain(self, tenant: str, model: str, at: int) -> list[Account]:
+        """The accounts that what the tenant holds counts at, its own and those above it."""
+        found = self._chains.get((tenant, model))
+        if found is None:
+            found = self._chains[tenant, model] = []
+            for name in self._history.lineage(tenant):
+                guaranteed = self._history.guarantee(name, model)
+                if guaranteed is not None:
+                    account = self._accounts.setdefault((name, model), Account(guaranteed, at))
+                    found.append(account)
+        return found

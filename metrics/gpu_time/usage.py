@@ -1,0 +1,311 @@
+"""Reads of GPU time: days that are written, and those that are not yet from the placements."""
+
+import csv
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+
+from django.db.models import QuerySet, Sum
+
+from metrics.gpu_time.accounting import Amount, Key, Names, measured, written_until
+from metrics.gpu_time.borrowing import BorrowedKey, Borrowing
+from metrics.gpu_time.days import ONE_DAY, midnight
+from metrics.models import BorrowedDay, UsageDay, UsageLedger
+from metrics.simulate.output import plain_cell
+
+MILLI_MS_PER_GPU_HOUR = 1000 * 3_600_000
+MOST_DAYS = 3660  # of a period
+MEASURES = ("gpu_hours", "lost_gpu_hours", "pods_started")
+BORROWED = "borrowed_gpu_hours"
+_DAYS = re.compile(r"([1-9][0-9]{0,3})d")
+
+# What an answer may be grouped by, and the field of `UsageDay` and `Key` that tells it.
+DIMENSIONS = {
+    "tenant": "tenant_id",
+    "user": "user_id",
+    "gpu_type": "gpu_model",
+    "kind": "kind",
+    "cluster": "cluster_id",
+    "day": "day",
+    "month": "day",
+}
+# Quota counts over all clusters, users and kinds of jobs: so what is borrowed is not theirs.
+OF_QUOTA = frozenset({"tenant", "gpu_type", "day", "month"})
+
+
+class WrongPeriod(ValueError):
+    """`parameter` is wrong; the text says how, and what to write."""
+
+    def __init__(self, parameter: str, text: str) -> None:
+        super().__init__(text)
+        self.parameter = parameter
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Whole days in UTC, `until` included."""
+
+    since: date
+    until: date
+
+    @property
+    def end(self) -> datetime:
+        return midnight(self.until) + ONE_DAY
+
+
+def period_of(since: str, until: str, today: date) -> Period:
+    """The period that two texts name, "" = not given; raises WrongPeriod.
+
+    `since`: a date, or so many days like "30d", today included; the first of the month if not
+    given. `until`: a date, today if not given.
+    """
+    last = _date("until", until) if until else today
+    if (days := _DAYS.fullmatch(since)) and not until:
+        return _checked(Period(today - timedelta(days=int(days[1]) - 1), today))
+    if days:
+        raise WrongPeriod("since", f"{since} counts back from today; with until, write a date.")
+    first = _date("since", since) if since else today.replace(day=1)
+    if first > today:
+        raise WrongPeriod("since", f"{first} lies in the future; it is {today} in UTC.")
+    if last < first:
+        raise WrongPeriod("until", f"{last} is before {first}, the first day of the period.")
+    return _checked(Period(first, min(last, today)))
+
+
+def _checked(period: Period) -> Period:
+    if (length := (period.until - period.since).days + 1) > MOST_DAYS:
+        text = f"The period has {length:,} days, and {MOST_DAYS:,} (ten years) are the most."
+        raise WrongPeriod("since", text)
+    return period
+
+
+def _date(parameter: str, text: str) -> date:
+    try:
+        if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
+            return date.fromisoformat(text)
+    except ValueError:
+        pass  # the 31st of February: told as any other text that is no date
+    or_days = ", or so many days like 30d" if parameter == "since" else ""
+    raise WrongPeriod(parameter, f"{text[:40]!r} is no date; write one like 2030-01-31{or_days}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose GPU time is asked for. `tenants`: primary keys, None = of all, also of deleted ones.
+    `cluster` None and `gpu_model` "": all."""
+
+    period: Period
+    tenants: frozenset[int] | None = None
+    gpu_model: str = ""
+    cluster: int | None = None
+
+    def has(self, key: Key | BorrowedKey) -> bool:
+        return (
+            (self.tenants is None or key.tenant_id in self.tenants)
+            and self.gpu_model in ("", key.gpu_model)
+            and (isinstance(key, BorrowedKey) or self.cluster in (None, key.cluster_id))
+        )
+
+
+# What a row is of: a text of each dimension, in the order asked for; None = no submitter.
+Labels = tuple[str | None, ...]
+
+
+def usage(scope: Scope, by: Sequence[str], now: datetime) -> dict[Labels, Amount]:
+    """GPU time by some of DIMENSIONS, in the order of their texts; every job counts for its own
+    tenant, not for those above it. What a tenant borrowed is told of it with all below it, in rows
+    of tenants by nothing but OF_QUOTA and of all clusters, where all days of the row are known."""
+    (found,) = usages(scope, [by], now)
+    return found
+
+
+def usages(
+    scope: Scope, groupings: Sequence[Sequence[str]], now: datetime
+) -> list[dict[Labels, Amount]]:
+    """`usage` by each of several groups of DIMENSIONS, of one moment; what is not written yet is
+    measured once for all of them."""
+    told = [_tells_borrowed(scope, by) for by in groupings]
+    while True:
+        known = days_known()
+        until = known.until
+        found = list(_open(scope, until, now, any(told)))
+        sums = [
+            _summed(scope, by, until, found, tells)
+            for by, tells in zip(groupings, told, strict=True)
+        ]
+        # Of a day that was written meanwhile, jobs may be deleted already.
+        if days_known().until == until:
+            break
+    borrowed_from = known.borrowed_from or date.min
+    names = Names.read()
+    answers = []
+    for by, amounts, tells in zip(groupings, sums, told, strict=True):
+        for key, amount in amounts.items():
+            first = max([scope.period.since, *(part for part in key if isinstance(part, date))])
+            if not tells or first < borrowed_from:
+                amount.borrowed = None
+        named = _texts(by, amounts, names)
+        merged: defaultdict[Labels, Amount] = defaultdict(Amount)
+        for key, amount in amounts.items():
+            merged[tuple(of[part] for of, part in zip(named, key, strict=True))].add(amount)
+        rows = sorted(merged.items(), key=lambda row: tuple(text or "" for text in row[0]))
+        answers.append(dict(rows))
+    return answers
+
+
+def _tells_borrowed(scope: Scope, by: Sequence[str]) -> bool:
+    return "tenant" in by and OF_QUOTA.issuperset(by) and scope.cluster is None
+
+
+def _summed(
+    scope: Scope,
+    by: Sequence[str],
+    until: date,
+    found: Iterable[tuple[Key | BorrowedKey, Amount]],
+    told: bool,
+) -> dict[tuple[Any, ...], Amount]:
+    """What is written and what was `found` of open days, by values of the dimensions; `told`: with
+    what was borrowed."""
+    sums: defaultdict[tuple[Any, ...], Amount] = defaultdict(Amount)
+    for part, amount in _written(scope, by, until):
+        sums[part].add(amount)
+    for key, amount in found:
+        if told or isinstance(key, Key):
+            sums[tuple(_part(name, getattr(key, DIMENSIONS[name])) for name in by)].add(amount)
+    if told:
+        for part, amount in _written_borrowed(scope, by, until):
+            sums[part].add(amount)
+    return sums
+
+
+def total_of(amounts: Iterable[Amount]) -> Amount:
+    """Their sum, of which nothing is borrowed: what tenants borrow does not add up."""
+    total = Amount(borrowed=None)
+    for amount in amounts:
+        total.add(amount)
+    return total
+
+
+def days_known() -> UsageLedger:
+    """How far the days are written, and from when on what is known of them."""
+    return written_until() or UsageLedger(until=date.min)
+
+
+def _written(
+    scope: Scope, by: Sequence[str], until: date
+) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    rows = _in_scope(UsageDay.objects.all(), scope, until)
+    if scope.cluster is not None:
+        rows = rows.filter(cluster_id=scope.cluster)
+    for key, sums in _sums(rows, by, "held", "lost", "pods"):
+        yield key, Amount(*sums)
+
+
+def _written_borrowed(
+    scope: Scope, by: Sequence[str], until: date
+) -> Iterator[tuple[tuple[Any, ...], Amount]]:
+    rows = _in_scope(BorrowedDay.objects.all(), scope, until)
+    for key, (borrowed,) in _sums(rows, by, "borrowed"):
+        yield key, Amount(borrowed=borrowed)
+
+
+def _sums(
+    rows: QuerySet[Any], by: Sequence[str], *measures: str
+) -> Iterator[tuple[tuple[Any, ...], list[int]]]:
+    columns = dict.fromkeys(DIMENSIONS[name] for name in by)
+    sums = rows.order_by().values(*columns).annotate(*map(Sum, measures))
+    for row in sums.iterator(chunk_size=2000):
+        key = tuple(_part(name, row[DIMENSIONS[name]]) for name in by)
+        yield key, [int(row[f"{measure}__sum"]) for measure in measures]
+
+
+def _in_scope(rows: QuerySet[Any], scope: Scope, until: date) -> QuerySet[Any]:
+    """Days before `until`, of any cluster."""
+    rows = rows.filter(day__gte=scope.period.since, day__lte=scope.period.until, day__lt=until)
+    if scope.tenants is not None:
+        rows = rows.filter(tenant_id__in=scope.tenants)
+    return rows.filter(gpu_model=scope.gpu_model) if scope.gpu_model else rows
+
+
+def _open(
+    scope: Scope, until: date, now: datetime, told: bool
+) -> Iterator[tuple[Key | BorrowedKey, Amount]]:
+    """`told`: with what was borrowed."""
+    begin = midnight(max(scope.period.since, until))
+    end = min(scope.period.end, now)
+    if begin >= end:
+        return
+    borrowing = Borrowing(begin, end) if told else None
+    found: list[tuple[Key | BorrowedKey, Amount]] = list(measured(begin, end, borrowing).items())
+    if borrowing is not None:
+        found += [(key, Amount(borrowed=milli_ms)) for key, milli_ms in borrowing.sums().items()]
+    for key, amount in found:
+        if scope.has(key):
+            yield key, amount
+
+
+def _part(name: str, value: Any) -> Any:
+    return value.replace(day=1) if name == "month" else value
+
+
+# --- texts ----------------------------------------------------------------------------------------
+def _texts(
+    by: Sequence[str], keys: Collection[tuple[Any, ...]], now: Names
+) -> list[Mapping[Any, str | None]]:
+    """Of each dimension asked for, {value: its text}."""
+    named = {"tenant": now.tenants, "user": now.users, "cluster": now.clusters}
+    found: list[Mapping[Any, str | None]] = []
+    for at, name in enumerate(by):
+        values = {key[at] for key in keys}
+        if name in named:
+            found.append(_names(name, values, named[name]))
+        elif name == "month":
+            found.append({value: f"{value:%Y-%m}" for value in values})
+        else:
+            found.append({value: str(value) for value in values})
+    return found
+
+
+def _names(name: str, ids: Collection[int | None], now: Mapping[int, str]) -> dict[Any, Any]:
+    """Names as they are now; of what was deleted, its last one."""
+    names: dict[int | None, str | None] = {i: now.get(i) for i in ids if i is not None}
+    names[None] = None
+    if gone := [i for i, known in names.items() if known is None and i is not None]:
+        for days in (BorrowedDay, UsageDay) if name == "tenant" else (UsageDay,):
+            rows = days.objects.filter(**{f"{name}_id__in": gone}).order_by("day")
+            for i, known in rows.values_list(f"{name}_id", f"{name}_name"):
+                names[i] = known or None
+    return names
+
+
+def gpu_hours(amount: int) -> float:
+    """Milli-GPU x milliseconds as GPU-hours, to a millionth."""
+    return round(amount / MILLI_MS_PER_GPU_HOUR, 6)
+
+
+def measures(amount: Amount) -> dict[str, float | int]:
+    """An amount as people read it, by the names in MEASURES."""
+    values = (gpu_hours(amount.held), gpu_hours(amount.lost), amount.pods)
+    return dict(zip(MEASURES, values, strict=True))
+
+
+def items(by: Sequence[str], rows: Mapping[Labels, Amount]) -> list[dict[str, Any]]:
+    """Rows as REST and CSV tell them."""
+    return [
+        {
+            **dict(zip(by, labels, strict=True)),
+            **measures(amount),
+            BORROWED: None if amount.borrowed is None else gpu_hours(amount.borrowed),
+        }
+        for labels, amount in rows.items()
+    ]
+
+
+def write_csv(out: Any, by: Sequence[str], found: Iterable[Mapping[str, Any]]) -> None:
+    """`items` as CSV with a header, to a file or response."""
+    writer = csv.DictWriter(out, [*by, *MEASURES, BORROWED], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: plain_cell(value) for name, value in row.items()} for row in found)

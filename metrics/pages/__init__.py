@@ -1,0 +1,1 @@
+"""The pages with figures: overview, operations, nodes, policies, usage, replays."""

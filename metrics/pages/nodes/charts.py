@@ -1,0 +1,199 @@
+"""Charts of the nodes as they are now: where GPUs are free, and what fits there."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from metrics.definitions import NodeUse
+from metrics.pages.figures import FULL, LINES, Figure, axis, figure
+
+IDLE, OUT_OF_SERVICE = "--chart-idle", "--chart-out"
+RAMP = tuple(f"--chart-part-{i}" for i in range(1, 8))
+
+
+def _bands(top: int) -> list[range]:
+    """Free GPUs of partly used nodes, 1 to `top` - 1: each number by itself where nodes have as
+    many as a server has GPUs, else seven bands that can be told apart."""
+    numbers = top - 1
+    count = numbers if top <= 16 else len(RAMP)
+    edges = [1 + i * numbers // count for i in range(count + 1)] if count else []
+    return [range(low, high) for low, high in pairwise(edges)]
+
+
+def _name(band: range) -> str:
+    return str(band[0]) if len(band) == 1 else f"{band[0]}–{band[-1]}"
+
+
+def _ramp(steps: int) -> list[str]:
+    """Colours of so many bands, spread over the seven steps of the ramp."""
+    return [RAMP[i * len(RAMP) // steps] for i in range(steps)]
+
+
+def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
+    """Heat map: a column per leaf, its nodes sorted by free GPUs, leaves by whole free nodes.
+
+    Three kinds of colour: full is neutral, partly used is the orange ramp (so the orange area is
+    GFR), idle is teal; nodes out of service stand at the bottom in their own colour.
+    """
+    top = max((n.gpus for n in nodes), default=1)
+    leaves: dict[str, list[int]] = {}
+    for n in nodes:
+        if not n.schedulable or n.healthy == 0:
+            value = -1
+        elif n.allocated_milli == 0 and n.healthy == n.gpus:
+            value = top
+        else:
+            value = min(n.free, top - 1)
+        leaves.setdefault(n.leaf or "no leaf", []).append(value)
+    columns = sorted(
+        leaves.items(), key=lambda item: (-item[1].count(top), -sum(map(abs, item[1])), item[0])
+    )
+    height = max((len(v) for v in leaves.values()), default=0)
+    cells = [sorted(values, reverse=True) for _, values in columns]
+    free = [[col[row] if row < len(col) else None for col in cells] for row in range(height)]
+    bands = _bands(top)
+    band_of: dict[int | None, int | None] = {None: None, -1: -1, 0: 0, top: len(bands) + 1}
+    band_of |= {value: at for at, band in enumerate(bands, 1) for value in band}
+    colours = [OUT_OF_SERVICE, FULL, *_ramp(len(bands)), IDLE]
+    steps = len(colours)
+    scale = [
+        [edge, colour] for i, colour in enumerate(colours) for edge in (i / steps, (i + 1) / steps)
+    ]
+    idle = sum(col.count(top) for col in cells)
+    partly = sum(1 for col in cells for v in col if 0 < v < top)
+    return figure(
+        [
+            {
+                "type": "heatmap",
+                "z": [[band_of[value] for value in row] for row in free],
+                "customdata": free,
+                "x": [name for name, _ in columns],
+                "xgap": 1 if len(columns) <= 120 else 0,
+                "ygap": 1 if height <= 40 else 0,
+                "colorscale": scale,
+                "zmin": -1.5,
+                "zmax": len(bands) + 1.5,
+                "hoverongaps": False,
+                "hovertemplate": "%{x}<br>%{customdata} GPUs free<extra></extra>",
+                "colorbar": {
+                    "title": {"text": "free"},
+                    "tickvals": list(range(-1, len(bands) + 2)),
+                    "ticktext": ["out", "full", *map(_name, bands), "idle"],
+                    "thickness": 14,
+                    "outlinewidth": 0,
+                },
+            }
+        ],
+        summary=(
+            f"{len(columns)} leaf groups, {len(nodes)} nodes: {idle} idle, {partly} partly used."
+        ),
+        columns=["Leaf", "Nodes", "Idle", "Partly used", "Full", "Out of service"],
+        rows=[
+            [name, len(v), v.count(top), sum(0 < x < top for x in v), v.count(0), v.count(-1)]
+            for name, v in columns
+        ],
+        xaxis=axis(
+            "leaf groups",
+            type="category",
+            showticklabels=len(columns) <= 24,
+            tickvals=[name for name, _ in columns],
+            # A unique key names its spine too; the last part is what stands on the rack.
+            ticktext=[name.rpartition("/")[2] for name, _ in columns],
+        ),
+        yaxis=axis("nodes", autorange="reversed", showgrid=False, zeroline=False),
+    )
+
+
+def stranded(nodes: Sequence[NodeUse]) -> Figure:
+    """Bars of free GPUs by how free their node is; the label of a bar is its number of nodes.
+
+    Idle nodes have a bar of their own: in a mix of node sizes their free GPUs differ.
+    """
+    usable = [n for n in nodes if n.schedulable and n.healthy]
+    idle = [n.free for n in usable if n.allocated_milli == 0 and n.healthy == n.gpus]
+    partly = [n.free for n in usable if n.allocated_milli or n.healthy < n.gpus]
+    top = max((n.gpus for n in nodes), default=1)
+    bands = _bands(top)
+    counts = [*(sum(n in band for n in partly) for band in bands), len(idle)]
+    gpus = [*(sum(n for n in partly if n in band) for band in bands), sum(idle)]
+    labels = [*map(_name, bands), "idle"]
+    free = sum(gpus)
+    return figure(
+        [
+            {
+                "type": "bar",
+                "x": labels,
+                "y": gpus,
+                "text": [f"{n} node{'s' if n > 1 else ''}" if n else "" for n in counts],
+                "textposition": "outside",
+                "textangle": 0,
+                "cliponaxis": False,
+                "marker": {"color": [*_ramp(len(bands)), IDLE]},
+                "hovertemplate": "%{y} GPUs on nodes with %{x} free<extra></extra>",
+            }
+        ],
+        summary=f"{free} GPUs are free, {free - sum(idle)} of them on partly used nodes.",
+        columns=["Free GPUs on the node", "Nodes", "Free GPUs"],
+        rows=[list(row) for row in zip(labels, counts, gpus, strict=True)],
+        uniformtext={"mode": "show", "minsize": 11},
+        xaxis=axis("free GPUs on the node", type="category"),
+        yaxis=axis("free GPUs", rangemode="tozero"),
+    )
+
+
+def _spread(sizes: Sequence[int]) -> list[int]:
+    """Those of ascending sizes whose labels do not touch each other on a log axis."""
+    shown: list[int] = []
+    for size in sizes:
+        if not shown or size >= 1.5 * shown[-1]:
+            shown.append(size)
+    return shown
+
+
+def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()) -> Figure:
+    """How many gangs of each size fit now, anywhere and inside one leaf, on log axes.
+
+    `pending`: sizes in GPUs of waiting jobs, marked under the curve. Zero cannot stand on a log
+    axis, so a line ends where nothing fits.
+    """
+    sizes = sorted(curve)
+    ticks = _spread(sizes)
+    lines = []
+    for name, which, colour, dash in (
+        ("anywhere", 0, LINES[0], "solid"),
+        ("inside one leaf", 1, LINES[1], "dash"),
+    ):
+        fits = [(s, curve[s][which]) for s in sizes if curve[s][which] > 0]
+        lines.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": name,
+                "x": [s for s, _ in fits],
+                "y": [n for _, n in fits],
+                "line": {"shape": "hv", "color": colour, "dash": dash, "width": 2},
+                "hovertemplate": "%{y} gangs of %{x} GPUs<extra>" + name + "</extra>",
+            }
+        )
+    if pending:
+        marks = sorted(set(pending))
+        lines.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": "waiting jobs",
+                "x": marks,
+                "y": [1] * len(marks),
+                "marker": {"symbol": "triangle-up", "size": 10, "color": LINES[3]},
+                "hovertemplate": "jobs of %{x} GPUs wait<extra></extra>",
+            }
+        )
+    largest = max((s for s in sizes if curve[s][0]), default=0)
+    in_leaf = max((s for s in sizes if curve[s][1]), default=0)
+    return figure(
+        lines,
+        summary=f"Gangs of up to {largest} GPUs fit now, up to {in_leaf} inside one leaf.",
+        columns=["Gang size, GPUs", "Fit anywhere", "Fit inside one leaf"],
+        rows=[[s, *curve[s]] for s in sizes],
+        xaxis=axis("gang size, GPUs", type="log", tickvals=ticks, ticktext=[str(s) for s in ticks]),
+        yaxis=axis("gangs that fit", type="log", dtick=1),
+    )

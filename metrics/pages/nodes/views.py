@@ -1,0 +1,126 @@
+"""The pages of nodes, for everybody."""
+
+from dataclasses import dataclass
+
+from django.core.paginator import Paginator
+from django.db.models import F, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+
+from metrics import selectors
+from metrics.pages.operations.views import selection
+from scheduling.models import NodeRecord, Placement, PodSet
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.names import but
+from tenants.permissions import access_of
+from tenants.web import UnknownFilter, live_or_whole, page_login_required
+
+NODES_PER_PAGE = 50
+
+
+@page_login_required
+def nodes(request: HttpRequest) -> HttpResponse:
+    chosen = selection(request, ("q", "gpu", "cluster", "show"), "page")
+    rows = selectors.all_nodes(chosen.scope.cluster, chosen.scope.gpu_model).select_related(
+        "cluster"
+    )
+    wanted, show = request.GET.get("q", "").strip(), request.GET.get("show", "")
+    if wanted:
+        rows = rows.filter(
+            Q(name__icontains=wanted) | Q(leaf__icontains=wanted) | Q(spine__icontains=wanted)
+        )
+    filters = {
+        "free": Q(allocated_milli=0, schedulable=True) & (Q(gpus__gt=0) | Q(pods=0)),
+        "part": Q(allocated_milli__gt=0, free_gpus__gt=0)
+        | Q(gpus=0, pods__gt=0, allocated_cpu_milli__lt=F("cpu_milli")),
+        "trouble": Q(schedulable=False)
+        | ~Q(problems=[])
+        | Q(healthy_gpus__lt=F("gpus"))
+        | Q(facts__has_key="unhealthy_nics"),
+    }
+    unknown = dict(chosen.unknown)
+    if show in filters:
+        rows = rows.filter(filters[show])
+    elif show:
+        text = f"There is no choice of nodes “{show}”{but(show, filters)}"
+        unknown["show"] = UnknownFilter("show", show, text)
+    if unknown:
+        rows = rows.none()
+    page = Paginator(rows.order_by("name", "cluster_id"), NODES_PER_PAGE).get_page(
+        request.GET.get("page")
+    )
+    context = {
+        "nav": "nodes",
+        "chosen": chosen,
+        "page": page,
+        "q": wanted,
+        "show": show,
+        "unknown": unknown,
+    }
+    return render(request, live_or_whole(request, "metrics/nodes/nodes.html"), context)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One GPU of a node and who holds it."""
+
+    index: int
+    placements: list[Placement]
+    healthy: bool
+
+
+def device_rows(node: NodeRecord, placements: list[Placement]) -> list[DeviceRow]:
+    rows = []
+    bad = node.facts.get("unhealthy_gpus", {"value": []})["value"]
+    for index in range(node.gpus):
+        here = [p for p in placements if index in p.devices]
+        rows.append(DeviceRow(index, here, index not in bad))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class PodBeside:
+    """A pod on a node that asks for no GPU, and what it asks for."""
+
+    placement: Placement
+    cpu_milli: int
+    memory_mib: int
+
+
+def pods_beside(placements: list[Placement]) -> list[PodBeside]:
+    """Those of the pods that hold no GPU."""
+    without = [p for p in placements if not p.devices]
+    sets = PodSet.objects.filter(job__in={p.job_id for p in without})
+    asked = {
+        (job, index): amounts
+        for job, index, *amounts in sets.values_list("job", "index", "cpu_milli", "memory_mib")
+    }
+    return [PodBeside(p, *asked[p.job_id, p.pod_set]) for p in without]
+
+
+def held_besides(node: NodeRecord, placements: list[Placement]) -> int:
+    """GPU-milli that are allocated on the node but not to these placements."""
+    return max(0, node.allocated_milli - sum(p.held_milli for p in placements))
+
+
+@page_login_required
+def node(request: HttpRequest, cluster: str, name: str) -> HttpResponse:
+    found = get_object_or_404(NodeRecord, cluster__name=cluster, name=name)
+    # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
+    live = Placement.objects.filter(node=name, state__in=LIVE_PLACEMENTS)
+    placements = [
+        placement
+        for placement in live.select_related("job__tenant")
+        if placement.job.cluster_id == found.cluster_id
+    ]
+    access = access_of(request.user)
+    context = {
+        "nav": "nodes",
+        "node": found,
+        "named": {p.pk for p in placements if access.may_view(p.job.tenant_id)},
+        "devices": device_rows(found, placements),
+        "beside": pods_beside(placements),
+        "held_besides": held_besides(found, placements),
+        "facts": sorted(found.facts.items()),
+    }
+    return render(request, live_or_whole(request, "metrics/nodes/node.html"), context)

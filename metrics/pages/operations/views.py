@@ -1,0 +1,306 @@
+"""The dashboard of the operators and its charts."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial, wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from metrics import definitions, selectors
+from metrics.models import MetricSample
+from metrics.pages import charts
+from metrics.pages.figures import Figure
+from metrics.pages.nodes import charts as node_charts
+from metrics.selectors import Scope
+from scheduling.models import Cluster, ClusterPolicy
+from scheduling.policy.document import effective
+from scheduling.queries.quota_use import quota_uses
+from scheduling.queries.selectors import Leader, complete_from, leaders_of
+from scheduling.queries.wording import policy_words
+from scheduling.services.policies.changes import policy_of
+from tenants.names import but
+from tenants.outage import redis_trouble
+from tenants.web import UnknownFilter, live_or_whole, page_login_required, unknown_names
+
+WINDOWS = {
+    "1h": ("last hour", timedelta(hours=1)),
+    "24h": ("last 24 hours", timedelta(hours=24)),
+    "7d": ("last 7 days", timedelta(days=7)),
+}
+
+View = Callable[..., HttpResponse]
+
+
+def operator_required(view: View) -> View:
+    """Cluster-wide numbers show what all tenants do: operators only."""
+
+    @wraps(view)
+    def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        if not request.user.is_operator:  # type: ignore[union-attr]
+            raise PermissionDenied("This page shows all tenants together; only operators see it.")
+        return view(request, *args, **kwargs)
+
+    return page_login_required(checked)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the operator looks at, from the query string, with the choices there are."""
+
+    scope: Scope
+    window: str
+    clusters: list[Cluster]
+    gpu_models: list[str]
+    unknown: dict[str, UnknownFilter]
+
+    @property
+    def cluster_title(self) -> str:
+        cluster = self.scope.cluster or (self.clusters[0] if len(self.clusters) == 1 else None)
+        return (cluster.title or cluster.name) if cluster else "All clusters"
+
+    @property
+    def window_title(self) -> str:
+        return WINDOWS[self.window][0]
+
+
+def selection(request: HttpRequest, filters: Sequence[str], *places: str) -> Selection:
+    """What the query string asks for, without the cluster and GPU model that do not exist: those
+    are told as unknown, as are parameters other than `filters` and `places`. Raises Http404 for a
+    window that does not exist."""
+    clusters = list(Cluster.objects.filter(is_active=True))
+    name, model = request.GET.get("cluster", ""), request.GET.get("gpu", "")
+    window = request.GET.get("window", "24h")
+    unknown = unknown_names(request, filters, *places)
+    cluster = next((c for c in clusters if c.name == name), None)
+    if name and cluster is None:
+        text = f"There is no cluster “{name}”{but(name, (c.name for c in clusters))}"
+        unknown["cluster"] = UnknownFilter("cluster", name, text)
+    if window not in WINDOWS:
+        raise Http404(f"There is no window “{window}”; choose one of {', '.join(WINDOWS)}.")
+    models = selectors.node_records(cluster).values_list("gpu_model", flat=True)
+    known = sorted(models.order_by().distinct())
+    if model and model not in known:
+        text = f"No node has GPUs of model “{model}”{but(model, known)}"
+        unknown["gpu"], model = UnknownFilter("gpu", model, text), ""
+    now = timezone.now()
+    scope = Scope(cluster, model, now - WINDOWS[window][1], now)
+    return Selection(scope, window, clusters, known, unknown)
+
+
+def known_selection(request: HttpRequest) -> Selection:
+    """Raises Http404 for a cluster, GPU model, window or parameter that does not exist."""
+    chosen = selection(request, ("cluster", "gpu", "window"))
+    for unknown in chosen.unknown.values():
+        raise Http404(f"{unknown.text}.")
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One row of the table of GPU models."""
+
+    gpu_model: str
+    use: definitions.PoolUse
+    waiting: selectors.Waiting
+
+
+def summary(chosen: Selection) -> dict[str, Any]:
+    """The numbers of the KPI strip and the table of pools."""
+    scope = chosen.scope
+    nodes, waiting = (
+        selectors.uses_by_model(scope.cluster),
+        selectors.waiting_by_model(scope.cluster),
+    )
+    rows = [
+        Pool(model, definitions.pool_use(nodes[model]), waiting[model])
+        for model in chosen.gpu_models
+    ]
+    occupation, recorded = selectors.sor(scope)
+    trend = selectors.samples(scope, most=60)
+    # A gang runs on one GPU model: over several pools the largest one counts, not their sum.
+    shown = [p for p in rows if scope.gpu_model in ("", p.gpu_model)]
+    return {
+        "use": definitions.pool_use(nodes[scope.gpu_model]),
+        "gang_leaf": max(shown, key=lambda p: p.use.largest_gang_leaf, default=None),
+        "gang_any": max(shown, key=lambda p: p.use.largest_gang_any, default=None),
+        "sor": occupation,
+        "sor_recorded": recorded,
+        "sor_partial": recorded < (scope.until - scope.since) * 0.95,
+        "without_gpus": None if scope.gpu_model else selectors.without_gpus(scope.cluster),
+        "waiting": waiting[scope.gpu_model],
+        "pools": rows,
+        "complete_from": since if (since := complete_from()) and since > scope.since else None,
+        "trends": {
+            "gar": [definitions.ratio(s.allocated_milli, s.available_milli) for s in trend],
+            "gfr": [definitions.ratio(s.fragmented_nodes, s.nodes) for s in trend],
+            "pending": [s.pending_jobs for s in trend],
+        },
+    }
+
+
+CHARTS = (
+    ("leaf-map", "Where GPUs are free", "c8", "tall"),
+    ("stranded", "Free GPUs by how free their node is", "c4", "tall"),
+    ("allocation", "Allocation and fragmentation over time", "c8", ""),
+    ("gang-curve", "How many gangs of a size fit now", "c4", ""),
+    ("quota-bars", "Quota: used, lent, borrowed", "c6", "tall"),
+    ("waits", "Waits in all: share of jobs that have their places", "c6", "tall"),
+    ("placement", "Placement: nodes and groups used, of the fewest possible", "", ""),
+)
+
+
+Led = list[tuple[Cluster, list[Leader]]]
+
+
+def led_clusters(chosen: Selection) -> Led:
+    """The clusters looked at, with who leads them or their shards."""
+    clusters = [chosen.scope.cluster] if chosen.scope.cluster else chosen.clusters
+    return [(cluster, leaders_of(cluster, timezone.now())) for cluster in clusters]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPolicy:
+    """The policy in force of a cluster, as (label, value); none where this version of Kant cannot
+    read what a newer one stored. `leaders` go by it."""
+
+    row: ClusterPolicy
+    fields: list[tuple[str, str]]
+    leaders: list[Leader]
+
+
+def shown_policies(led: Led) -> list[ShownPolicy]:
+    shown = []
+    for cluster, leaders in led:
+        row = policy_of(cluster)
+        try:
+            fields = policy_words(effective(row.document))
+        except (TypeError, ValueError):
+            fields = []
+        shown.append(ShownPolicy(row, fields, leaders))
+    return shown
+
+
+@operator_required
+def operations(request: HttpRequest) -> HttpResponse:
+    chosen = known_selection(request)
+    led = led_clusters(chosen)
+    context = {
+        "nav": "operations",
+        "chosen": chosen,
+        "windows": [(key, title) for key, (title, _) in WINDOWS.items()],
+        "charts": CHARTS,
+        "divided": [
+            (cluster, leaders) for cluster, leaders in led if any(x.scope for x in leaders)
+        ],
+        "unknown": chosen.unknown,
+        "redis_trouble": redis_trouble(),
+        "own_clock": [cluster for cluster, leaders in led if any(x.own_clock for x in leaders)],
+        # Called by the whole page alone, which shows them.
+        "policies": partial(shown_policies, led),
+        **summary(chosen),
+    }
+    return render(request, live_or_whole(request, "metrics/operations/operations.html"), context)
+
+
+def _leaf_map(scope: Scope) -> Figure:
+    return node_charts.leaf_map(
+        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    )
+
+
+def _stranded(scope: Scope) -> Figure:
+    return node_charts.stranded(
+        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    )
+
+
+def _gang_curve(scope: Scope) -> Figure:
+    nodes = selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
+    sizes = [-(-m // definitions.MILLI) for m in waiting.values_list("gpu_milli", flat=True) if m]
+    return node_charts.gang_curve(definitions.gang_curve(nodes), sizes)
+
+
+def _allocation(scope: Scope) -> Figure:
+    return charts.allocation([_use_point(s) for s in selectors.samples(scope)])
+
+
+def _use_point(sample: MetricSample) -> charts.UsePoint:
+    return charts.UsePoint(
+        at=sample.at,
+        allocated=sample.allocated_milli / definitions.MILLI,
+        available=sample.available_milli / definitions.MILLI,
+        gfr=definitions.ratio(sample.fragmented_nodes, sample.nodes),
+    )
+
+
+def _quota_bars(scope: Scope) -> Figure:
+    totals: dict[str, Counter[str]] = {}
+    for use in quota_uses():
+        if scope.gpu_model in ("", use.gpu_model):
+            total = totals.setdefault(use.tenant, Counter())
+            total.update(
+                guaranteed=use.guaranteed, own=use.own, borrowed=use.borrowed, lent=use.lent
+            )
+    return charts.quota_bars(
+        [
+            charts.QuotaUse(
+                tenant,
+                **{
+                    part: total[part] / definitions.MILLI
+                    for part in ("guaranteed", "own", "borrowed", "lent")
+                },
+            )
+            for tenant, total in totals.items()
+        ]
+    )
+
+
+def _waits(scope: Scope) -> Figure:
+    return charts.waits(selectors.waits(scope))
+
+
+def _placement(scope: Scope) -> Figure:
+    return charts.placement(selectors.jtted(scope))
+
+
+FIGURES: dict[str, Callable[[Scope], Figure]] = {
+    "leaf-map": _leaf_map,
+    "stranded": _stranded,
+    "gang-curve": _gang_curve,
+    "allocation": _allocation,
+    "quota-bars": _quota_bars,
+    "waits": _waits,
+    "placement": _placement,
+}
+
+
+@operator_required
+def chart(request: HttpRequest, name: str) -> HttpResponse:
+    """One figure as JSON; answered with 304 when the reader has this very figure."""
+    if name not in FIGURES:
+        raise Http404(f"There is no chart “{name}”.")
+    return figure_answer(request, FIGURES[name](known_selection(request).scope))
+
+
+def figure_answer(request: HttpRequest, figure: Figure) -> HttpResponse:
+    """A figure as JSON, or 304 where the reader has this very figure."""
+    body = json.dumps(figure, separators=(",", ":"))
+    etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:24]}"'
+    if request.headers.get("If-None-Match") == etag:
+        return HttpResponse(
+            status=304, headers={"ETag": etag, "Cache-Control": "private, no-cache"}
+        )
+    return HttpResponse(
+        body,
+        content_type="application/json",
+        headers={"ETag": etag, "Cache-Control": "private, no-cache"},
+    )

@@ -1,0 +1,96 @@
+"""The first page of engineers and tenant admins: my jobs, my quota, what can start now."""
+
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, QuerySet, Sum
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET
+
+from metrics import definitions, selectors
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING
+from scheduling.models import Job, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries.quota_use import headroom, quota_book, quota_uses
+from scheduling.queries.selectors import visible_jobs
+from tenants.facts import QuotaUse
+from tenants.models import GpuType, Tenant
+from tenants.permissions import Access, access_of
+from tenants.selectors import visible_tenants
+from tenants.web import actor_of, live_or_whole, page_login_required
+
+JOBS_SHOWN = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Startable:
+    """The largest job of a tenant that would start now on one GPU type, in whole GPUs."""
+
+    gpu_type: str
+    tenant: str
+    gpus: int
+    in_leaf: int
+    quota_left: bool
+
+
+def startable(tenants: list[Tenant]) -> list[Startable]:
+    """Per GPU type the tenant that could start most: what fits, cut to what its quota allows."""
+    book = quota_book()
+    rows = []
+    for gpu_type in GpuType.objects.values_list("name", flat=True):
+        use = definitions.pool_use(selectors.node_uses(selectors.node_records(None, gpu_type)))
+        best = max((headroom(book, t.name, gpu_type) // definitions.MILLI, t.name) for t in tenants)
+        allowed, tenant = best
+        rows.append(
+            Startable(
+                gpu_type,
+                tenant,
+                min(use.largest_gang_any, allowed),
+                min(use.largest_gang_leaf, allowed),
+                allowed > 0,
+            )
+        )
+    return rows
+
+
+def held_by(jobs: QuerySet[Job]) -> int:
+    """Milli-GPU that pods of these jobs hold now; a job may hold less than it asks for."""
+    # From the few live pods to their jobs: the other way leads through all jobs there ever were.
+    of_these = Exists(jobs.order_by().filter(pk=OuterRef("job_id")))
+    pods = Placement.objects.filter(of_these, state__in=LIVE_PLACEMENTS)
+    return pods.aggregate(milli=Sum("held_milli"))["milli"] or 0
+
+
+def submittable(access: Access, tenants: list[Tenant]) -> list[Tenant]:
+    return [t for t in tenants if access.may_submit(t.pk)]
+
+
+@require_GET
+@page_login_required
+def overview(request: HttpRequest) -> HttpResponse:
+    user = actor_of(request)
+    if user.is_operator:
+        return redirect("operations")
+    access = access_of(user)
+    tenants = list(visible_tenants(user))
+    administers = any(access.may_administer(t.pk) for t in tenants)
+    jobs = visible_jobs(user) if administers else visible_jobs(user).filter(user=user)
+    names = {t.name for t in tenants}
+    uses: dict[str, list[QuotaUse]] = {}
+    for use in quota_uses():
+        if use.tenant in names and (use.guaranteed or use.used):
+            uses.setdefault(use.tenant, []).append(use)
+    mine = submittable(access, tenants)
+    context = {
+        "nav": "overview",
+        "administers": administers,
+        "tenants": tenants,
+        "jobs": jobs.order_by("-submitted_at", "-id")[:JOBS_SHOWN],
+        "waiting": jobs.filter(state__in=list(WAITING)).count(),
+        "active": jobs.filter(state__in=list(HOLDING)).count(),
+        "ended": jobs.filter(state__in=list(TERMINAL)).count(),
+        "held_milli": held_by(jobs),
+        "uses": sorted(uses.items()),
+        "startable": startable(mine) if mine else [],
+    }
+    return render(request, live_or_whole(request, "metrics/overview/overview.html"), context)

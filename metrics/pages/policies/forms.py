@@ -1,0 +1,253 @@
+"""The form of a policy: a field for every setting, grouped by what a person decides."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from metrics.pages.policies.fields import ShardLines, Span
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.types import CpuJobs, QueueingPolicy
+from scheduling.policy.document import MAX_COUNT, effective
+from scheduling.policy.settings import Settings, field_of, is_same, settings_of, without_effect
+from scheduling.queries.wording import setting_name, setting_words
+from tenants.errors import DomainError, FieldError
+from tenants.forms import Fields
+
+ORDERS = {
+    QueueingPolicy.STRICT_FIFO: "nobody passes it to the GPU models that it asks for. A "
+    "predictable order",
+    QueueingPolicy.BEST_EFFORT_FIFO: "whatever fits passes it. Fills clusters of small jobs; big "
+    "gangs may wait for long",
+    QueueingPolicy.BACKFILL: "others pass where they are not in its way, until it is overdue. For "
+    "big gangs among small jobs",
+}
+CPU_JOB_TEXTS = {
+    CpuJobs.NEVER: "only on nodes without GPUs",
+    CpuJobs.FREELY: "anywhere, also where GPUs then lack the CPU",
+}
+STRATEGY_TEXTS = {
+    "binpack": "fills used nodes first",
+    "e-binpack": "packs gangs into few network groups",
+    "spread": "apart, where most is free",
+    "e-spread": "apart in the inference zone",
+    "native": "most free GPUs first, the baseline",
+    "fragmentation": "keeps nodes useful for the usual mix",
+}
+LABELS = {
+    "preemption.priority": "Priority: by jobs of higher priority",
+    "preemption.reclaim": "Reclaim: by tenants who lent their quota",
+    "preemption.backfill": "Backfill: by an overdue head, of who passed it",
+    "fair_share": "Fair share: the tenant with the smallest share by weight goes first",
+    "fair_users": "Fair users: inside a tenant, so does the user with the smallest share",
+    "cpu_jobs_on_gpu_nodes": "Jobs without GPUs on GPU nodes",
+    "consolidation": "Consolidation: move replicas of inference jobs where that makes nodes whole",
+}
+HELP = {
+    "backfill_after_s": "For so long a blocked head is passed; then nothing gets in its way",
+    "preemption.priority": "Who would borrow takes from its own tenant and from borrowers only",
+    "preemption.reclaim": "Jobs that may not be preempted borrow nothing then",
+    "preemption.backfill": "What started behind it makes room as soon as it fits",
+    "preempt_after_s": "For so long a job waits before it takes places by priority or reclaim, as "
+    "room may come by itself. 0: at once",
+    "min_runtime_s": "So long after its start a job is neither preempted nor moved; a tenant may "
+    "have a time of its own",
+    "max_preemptions": "Of one job; then it is left alone",
+    "fair_share": "Among jobs of equal priority",
+    "fair_users": "So that one person's jobs do not make all colleagues wait",
+    "usage_half_life_s": "Past use counts too, halved every so often. 0: only what is held now",
+    "consolidation": "One pod of a job at a time, only preemptible ones. It is down while it moves",
+    "max_attempts": "Failed placements in a row, after which a job ends as failed",
+    "backoff_base_s": "After the first failed placement; twice as long each time",
+    "backoff_cap_s": "No job backs off for longer",
+    "gang_timeout_s": "A gang whose pods do not all run by then gives its places back",
+    "blame_s": "A node that rejected a pod is avoided for so long",
+    "warn_before_s": "So long before its run-time limit a job is told",
+    "shards": f"{ShardLines.rule}, one shard a line. Names with commas between; the last line is "
+    "a name alone and takes all other nodes. Empty: not divided",
+}
+SPANS = {
+    "backfill_after_s": "minutes",
+    "preempt_after_s": "seconds",
+    "min_runtime_s": "minutes",
+    "usage_half_life_s": "hours",
+    "backoff_base_s": "seconds",
+    "backoff_cap_s": "seconds",
+    "gang_timeout_s": "minutes",
+    "blame_s": "minutes",
+    "warn_before_s": "minutes",
+}
+# Title, what it is about, fields of the policy.
+GROUPS = (
+    (
+        "Order of the queue",
+        "Higher priority first, then who was submitted earlier. What happens where the first one "
+        "that may start finds no room:",
+        ("queueing",),
+    ),
+    ("Backfill", "", ("backfill_after_s",)),
+    (
+        "Preemption",
+        "Running jobs may have to make room:",
+        ("preemption", "preempt_after_s", "min_runtime_s", "max_preemptions"),
+    ),
+    ("Fair share", "", ("fair_share", "fair_users", "usage_half_life_s")),
+    (
+        "Placement",
+        "Of what is placed from now on; what runs stays where it is.",
+        ("strategies", "cpu_jobs_on_gpu_nodes", "spare_nodes", "consolidation"),
+    ),
+    (
+        "Health and requeueing",
+        "What happens after a placement that failed.",
+        ("max_attempts", "backoff_base_s", "backoff_cap_s", "gang_timeout_s", "blame_s",
+         "warn_before_s"),
+    ),
+    (
+        "Several schedulers",
+        "Parts of the cluster that schedulers decide about by themselves.",
+        ("shards",),
+    ),
+)  # fmt: skip
+DEFAULTS = settings_of(effective({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A field on the page: what it was if it is edited, and when it would have an effect."""
+
+    field: forms.BoundField
+    was: str
+    idle: str
+
+    @property
+    def looks(self) -> str:
+        widget = self.field.field.widget
+        if isinstance(widget, forms.RadioSelect):
+            return "radio"
+        return "check" if isinstance(widget, forms.CheckboxInput) else "field"
+
+    @property
+    def width(self) -> str:
+        wide = self.field.name == "consolidation" or isinstance(
+            self.field.field.widget, forms.Textarea | forms.RadioSelect
+        )
+        return "" if wide else "f4"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    text: str
+    items: list[Item]
+
+
+class PolicyForm(Fields):
+    """Its fields have the names of settings (`scheduling.policy.settings`). Only what differs from
+    the policy that it was shown with is changed, whatever somebody else has changed meanwhile."""
+
+    def __init__(
+        self, shown: Mapping[str, Any], gpu_types: Collection[str], data: Any = None
+    ) -> None:
+        """`gpu_types`: those of which spare nodes may be kept, besides those of `shown`."""
+        super().__init__(data)
+        self.shown = settings_of(shown)
+        spares = {f"spare_nodes.{name}": 0 for name in sorted(gpu_types)}
+        for key, value in {**DEFAULTS, **spares, **self.shown}.items():
+            field = _field(key)
+            field.initial = _typed(field, value)
+            self.add(key, field)
+            if isinstance(field.widget, forms.RadioSelect):
+                field.widget.attrs["class"] = "form-check-input"
+
+    def changes(self) -> Settings:
+        """The settings that were changed; only of a form that is valid."""
+        data = self.cleaned_data
+        # No number of spare nodes is none of them.
+        found = {key: 0 if data[key] is None else data[key] for key in self.changed_data}
+        return {k: v for k, v in found.items() if not is_same(k, v, self.shown.get(k))}
+
+    def groups(self) -> list[Group]:
+        legible: Settings = {}
+        if self.is_bound:
+            self.is_valid()
+            legible = self.cleaned_data
+        idle = without_effect({**self.shown, **legible})
+        return [Group(title, text, list(self._items(names, idle))) for title, text, names in GROUPS]
+
+    def _items(self, names: Collection[str], idle: Mapping[str, str]) -> Iterator[Item]:
+        edited = self.changed_data if self.is_bound else ()
+        keys = [key for name in names for key in self.fields if field_of(key) == name]
+        for key in keys:
+            was = setting_words(key, self.shown.get(key)) if key in edited else ""
+            yield Item(self[key], was, idle.get(key, ""))
+
+    def show(self, error: DomainError) -> None:
+        """Put each fault beside its field, what is of none above the form."""
+        for fault in error.errors:
+            name, detail = _placed(fault)
+            self.add_error(name if name in self.fields else None, detail)
+        if not error.errors:
+            self.add_error(None, error.detail)
+
+
+def typed(form: PolicyForm, settings: Settings) -> dict[str, Any]:
+    """What the form would send if these settings were typed into it."""
+    texts = {key: _typed(form.fields[key], settings.get(key, 0)) for key in form.fields}
+    # A box that is not ticked is not sent.
+    sent = {key: text for key, text in texts.items() if text is not False}
+    return {key: "on" if text is True else str(text) for key, text in sent.items()}
+
+
+def _typed(field: forms.Field, value: Any) -> Any:
+    return field.typed(value) if isinstance(field, Span | ShardLines) else value
+
+
+def _field(key: str) -> forms.Field:
+    default = DEFAULTS.get(key)
+    told = f"Default: {setting_words(key, default)}" if default is not None else ""
+    help_text = ". ".join(filter(None, (HELP.get(key, ""), told)))
+    label = LABELS.get(key) or setting_name(key)
+    if key == "queueing":
+        return forms.ChoiceField(
+            label=label,
+            choices=[(kind.value, text) for kind, text in ORDERS.items()],
+            widget=forms.RadioSelect,
+            help_text=help_text,
+        )
+    if key == "cpu_jobs_on_gpu_nodes":
+        texts = [(kind.value, f"{kind}: {text}") for kind, text in CPU_JOB_TEXTS.items()]
+        return forms.ChoiceField(label=label, choices=texts, help_text=help_text)
+    if key == "shards":
+        return ShardLines(label=label, help_text=HELP[key])
+    if unit := SPANS.get(key):
+        return Span(label, unit, help_text=help_text)
+    if field_of(key) == "strategies":
+        choices = [(name, f"{name}: {STRATEGY_TEXTS[name]}") for name in STRATEGIES]
+        return forms.ChoiceField(label=label, choices=choices, help_text=help_text)
+    if isinstance(default, bool):
+        return forms.BooleanField(label=label, required=False, help_text=help_text)
+    spare = field_of(key) == "spare_nodes"
+    return forms.IntegerField(
+        label=label,
+        required=not spare,
+        min_value=0,
+        max_value=MAX_COUNT,
+        help_text="Kept free for jobs that use spares" if spare else help_text,
+    )
+
+
+def _placed(fault: FieldError) -> tuple[str, str]:
+    """The field of a fault, and what is said there."""
+    match fault.path:
+        case ("shards", int(index), *names):
+            what = " ".join(map(str, names))
+            return "shards", f"Shard {index + 1}, {what}: {fault.detail}"
+    return fault.field, fault.detail
+
+
+class ReasonForm(Fields):
+    reason = forms.CharField(
+        label="Reason", required=False, max_length=2000, help_text="Kept with the change"
+    )

@@ -1,0 +1,145 @@
+"""What was changed of the policy of a cluster, by whom and why; and taking it back."""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_safe
+
+from metrics.pages.policies.drafts import draft_of_now
+from metrics.pages.policies.forms import ReasonForm
+from metrics.pages.policies.views import of_cluster
+from scheduling.models import Cluster
+from scheduling.pages.quotas.matrix import shown_version
+from scheduling.pages.quotas.revert import Line
+from scheduling.policy.settings import settings_of
+from scheduling.queries.wording import Difference, policy_differences, setting_name, setting_words
+from scheduling.services.policies.changes import changes_of
+from scheduling.services.policies.revert import (
+    PolicyReversal,
+    policy_reversal_of,
+    revert_policy_change,
+)
+from tenants.errors import DomainError, Stale
+from tenants.models import AuditRecord
+from tenants.services.audit import PAGE
+from tenants.web import actor_of, live_or_whole
+
+PER_PAGE = 25
+
+
+@dataclass(frozen=True, slots=True)
+class ShownChange:
+    """A record, what it changed, and the one that took it back, if any."""
+
+    record: AuditRecord
+    differences: list[Difference]
+    reverted_by: AuditRecord | None
+
+    @property
+    def may_revert(self) -> bool:
+        return bool(self.differences) and self.reverted_by is None
+
+
+def differences(record: AuditRecord) -> list[Difference]:
+    return policy_differences(record.before or {}, record.after or {})
+
+
+@of_cluster
+@require_safe
+def policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    records = changes_of(cluster).select_related("reverts").prefetch_related("reverted_by")
+    page = Paginator(records, PER_PAGE).get_page(request.GET.get("page"))
+    context = {
+        "nav": "operations",
+        "cluster": cluster,
+        "page": page,
+        "takes": ("page",),
+        "changes": [
+            ShownChange(record, differences(record), next(iter(record.reverted_by.all()), None))
+            for record in page
+        ],
+    }
+    return render(request, live_or_whole(request, "metrics/policies/policy_changes.html"), context)
+
+
+# --- taking one back ------------------------------------------------------------------------------
+def lines(record: AuditRecord, found: PolicyReversal) -> list[Line]:
+    """The settings that the change set."""
+    before, after = settings_of(record.before or {}), settings_of(record.after or {})
+    then = found.now | found.undone
+    return [
+        Line(
+            setting_name(one.key),
+            *(setting_words(one.key, policy.get(one.key)) for policy in (before, after)),
+            *(setting_words(one.key, policy.get(one.key)) for policy in (found.now, then)),
+        )
+        for one in differences(record)
+    ]
+
+
+@of_cluster
+@require_http_methods(["GET", "HEAD", "POST"])
+def policy_revert(request: HttpRequest, cluster: Cluster, record_id: uuid.UUID) -> HttpResponse:
+    record = changes_of(cluster).filter(pk=record_id).first()
+    if record is None:
+        raise Http404(f"There is no such change of the policy of “{cluster.name}”.")
+    draft_of_now(cluster)  # a policy that cannot be read cannot be reverted
+    form = ReasonForm(request.POST or None)
+    errors: dict[str, list[str]] = {}
+    if request.method == "POST" and form.is_valid() and reverted(request, record, form, errors):
+        return redirect("policy-changes", cluster.name)
+    context = {
+        "nav": "operations",
+        "cluster": cluster,
+        "record": record,
+        "form": form,
+        "errors": errors,
+        **rehearsed(request, record),
+    }
+    status = 422 if errors or form.errors else 200
+    return render(request, "metrics/policies/policy_revert.html", context, status=status)
+
+
+def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
+    """What taking the change back would do now, or why it cannot be."""
+    try:
+        found = policy_reversal_of(record)
+        revert_policy_change(
+            actor_of(request), record, expected_version=found.version, source=PAGE, dry_run=True
+        )
+    except DomainError as error:
+        return {"refused": [fault.detail for fault in error.errors] or [error.detail]}
+    return {"found": found, "lines": lines(record, found)}
+
+
+def reverted(
+    request: HttpRequest, record: AuditRecord, form: ReasonForm, errors: dict[str, list[str]]
+) -> bool:
+    """Take the change back; False with `errors` by field ("" = none of them) otherwise."""
+    version = shown_version(request.POST.get("version", ""), errors)
+    if version is None:
+        return False
+    try:
+        revert_policy_change(
+            actor_of(request),
+            record,
+            expected_version=version,
+            reason=form.cleaned_data["reason"],
+            source=PAGE,
+        )
+    except Stale:
+        errors[""] = [
+            "Somebody changed this policy meanwhile. What taking the change back would do now "
+            "stands below; nothing was changed."
+        ]
+        return False
+    except DomainError:
+        errors[""] = ["Nothing was changed."]  # why, the rehearsal tells
+        return False
+    messages.success(request, "The change of the policy is reverted.", extra_tags="good")
+    return True

@@ -1,0 +1,317 @@
+"""The pages that change the policy of a cluster: the form, what the change would mean, the save."""
+
+import uuid
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST
+
+from metrics.models import Replay, ReplayState
+from metrics.pages.operations.views import operator_required
+from metrics.pages.policies.drafts import (
+    Damaged,
+    Draft,
+    draft_like,
+    draft_of_now,
+    foreign,
+    sent_draft,
+)
+from metrics.pages.policies.effects import effects
+from metrics.pages.policies.forms import PolicyForm, ReasonForm, typed
+from metrics.pages.replays import tables
+from metrics.pages.replays.views import TRUST, Shown, replay_or_404, shown
+from metrics.replays import services
+from metrics.replays.scenario import UNSEEN
+from scheduling.models import Cluster, NodeRecord
+from scheduling.policy.document import effective, to_policy
+from scheduling.policy.settings import field_of, settings_of, without_effect
+from scheduling.queries.wording import Difference, policy_differences
+from scheduling.services.policies.changes import changes_of
+from tenants.errors import DomainError, FieldError, Invalid, NotFound, Stale
+from tenants.models import GpuType
+from tenants.web import actor_of
+
+NOTHING = "Nothing was changed."
+SAVED_AS_IT_WAS = "Somebody saved this policy as it was meanwhile; yours is not saved. Save again."
+REASONS = "reasons-of-replays"  # in the session: of each of the newest replays what was typed
+MOST_REASONS = 5
+LOOKED_AT = 20  # newest replays of the cluster, among which one of the very change is looked for
+
+View = Callable[..., HttpResponse]
+
+
+def of_cluster(view: View) -> View:
+    """Give the view the cluster that the address names, for operators; the form as the policy is
+    instead of an answer to what is damaged."""
+
+    @operator_required
+    @wraps(view)
+    def found(request: HttpRequest, name: str, **kwargs: Any) -> HttpResponse:
+        cluster = Cluster.objects.filter(name=name).first()
+        if cluster is None:
+            raise Http404(f"There is no cluster “{name}”.")
+        try:
+            return view(request, cluster, **kwargs)
+        except Damaged as error:
+            return damaged(request, cluster, error)
+        except NotFound as error:
+            raise Http404(error.detail) from None
+
+    return found
+
+
+# --- the form -------------------------------------------------------------------------------------
+@of_cluster
+@require_http_methods(["GET", "HEAD", "POST"])
+def policy(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    """The form as the policy is, or (POST) as the page of a change sends it back."""
+    if request.method != "POST":
+        return form_page(request, draft_of_now(cluster))
+    draft = sent_draft(cluster, request.POST)
+    return form_page(request, draft, form_of(draft, typed_into=True))
+
+
+@of_cluster
+@require_POST
+def policy_draft(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    """The fields as typed, the change rehearsed; nothing is changed."""
+    try:
+        draft = sent_draft(cluster, request.POST)
+    except Damaged as error:
+        return HttpResponse(error.detail, status=400, content_type="text/plain")
+    form = form_of(draft, request.POST)
+    _, theirs = rehearsed(request, draft, form)
+    return render(
+        request, "metrics/policies/_policy_fields.html", form_context(draft, form, theirs)
+    )
+
+
+def form_of(draft: Draft, data: Any = None, *, typed_into: bool = False) -> PolicyForm:
+    """The form of a draft with what was sent, or with the changes of the draft typed into it."""
+    models = NodeRecord.objects.filter(cluster=draft.cluster).values_list("gpu_model", flat=True)
+    names = GpuType.objects.filter(name__in=models.order_by().distinct())
+    types = {*names.values_list("name", flat=True)} | draft.policy.get("spare_nodes", {}).keys()
+    if typed_into:
+        settings = settings_of(draft.shown) | draft.changes
+        data = typed(PolicyForm(draft.shown, types), settings)
+    return PolicyForm(draft.shown, types, data)
+
+
+def rehearsed(
+    request: HttpRequest, draft: Draft, form: PolicyForm
+) -> tuple[Draft | None, list[Difference]]:
+    """The draft with what the form changes, on the policy as it is now, and what others have
+    changed meanwhile; None, and why in the form, where it cannot be saved so."""
+    if not form.is_valid():
+        return None, draft.rebased()[1]
+    sent = Draft(draft.cluster, draft.shown, draft.version, form.changes())
+    found, theirs = sent.rebased()
+    if not found.changes:
+        return found, theirs
+    try:
+        found.save(actor_of(request), dry_run=True)
+    except DomainError as error:
+        form.show(error)
+        return None, theirs
+    return found, theirs
+
+
+def form_context(draft: Draft, form: PolicyForm, theirs: list[Difference]) -> dict[str, Any]:
+    groups = form.groups()
+    form.mark_errors()
+    return {
+        "nav": "operations",
+        "cluster": draft.cluster,
+        "hidden": {name: draft.hidden()[name] for name in ("shown", "version")},
+        "form": form,
+        "groups": groups,
+        "edited": sum(bool(item.was) for group in groups for item in group.items),
+        "theirs": foreign(draft.cluster, theirs),
+    }
+
+
+def form_page(
+    request: HttpRequest,
+    draft: Draft,
+    form: PolicyForm | None = None,
+    theirs: list[Difference] | None = None,
+    *,
+    status: int = 200,
+) -> HttpResponse:
+    context = form_context(draft, form or form_of(draft), theirs or [])
+    context["newest"] = changes_of(draft.cluster).first()
+    context["reason"] = request.POST.get("reason", "")
+    if form and (wrong := next((key for key in form.fields if key in form.errors), None)):
+        form.focus(wrong)
+    return render(request, "metrics/policies/policy.html", context, status=status)
+
+
+def damaged(request: HttpRequest, cluster: Cluster, error: Damaged) -> HttpResponse:
+    draft = draft_of_now(cluster)
+    form = form_of(draft)
+    form.warn(None, error.detail)
+    return form_page(request, draft, form, status=422)
+
+
+# --- what it would mean ---------------------------------------------------------------------------
+@of_cluster
+@require_http_methods(["GET", "HEAD", "POST"])
+def policy_check(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    """The change of the form, or of the replay that `?replay=` names, before it is saved."""
+    if request.method != "POST":
+        return check_of_replay(request, cluster)
+    draft = sent_draft(cluster, request.POST)
+    form = form_of(draft, request.POST)
+    found, theirs = rehearsed(request, draft, form)
+    if found is None:
+        return form_page(request, draft, form, theirs, status=422)
+    if not found.changes:
+        form.add_error(None, NOTHING)
+        return form_page(request, draft, form, theirs, status=422)
+    return check_page(request, found, theirs)
+
+
+def check_of_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    text = request.GET.get("replay", "")
+    if not text:
+        return redirect("policy", cluster.name)
+    try:
+        replay = replay_or_404(uuid.UUID(text))
+    except ValueError:
+        raise Http404(f"There is no replay “{text}”.") from None
+    if replay.cluster_id != cluster.pk:
+        raise Http404(f"That replay is of cluster “{replay.cluster.name}”.")
+    draft, since = draft_like(replay)
+    if not draft.changes:
+        messages.info(request, "The policy is what that replay tried already.", extra_tags="info")
+        return redirect("policy", cluster.name)
+    try:
+        draft.save(actor_of(request), dry_run=True)
+    except DomainError as error:
+        return refused(request, draft, error)
+    typed_before = request.session.get(REASONS, {}).get(str(replay.pk), "")
+    reason = ReasonForm(initial={"reason": typed_before})
+    return check_page(
+        request, draft, since, takes=("replay",), of_replay=shown(replay), reason=reason
+    )
+
+
+def check_page(
+    request: HttpRequest,
+    draft: Draft,
+    theirs: list[Difference],
+    *,
+    errors: tuple[str, ...] = (),
+    status: int = 200,
+    **more: Any,
+) -> HttpResponse:
+    """The page of a change that can be saved as it is."""
+    before, after = effective(draft.shown), effective(draft.policy)
+    changed, idle = policy_differences(before, after), without_effect(settings_of(after))
+    others = foreign(draft.cluster, theirs)
+    meanwhile = {one.difference.key: one for one in others}
+    same, result = replay_of(draft, before, after)
+    context = {
+        "nav": "operations",
+        "cluster": draft.cluster,
+        "hidden": draft.hidden(),
+        "lines": [(one, idle.get(one.key), meanwhile.get(one.key)) for one in changed],
+        "effects": list(
+            effects(
+                draft.cluster, to_policy(before), to_policy(after), {one.key for one in changed}
+            )
+        ),
+        "unseen": [one.name for one in changed if field_of(one.key) in UNSEEN],
+        "same": same,
+        "result": result,
+        "days": services.USUAL.days,
+        "reason": ReasonForm(request.POST if "reason" in request.POST else None),
+        "errors": errors,
+        "theirs": others,
+        **more,
+    }
+    return render(request, "metrics/policies/policy_check.html", context, status=status)
+
+
+def replay_of(
+    draft: Draft, before: dict[str, Any], after: dict[str, Any]
+) -> tuple[Shown | None, dict[str, Any]]:
+    """The newest replay of this very change, and what it found."""
+    newest = Replay.objects.filter(cluster=draft.cluster).exclude(state=ReplayState.CANCELLED)
+    for replay in newest.select_related("cluster", "user").defer("result")[:LOOKED_AT]:
+        compared = (replay.policy_before, replay.policy) == (before, after)
+        if compared and not (replay.nodes or replay.quotas):
+            return shown(replay), _found(replay)
+    return None, {}
+
+
+def _found(replay: Replay) -> dict[str, Any]:
+    if replay.result is None:
+        return {}
+    lines = tables.totals(replay.result)
+    return {
+        "trusted": TRUST[replay.result["trust"]["grade"]],
+        "doubts": replay.result["trust"]["doubts"],
+        "totals": [lines[i] for i in (0, 1, 2, 3, 5, 6, 7)],
+        "starts": replay.result["starts"],
+    }
+
+
+@of_cluster
+@require_POST
+def policy_replay(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    """Start a replay of the last days with exactly the policy that would be saved; the reason that
+    was typed is there again when one comes back from it."""
+    draft, theirs = sent_draft(cluster, request.POST).rebased()
+    reason = ReasonForm(request.POST)
+    if not reason.is_valid():
+        return check_page(request, draft, theirs, status=422)
+    try:
+        replay = services.create_replay(actor_of(request), cluster, policy=draft.policy)
+    except DomainError as error:
+        if wrong := [fault for fault in error.errors if fault.path[0] == "policy"]:
+            inside = [FieldError(fault.path[1:], fault.detail) for fault in wrong]
+            return refused(request, draft, Invalid.fields(inside))
+        texts = tuple(fault.detail for fault in error.errors) or (error.detail,)
+        return check_page(request, draft, theirs, errors=texts, status=422)
+    known = list(request.session.get(REASONS, {}).items())[-(MOST_REASONS - 1) :]
+    request.session[REASONS] = {**dict(known), str(replay.pk): reason.cleaned_data["reason"]}
+    return redirect("replay", replay.pk)
+
+
+# --- the save -------------------------------------------------------------------------------------
+@of_cluster
+@require_POST
+def policy_save(request: HttpRequest, cluster: Cluster) -> HttpResponse:
+    draft = sent_draft(cluster, request.POST)
+    if not draft.changes:
+        return refused(request, draft, Invalid(NOTHING))
+    reason = ReasonForm(request.POST)
+    if not reason.is_valid():
+        return check_page(request, draft, [], status=422)
+    try:
+        saved = draft.save(actor_of(request), reason=reason.cleaned_data["reason"])
+    except Stale:
+        found, theirs = draft.rebased()
+        if not found.changes:
+            messages.info(request, "The policy is as you wanted it already.", extra_tags="info")
+            return redirect("policy-changes", cluster.name)
+        errors = () if theirs else (SAVED_AS_IT_WAS,)
+        return check_page(request, found, theirs, errors=errors, stale=True, status=422)
+    except DomainError as error:
+        return refused(request, draft, error)
+    text = f"The policy of {cluster.title or cluster.name} is changed; it is version"
+    messages.success(request, f"{text} {saved.version} now.", extra_tags="good")
+    return redirect("policy-changes", cluster.name)
+
+
+def refused(request: HttpRequest, draft: Draft, error: DomainError) -> HttpResponse:
+    """The form with the changes of a draft that cannot be saved any more, and why."""
+    form = form_of(draft, typed_into=True)
+    form.is_valid()
+    form.show(error)
+    return form_page(request, draft, form, draft.rebased()[1], status=422)

@@ -1,0 +1,1 @@
+"""`manage.py simulate`: what goes in, what comes out, and its files."""

@@ -1,0 +1,71 @@
+"""Files and names of a simulated run: fleets, inventories, policies; each error in one line."""
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import yaml
+
+from metrics.simulate import results as simulation
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.types import Policy
+from scheduling.policy import document as policies
+from scheduling.simulator import nodes
+from scheduling.simulator.fleet import Fleet, FleetError, parse_inventory, parse_openb
+from scheduling.text_files import InputError, lines_of, suffix_of, text_of, yaml_of
+
+__all__ = ["InputError", "fleet_of", "length_of", "lines_of", "policy_of"]
+
+SHIPPED = ("demo", "paper", "large")
+FLEETS = Path(__file__).resolve().parents[2] / "scheduling" / "simcluster" / "fleets"
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+MAX_LENGTH = timedelta(days=366)
+
+
+def length_of(text: str) -> timedelta | None:
+    """A length of time like 90s, 15m, 24h or 7d, at most 366 days; None for any other text."""
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text)
+    length = timedelta(seconds=int(match[1]) * UNITS[match[2]]) if match else None
+    return length if length is not None and length <= MAX_LENGTH else None
+
+
+def fleet_of(text: str) -> Fleet:
+    """A shipped fleet, a list of machines or hosts (.csv), an inventory (any other file), or a
+    size."""
+    # "openb:" is how the embedded cluster is told of a list of machines.
+    path = FLEETS / f"{text}.yaml" if text in SHIPPED else Path(text.removeprefix("openb:"))
+    if not path.suffix and not path.is_file():
+        try:
+            return nodes.sized(text)
+        except FleetError as error:
+            raise InputError(
+                f"--fleet {error}; or one of {', '.join(SHIPPED)}, or a file"
+            ) from None
+    body = text_of(path)
+    try:
+        if suffix_of(path) == ".csv":
+            columns = {c.strip(' \t\r"') for c in body.partition("\n")[0].split(",")}
+            return parse_openb(body) if "sn" in columns else nodes.recorded_network(body)
+        return parse_inventory(yaml_of(body))
+    except (FleetError, InputError, yaml.YAMLError) as error:
+        raise InputError(f"{path}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{path}: is nested far too deeply for an inventory") from None
+
+
+def policy_of(text: str) -> Policy:
+    """A policy by name, or the document in a .json file, written as for the REST API."""
+    if not text.endswith(".json"):
+        return simulation.policy_of(text, list(STRATEGIES))
+    try:
+        document = json.loads(text_of(Path(text)))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{text}: is no JSON ({error})") from None
+    except RecursionError:
+        raise InputError(f"{text}: is nested far too deeply for a policy") from None
+    if not isinstance(document, dict):
+        raise InputError(f"{text}: must be one object of policy fields")
+    for fault in policies.faults(document):
+        raise InputError(f"{text}: {fault.field}: {fault.detail}")
+    return policies.to_policy(document)

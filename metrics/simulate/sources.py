@@ -1,0 +1,244 @@
+"""Where a simulated run takes its jobs and its fleet from: a generated workload, a trace, or a
+cluster's own history."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from pathlib import Path
+
+from metrics.simulate.inputs import InputError, fleet_of, length_of, lines_of
+from scheduling.engine.types import Node, Policy, Quota, Tenant
+from scheduling.models import Cluster
+from scheduling.queries import history
+from scheduling.queries.selectors import complete_from, what_is_gone
+from scheduling.session.memory.load import policy, tenancy
+from scheduling.simulator import traces, workload
+from scheduling.simulator.model import Arrival
+from scheduling.simulator.nodes import engine_nodes
+from scheduling.simulator.traces.jobs import TraceJob, dealt_to
+
+DEFAULT_FLEET = "1000x8"
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """The fleet of a run: its name, its nodes, GPUs by model."""
+
+    name: str
+    nodes: tuple[Node, ...]
+    gpus: dict[str, int]
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The GPU models, the one with most GPUs first."""
+        return tuple(sorted(self.gpus, key=lambda model: (-self.gpus[model], model)))
+
+    @property
+    def model(self) -> str:
+        """The GPU model with most GPUs."""
+        return self.models[0]
+
+    @property
+    def per_node(self) -> int:
+        return max(len(n.devices) for n in self.nodes if n.gpu_model == self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What arrives and on what. `hours`: length of the run, None = until everything has ended.
+
+    `start`: where the run begins, before 0 where jobs are carried over. `policy`: the source's
+    own, and `window` the history that it is, None = it has none. `remarks`: what people should know
+    of it.
+    """
+
+    name: str
+    fleet: Pools
+    arrivals: Iterator[Arrival]
+    tenants: tuple[Tenant, ...]
+    quotas: tuple[Quota, ...]
+    hours: float | None
+    start: float = 0.0
+    policy: Policy | None = None
+    window: history.Window | None = None
+    remarks: tuple[str, ...] = ()
+
+
+def pools_of(text: str) -> Pools:
+    """The fleet that `--fleet` names; raises InputError."""
+    fleet = fleet_of(text)
+    return _pools(fleet.name, engine_nodes(fleet), f"--fleet {text}")
+
+
+def _pools(name: str, nodes: tuple[Node, ...], where: str) -> Pools:
+    gpus: dict[str, int] = {}
+    for node in nodes:
+        if node.devices:
+            gpus[node.gpu_model] = gpus.get(node.gpu_model, 0) + len(node.devices)
+    if not gpus:
+        raise InputError(f"{where}: has no GPUs")
+    return Pools(name, nodes, gpus)
+
+
+# --- a generated workload -------------------------------------------------------------------------
+def generated(
+    name: str, fleet: Pools, seed: int, hours: float | None, shares: workload.Shares
+) -> Source:
+    """A calibrated workload of 30 days unless `hours` says otherwise; raises InputError."""
+    variant = workload.VARIANTS.get(name)
+    if variant is None:
+        known = ", ".join(workload.VARIANTS)
+        raise InputError(f"--workload {name!r} is unknown; known are {known}")
+    hours = hours or 720.0
+    gpus = fleet.gpus[fleet.model]
+    made = workload.generate(
+        variant,
+        gpus=gpus,
+        gpu_model=fleet.model,
+        seed=seed,
+        hours=hours,
+        gpus_per_node=fleet.per_node,
+    )
+    tenants, quotas = workload.tenants_of(gpus, fleet.model)
+    return Source(name, fleet, shares.watch(made), tenants, quotas, hours)
+
+
+# --- a trace --------------------------------------------------------------------------------------
+def traced(
+    path: Path, fleet: Pools, hours: float | None, format_name: str, bad: traces.BadRows
+) -> Source:
+    """The jobs of a trace file: read twice where it is sorted, never held in memory as a whole.
+
+    Raises InputError or TraceFormatError for the first wrong row, unless `bad` skips them.
+    """
+
+    def read(counting: traces.BadRows) -> Iterator[TraceJob]:
+        return traces.jobs_of(lines_of(path), counting, format_name)
+
+    rows = None if path.is_file() else list(read(bad))  # a pipe can be read only once
+    remarks: tuple[str, ...] = ()
+    before, tenants, number = float("-inf"), dict[str, None](), 0
+    for job in read(bad) if rows is None else rows:
+        if job.submitted_at < before and not remarks:
+            remarks = (
+                f"--trace {path}: job {job.id} was submitted at {job.submitted_at:g} s, before the "
+                f"job above it ({before:g} s); the trace is sorted by submission",
+            )
+        before = job.submitted_at
+        if job.gpus > 0:
+            tenants[job.tenant or dealt_to(number, traces.TENANTS)] = None
+            number += 1
+    if not number:
+        raise InputError(f"--trace {path}: has no job that asks for a GPU")
+    jobs = read(traces.BadRows(skip=bad.skip)) if rows is None else iter(rows)
+    if remarks:
+        jobs = iter(sorted(jobs, key=lambda job: job.submitted_at))
+        # Other jobs than in the order of the file may then be dealt out to a tenant.
+        tenants.update((dealt_to(i, traces.TENANTS), None) for i in range(traces.TENANTS))
+    made = traces.arrivals(jobs, gpu_models=fleet.models, per_node=fleet.per_node)
+    # A recorded trace knows no quotas: every tenant may use what is there.
+    quotas = tuple(
+        Quota(name, gpu_model, 1000 * gpus)
+        for name in sorted(tenants)
+        for gpu_model, gpus in sorted(fleet.gpus.items())
+    )
+    return Source(
+        str(path), fleet, _until(made, hours), tuple(Tenant(t) for t in sorted(tenants)), quotas,
+        hours, remarks=remarks,
+    )  # fmt: skip
+
+
+def _until(made: Iterator[Arrival], hours: float | None) -> Iterator[Arrival]:
+    for arrival in made:
+        if hours is not None and arrival.submitted_at >= hours * 3600:
+            return
+        yield arrival
+
+
+# --- a cluster's own history ----------------------------------------------------------------------
+def since_of(text: str, now: datetime) -> datetime:
+    """The instant that `--since` names: a time, or a length up to now; raises InputError."""
+    length = length_of(text)
+    if length is not None:
+        return now - length
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"--since {text!r} is no time: write one like 2026-11-20T08:00 (UTC unless it names "
+            "a zone), or a length up to now like 90m, 24h or 7d"
+        ) from None
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    if at >= now:
+        raise InputError(f"--since {text!r} lies in the future; it is {now:%Y-%m-%dT%H:%M} UTC")
+    return at
+
+
+def cluster_of(name: str | None) -> Cluster:
+    """The cluster that `--cluster` names, or the only one; raises InputError."""
+    names = list(Cluster.objects.values_list("name", flat=True))
+    if name is None and len(names) != 1:
+        known = ", ".join(names)
+        raise InputError(
+            f"--cluster: name one of {known}" if names else "the database knows no cluster"
+        )
+    found = Cluster.objects.filter(name=name or names[0]).first()
+    if found is None:
+        raise InputError(f"--cluster {name!r} is unknown; known are {', '.join(names) or 'none'}")
+    return found
+
+
+def recorded(
+    cluster: Cluster,
+    since: datetime,
+    now: datetime,
+    hours: float | None,
+    fleet: Pools | None,
+    bad: traces.BadRows,
+) -> Source:
+    """What a cluster did from `since` to now, on its own nodes unless a fleet is given; raises
+    InputError where nothing was recorded."""
+    window = history.Window(cluster, since, now)
+    until = now if hours is None else min(now, since + timedelta(hours=hours))
+    span = f"cluster {cluster.name} from {since:%Y-%m-%d %H:%M:%S} to {until:%Y-%m-%d %H:%M:%S} UTC"
+    if fleet is None:
+        fleet = _pools(cluster.name, tuple(history.nodes_of(cluster)), f"cluster {cluster.name}")
+    most = window.seconds / 3600
+    if hours is not None and hours < most:
+        most = hours
+    arrivals = _until(_readable(history.arrivals_of(window), bad), most)
+    first = next(arrivals, None)
+    if first is None:
+        last = cluster.jobs.order_by("-submitted_at").first()
+        told = f"the last one is of {last.submitted_at:%Y-%m-%d %H:%M:%S}" if last else "none ever"
+        raise InputError(f"--since: no job waited or ran in {span}; {told}.{what_is_gone()}")
+    known = tenancy(cluster.pk)
+    kept_from = complete_from()
+    return Source(
+        name=span,
+        fleet=fleet,
+        arrivals=chain([first], arrivals),
+        tenants=known.tenants,
+        quotas=known.quotas,
+        hours=most,
+        start=history.RUNNING_AT,
+        policy=policy(cluster.pk),
+        window=window,
+        remarks=(
+            f"--since: jobs that ended before {kept_from:%Y-%m-%d %H:%M:%S} UTC are deleted; the "
+            "run is complete from then on",
+        )
+        if kept_from and kept_from > since
+        else (),
+    )
+
+
+def _readable(
+    found: Iterator[Arrival | history.HistoryError], bad: traces.BadRows
+) -> Iterator[Arrival]:
+    for one in found:
+        if isinstance(one, Arrival):
+            yield one
+        else:
+            bad.met(traces.TraceFormatError(str(one)))

@@ -1,0 +1,370 @@
+"""Static and dynamic admission of the head of a lane (paper 3.2.1)."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
+
+from scheduling.engine.demand.competing_pod_sets import compete, never_together
+from scheduling.engine.demand.model_choices import Search
+from scheduling.engine.demand.never import demand_of, never
+from scheduling.engine.demand.requested import Ask, Demand, work_out
+from scheduling.engine.demand.shapes import MAX_CHOICES, Wish, narrowed, wish_of
+from scheduling.engine.placement import impossible
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.waiting import UNASKED, Lane
+from scheduling.engine.quota.book import Kept, QuotaBook, Refusal
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import MILLI, JobRequest
+from scheduling.engine.verdict import Reason, Verdict, counted, gpus
+
+# Shapes of which it is remembered what they ask for and that they can run.
+MAX_SHAPES = 10_000
+OWING_NAMED = 3  # tenants in the evidence of who owes a guarantee
+
+
+class Candidate(NamedTuple):
+    """One way to start a job: its pod sets on these GPU models, at most these pods of each.
+
+    `gang`: GPU-milli by GPU model of the least of the whole gang, when that is known already.
+    """
+
+    job: JobRequest
+    counts: tuple[int, ...]
+    gang: Demand | None = None
+
+
+def assess(state: SchedulerState, lane: Lane) -> None:
+    """Bring a lane's static verdicts up to date: can it ever run, may it run now by quota?"""
+    book = state.book
+    facts = (state.pools.version, book.structure)
+    if lane.never_at != facts:
+        lane.never_at = facts
+        lane.never = _never(state, lane)
+        lane.refusal, lane.quota_at = None, UNASKED
+    at = (book.loosened, book.tightened)
+    if lane.quota_at != at:
+        loosened, tightened = lane.quota_at
+        lane.quota_at = at
+        if loosened != at[0] if lane.refusal is not None else tightened != at[1]:
+            no, lane.quota_until = _by_quota(state, lane)
+            if lane.refusal is not None and no is None:
+                lane.admitted_at = state.cluster.now
+            lane.refusal = no
+
+
+def _by_quota(state: SchedulerState, lane: Lane) -> tuple[Refusal | None, tuple[str, int] | None]:
+    """Why quota refuses the lane, if it does; and of which GPU model how much must have been given
+    back, ever, before that can end, or may have been booked before it can begin. The latter is None
+    where the lane may start in several ways."""
+    if lane.never is not None:
+        return None, None
+    record, book = state.jobs[lane.head], state.book
+    only = ask_of(state, record).only
+    if only is None:
+        no = refused(state, record)
+        return None if no is None else no[0], None
+    model, milli = only
+    fixed = not record.job.preemptible
+    refusal = book.refusal(lane.tenant, model, milli, fixed=fixed)
+    if refusal is None:
+        slack = book.slack(lane.tenant, model, milli, fixed=fixed)
+        return None, (model, book.booked.get(model, 0) + slack)
+    return refusal, (model, book.returned.get(model, 0) + milli - refusal.allowed)
+
+
+def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
+    """Why the lane can never run. That a shape can is remembered."""
+    job = state.jobs[lane.head].job
+    strategy = state.strategy_of(job)
+    if state.possible_at != lane.never_at or len(state.possible) > MAX_SHAPES:
+        state.possible_at = lane.never_at
+        state.possible.clear()
+    shape = (lane.key, strategy)
+    if shape in state.possible:
+        return None
+    verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
+    verdict = verdict or impossible(state.cluster, job)
+    if verdict is None and compete(job):
+        verdict = never_together(job, state.mended.world(), strategy)
+    if verdict is None and isinstance(lane.key[1], tuple):
+        state.possible.add(shape)
+    return verdict
+
+
+def refused(
+    state: SchedulerState, record: JobRecord, kept: Kept = frozenset()
+) -> tuple[Refusal, Demand] | None:
+    """Why quota lets no part of the job start in any of its GPU models, and the least that the
+    preferred of those asks for that quota could ever allow; None when it lets some start."""
+    book, tenant, ask = state.book, record.job.tenant, ask_of(state, record)
+    fixed = not record.job.preemptible
+    found: list[tuple[Refusal, Demand]] = []
+    for way in ask.ways:
+        for demand in way.starts:
+            no = book.refusal_of(tenant, demand, kept, fixed=fixed)
+            if no is None:
+                return None
+            found.append((no, demand))
+    if not found or beyond_ways(state, record, frozenset(), kept, free=False):
+        return None
+    if len(found) == 1:
+        return found[0]
+    return next((f for f in found if book.could_ever(tenant, f[1], fixed=fixed)), found[0])
+
+
+def ask_of(state: SchedulerState, record: JobRecord) -> Ask:
+    """What the job asks for now; that of a whole job is remembered with its lane and shape."""
+    pools, lane = state.pools, record.lane
+    if lane is None or record.pods or record.ended or record.leaving:
+        return work_out(record.job, record.missing(), pools)
+    if lane.ask is None or lane.ask_at != pools.version:
+        lane.ask, lane.ask_at = _ask_of_lane(state, lane, record), pools.version
+    return lane.ask
+
+
+def _ask_of_lane(state: SchedulerState, lane: Lane, record: JobRecord) -> Ask:
+    if state.asks_at != state.pools.version or len(state.asks) > MAX_SHAPES:
+        state.asks_at = state.pools.version
+        state.asks.clear()
+    shape = lane.key[1]
+    ask = state.asks.get(shape)
+    if ask is None:
+        ask = work_out(record.job, record.missing(), state.pools)
+        if isinstance(shape, tuple):  # a lane of one job is named by the job, which may change
+            state.asks[shape] = ask
+    return ask
+
+
+def candidates(
+    state: SchedulerState,
+    record: JobRecord,
+    closed: frozenset[str],
+    kept: Kept = frozenset(),
+) -> Iterable[Candidate]:
+    """Ways to start the job that quota allows now, the preferred GPU models first.
+
+    Pools in `closed` belong to a job ahead and are not used, nor is borrowed what is `kept`.
+    """
+    lane, ask = record.lane, ask_of(state, record)
+    answered = lane is not None and lane.refusal is None and lane.quota_stands(state.book)
+    if answered and ask.whole and not (closed or kept):  # static admission was asked the same
+        way = ask.ways[0]
+        return (Candidate(narrowed(record.job, way.models), ask.wish.most, way.gang),)
+    return _candidates(state, record, ask, closed, kept)
+
+
+def _candidates(
+    state: SchedulerState, record: JobRecord, ask: Ask, closed: frozenset[str], kept: Kept
+) -> Iterator[Candidate]:
+    job = record.job
+    for way in ask.ways:
+        wish, most = ask.wish, way.most
+        if closed and closed.intersection(way.models):
+            if job.gang:
+                continue
+            on = zip(wish.most, way.models, strict=True)
+            wish = Wish(wish.least, tuple(0 if m in closed else n for n, m in on))
+            most = demand_of(job, way.models, wish.most, state.pools)
+        counts = most_by_quota(state, job, way.models, wish, most, kept)
+        if counts is not None and any(counts):
+            yield Candidate(narrowed(job, way.models), counts, way.gang)
+    for models in beyond_ways(state, record, closed, kept)[:MAX_CHOICES]:
+        yield Candidate(narrowed(job, models), ask.wish.least)
+
+
+def beyond_ways(
+    state: SchedulerState,
+    record: JobRecord,
+    closed: frozenset[str],
+    kept: Kept,
+    *,
+    free: bool = True,
+) -> list[tuple[str, ...]]:
+    """For a gang with more combinations of GPU models than its `ways`: others that quota allows
+    and for which, if asked, enough GPUs are free; one more than are tried, if there are."""
+    ask, book, tenant = ask_of(state, record), state.book, record.job.tenant
+    if not ask.beyond:
+        return []
+    known = {way.models for way in ask.ways}
+    fixed = not record.job.preemptible
+
+    def fits(model: str, milli: int) -> bool:
+        return (
+            model not in closed
+            and (not free or milli <= state.cluster.free_milli(model))
+            and book.refusal(tenant, model, milli, kept, fixed=fixed) is None
+        )
+
+    found = (models for models in Search(ask.options, fits) if models not in known)
+    return list(islice(found, MAX_CHOICES + 1))
+
+
+def most_by_quota(
+    state: SchedulerState,
+    job: JobRequest,
+    models: tuple[str, ...],
+    wish: Wish,
+    all_of_it: Demand,
+    kept: Kept,
+) -> tuple[int, ...] | None:
+    """The most pods per pod set that quota allows, not fewer than the least; None = none.
+
+    The pod sets of a job that is no gang do not wait for each other.
+    """
+    fixed = not job.preemptible
+    if state.book.refusal_of(job.tenant, all_of_it, kept, fixed=fixed) is None:
+        return wish.most
+    if wish.least == wish.most:
+        return None
+
+    def allowed(counts: tuple[int, ...]) -> bool:
+        asked = demand_of(job, models, counts, state.pools)
+        return state.book.refusal_of(job.tenant, asked, kept, fixed=fixed) is None
+
+    if not allowed(wish.least):
+        return None
+    if job.gang:
+        return wish.filled(_largest(wish.room, lambda extra: allowed(wish.filled(extra))))
+    counts = list(wish.least)
+    for i, most in enumerate(wish.most):
+        before, after = tuple(counts[:i]), tuple(counts[i + 1 :])
+        counts[i] = _largest(most, partial(_joined, allowed, before, after))
+    return tuple(counts) if any(counts) else None
+
+
+def _joined(
+    allowed: Callable[[tuple[int, ...]], bool],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+    pods: int,
+) -> bool:
+    return allowed((*before, pods, *after))
+
+
+def _largest(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest n of 0 … most that fits, when 0 does and less fits more easily."""
+    low, high = 0, most + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def fits_by_count(state: SchedulerState, candidate: Candidate) -> bool:
+    """Dynamic admission: are enough GPUs free at all, in every pool of the job, to try?"""
+    job = candidate.job
+    if not job.gang:
+        return any(
+            s.gpus == 0 or state.cluster.free_milli(s.gpu_models[0]) > 0
+            for s, n in zip(job.pod_sets, candidate.counts, strict=True)
+            if n
+        )
+    asked = candidate.gang
+    if asked is None:
+        least = wish_of(job, tuple(s.count for s in job.pod_sets)).least
+        models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
+        asked = demand_of(job, models, least, state.pools)
+    return all(state.cluster.free_milli(m) >= milli for m, milli in asked.items())
+
+
+def pools_wanted(state: SchedulerState, record: JobRecord) -> frozenset[str]:
+    """GPU models whose pools the job's missing pods compete for."""
+    return ask_of(state, record).pools
+
+
+def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
+    """The reason of a job of the tenant that quota refuses, with the account's numbers."""
+    account = refusal.account
+    by_right = not book.would_borrow(tenant, account.gpu_model, refusal.asked)
+    if by_right and refusal.reason is Reason.WAITING_FOR_QUOTA and not refusal.fixed:
+        owing = book.debtors(tenant, account.gpu_model)
+        if owing:
+            return _owed(book, tenant, refusal, owing)
+    numbers: dict[str, int | float | str] = {
+        "tenant": account.tenant,
+        "gpu_model": account.gpu_model,
+        "asked": refusal.asked / MILLI,
+        "used": account.used / MILLI,
+        "guaranteed": account.guaranteed / MILLI,
+        "borrowed": account.over / MILLI,
+        "left": refusal.allowed / MILLI,
+    }
+    asked = gpus(refusal.asked, account.gpu_model)
+    if refusal.fixed:
+        numbers["non_preemptible"] = account.fixed / MILLI
+        text = (
+            f"Jobs of tenant {account.tenant} that are not preemptible hold "
+            f"{account.fixed / MILLI:g} of the {gpus(account.guaranteed, account.gpu_model)} it is "
+            f"guaranteed; {asked} more are asked for, and such jobs may not borrow."
+        )
+        return Verdict(
+            Reason.WAITING_FOR_QUOTA,
+            text,
+            numbers,
+            (
+                "wait until such jobs of the tenant end",
+                "submit it as preemptible",
+                "ask for a larger quota",
+            ),
+        )
+    if refusal.reason is Reason.BORROW_LIMIT_REACHED:
+        numbers["borrow_limit"] = account.borrow_limit / MILLI
+        text = (
+            f"Tenant {account.tenant} may borrow at most "
+            f"{gpus(account.borrow_limit, account.gpu_model)}; {asked} more would exceed it."
+        )
+        return Verdict(
+            Reason.BORROW_LIMIT_REACHED,
+            text,
+            numbers,
+            ("wait until jobs of the tenant end", "raise the borrow limit"),
+        )
+    if account.shared:
+        text = (
+            f"Only {refusal.allowed / MILLI:g} of {asked} can be had from the idle quota of "
+            f"tenant {account.tenant} and what others can lend it."
+            if refusal.allowed > 0
+            else f"No other tenant has idle quota to lend tenant {account.tenant} for {asked}."
+        )
+        remedies = ("wait until lenders' jobs or the tenant's own end", "make the job smaller")
+    else:
+        text = (
+            f"Tenant {account.tenant} uses {account.used / MILLI:g} of its "
+            f"{gpus(account.guaranteed, account.gpu_model)}; {asked} more are asked for."
+        )
+        remedies = ("wait until jobs of the tenant end", "make the job smaller")
+    return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, remedies)
+
+
+def _owed(
+    book: QuotaBook, tenant: str, refusal: Refusal, owing: Sequence[tuple[str, int]]
+) -> Verdict:
+    """The request is within the guarantee of its tenant; others have borrowed of it."""
+    model = refusal.account.gpu_model
+    own = book.account(tenant, model)
+    who, milli = owing[0]
+    numbers: dict[str, int | float | str] = {
+        "tenant": tenant,
+        "gpu_model": model,
+        "asked": refusal.asked / MILLI,
+        "used": own.used / MILLI if own else 0.0,
+        "guaranteed": own.guaranteed / MILLI if own else 0.0,
+        "left": refusal.allowed / MILLI,
+        "owed_by": ", ".join(name for name, _ in owing[:OWING_NAMED]),
+        "owed": sum(amount for _, amount in owing) / MILLI,
+    }
+    others = len(owing) - 1
+    also = f" and {counted(others, 'other tenant', 'other tenants')} more" if others else ""
+    text = (
+        f"Tenant {tenant} may have {gpus(refusal.asked, model)} back by its guarantee: tenant "
+        f"{who} has borrowed {milli / MILLI:g}{also}."
+    )
+    helps = f"wait until jobs of tenant {who} end"
+    if book.reclaims:
+        return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, (helps,))
+    policy = "let the policy of the cluster reclaim what is borrowed"
+    return Verdict(Reason.WAITING_FOR_QUOTA, text, numbers, (helps, policy))

@@ -1,0 +1,102 @@
+"""Why a job cannot start, as far as counts tell: a few sums over the free-capacity index."""
+
+from scheduling.engine.admission.candidates import Candidate, ask_of
+from scheduling.engine.demand.shapes import narrowed, wish_of
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.quota.book import Refusal
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.verdict import Reason, Verdict, counted, gpus
+
+
+def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
+    """InsufficientGpus or FragmentedCapacity with numbers; None when the counts would do."""
+    job = candidate.job
+    least = wish_of(job, candidate.counts).least
+    asked: dict[str, int] = {}
+    for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True):
+        if s.gpus and most:
+            model = s.gpu_models[0]
+            milli = state.pools.milli_per_pod(s, model)
+            asked[model] = asked.get(model, 0) + max(n, 1) * milli
+    for model, milli in sorted(asked.items()):
+        free = state.cluster.free_milli(model)
+        if free < milli:
+            return _too_few(model, milli, free)
+    for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True):
+        if s.gpus and most and s.gpu_milli == MILLI and not s.gpu_memory_mib:
+            fit = _pods_by_gpus(state, s)
+            if fit < max(n, 1):
+                return _in_pieces(state, s, max(n, 1), fit)
+    return None
+
+
+def never_by_count(state: SchedulerState, candidate: Candidate) -> bool:
+    """Whether the pools of the candidate hold too few GPUs for it even when all are free."""
+    job = candidate.job
+    least = wish_of(job, candidate.counts).least
+    return any(
+        s.gpus and most and state.pools.pods_at_most(s, s.gpu_models[0]) < max(n, 1)
+        for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True)
+    )
+
+
+def refused_pool(state: SchedulerState, record: JobRecord) -> Refusal | None:
+    """The quota that keeps the job from GPU models that could hold it, now but not for ever."""
+    job, ask = record.job, ask_of(state, record)
+    book, fixed = state.book, not job.preemptible
+    for way in ask.ways:
+        if never_by_count(state, Candidate(narrowed(job, way.models), ask.wish.most, way.gang)):
+            continue
+        for demand in way.starts:
+            refusal = book.refusal_of(job.tenant, demand, fixed=fixed)
+            if refusal and book.could_ever(job.tenant, demand, fixed=fixed):
+                return refusal
+    return None
+
+
+def _pods_by_gpus(state: SchedulerState, s: PodSet) -> int:
+    """Pods of the set that the wholly free GPUs of each node hold."""
+    pool = state.cluster.index.pools.get(s.gpu_models[0])
+    if pool is None:
+        return 0
+    return sum(nodes.bit_count() * (free // s.gpus) for free, nodes in enumerate(pool.bits))
+
+
+def _too_few(model: str, asked: int, free: int) -> Verdict:
+    return Verdict(
+        Reason.INSUFFICIENT_GPUS,
+        f"{gpus(asked, model)} {'is' if asked <= MILLI else 'are'} asked for at once; "
+        f"{gpus(free, model)} free.",
+        {"gpu_model": model, "asked": asked / MILLI, "free": free / MILLI},
+        ("wait until jobs end", "ask for fewer GPUs or another GPU model"),
+    )
+
+
+def only_spares(state: SchedulerState) -> Verdict:
+    """What would hold the job is kept free for jobs that lost their places by a fault."""
+    spares = sum(state.policy.spare_nodes.values())
+    return Verdict(
+        Reason.INSUFFICIENT_GPUS,
+        f"The nodes that are free are kept as spares ({spares} in all).",
+        {"spare_nodes": spares},
+        ("wait until jobs end", "keep fewer spare nodes"),
+    )
+
+
+def _in_pieces(state: SchedulerState, s: PodSet, pods: int, fit: int) -> Verdict:
+    model = s.gpu_models[0]
+    free = state.cluster.free_milli(model)
+    return Verdict(
+        Reason.FRAGMENTED_CAPACITY,
+        f"{gpus(free, model)} {'is' if free <= MILLI else 'are'} free, but on nodes that hold only "
+        f"{fit} of {counted(pods, 'pod', 'pods')} of {counted(s.gpus, 'GPU', 'GPUs')}.",
+        {
+            "gpu_model": model,
+            "asked": pods * s.gpus,
+            "free": free / MILLI,
+            "pods_asked": pods,
+            "pods_that_fit": fit,
+        },
+        ("wait until jobs end", f"ask for pods of fewer than {s.gpus} GPUs"),
+    )

@@ -1,0 +1,214 @@
+"""Jobs that could not start though all that runs had ended: nodes are cordoned or out of service,
+GPUs are bad, pods of others are in the way, or the job avoids a node that rejected it.
+
+Nobody waits for such a job: it is passed as if those nodes had been removed, says what it lacks,
+and takes its place again when that comes back. Whether a job is such a one is asked here alone.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import islice
+
+from scheduling.engine.admission.candidates import Candidate, ask_of, pools_wanted
+from scheduling.engine.admission.start import place_on
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import blocking_taint, will_admit
+from scheduling.engine.demand.model_choices import Search
+from scheduling.engine.demand.requested import Ask, smallest_starts
+from scheduling.engine.demand.shapes import MAX_CHOICES, narrowed
+from scheduling.engine.placement import PlacementFailure, pods_when_empty
+from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.placement.view import View
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.waiting import Reach
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import NO_GPUS, Node, PodSet
+from scheduling.engine.verdict import Verdict, counted
+
+# Nodes that are named in a reason, and in its evidence.
+NAMED, LISTED = 3, 16
+
+
+def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
+    """GPU models on which the waiting job could start if all that runs had ended, quota apart
+    that it could never have; none = it keeps nobody waiting."""
+    lane, ask = record.lane, ask_of(state, record)
+    assert lane is not None
+    cleared = state.cleared
+    world = cleared.world()
+    asked = (
+        *(ask.wish, tuple(sorted(record.blamed)), state.pools.version, state.book.structure),
+        *(state.policy.spare_nodes, state.strategy_of(record.job)),
+    )
+    known = lane.reach
+    if known is not None and known.asked == asked:
+        if known.at == cleared.changes:
+            return known.pools
+        # Which nodes are kept as spares depends on all of them.
+        alone = known.pools >= ask.pools and not state.policy.spare_nodes
+        if alone and cleared.unchanged(known.nodes, known.at):
+            known.at = cleared.changes
+            return known.pools
+    pools, nodes = _find(state, record, ask, world)
+    lane.reach = Reach(asked, pools, nodes, cleared.changes)
+    return pools
+
+
+def with_what_it_lacks(state: SchedulerState, record: JobRecord, verdict: Verdict) -> Verdict:
+    """The reason of a job that is not within reach, and what keeps it from a start for longer than
+    others run."""
+    lacks = list(_lacks(state, record))
+    if lacks and len(lacks) == verdict.evidence.get("avoided_nodes"):
+        return replace(verdict, summary=f"{verdict.summary}. Until then nobody waits for it.")
+    numbers: dict[str, int | float | str] = {"lacking_nodes": len(lacks)}
+    if lacks:
+        numbers["lacking"] = "; ".join(f"{name}: {why}" for name, why in lacks[:LISTED])
+        first = ", ".join(f"{name} ({why})" for name, why in lacks[:NAMED])
+        more = len(lacks) - NAMED
+        beside = f" and {counted(more, 'more node', 'more nodes')}" if more > 0 else ""
+        why = f"it lacks {first}{beside}"
+        helps = ("have an operator bring back the nodes that it lacks",)
+    else:
+        why, helps = "its pods find no places together", ("ask for fewer or smaller pods",)
+    if state.policy.spare_nodes and not record.job.uses_spares:
+        why += ", and nodes are kept as spares"
+    text = f"It could not start even if all that runs had ended: {why}. Nobody waits for it."
+    others = (remedy for remedy in verdict.remedies if not remedy.startswith("wait"))
+    return replace(
+        verdict,
+        summary=f"{verdict.summary.rstrip('.')}. {text}",
+        evidence={**verdict.evidence, **numbers},
+        remedies=(*helps, *others),
+    )
+
+
+def _find(
+    state: SchedulerState, record: JobRecord, ask: Ask, world: ClusterState
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The pools of all ways in which it could start there, and the nodes that it would use."""
+    job, book, fixed = record.job, state.book, not record.job.preemptible
+    pools, nodes = set[str](), set[str]()
+    starts = list(smallest_starts(job, record.missing()))
+    for way in ask.ways:
+        for counts, demand in zip(starts, way.starts, strict=True):
+            mine = _pools_of(job.pod_sets, way.models, counts, ask)
+            enough = all(world.free_milli(m) >= milli for m, milli in demand.items())
+            if mine <= pools or not enough:
+                continue
+            if not book.could_ever(job.tenant, demand, fixed=fixed):
+                continue
+            found = _places(state, record, way.models, counts, world)
+            if found is not None:
+                pools |= mine
+                nodes |= found
+        if pools >= ask.pools:
+            break
+    if not pools and ask.beyond:
+        for models in _beyond(state, record, ask, world):
+            found = _places(state, record, models, starts[0], world)
+            if found is not None:
+                return _pools_of(job.pod_sets, models, starts[0], ask), found
+    return frozenset(pools), frozenset(nodes)
+
+
+def _pools_of(
+    pod_sets: tuple[PodSet, ...], models: tuple[str, ...], counts: tuple[int, ...], ask: Ask
+) -> frozenset[str]:
+    """The pools that these pods compete for; those of pods without GPUs beside others are all."""
+    found = {
+        m if s.gpus else NO_GPUS
+        for s, m, n in zip(pod_sets, models, counts, strict=True)
+        if n and (s.gpus or s.avoids_gpus)
+    }
+    return frozenset(found) or ask.pools
+
+
+def _beyond(
+    state: SchedulerState, record: JobRecord, ask: Ask, world: ClusterState
+) -> Iterator[tuple[str, ...]]:
+    """Combinations of GPU models beside the ask's own for which there are GPUs enough."""
+    tenant, fixed = record.job.tenant, not record.job.preemptible
+
+    def fits(model: str, milli: int) -> bool:
+        most = state.book.ceiling(tenant, model, fixed=fixed)
+        return milli <= min(world.free_milli(model), most)
+
+    known = {way.models for way in ask.ways}
+    return islice((m for m in Search(ask.options, fits) if m not in known), MAX_CHOICES)
+
+
+def _places(
+    state: SchedulerState,
+    record: JobRecord,
+    models: tuple[str, ...],
+    counts: tuple[int, ...],
+    world: ClusterState,
+) -> frozenset[str] | None:
+    """The nodes where the pods would be; None when they find no places."""
+    statement = Statement(world)
+    candidate = Candidate(narrowed(record.job, models), counts)
+    placed = place_on(statement, state, candidate, frozenset(record.blamed))
+    statement.rollback()
+    if isinstance(placed, PlacementFailure):
+        return None
+    return frozenset(p.node for p in placed)
+
+
+# --- what it lacks --------------------------------------------------------------------------------
+def _lacks(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, str]]:
+    """Nodes that hold fewer of its pods than they would if they were in order and empty, and why,
+    by name."""
+    world, wanted, sets = state.cleared.world(), pools_wanted(state, record), record.job.pod_sets
+    found: dict[str, str] = {}
+    for s in sets:
+        if not (s.gpus or s.avoids_gpus):
+            continue
+        for model in sorted(wanted.intersection(s.gpu_models or wanted)):
+            for name, why in _lacking_for(world, s, model, record.blamed):
+                found.setdefault(name, why)
+    return iter(sorted(found.items()))
+
+
+def _lacking_for(
+    world: ClusterState, s: PodSet, model: str, blamed: dict[str, float]
+) -> Iterable[tuple[str, str]]:
+    pool = world.index.pools.get(model)
+    if pool is None:
+        return
+    admitted = world.index.admitted(world, pool, s)
+    holds: dict[int, int] = {}
+    for size, nodes in pool.layout.memory_sizes:
+        if milli := share_milli(size, s):
+            at, pods = View(world, pool, s, milli, admitted & nodes).capacity()
+            holds.update(zip(at.tolist(), pods.tolist(), strict=True))
+    for number, slot in enumerate(pool.layout.slots):
+        node = world.facts[slot]
+        if node is None or not will_admit(node, s):
+            continue
+        if node.name in blamed:
+            until = datetime.fromtimestamp(blamed[node.name], UTC)
+            yield node.name, f"avoided until {until:%Y-%m-%d %H:%M:%S} UTC, as it rejected a pod"
+        elif holds.get(number, 0) < pods_when_empty(node, s):
+            yield node.name, _why(world, node, s)
+
+
+def _why(world: ClusterState, node: Node, s: PodSet) -> str:
+    """Why the node holds fewer pods of the set than it would."""
+    if not node.schedulable:
+        return node.out_of_service or "out of service"
+    taint = blocking_taint(node.taints, s.tolerations)
+    if taint is not None:
+        return f"tainted {taint.key}"
+    others = world.others_on(node.name)
+    theirs = sum(pod.gpus for pod in others)
+    bad = len(node.devices) - node.healthy_gpus
+    if s.gpus and (bad or theirs):
+        of = f"of {counted(len(node.devices), 'GPU', 'GPUs')}"
+        parts = [f"{bad} {of} out of service"] * bool(bad)
+        parts += [f"{theirs} {of} held by pods that are not Kant's"] * bool(theirs)
+        return " and ".join(parts)
+    if others:
+        return "pods that are not Kant's hold what it needs"
+    return "some of its NICs are out of service"

@@ -1,0 +1,366 @@
+"""Dynamic admission and placement of the first job of a lane (paper 3.2.1, 3.3.2)."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+from scheduling.engine.admission.candidates import (
+    Candidate,
+    ask_of,
+    beyond_ways,
+    candidates,
+    fits_by_count,
+    quota_verdict,
+)
+from scheduling.engine.admission.counts import (
+    never_by_count,
+    only_spares,
+    refused_pool,
+    why_by_count,
+)
+from scheduling.engine.admission.hot_spares import (
+    Idle,
+    idle_nodes,
+    spares_beside,
+    takes_spares,
+    without_spares,
+)
+from scheduling.engine.admission.limits import over_job_limit, watch_run_limit
+from scheduling.engine.cluster.cluster import PodKey
+from scheduling.engine.decisions import Started
+from scheduling.engine.demand.shapes import MAX_CHOICES, Key
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.placement import PlacementFailure, explain, place_job
+from scheduling.engine.placement.gradient import gain_of
+from scheduling.engine.placement.strategies import STRATEGIES, compares
+from scheduling.engine.queue.job import JobRecord, Promise
+from scheduling.engine.quota.book import Kept
+from scheduling.engine.reasons.tell import tell
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import JobRequest, PodPlacement
+from scheduling.engine.verdict import Reason, Verdict
+
+# A choice of GPU models that did not start; None: too few GPUs are free to try.
+Failed = tuple[Candidate, PlacementFailure | None]
+
+# Nothing of the job fits but on the nodes that are kept free as spares.
+SPARES_ONLY = PlacementFailure(-1)
+
+
+def try_to_start(
+    state: SchedulerState,
+    record: JobRecord,
+    closed: frozenset[str],
+    reserved: frozenset[str],
+    kept: Kept,
+    out: Outcome,
+) -> bool:
+    """Start a waiting job, or more of it, now; False when nothing of it can start.
+
+    `closed`: GPU models, `reserved`: nodes and `kept`: quota to borrow that belong to jobs ahead.
+    What failed is not tried
+    again for any job of the lane before the cluster or the quota books give more, or the jobs
+    ahead leave more.
+    """
+    lane = record.lane
+    assert lane is not None
+    if lane.never is not None:
+        return False
+    now_at = (state.cluster.version, state.book.loosened)
+    ahead = (closed, reserved, kept)
+    if lane.failed_at == now_at and all(map(frozenset.issubset, lane.failed_with, ahead)):
+        return False
+    if over_job_limit(state, record) is not None:
+        return False
+    out.considered += 1
+    tried: list[Failed] = []
+    by_quota = lane.refusal is None or not lane.quota_stands(state.book)
+    ways = candidates(state, record, closed, kept) if by_quota else ()
+    if not ask_of(state, record).whole:
+        ways = best_first(state, record.job, ways)
+    for candidate in ways:
+        failure: PlacementFailure | None = None
+        if fits_by_count(state, candidate):
+            avoid = reserved.union(record.blamed) if record.blamed else reserved
+            placed = place(state, candidate, avoid)
+            if not isinstance(placed, PlacementFailure):
+                started(state, record, placed, out)
+                return True
+            failure = placed
+        tried.append((candidate, failure))
+    lane.failed_at, lane.failed_with = now_at, ahead
+    _explain(state, record, tried, closed, out.now)
+    return False
+
+
+def best_first(
+    state: SchedulerState, job: JobRequest, ways: Iterable[Candidate]
+) -> Iterable[Candidate]:
+    """The ways to start a job: of one pod set where its first pod does best, if its strategy
+    compares GPU models, else as preferred."""
+    how = STRATEGIES[job.strategy or state.strategy_of(job)]
+    if len(job.pod_sets) > 1 or not compares(state.cluster, how, job.pod_sets[0]):
+        return ways
+    found = list(ways)
+    if len(found) < 2:
+        return found
+    gains = [gain_of(state.cluster, w.job.pod_sets[0]) for w in found]
+    return [found[i] for i in sorted(range(len(found)), key=lambda i: (-gains[i], i))]
+
+
+def would_start(state: SchedulerState, record: JobRecord, closed: frozenset[str]) -> bool:
+    """Whether the job could start if no node were reserved for others."""
+    for candidate in candidates(state, record, closed):
+        if fits_by_count(state, candidate):
+            statement = Statement(state.cluster)
+            placed = place_on(statement, state, candidate, frozenset(record.blamed))
+            statement.rollback()
+            if not isinstance(placed, PlacementFailure):
+                return True
+    return False
+
+
+def place(
+    state: SchedulerState, candidate: Candidate, avoid: frozenset[str]
+) -> tuple[PodPlacement, ...] | PlacementFailure:
+    """Places for a candidate, booked in the cluster; on failure the cluster is unchanged."""
+    statement = Statement(state.cluster)
+    placed = place_on(statement, state, candidate, avoid)
+    statement.commit()
+    return placed
+
+
+def place_on(
+    statement: Statement,
+    state: SchedulerState,
+    candidate: Candidate,
+    avoid: frozenset[str],
+    idle: Idle | None = None,
+) -> tuple[PodPlacement, ...] | PlacementFailure:
+    """Places for a candidate on a statement, which is unchanged on failure. `idle`: the
+    wholly free nodes of which spares are kept, those of now if not given."""
+    job, cluster, policy = candidate.job, statement.state, state.policy
+    mark = statement.checkpoint()
+    before = idle_nodes(policy, cluster) if idle is None else idle
+    strategy, counts = state.strategy_of(job), candidate.counts
+    placed = place_job(statement, job, strategy=strategy, counts=counts, avoid=avoid)
+    if isinstance(placed, PlacementFailure):
+        return placed
+    if takes_spares(policy, cluster, job, before):
+        spares = spares_beside(policy, cluster, placed, before)
+        kept = without_spares(state, job, placed, spares)
+        statement.rollback(mark)
+        if not kept:
+            # A strategy that spreads takes idle nodes first; there may be room on others.
+            avoid = avoid.union(spares)
+            placed = place_job(statement, job, strategy=strategy, counts=counts, avoid=avoid)
+            if isinstance(placed, PlacementFailure):
+                return SPARES_ONLY
+            kept = placed
+    else:
+        kept = placed
+    record = state.jobs[job.id]
+    if kept is placed and not (record.ended or record.leaving):
+        return placed
+    statement.rollback(mark)
+    placed = _renumbered(state, job, kept, record.ended.union(record.leaving))
+    for p in placed:
+        statement.allocate(job, p)
+    return placed
+
+
+def _renumbered(
+    state: SchedulerState,
+    job: JobRequest,
+    placed: tuple[PodPlacement, ...],
+    ended: set[tuple[int, int]],
+) -> tuple[PodPlacement, ...]:
+    """The same places for the pods that are missing: placement does not know which have ended."""
+    held = state.cluster.held_by(job.id)
+    free = [
+        iter([o for o in range(s.count) if (i, o) not in ended and (i, o) not in held])
+        for i, s in enumerate(job.pod_sets)
+    ]
+    return tuple(p._replace(ordinal=next(free[p.pod_set])) for p in placed)
+
+
+def start_promised(state: SchedulerState, out: Outcome) -> None:
+    """Start the jobs in whose places nobody is any more."""
+    for record in list(state.promised.values()):
+        held = record.promise
+        if held is None or held.awaited:
+            continue
+        record.promise = None
+        del state.promised[record.job.id]
+        for p in held.placements:
+            if (p.pod_set, p.ordinal) in record.placed_at:
+                record.placed_at[p.pod_set, p.ordinal] = out.now  # not since it was promised
+        state.note_started(record, out.now)
+        state.cluster.note(record.job.id)
+        state.queue.plan_anew()  # it may be preempted itself from now on
+        _report(state, record, held.placements, held.borrowed, out)
+
+
+def started(
+    state: SchedulerState, record: JobRecord, placed: tuple[PodPlacement, ...], out: Outcome
+) -> None:
+    """Book what was placed and report it; a job that still misses pods goes on waiting. Where pods
+    that leave are in the way, it starts when they are gone."""
+    awaited = state.leaving.in_the_way(state.cluster, record.job, placed)
+    if awaited:
+        promise(state, record, placed, awaited, out)
+        return
+    borrowed = state.hold(record, placed, out.now)
+    _report(state, record, placed, tuple(sorted(borrowed.items())) if borrowed else (), out)
+
+
+def promise(
+    state: SchedulerState,
+    record: JobRecord,
+    placed: tuple[PodPlacement, ...],
+    awaited: set[PodKey],
+    out: Outcome,
+) -> None:
+    """Hold places, which are booked in the cluster, for a waiting job until the pods in them are
+    gone."""
+    state.queue.remove(record)
+    hold_until_gone(state, record, placed, awaited, out)
+    tell(
+        record,
+        Verdict(
+            Reason.WAITING_FOR_PREEMPTION,
+            "Its places are held; it starts when the jobs that make room are gone.",
+            {"pods_leaving": len(awaited)},
+        ),
+        out,
+    )
+
+
+def book(state: SchedulerState, job: JobRequest, placed: tuple[PodPlacement, ...]) -> set[PodKey]:
+    """Book places in the cluster for good; returns the pods that leave and are in the way there."""
+    statement = Statement(state.cluster)
+    for p in placed:
+        statement.allocate(job, p)
+    statement.commit()
+    return state.leaving.in_the_way(state.cluster, job, placed)
+
+
+def hold_until_gone(
+    state: SchedulerState,
+    record: JobRecord,
+    placed: tuple[PodPlacement, ...],
+    awaited: set[PodKey],
+    out: Outcome,
+) -> None:
+    """Note that places, which are booked in the cluster, are a job's once these pods are gone."""
+    borrowed = state.hold(record, placed, out.now, promised=True)
+    record.promise = Promise(placed, tuple(sorted(borrowed.items())), awaited)
+    state.promised[record.job.id] = record
+    state.exposed.touch(record)
+
+
+def _report(
+    state: SchedulerState,
+    record: JobRecord,
+    placed: tuple[PodPlacement, ...],
+    borrowed: tuple[tuple[str, int], ...],
+    out: Outcome,
+) -> None:
+    out.waiting.pop(record.job.id, None)
+    record.verdict = None
+    watch_run_limit(state, record, out.now)
+    record.reserved = False
+    out.block(record, None)
+    record.expected = record.expected_at = None
+    out.started.append(Started(record.job.id, placed, borrowed))
+    state.enqueue(record, out.now)
+
+
+def _explain(
+    state: SchedulerState,
+    record: JobRecord,
+    tried: Sequence[Failed],
+    closed: frozenset[str],
+    now: float,
+) -> None:
+    """Keep the reason of a failed attempt in the lane; the costly part at most once in a while."""
+    lane = record.lane
+    assert lane is not None
+
+    def explained(candidate: Candidate, failure: PlacementFailure) -> Verdict:
+        models = tuple(s.gpu_models for s in candidate.job.pod_sets)
+        blamed = tuple(record.blamed.items())
+        key = (*lane.key[1:], models, blamed, state.cluster.facts_version)
+        known = state.explained.get(key)
+        if known is None or now >= known[1] + state.refresh_s:
+            known = explain(state.cluster, candidate.job, failure, record.blamed), now
+            _forget_old(state, now)
+            state.explained.pop(key, None)  # it takes its place in the order of time
+            state.explained[key] = known
+        return known[0]
+
+    lane.failure = why_failed(state, record, tried, closed, explained)
+
+
+def _forget_old(state: SchedulerState, now: float) -> None:
+    """Drop verdicts that would be worked out anew anyway; their jobs may be long gone."""
+    old: list[Key] = []
+    for key, (_, at) in state.explained.items():
+        if now < at + state.refresh_s:
+            break
+        old.append(key)
+    for key in old:
+        del state.explained[key]
+
+
+def why_failed(
+    state: SchedulerState,
+    record: JobRecord,
+    tried: Sequence[Failed],
+    closed: frozenset[str],
+    explained: Callable[[Candidate, PlacementFailure], Verdict],
+) -> Verdict | None:
+    """The reason of the choice of GPU models that came nearest to a start; None when quota or
+    jobs ahead keep the job from all that could hold it.
+
+    A pool that could never hold the job says so only when no other choice is left: else the job
+    would look impossible although it only waits.
+    """
+    verdict = _why_failed(state, record, tried, closed, explained)
+    ask = ask_of(state, record)
+    if verdict is None or len(beyond_ways(state, record, closed, frozenset())) <= MAX_CHOICES:
+        return verdict
+    return Verdict(
+        verdict.reason,
+        f"{verdict.summary} {len(tried)} of {ask.beyond} combinations of GPU models were tried.",
+        {**verdict.evidence, "combinations": ask.beyond, "combinations_tried": len(tried)},
+        (*verdict.remedies, "accept fewer GPU models in each pod set"),
+    )
+
+
+def _why_failed(
+    state: SchedulerState,
+    record: JobRecord,
+    tried: Sequence[Failed],
+    closed: frozenset[str],
+    explained: Callable[[Candidate, PlacementFailure], Verdict],
+) -> Verdict | None:
+    never: Verdict | None = None
+    ways = ask_of(state, record).ways
+    for candidate, failure in sorted(tried, key=lambda t: t[1] is None):
+        if failure is SPARES_ONLY:
+            return only_spares(state)
+        # Of one way alone it is known that it is possible, else the lane would not be asked.
+        if len(ways) > 1 and never_by_count(state, candidate):
+            continue
+        verdict = why_by_count(state, candidate)
+        if verdict is None and failure is not None:
+            verdict = explained(candidate, failure)
+        if verdict is not None and verdict.reason is not Reason.EXCEEDS_CAPACITY:
+            return verdict
+        never = never or verdict
+    if not tried or len(tried) >= len(ways):
+        return never
+    refusal = refused_pool(state, record)
+    if refusal is not None:
+        return quota_verdict(state.book, record.job.tenant, refusal)
+    return None if any(closed.intersection(way.models) for way in ways) else never

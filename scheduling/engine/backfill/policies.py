@@ -1,0 +1,474 @@
+"""What a job that cannot start means for the jobs behind it (paper 3.2.2, table 1).
+
+| policy | a blocked job closes to the jobs behind it |
+|---|---|
+| strict FIFO | the pools it competes for; if quota refuses it: its tenant's, what it would borrow |
+| best-effort FIFO | nothing; with fair share nodes for the job whose turn it is (turns.py) |
+| backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
+
+Under backfill nothing is closed after the threshold to jobs that could be preempted for it. Nobody
+waits in a pool in which the job could not start though all that runs had ended (lacking.py).
+"""
+
+import math
+from dataclasses import replace
+
+from scheduling.engine.admission.candidates import (
+    ask_of,
+    assess,
+    candidates,
+    pools_wanted,
+    quota_verdict,
+)
+from scheduling.engine.admission.limits import over_job_limit
+from scheduling.engine.admission.out_of_service import with_what_it_lacks, within_reach
+from scheduling.engine.admission.start import would_start
+from scheduling.engine.backfill.fair_turns import choose, comes_before, stands
+from scheduling.engine.backfill.kept_quota import (
+    closes_quota,
+    kept_from,
+    own_quota,
+    waits_first,
+    waits_for,
+    withheld,
+)
+from scheduling.engine.backfill.planned_start import expected_start
+from scheduling.engine.backfill.settled import settle, still_settled
+from scheduling.engine.decisions import Reservation
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.queue.job import Expected, JobRecord
+from scheduling.engine.queue.reservations import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
+from scheduling.engine.queue.waiting import Lane
+from scheduling.engine.quota.book import Kept
+from scheduling.engine.reasons.behind import Numbers, behind, has_turn, reserved, to_borrow
+from scheduling.engine.reasons.tell import tell, tell_lane
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy
+from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Verdict, counted
+
+
+class Blocking:
+    """Pools, accounts and nodes that belong to blocked jobs for the rest of one cycle."""
+
+    def __init__(self, state: SchedulerState, way: InTheWay, out: Outcome) -> None:
+        self._state = state
+        self._standings = state.usage.standings
+        self._in_line: dict[str, Lane] = {}  # by GPU model, where it is nobody's turn yet
+        self._way = way
+        self._out = out
+        self._policy = state.policy.queueing
+        self._pools, self._accounts, self._heads = way.pools, way.accounts, way.heads
+
+    def settled(self, lane: Lane) -> bool:
+        """Whether the lane need not be asked: it would be told what it was told before."""
+        if self._in_line:
+            self._give_turns(lane)
+        if not still_settled(self._state, self._way, lane, self._out.now):
+            return False
+        if self._state.takes_turns:
+            self._line_up(lane)
+        return True
+
+    def terms(self, lane: Lane) -> Terms:
+        """What the blocked jobs ahead leave to this lane."""
+        first = self._state.jobs[lane.head]
+        if not (self._pools or self._accounts or self._heads):
+            return Terms(first)
+        models, way = pools_wanted(self._state, first), self._way
+        ahead = way.ahead_of.get(models) or self._ahead(models)
+        window = ahead.starts_at - self._out.now
+        short = None if lane.shortest > window else self._ends_within(lane, window)
+        passes = short is not None, bool(way.closers) and self._yields(first)
+        closed = way.closed_to.get((lane.tenant, models, *passes))
+        if closed is None:
+            closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, *passes))
+            way.closed_to[lane.tenant, models, *passes] = closed
+        kept = frozenset() if passes[1] or closed >= models else way.all_kept
+        if kept:
+            closed |= kept_from(self._state, way, first, models)
+        if short is not None or not ahead.heads:
+            return Terms(short or first, closed, kept=kept, behind=short is not None)
+        return Terms(first, closed, ahead.nodes, kept, ahead.later, turns=ahead.turns)
+
+    def _ahead(self, models: frozenset[str]) -> Ahead:
+        """The heads of these pools together."""
+        heads = [self._heads[m] for m in sorted(models) if m in self._heads]
+        starts = [head.expected.at if head.expected else -math.inf for head in heads]
+        reserved = any(head.expected is not None for head in heads)
+        starts_at = min(starts, default=-math.inf)
+        avoid = frozenset[str]().union(*[head.nodes for head in heads])
+        found = Ahead(tuple(heads), starts_at, avoid, reserved, bool(avoid) and not reserved)
+        self._way.ahead_of[models] = found
+        return found
+
+    def _yields(self, record: JobRecord) -> bool:
+        """Whether the job, once started, could be preempted for each job that closes anything."""
+        state, job, closers = self._state, record.job, self._way.closers
+        return (
+            PreemptionKind.BACKFILL in state.policy.preemption
+            and job.preemptible
+            and record.disruptions is None
+            and not state.tired(record)
+            and state.min_runtime_of(job) <= state.policy.min_runtime_s
+            and not any(closers.values())
+            and not any(job.id in state.jobs[ahead].preempted_by for ahead in closers)
+            # Where it is fair, an older job may be behind; it was never backfilled past a younger.
+            and not (
+                state.policy.fair_share
+                and any(state.jobs[ahead].key > record.key for ahead in closers)
+            )
+        )
+
+    def _is_closed(self, tenant: str, model: str, short: bool, yields: bool) -> bool:
+        if model in self._pools:
+            return True
+        head = self._heads.get(model)
+        if yields and model != NO_GPUS:  # where nobody takes anything back
+            return False
+        if head is not None and head.closes and not short:
+            return True
+        return closes_quota(self._state, self._way, tenant, model)
+
+    def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
+        """The first job of the lane that, as declared, is over when the heads can start."""
+        for key in lane.jobs:
+            record = self._state.jobs[key.job_id]
+            if record.job.declared_s is not None and record.job.declared_s <= window:
+                return record
+        return None
+
+    def blocked(self, lane: Lane, terms: Terms) -> None:
+        """Tell the lane why it waits, and close what the policy wants closed behind it."""
+        state, out, mark = self._state, self._out, self._way.mark
+        lane.settled = None
+        assess(state, lane)
+        if lane.never is not None:
+            tell_lane(state, lane, lane.never, lane.never, out)
+            settle(state, self._way, lane, out.now, closed=True)
+            return
+        record = state.jobs[lane.head]
+        wanted = pools_wanted(state, record)
+        if terms.closed >= wanted:
+            verdict = self._behind(lane, terms.closed)
+            tell_lane(state, lane, verdict, verdict, out)
+            closes = bool(terms.kept) and self._policy is QueueingPolicy.STRICT_FIFO
+            lacks = closes and not within_reach(state, record)
+            if closes and not lacks:
+                self._close_quota(lane, record, terms.kept)
+                return
+            away = kept_from(state, self._way, record, wanted) if terms.kept else frozenset[str]()
+            settle(state, self._way, lane, out.now, closed=True, withheld=away, lacks=lacks)
+            return
+        verdict = self._reason(lane, terms, wanted)
+        rest = verdict
+        capped = "max_running" in verdict.evidence  # no GPU would help it: it is in nobody's way
+        reach = within_reach(state, record)
+        if not reach and not verdict.will_never_run:
+            verdict = rest = with_what_it_lacks(state, record, verdict)
+        may_close = bool(reach) and not capped and not verdict.will_never_run
+        if may_close and self._close(lane, record, reach):
+            rest = behind(lane.head, min(reach), {})
+        preempts = terms.may_preempt and self._may_preempt(lane, record)
+        told = self._not_yet(lane, record, verdict) if preempts else verdict
+        if capped:
+            state.drop_turn(record)
+        elif record.turn is not None and record.job.id in state.turns:
+            told = has_turn(told, len(record.turn.nodes))
+        tell_lane(state, lane, told, rest, out)
+        if terms.later and self._way.mark is not mark:
+            self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
+        # What a job that quota refuses closes depends on what others hold by then.
+        closes_quota = rest is not verdict and lane.refusal is not None
+        if not capped and self._way.mark is mark and not closes_quota:
+            settle(
+                state, self._way, lane, out.now, closed=False, preempts=preempts, lacks=not reach
+            )
+
+    def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
+        capped = over_job_limit(self._state, self._state.jobs[lane.head])
+        if capped is not None:
+            return capped
+        if lane.refusal is not None:
+            tenant = self._state.jobs[lane.head].job.tenant
+            return quota_verdict(self._state.book, tenant, lane.refusal)
+        if terms.avoid and self._would_start(lane, terms):
+            return self._reserved(self._heads[min(m for m in wanted if m in self._heads)])
+        if lane.failure is not None:
+            return lane.failure
+        if terms.closed:
+            return self._behind(lane, terms.closed)
+        return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
+
+    def _would_start(self, lane: Lane, terms: Terms) -> bool:
+        """Whether only reserved nodes keep the lane waiting; as costly as a start, and no more
+        than a reason, so it is found out again only as often as numbers are told."""
+        known, now = lane.would_start, self._out.now
+        if known is None or known[0] is not self._way.mark or now >= known[1] + self._out.refresh_s:
+            would = would_start(self._state, self._state.jobs[lane.head], terms.closed)
+            known = lane.would_start = (self._way.mark, now, would)
+        return known[2]
+
+    def _close(self, lane: Lane, record: JobRecord, wanted: frozenset[str]) -> bool:
+        """Apply the policy to the jobs behind; whether those of the same lane are among them."""
+        if self._policy is QueueingPolicy.BEST_EFFORT_FIFO:
+            self._line_up(lane)
+            return False
+        if self._policy is QueueingPolicy.STRICT_FIFO:
+            if lane.refusal is None:
+                self._way.could[lane.head] = self._open_ways(record)
+                for model in sorted(wanted.difference(self._pools)):
+                    self._pools[model] = lane.head
+                    self._way.add((model, lane.head), record.key)
+        elif lane.refusal is None:
+            self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
+            return False
+        elif not waits_first(self._state, self._way, record) or not self._overdue(record):
+            return False
+        if lane.refusal is not None:
+            self._close_quota(lane, record)
+        return True
+
+    # --- turns by fair share ------------------------------------------------------------------
+    def _line_up(self, lane: Lane) -> None:
+        """The lane finds no room: keep what is kept for its first job, or let it be the next to
+        have its turn where nobody has it."""
+        state, record = self._state, self._state.jobs[lane.head]
+        capped = lane.never is not None or lane.refusal is not None
+        if not state.takes_turns or record.job.without_gpus:
+            return
+        if capped or over_job_limit(state, record) is not None:
+            state.drop_turn(record)
+            return
+        pools = [m for m in sorted(pools_wanted(state, record)) if m not in self._heads]
+        if record.job.id in state.turns:
+            self._keep(lane, record, pools)
+            return
+        for model in pools:
+            self._in_line.setdefault(model, lane)
+
+    def _give_turns(self, lane: Lane) -> None:
+        """It is the turn of jobs ahead, which found no room, before that of this lane."""
+        state, standings, by = self._state, self._standings, self._state.jobs[lane.head]
+        if lane.never is not None or lane.refusal is not None or standings is None:
+            return
+        for model in sorted(pools_wanted(state, by)):
+            ahead = self._in_line.get(model)
+            record = state.jobs[ahead.head] if ahead is not None else None
+            if ahead is None or record is None or model in self._heads:
+                continue
+            if comes_before(state, standings, record, by):
+                pools = [m for m, other in self._in_line.items() if other is ahead]
+                self._keep(ahead, record, [m for m in sorted(pools) if m not in self._heads])
+                if record.job.id in state.turns and record.turn and record.verdict:
+                    told = has_turn(record.verdict, len(record.turn.nodes))
+                    tell(record, told, self._out)
+                for pool in pools:
+                    del self._in_line[pool]
+
+    def _keep(self, lane: Lane, record: JobRecord, pools: list[str]) -> None:
+        """Let the job, whose turn it is, have nodes kept; chosen anew when they have not emptied in
+        time."""
+        state, standings, now = self._state, self._standings, self._out.now
+        assert standings is not None
+        if record.turn is None or not stands(state, record.turn, now):
+            taken = frozenset[str]().union(*[head.nodes for head in self._heads.values()])
+            record.turn = choose(state, standings, record, taken, now)
+            if record.turn.nodes:
+                state.wake_at(record.turn.until)
+        if not (record.turn.nodes and pools):
+            state.turns.pop(record.job.id, None)
+            return
+        state.turns[record.job.id] = record
+        head = Head(record.job.id, False, None, record.turn.nodes)
+        self._heads.update(dict.fromkeys(pools, head))
+        self._way.add((*pools, head), record.key)
+        lane.settled = None
+
+    def _close_quota(self, lane: Lane, record: JobRecord, kept: Kept = frozenset()) -> None:
+        """Close what a job that quota refuses waits for: its tenant's quota, and to others what
+        it would borrow. What others are guaranteed is theirs."""
+        way = self._way
+        waits = waits_for(self._state, record, kept)
+        if waits is None:
+            return
+        refusing, borrowed = waits
+        account = own_quota(self._state, lane.tenant, refusing.gpu_model)
+        more: Kept = frozenset() if kept else borrowed.difference(way.kept)
+        if more or account not in self._accounts:
+            way.waits[lane.head] = (kept, waits)
+            self._accounts.setdefault(account, lane.head)
+            way.kept.update(dict.fromkeys(more, lane.head))
+            if self._policy is QueueingPolicy.BACKFILL:
+                way.closers[lane.head] = record.nearly
+            way.add((*account, lane.head, more, record.nearly), record.key)
+
+    def _may_preempt(self, lane: Lane, record: JobRecord) -> bool:
+        """Whether a plan could be made for the job where nobody ahead forbids it."""
+        state = self._state
+        if not (state.policy.preemption and record.job.preempts):
+            return False
+        return not state.only_backfilled or self.overdue(lane, record)
+
+    def _not_yet(self, lane: Lane, record: JobRecord, verdict: Verdict) -> Verdict:
+        """The reason with when the job will have waited for long enough to preempt those that it
+        could, or the end of their protection."""
+        state, now = self._state, self._out.now
+        if lane.unplanned_at[:2] != state.plans_at:
+            return verdict
+        if now < record.preempts_from < math.inf:
+            seconds = counted(state.policy.preempt_after_s, "second", "seconds")
+            text = f"It preempts nobody before it has waited for {seconds}."
+            told = {PREEMPTS_FROM: record.preempts_from}
+        elif now < record.protected_until < math.inf:
+            text = "Jobs that it could preempt are in their minimum run time."
+            told = {PROTECTED_UNTIL: record.protected_until}
+        else:
+            return verdict
+        return replace(
+            verdict,
+            summary=f"{verdict.summary} {text}",
+            evidence={**verdict.evidence, **told},
+        )
+
+    def overdue(self, lane: Lane, record: JobRecord) -> bool:
+        """Whether what was backfilled past the job may be preempted for it: it is the first that
+        waits for a pool, or for quota to borrow, and has done so for long enough."""
+        since, state = record.blocked_since, self._state
+        if self._policy is not QueueingPolicy.BACKFILL or since is None:
+            return False
+        if since + state.policy.backfill_after_s > self._out.now:
+            return False
+        if lane.refusal is not None:
+            return waits_first(state, self._way, record) and bool(within_reach(state, record))
+        return any(m not in self._heads for m in within_reach(state, record))
+
+    def _overdue(self, record: JobRecord) -> bool:
+        """Whether the job has been blocked for longer than the policy's threshold."""
+        if record.blocked_since is None:
+            self._out.block(record, self._out.now)
+        assert record.blocked_since is not None
+        due = record.blocked_since + self._state.policy.backfill_after_s
+        if due > self._out.now:
+            self._state.wake_at(due)
+        return due <= self._out.now
+
+    def _lead(self, record: JobRecord, pools: list[str]) -> None:
+        """Make the job the head of the pools that have none yet."""
+        if pools:
+            expected = self._expected(record, frozenset(pools))
+            closes = self._overdue(record) and expected is None
+            head = Head(record.job.id, closes, expected)
+            self._heads.update(dict.fromkeys(pools, head))
+            self._way.could[head.job_id] = self._open_ways(record)
+            if closes and not record.job.without_gpus:
+                self._way.closers[head.job_id] = record.nearly
+            self._way.add((*pools, head, record.nearly), record.key)
+
+    def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
+        """The head's reservation, in pools that no other head has the first right to; worked out
+        again only when the cluster or the quotas have changed, or a job is past its declared
+        end."""
+        state, known = self._state, record.expected
+        at_stake = (state.cluster.version, state.book.structure, led)
+        if record.expected_at != at_stake or (known and known.until <= self._out.now):
+            record.expected_at = at_stake
+            expected = None
+            for candidate in candidates(state, record, pools_wanted(state, record) - led):
+                expected = expected_start(state, candidate, self._out.now)
+                if expected is not None:
+                    break
+            record.expected = expected
+            if expected != known:
+                at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
+                self._out.reservations.append(Reservation(record.job.id, at, tuple(sorted(nodes))))
+                if expected is not None:
+                    state.reserving.add(record.job.id)
+                else:
+                    state.reserving.discard(record.job.id)
+        return record.expected
+
+    def upset(self) -> bool:
+        """Whether quota and limits let a job that closed something to those behind it start in
+        other ways than they did then, or it waits for other quota: others have started since, and
+        what it would borrow may be kept."""
+        jobs, way = self._state.jobs, self._way
+        for name, ways in way.could.items():
+            if self._open_ways(jobs[name]) != ways:
+                return True
+        for name, (kept, waits) in way.waits.items():
+            if over_job_limit(self._state, jobs[name]) is not None:
+                return True
+            if waits_for(self._state, jobs[name], kept) != waits:
+                return True
+        return False
+
+    def _open_ways(self, record: JobRecord) -> tuple[bool, ...]:
+        """In which of its ways quota lets the job start, without what is kept; () if its tenant
+        runs as many jobs as it may."""
+        if over_job_limit(self._state, record) is not None:
+            return ()
+        book, kept, job = self._state.book, self._way.all_kept, record.job
+        return tuple(
+            book.refusal_of(job.tenant, start, kept, fixed=not job.preemptible) is None
+            for way in ask_of(self._state, record).ways
+            for start in way.starts
+        )
+
+    def give_up(self) -> None:
+        """Report the reservations of jobs that are the head of no pool any more."""
+        if not self._state.reserving:
+            return
+        heads = {head.job_id for head in self._heads.values()}
+        for job_id in sorted(self._state.reserving - heads):
+            record = self._state.jobs.get(job_id)
+            if record is not None:
+                record.expected = record.expected_at = None
+                self._out.reservations.append(Reservation(job_id, None))
+        self._state.reserving &= heads
+
+    def _behind(self, lane: Lane, closed: frozenset[str]) -> Verdict:
+        """What closes these pools to the lane; the first of them that still is by what is known
+        now, as a start since may have used up what was kept."""
+        for model in sorted(closed):
+            lender = self._lender(lane, model)
+            if lender is not None:
+                return to_borrow(lender, model, self._by_users(lane, lender))
+            head = self._heads.get(model)
+            if head is not None and head.job_id != lane.head:
+                return self._reserved(head)
+            chain = self._state.book.chain(lane.tenant, model)
+            ahead = self._pools.get(model)
+            if ahead is None and chain:
+                ahead = self._accounts.get((chain[0].tenant, model))
+            if ahead is not None:
+                return behind(ahead, model, self._by_users(lane, ahead))
+        return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
+
+    def _by_users(self, lane: Lane, ahead: str) -> Numbers:
+        """The shares of both users, where the job ahead comes first because its user holds less."""
+        other = self._state.jobs[ahead]
+        standings = self._standings
+        if standings is None or not standings.of_users or other.job.tenant != lane.tenant:
+            return {}
+        mine = standings.of(lane.tenant, lane.user).share
+        theirs = standings.of(lane.tenant, other.job.user).share
+        if other.key.after != lane.jobs[0].after or theirs >= mine:
+            return {}
+        return {"user_share": mine, "user_share_ahead": theirs}
+
+    def _lender(self, lane: Lane, model: str) -> str | None:
+        """The job ahead for which is kept what the lane would borrow to start on this model."""
+        state, way, kept = self._state, self._way, self._way.kept
+        record = state.jobs[lane.head]
+        for choice in ask_of(state, record).ways if kept else ():
+            for demand in choice.starts:
+                no = withheld(state, way, record.job, demand) if model in demand else None
+                if no is not None:
+                    return kept.get(no.account) or kept.get(no.account.group)
+        return None
+
+    def _reserved(self, head: Head) -> Verdict:
+        verdict = self._way.told.get(head.job_id)
+        if verdict is None:
+            verdict = self._way.told[head.job_id] = reserved(head)
+        return verdict

@@ -1,0 +1,472 @@
+"""ClusterState: the one mutable model of capacity and of what is placed where.
+
+Facts about a node sit in flat columns, one slot a node, so that booking or releasing a pod
+changes a handful of integers and a what-if `copy()` is a copy of flat lists. The live loop never
+copies the cluster (paper 3.4.3): it applies deltas.
+"""
+
+from collections.abc import Iterable, Mapping
+from copy import copy
+from typing import Any, Final
+
+from scheduling.engine.cluster.columns import (
+    COLUMNS,
+    Booking,
+    Columns,
+    OtherPod,
+    PodKey,
+    PoolTotals,
+    beyond_milli,
+    mask_of,
+)
+from scheduling.engine.cluster.constraints import evicting_taint
+from scheduling.engine.cluster.facts import sane
+from scheduling.engine.cluster.lifetimes import Outlook, outlook
+from scheduling.engine.types import (
+    DEFAULT_LEVELS,
+    MILLI,
+    JobRequest,
+    Node,
+    PodPlacement,
+    PodSet,
+)
+
+__all__ = ["ClusterState", "PodKey"]
+
+
+# Placements after which the typical mix is learned anew at the latest.
+LEARN_EVERY: Final = 1000
+# Pods that were asked for, after which those so far count half.
+REMEMBER: Final = 20_000
+# What a pod asks for: CPU, GPUs, milli of each or else memory of one, and the models it accepts.
+Asked = tuple[int, int, int, int, tuple[str, ...]]
+
+_ANYWHERE: Final = -1
+# Beyond so many places where something was given back, the list of them begins anew.
+MAX_GAINED = 4096
+
+
+# The pod set that did not fit, whether places may have been missed, and what fits of a gang.
+Infeasible = tuple[int, bool, tuple[int, int] | None]
+
+
+class ClusterState(Columns):
+    """Nodes, what is free on them, and every placement, changed by small deltas only."""
+
+    def __init__(self, levels: tuple[str, ...] = DEFAULT_LEVELS) -> None:
+        super().__init__(levels)
+        self.version = 0
+        self.facts_version = 0  # grows when nodes or other people's pods change
+        # For readers that follow the bookings: each notes the jobs whose bookings changed, or the
+        # nodes on which they did, if only in a trial; and for those that follow the facts, the
+        # nodes that changed or have other pods of other people.
+        self.followers: list[set[str]] = []
+        self.node_followers: list[set[str]] = []
+        self.fact_followers: list[set[str]] = []
+        self._clock = 0
+        self._own_jobs: set[str] = set()
+        self._bad: set[PodKey] = set()
+        # Under "", what the strategy `fragmentation` learned to judge nodes by.
+        self.typical: dict[str, Any] = {}
+        # What was asked for lately, and by how many pods; empty where nobody counts it.
+        self.asked: dict[Asked, float] = {}
+        # Whether a share of a GPU was ever held: then what is left of GPUs matters to who packs.
+        self.mixed = False
+        self._asked_pods = 0
+        self._committed, self._learn_at = 0, 1
+        # How often something was given back or changed for the better; a mark for `gained`.
+        self.gains = 0
+        self._gained: list[int] = []  # where the last times, in order: slots, or _ANYWHERE
+        self._most: dict[int, int | None] = {}  # what `gained` answers, until anything changes
+        self.now = 0.0
+        # By running job, when it began and how long it said that it would run.
+        self.times: dict[str, tuple[float, float | None]] = {}
+        # By slot, how long its pods will stay; until they change.
+        self._outlooks: dict[int, Outlook] = {}
+        # Shapes found infeasible: the version at which they were, and why (place.py).
+        self.infeasible: dict[object, tuple[int, Infeasible]] = {}
+
+    # --- nodes ------------------------------------------------------------------------------
+    def upsert_node(self, node: Node) -> tuple[PodKey, ...]:
+        """Add a node or replace its facts; returns the pods that newly lost node or device."""
+        node = sane(node)
+        slot = self.slot_of.get(node.name)
+        if slot is None:
+            slot = self._add_slot(node.name)
+        before = self.facts[slot]
+        if before == node:
+            return ()
+        self._facts_change(node.name)
+        if before is None or place_in_layout(before) != place_in_layout(node):
+            self._index = None
+        self._derive(slot, node)
+        if self._index is not None:
+            self._index.facts_changed(self, slot)
+        self._gain(_ANYWHERE)
+        return self._newly_bad(node)
+
+    def remove_node(self, name: str) -> tuple[PodKey, ...]:
+        """Forget a node; returns the pods that were on it and were not reported before."""
+        slot = self.slot_of.get(name)
+        if slot is None or self.facts[slot] is None:
+            return ()
+        self._facts_change(name)
+        self._index = None  # its labels may have told where others are
+        self._derive(slot, None)
+        self._gain(_ANYWHERE)
+        lost = tuple(key for key in self._on_node.get(name, ()) if key not in self._bad)
+        self._bad.update(lost)
+        return lost
+
+    def upsert_other_pod(
+        self,
+        uid: str,
+        node: str,
+        gpus: int,
+        cpu_milli: int,
+        memory_mib: int,
+        extended: Mapping[str, int],
+    ) -> None:
+        """Count what a pod of somebody else takes; a second call replaces the first."""
+        known = self._others.get(uid)
+        pod = OtherPod(node, gpus, cpu_milli, memory_mib, extended)
+        if known == pod:
+            return
+        if known is not None:
+            self.remove_other_pod(uid)
+        self._facts_change(node)
+        self._others[uid] = pod
+        self._others_on[node] = (*self._others_on.get(node, ()), uid)
+        self._derive_again(node)
+
+    def remove_other_pod(self, uid: str) -> None:
+        pod = self._others.pop(uid, None)
+        if pod is None:
+            return
+        self._facts_change(pod.node)
+        left = tuple(other for other in self._others_on[pod.node] if other != uid)
+        if left:
+            self._others_on[pod.node] = left
+        else:
+            del self._others_on[pod.node]
+        self._derive_again(pod.node)
+        self._gain(_ANYWHERE)
+
+    def others_on(self, node: str) -> tuple[OtherPod, ...]:
+        """Other people's pods on a node."""
+        return tuple(self._others[uid] for uid in self._others_on.get(node, ()))
+
+    def node_of_other(self, uid: str) -> str | None:
+        """Where a pod of somebody else is; None when it is not known."""
+        pod = self._others.get(uid)
+        return pod.node if pod is not None else None
+
+    def take_facts(self, of: "ClusterState", name: str) -> None:
+        """Let a node, and the pods of others on it, be as another state knows them."""
+        there = of._others_on.get(name, ())
+        for uid in self._others_on.get(name, ()):
+            if uid not in there:
+                self.remove_other_pod(uid)
+        for uid in there:
+            self.upsert_other_pod(uid, *of._others[uid])
+        node = of.node(name)
+        if node is None:
+            self.remove_node(name)
+        else:
+            self.upsert_node(node)
+
+    def _facts_change(self, name: str) -> None:
+        self.facts_version += 1
+        for changed in self.fact_followers:
+            changed.add(name)
+
+    # --- placements -------------------------------------------------------------------------
+    def book(self, job: JobRequest, p: PodPlacement) -> None:
+        """Note that a pod holds its place; a known pod moves to the new place."""
+        self.restore(job.id, p, job.pod_sets[p.pod_set])
+
+    def restore(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
+        """`book` for a job of which only the pod's own set is at hand."""
+        if (p.pod_set, p.ordinal) in self._jobs.get(job_id, ()):
+            self.release(job_id, p.pod_set, p.ordinal)
+        self.register(job_id, p, pod_set)
+        slot = self.slot_of.get(p.node)
+        if slot is not None and self.facts[slot] is not None:
+            self.take(slot, p, pod_set)
+
+    def register(self, job_id: str, p: PodPlacement, pod_set: PodSet) -> None:
+        """Note who holds what; the columns are changed by `take`."""
+        held = self._jobs.get(job_id)
+        if held is None:
+            held = self._jobs[job_id] = {}
+            self._own_jobs.add(job_id)
+        elif job_id not in self._own_jobs:
+            held = self._jobs[job_id] = dict(held)
+            self._own_jobs.add(job_id)
+        held[p.pod_set, p.ordinal] = Booking(p, pod_set)
+        if p.milli < MILLI:
+            self.mixed = True
+        if self.followers:
+            self.note(job_id)
+        for changed in self.node_followers:
+            changed.add(p.node)
+        key = (job_id, p.pod_set, p.ordinal)
+        others = self._on_node.get(p.node)
+        self._on_node[p.node] = (key,) if others is None else (*others, key)
+        self._outlooks.pop(self.slot_of.get(p.node, _ANYWHERE), None)
+
+    def release(self, job_id: str, pod_set: int, ordinal: int) -> None:
+        """Give a pod's place back; an unknown pod is nothing to give back."""
+        held = self._jobs.get(job_id)
+        if held is None or (pod_set, ordinal) not in held:
+            return
+        if job_id not in self._own_jobs:
+            held = self._jobs[job_id] = dict(held)
+            self._own_jobs.add(job_id)
+        p, spec = held.pop((pod_set, ordinal))
+        if self.followers:
+            self.note(job_id)
+        for changed in self.node_followers:
+            changed.add(p.node)
+        if not held:
+            del self._jobs[job_id]
+            self._own_jobs.discard(job_id)
+        key = (job_id, pod_set, ordinal)
+        others = self._on_node[p.node]
+        if len(others) > 1:
+            at = others.index(key)
+            self._on_node[p.node] = others[:at] + others[at + 1 :]
+        else:
+            del self._on_node[p.node]
+        self._bad.discard(key)
+        slot = self.slot_of.get(p.node, _ANYWHERE)
+        self._outlooks.pop(slot, None)
+        if slot != _ANYWHERE and self.facts[slot] is not None:
+            self.give_back(slot, p, spec)
+        self._gain(slot)
+
+    def note(self, job_id: str) -> None:
+        """Tell the followers that what a job holds, or when it began, changed."""
+        for changed in self.followers:
+            changed.add(job_id)
+
+    def release_job(self, job_id: str) -> None:
+        for pod_set, ordinal in tuple(self._jobs.get(job_id, ())):
+            self.release(job_id, pod_set, ordinal)
+
+    def placements_of(self, job_id: str) -> tuple[PodPlacement, ...]:
+        """The places a job holds, by pod set and ordinal."""
+        held = self._jobs.get(job_id)
+        if not held:
+            return ()
+        return tuple(held[where].placement for where in sorted(held))
+
+    def booking(self, key: PodKey) -> Booking | None:
+        return self._jobs.get(key[0], {}).get((key[1], key[2]))
+
+    def pods_on(self, node: str) -> tuple[PodKey, ...]:
+        """Kant's pods on a node, sorted."""
+        return tuple(sorted(self._on_node.get(node, ())))
+
+    def held_by(self, job_id: str) -> Mapping[tuple[int, int], Booking]:
+        """(pod set, ordinal) -> booking of what a job holds; not to be changed by the caller."""
+        return self._jobs.get(job_id, {})
+
+    def left_of_device(self, node: str, device: int) -> int:
+        """GPU-milli of a healthy device that nobody has booked."""
+        slot = self.slot_of[node]
+        if self.free_mask[slot] >> device & 1:
+            return MILLI
+        return self.partial[slot].get(device, 0)
+
+    def beyond_milli(self, booking: Booking) -> int:
+        """What a pod takes, or took, of its device beyond its GPU-milli (columns.py)."""
+        p, spec = booking
+        node = self.facts[self.slot_of[p.node]] if spec.gpu_memory_mib else None
+        return 0 if node is None else beyond_milli(node, p, spec)
+
+    def has_left(self, node: str, device: int, milli: int, beyond: int) -> bool:
+        """Whether nobody has booked so many GPU-milli of a healthy device and so much `beyond` them
+        (columns.py beyond_milli)."""
+        slot = self.slot_of[node]
+        facts, remainders = self.facts[slot], self.remainders.get(slot)
+        left = self.left_of_device(node, device) - milli
+        if facts is None or not (beyond or remainders):
+            return left >= 0
+        remainder = 0 if remainders is None else remainders.get(device, 0)
+        return left * facts.gpu_memory_mib + remainder >= beyond
+
+    # --- run times --------------------------------------------------------------------------
+    def began(self, job_id: str, at: float, declared_s: float | None) -> None:
+        """The job runs since then; what it declared may change later."""
+        self.times[job_id] = (at, declared_s)
+        for p in self.held_by(job_id).values():
+            self._outlooks.pop(self.slot_of.get(p.placement.node, _ANYWHERE), None)
+        self.note(job_id)
+
+    def outlook(self, slot: int) -> Outlook:
+        """How long Kant's pods on a node will stay (lifetimes.py), as of `now`. A pod of a job
+        that has not begun counts as one that begins now and declares nothing."""
+        known = self._outlooks.get(slot)
+        if known is not None and self.now < known.until:
+            return known
+        now, times, pods = self.now, self.times, self._on_node.get(self.names[slot], ())
+        fresh = outlook([times.get(key[0], (now, None)) for key in pods], now)
+        self._outlooks[slot] = fresh
+        return fresh
+
+    # --- totals -----------------------------------------------------------------------------
+    def gpu_models(self) -> tuple[str, ...]:
+        return tuple(sorted(model for model, pool in self._totals.items() if pool.capacity))
+
+    def capacity_milli(self, model: str) -> int:
+        """GPU-milli installed in the pool."""
+        return self._totals[model].capacity if model in self._totals else 0
+
+    def available_milli(self, model: str) -> int:
+        """GPU-milli of healthy schedulable nodes, and what is allocated elsewhere (metrics.md)."""
+        return self._totals[model].available if model in self._totals else 0
+
+    def allocated_milli(self, model: str) -> int:
+        return self._totals[model].allocated if model in self._totals else 0
+
+    def free_milli(self, model: str) -> int:
+        """GPU-milli that are available and not allocated."""
+        pool = self._totals.get(model)
+        return pool.available - pool.allocated if pool is not None else 0
+
+    def node(self, name: str) -> Node | None:
+        """The facts of a node as the engine uses them, `problems` included; None when unknown."""
+        slot = self.slot_of.get(name)
+        return None if slot is None else self.facts[slot]
+
+    def committed(self, pods: int) -> None:
+        """So many placements are final; from time to time what is typical is learned anew."""
+        self._committed += pods
+        self._most.clear()
+        if self._committed >= self._learn_at:
+            self._learn_at = self._committed + min(self._committed, LEARN_EVERY)
+            self.typical.clear()
+
+    def asks(self, pod_sets: Iterable[PodSet]) -> None:
+        """Count what the pods of a job ask for into what is typical."""
+        for s in pod_sets:
+            if not s.gpus:
+                continue
+            asked = (s.cpu_milli, s.gpus, s.gpu_milli, s.gpu_memory_mib, s.gpu_models)
+            self.asked[asked] = self.asked.get(asked, 0.0) + s.count
+            self._asked_pods += s.count
+        if self._asked_pods >= REMEMBER:
+            self._asked_pods = 0
+            self.asked = {asked: pods / 2 for asked, pods in self.asked.items()}
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Differs when anything was given back, changed for the better, or placed."""
+        return self.version, self._committed
+
+    def widened(self) -> None:
+        """More may be possible anywhere than before, although nothing was given back."""
+        self._gain(_ANYWHERE)
+
+    def _gain(self, slot: int) -> None:
+        """More may be possible than before, there; versions are never used twice."""
+        self._clock += 1
+        self.version = self._clock
+        if len(self._gained) >= MAX_GAINED:
+            self._gained.clear()
+        self._gained.append(slot)
+        self.gains += 1
+        self._most.clear()
+
+    def forget_gains(self, version: int, gains: int) -> None:
+        """All that was given back since then is taken again."""
+        undone = self.gains - gains
+        if undone:
+            del self._gained[-undone:]
+        self.version, self.gains = version, gains
+        self._most.clear()
+
+    def gained(self, since: int) -> int | None:
+        """The most wholly free GPUs on a node where something was given back since then; None:
+        that cannot be told. A request that did not fit then and needs more on each node does not
+        fit now."""
+        if since not in self._most:
+            times, known = self.gains - since, len(self._gained)
+            last = self._gained[known - times :] if times <= known else [_ANYWHERE]
+            told = _ANYWHERE not in last
+            self._most[since] = max([self.free[s] for s in last], default=0) if told else None
+        return self._most[since]
+
+    def copy(self) -> "ClusterState":
+        """An independent what-if; facts and bookings are shared until one side changes them."""
+        twin = ClusterState(self.levels)
+        for column in (*COLUMNS, *REGISTRY):
+            setattr(twin, column, copy(getattr(self, column)))
+        for fact in FACTS:
+            setattr(twin, fact, getattr(self, fact))
+        twin._totals = {
+            model: PoolTotals(pool.capacity, pool.available, pool.allocated)
+            for model, pool in self._totals.items()
+        }
+        self._own_jobs = set()
+        if self._index is not None:
+            twin._index = self._index.copy()
+        return twin
+
+    def without_pods(self) -> "ClusterState":
+        """An independent what-if in which none of Kant's pods is anywhere."""
+        twin = self.copy()
+        held = twin._on_node
+        twin._jobs, twin._on_node, twin._bad = {}, {}, set()
+        twin.times, twin._outlooks, twin.infeasible = {}, {}, {}
+        for name in held:
+            twin._derive_again(name)
+        return twin
+
+    def _newly_bad(self, node: Node) -> tuple[PodKey, ...]:
+        """Pods on the node whose device went bad or that an evicting taint drives away."""
+        healthy = mask_of(tuple(d.index for d in node.devices if d.healthy))
+        newly: list[PodKey] = []
+        for key in self._on_node.get(node.name, ()):
+            p, spec = self._jobs[key[0]][key[1], key[2]]
+            lost = any(not healthy >> device & 1 for device in p.devices)
+            if lost or evicting_taint(node.taints, spec.tolerations) is not None:
+                if key not in self._bad:
+                    newly.append(key)
+                    self._bad.add(key)
+            else:
+                self._bad.discard(key)
+        return tuple(newly)
+
+
+def place_in_layout(node: Node) -> tuple[object, ...]:
+    """The facts that the order and the domains of the index come from."""
+    devices = tuple((device.index, device.memory_mib) for device in node.devices)
+    return node.gpu_model, node.topology, node.hyper_node, node.zone, devices
+
+
+# What a copy needs its own of beside the columns, and what it may share.
+REGISTRY = (
+    "_jobs",
+    "_on_node",
+    "_others",
+    "_others_on",
+    "_bad",
+    "_outlooks",
+    "infeasible",
+    "typical",
+    "asked",
+)
+FACTS = (
+    "version",
+    "facts_version",
+    "gains",
+    "now",
+    "times",
+    "_clock",
+    "_committed",
+    "_learn_at",
+    "_asked_pods",
+    "mixed",
+)

@@ -1,0 +1,64 @@
+"""Gangs whose pod sets each fit, but never all of them together."""
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.demand.shapes import beyond_choices, choices, narrowed
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import JobRequest, PodSet
+from scheduling.engine.verdict import Reason, Verdict, counted
+
+
+def compete(job: JobRequest) -> bool:
+    """Whether pod sets of the job have to be placed at once."""
+    return job.gang and len(job.pod_sets) > 1
+
+
+def never_together(job: JobRequest, mended: ClusterState, strategy: str) -> Verdict | None:
+    """Why the pod sets of a gang do not fit together though all nodes were empty and in order
+    (`mended`), on any GPU models that they accept; None when they do, or that is not sure."""
+    if not compete(job):
+        return None
+    known = tuple(m for m in mended.gpu_models() if m)
+    if beyond_choices(job, known):
+        return None
+    least = tuple(s.least for s in job.pod_sets)
+    failed: PlacementFailure | None = None
+    for models in choices(job, known):
+        statement = Statement(mended)
+        on = narrowed(job, models)
+        found = place_job(statement, on, strategy=strategy, counts=least)
+        statement.rollback()
+        if not isinstance(found, PlacementFailure) or found.gave_up or found.misconfigured:
+            return None
+        if failed is None or failed.short is None:
+            failed = found
+    return None if failed is None else _told(job, failed)
+
+
+def _told(job: JobRequest, failed: PlacementFailure) -> Verdict:
+    asked = " and ".join(f"{s.least} × {_pod(s)}" for s in job.pod_sets)
+    pods = sum(s.least for s in job.pod_sets)
+    numbers: dict[str, int | float | str] = {"asked_pods": pods}
+    if failed.short is None:
+        fit = "not all of them together"
+    elif failed.short[0] < 0:
+        numbers["possible_pods"] = failed.short[1]
+        fit = f"at most {failed.short[1]} of the {pods} pods"
+    else:
+        s, fits = job.pod_sets[failed.short[0]], failed.short[1]
+        numbers |= {"pod_set": s.name, "possible_pods": pods - s.least + fits}
+        fit = f"{counted(fits, 'pod', 'pods')} of {s.name!r} beside the others"
+    where = f" in one {job.required_level}" if job.required_level else ""
+    return Verdict(
+        Reason.EXCEEDS_CAPACITY,
+        f"The pod sets are to run together{where}: {asked}. Empty nodes hold {fit}.",
+        numbers,
+        ("ask for fewer or smaller pods", "submit the pod sets as jobs of their own"),
+    )
+
+
+def _pod(s: PodSet) -> str:
+    if not s.gpus:
+        return f"{s.name!r} without GPUs"
+    size = f"{s.gpu_memory_mib} MiB of a GPU" if s.gpu_memory_mib else None
+    return f"{s.name!r} of {size or counted(s.milli_per_pod / 1000, 'GPU', 'GPUs')}"

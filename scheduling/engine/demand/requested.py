@@ -1,0 +1,101 @@
+"""What a job that waits asks for, by GPU model, in each way it may start: the same for all jobs
+of a lane, so it is worked out once and not in every cycle."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from scheduling.engine.demand.model_choices import Option, Search, options_of
+from scheduling.engine.demand.never import demand_of
+from scheduling.engine.demand.pools import Pools
+from scheduling.engine.demand.shapes import (
+    MAX_CHOICES,
+    Wish,
+    beyond_choices,
+    choices,
+    pools_of,
+    wish_of,
+)
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.types import MILLI, JobRequest
+
+Demand = Mapping[str, int]  # GPU-milli by GPU model
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The pod sets on these GPU models: GPU-milli of each least start, of all missing pods, and
+    of the least of a gang that holds nothing yet."""
+
+    models: tuple[str, ...]
+    starts: tuple[Demand, ...]
+    most: Demand
+    gang: Demand
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`wish` in pods, the `ways` to start with the preferred first, and the pools they need.
+
+    `gpus`: wholly free GPUs that a node must have to take any of the pods; 0 where some pods do
+    with less than one. `beyond`: where a gang has more combinations of GPU models than `ways`,
+    how many it has in all, and `options` names the models of each pod set with their GPU-milli.
+    `only`: the GPU model and GPU-milli of its least start, where there is but one; `whole`: and
+    that is all it asks for.
+    """
+
+    wish: Wish
+    ways: tuple[Way, ...]
+    pools: frozenset[str]
+    gpus: int
+    beyond: int = 0
+    options: tuple[Sequence[Option], ...] = ()
+    only: tuple[str, int] | None = None
+    whole: bool = False
+
+
+copied_by_fields(Way, Ask)
+
+
+def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
+    """The ask of a job that misses so many pods of each pod set."""
+    known = pools.models()
+    wish = wish_of(job, missing)
+    starts = tuple(smallest_starts(job, missing))
+    gang = wish_of(job, tuple(s.count for s in job.pod_sets)).least
+    beyond = beyond_choices(job, known)
+    options = options_of(job, known, gang, pools) if beyond else []
+    held = Search(options, lambda model, milli: milli <= pools.capacity(model) * MILLI)
+    possible = tuple(islice(held, MAX_CHOICES)) if beyond else ()
+    ways = tuple(
+        Way(
+            models,
+            tuple(demand_of(job, models, start, pools) for start in starts),
+            demand_of(job, models, wish.most, pools),
+            demand_of(job, models, gang, pools),
+        )
+        for models in possible or choices(job, known)
+    )
+    asked = [s for s, n in zip(job.pod_sets, missing, strict=True) if n]
+    whole = all(s.gpu_milli == MILLI and not s.gpu_memory_mib for s in asked)
+    gpus = min((s.gpus for s in asked), default=0) if whole else 0
+    only = None if beyond else _only(ways)
+    whole = only is not None and dict([only]) == ways[0].most
+    return Ask(wish, ways, pools_of(asked, known), gpus, beyond, tuple(options), only, whole)
+
+
+def _only(ways: Sequence[Way]) -> tuple[str, int] | None:
+    starts = [start for way in ways for start in way.starts]
+    if len(starts) != 1 or len(starts[0]) != 1:
+        return None
+    return next(iter(starts[0].items()))
+
+
+def smallest_starts(job: JobRequest, missing: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Pod counts of the least that may start: the gang's minimum, or any one missing pod."""
+    if job.gang:
+        yield wish_of(job, missing).least
+        return
+    for i, n in enumerate(missing):
+        if n:
+            yield tuple(int(i == j) for j in range(len(missing)))

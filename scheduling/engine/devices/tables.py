@@ -1,0 +1,215 @@
+"""Which GPUs and NICs of a node a pod gets: a table per node model, not a search (paper 3.3.5).
+
+A set of GPUs is a bit mask, bit i = the GPU of index i. The choice among the free GPUs is, in
+this order: the largest sum of pair bandwidths inside the set, then of pairs on one NUMA node;
+the same two sums over what remains free; the lowest indices. Where a node has more devices than a
+server has GPUs, they are parts of GPUs that nothing joins: the lowest indices alone.
+"""
+
+from array import array
+from collections.abc import Sequence
+from functools import cache, lru_cache
+
+import numpy as np
+
+from scheduling.engine.devices.links import MAX_DEVICES, Link, LinkMatrix, matrix_of
+from scheduling.engine.types import MILLI, Device, Nic, Node
+
+# One more pair on a NUMA node must never outweigh 1 GB/s of link: at most 120 pairs of 16 GPUs.
+_LINK_WEIGHT = 128
+
+
+class DeviceTable:
+    """Best sets of GPUs for one node model: an entry per (free mask, number of GPUs).
+
+    Entries are filled when first asked for, so 16 GPUs (65,536 × 17 entries, 2 MB) cost as
+    little to set up as 8 (256 × 9).
+    """
+
+    def __init__(self, matrix: LinkMatrix, numa: Sequence[int]) -> None:
+        self.size = len(numa)
+        self.numa = tuple(numa)
+        self.matrix = matrix
+        self._score = _scores(matrix, self.numa)
+        self._subsets = _subsets_by_size(self.size)
+        self._best = array("H", bytes(2 * (self.size + 1) << self.size))
+
+    def best(self, free: int, count: int) -> int:
+        """Mask of the best `count` of the GPUs in `free`; 0 when fewer are free."""
+        if not 0 < count <= free.bit_count():
+            return 0
+        at = free * (self.size + 1) + count
+        found = self._best[at]
+        if not found:
+            found = self._best[at] = self._search(free, count)
+        return found
+
+    def _search(self, free: int, count: int) -> int:
+        sets = self._subsets[count]
+        sets = sets[sets & ~free == 0]
+        rank = (self._score[sets] << 32) + self._score[free ^ sets]
+        return int(sets[np.argmax(rank)])
+
+
+class FirstFree:
+    """The lowest free indices, for nodes of more devices than a table can have entries for."""
+
+    def __init__(self, matrix: LinkMatrix, numa: Sequence[int]) -> None:
+        self.size = len(numa)
+        self.numa = tuple(numa)
+        self.matrix = matrix
+
+    def best(self, free: int, count: int) -> int:
+        """Mask of the first `count` of the devices in `free`; 0 when fewer are free."""
+        if not 0 < count <= free.bit_count():
+            return 0
+        rest = free
+        for _ in range(count):
+            rest &= rest - 1
+        return free ^ rest
+
+
+def _scores(matrix: LinkMatrix, numa: tuple[int, ...]) -> np.ndarray:
+    """Joint score of every subset: int64 array of 2**n entries."""
+    n = len(numa)
+    scores = np.zeros(1 << n, np.int64)
+    masks = np.arange(1 << n)
+    for i in range(n):
+        for j in range(i):
+            weight = _LINK_WEIGHT * matrix[i][j] + (numa[i] == numa[j])
+            scores += weight * ((masks >> i) & (masks >> j) & 1)
+    return scores
+
+
+@cache
+def _subsets_by_size(n: int) -> tuple[np.ndarray, ...]:
+    """All subsets of n GPUs by size, each with the lowest indices first (0,3 before 1,2)."""
+    masks = np.arange(1 << n)
+    mirrored = sum(((masks >> i) & 1) << (n - 1 - i) for i in range(n))
+    masks = masks[np.argsort(-np.asarray(mirrored), kind="stable")]
+    sizes = sum((masks >> i) & 1 for i in range(n))
+    return tuple(masks[sizes == k] for k in range(n + 1))
+
+
+@lru_cache(maxsize=256)
+def _table(link_model: str, numa: tuple[int, ...]) -> DeviceTable | FirstFree:
+    matrix = matrix_of(link_model, numa)
+    return DeviceTable(matrix, numa) if len(numa) <= MAX_DEVICES else FirstFree(matrix, numa)
+
+
+def table_for(node: Node) -> DeviceTable | FirstFree:
+    """The table of a node, shared by all nodes of its model.
+
+    A link model that cannot be used (`link_problem`) counts as unknown: placement goes on by
+    NUMA facts.
+    """
+    numa = _numa_by_index(node.devices)
+    try:
+        return _table(node.link_model, numa)
+    except ValueError:
+        return _table("", numa)
+
+
+def link_problem(node: Node) -> str:
+    """Why the declared link model of a node cannot be used; "" when it can."""
+    try:
+        _table(node.link_model, _numa_by_index(node.devices))
+    except ValueError as wrong:
+        return str(wrong)
+    return ""
+
+
+class NicTable:
+    """Nearest NICs for one layout of GPUs and NICs; answers are kept, so a repeat is a look-up.
+
+    Nearest: same PCIe switch, then same NUMA node, then the lowest index. Kubernetes names no
+    PCIe switches, so GPUs and NICs are taken to be spread over them in index order, as in the
+    reference designs of GPU servers (NIC i beside GPU i where there are 8 of each).
+    """
+
+    def __init__(self, gpu_numa: tuple[int, ...], nic_numa: tuple[int, ...]) -> None:
+        self.size = len(nic_numa)
+        gpus, switches = len(gpu_numa), min(len(gpu_numa), len(nic_numa))
+
+        def distance(gpu: int, nic: int) -> int:
+            if gpu_numa[gpu] != nic_numa[nic]:
+                return 2
+            return int(gpu * switches // gpus != nic * switches // self.size)
+
+        self._paths = sorted(
+            (distance(gpu, nic), gpu, nic) for gpu in range(gpus) for nic in range(self.size)
+        )
+        self._pair = lru_cache(maxsize=4096)(self._search)
+
+    def pair(self, devices: tuple[int, ...], usable: int, count: int = 0) -> tuple[int, ...] | None:
+        """NICs nearest to the GPUs `devices` among the mask `usable` (healthy ones), ascending.
+
+        `count` == 0: NICs are not counted, each GPU shares its nearest one. `count` > 0: that
+        many NICs held by this pod alone, at first one per GPU; `usable` then holds only those
+        that no other pod has, and None says that they are too few.
+        """
+        return self._pair(devices, usable, count)
+
+    def _search(self, devices: tuple[int, ...], usable: int, count: int) -> tuple[int, ...] | None:
+        paths = [(gpu, nic) for _, gpu, nic in self._paths if gpu in devices and usable >> nic & 1]
+        if not count:
+            nearest = dict(reversed(paths))  # the nearest comes last and stays
+            return tuple(sorted(set(nearest.values())))
+        if usable.bit_count() < count or not devices:
+            return None
+        taken: set[int] = set()
+        while len(taken) < count:
+            served: set[int] = set()
+            for gpu, nic in paths:
+                if gpu not in served and nic not in taken and len(taken) < count:
+                    served.add(gpu)
+                    taken.add(nic)
+        return tuple(sorted(taken))
+
+
+@lru_cache(maxsize=256)
+def _nic_table(gpu_numa: tuple[int, ...], nic_numa: tuple[int, ...]) -> NicTable:
+    return NicTable(gpu_numa, nic_numa)
+
+
+def nics_for(node: Node) -> NicTable:
+    """The NIC table of a node, shared by all nodes of the same layout."""
+    return _nic_table(_numa_by_index(node.devices), _numa_by_index(node.nics))
+
+
+def describe(
+    node: Node, devices: Sequence[int], nics: Sequence[int] = (), milli: int = MILLI
+) -> str:
+    """The choice in words: "GPUs 4-7, one NUMA node, NICs 4-7"."""
+    gpus = _named("GPU", devices)
+    parts = [gpus if milli == MILLI else f"{milli / MILLI:g} of {gpus}"]
+    if len(devices) > 1:
+        table = table_for(node)
+        worst = min(table.matrix[i][j] for i in devices for j in devices if i != j)
+        if worst >= Link.NV1:
+            parts.append("joined by NVLink")
+        numa = len({table.numa[i] for i in devices})
+        parts.append("one NUMA node" if numa == 1 else f"{numa} NUMA nodes")
+    if nics:
+        parts.append(_named("NIC", nics))
+    return ", ".join(parts)
+
+
+def _numa_by_index(parts: Sequence[Device] | Sequence[Nic]) -> tuple[int, ...]:
+    """NUMA node of every index; an index that no GPU (or NIC) has counts as on NUMA node 0."""
+    numa = [0] * (max((part.index for part in parts), default=-1) + 1)
+    for part in parts:
+        numa[part.index] = part.numa
+    return tuple(numa)
+
+
+def _named(noun: str, indices: Sequence[int]) -> str:
+    """ "GPU 3", "GPUs 0-3,6"."""
+    runs: list[list[int]] = []
+    for i in sorted(indices):
+        if runs and runs[-1][-1] == i - 1:
+            runs[-1][1:] = [i]
+        else:
+            runs.append([i])
+    text = ",".join("-".join(map(str, run)) for run in runs)
+    return f"{noun}{'s' if len(indices) > 1 else ''} {text}"

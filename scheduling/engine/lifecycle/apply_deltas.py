@@ -1,0 +1,253 @@
+"""Step 1 of a cycle: apply what changed. A delta about an unknown job changes nothing."""
+
+import math
+from typing import assert_never
+
+from scheduling.engine import deltas as d
+from scheduling.engine.admission.limits import watch_run_limit
+from scheduling.engine.cluster.cluster import PodKey
+from scheduling.engine.demand.cpu_jobs import kept_off_gpus
+from scheduling.engine.lifecycle.policy_change import follow
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.queue.job import JobRecord, order_key
+from scheduling.engine.queue.preemption_delay import delay_of
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import JobRequest
+
+
+def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
+    """Apply one delta; pods that lost their node or device are noted in `out.lost`."""
+    cluster = state.cluster
+    match delta:
+        case d.JobSubmitted(job, not_before, held):
+            known = job.id in state.jobs
+            record = _asks_for(state, job, out)
+            record.held, record.not_before = held, not_before
+            if not known:
+                state.count_asked(job)
+                record.waits_since = min(out.now, max(job.submitted_at, not_before))
+            record.verdict = None  # told anew: who changes a job may say otherwise what holds it
+            if record.promise is not None and state.kept_back(record, out.now):
+                state.drop_promise(record, out.now)
+            state.enqueue(record, out.now)
+            if not known:
+                return
+        case d.JobChanged(job):
+            if job.id not in state.jobs:
+                return
+            state.enqueue(_asks_for(state, job, out), out.now)
+        case d.JobEnded(job_id, succeeded):
+            if job_id in state.jobs:
+                state.forget(state.jobs[job_id], out.now, succeeded=succeeded)
+            elif not succeeded:
+                state.failed.add(job_id)  # it ended before this state began
+        case d.NodeChanged(node):
+            state.pools.upsert(node)
+            before = cluster.version
+            _lost(state, cluster.upsert_node(node), out)
+            state.dirty |= cluster.version != before
+            return
+        case d.NodeRemoved(name):
+            state.pools.remove(name)
+            _lost(state, cluster.remove_node(name), out)
+        case d.OtherPodChanged(uid, node_name, gpus, cpu_milli, memory_mib, extended):
+            before = cluster.facts_version
+            cluster.upsert_other_pod(uid, node_name, gpus, cpu_milli, memory_mib, extended)
+            if state.policy.spare_nodes and cluster.facts_version != before:
+                cluster.widened()  # a node it is on is no spare: there may be room beside it
+        case d.OtherPodRemoved(uid):
+            cluster.remove_other_pod(uid)
+        case d.TenantsChanged():
+            protected = state.book.min_runtimes
+            state.book.replace(delta.tenants, delta.quotas, delta.used_elsewhere)
+            state.book.jobs_elsewhere = delta.jobs_elsewhere
+            if state.book.min_runtimes != protected:
+                state.exposed.forget()
+                state.queue.plan_anew()
+                _tell_anew(state)
+        case d.OtherScopesChanged(held, gpus):
+            state.usage.change_elsewhere(held)
+            state.gpus_elsewhere = dict(gpus)
+        case d.PolicyChanged(policy):
+            times = state.policy.min_runtime_s, delay_of(state.policy)
+            if times != (policy.min_runtime_s, delay_of(policy)):
+                _tell_anew(state)
+            follow(state, policy, out.now)
+        case d.JobRestored():
+            _job_restored(state, delta, out.now)
+        case d.JobHistory():
+            _job_history(state, delta, out.now)
+        case d.PastUse(held):
+            state.usage.remember(held)
+        case d.PodsRunning():
+            _pods_running(state, delta)
+            return
+        case d.PodEnded():
+            _pod_ended(state, delta, out.now)
+        case d.PodRequeued():
+            _pod_requeued(state, delta, out.now)
+        case d.JobRequeued():
+            _job_requeued(state, delta, out)
+        case d.Checkpointed(job_id, at):
+            if job_id in state.jobs:
+                state.jobs[job_id].checkpoint_at = at
+            return
+        case d.DisruptionBudget(job_id, allowed):
+            if job_id in state.jobs:
+                record = state.jobs[job_id]
+                until_now, record.disruptions = record.disruptions, allowed
+                state.exposed.touch(record)
+                if until_now is not None and (allowed is None or allowed > until_now):
+                    state.queue.plan_anew()
+        case _:
+            assert_never(delta)
+    state.dirty = True
+    state.look.seen = None
+
+
+def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord:
+    """The record of a job, which asks for this from now on."""
+    before, job = state.jobs.get(job.id), kept_off_gpus(job, state.policy.cpu_jobs_on_gpu_nodes)
+    resized = before is not None and before.job.pod_sets != job.pod_sets
+    record = state.record(job)
+    if record.started_at is not None:
+        state.queue.plan_anew()  # it may be preempted now, or no longer
+        watch_run_limit(state, record, out.now)
+    if resized:
+        record.expected = record.expected_at = record.verdict = None
+        if record.promise is not None:
+            state.drop_promise(record, out.now)  # of another number of pods
+    return record
+
+
+def _tell_anew(state: SchedulerState) -> None:
+    """Tell waiting jobs at once, not a while after what they were told last, until when those that
+    they could preempt are protected now, or from when on they preempt."""
+    for lane in state.queue.lanes:
+        state.jobs[lane.head].verdict_at = -math.inf
+
+
+def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None:
+    """Report lost pods; a place that was only promised is nobody's loss."""
+    for key in pods:
+        record = state.jobs.get(key[0])
+        promise = record.promise if record is not None else None
+        if record is None or promise is None:
+            out.lost.append(key)
+        elif any((p.pod_set, p.ordinal) == key[1:] for p in promise.placements):
+            state.drop_promise(record, out.now)
+        elif key[1:] in record.pods:
+            out.lost.append(key)
+
+
+def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> None:
+    record = state.record(kept_off_gpus(delta.job, state.policy.cpu_jobs_on_gpu_nodes))
+    state.give_back_all(record)
+    record.ended = set(delta.ended)
+    known = tuple(p for p in delta.placements if 0 <= p.pod_set < len(delta.job.pod_sets))
+    for p in known:
+        state.cluster.book(delta.job, p)
+    state.hold(record, known, delta.started_at)
+    if delta.placed_at:
+        for p, at in zip(delta.placements, delta.placed_at, strict=True):
+            later = not record.job.gang or at > delta.started_at
+            if later and (p.pod_set, p.ordinal) in record.pods:
+                record.placed_at[p.pod_set, p.ordinal] = at
+                state.placed.note(record.job.id, at, state.running)
+    if state.told_of_runs:
+        _note_runs(record, delta)
+        state.exposed.touch(record)
+    state.evict(record, tuple(pod for pod in delta.leaving if pod in record.pods), whole=False)
+    watch_run_limit(state, record, now)
+    state.enqueue(record, now)
+
+
+def _note_runs(record: JobRecord, delta: d.JobRestored) -> None:
+    placed_at = delta.placed_at or (delta.started_at,) * len(delta.placements)
+    times = zip(delta.placements, delta.running_at or placed_at, strict=True)
+    for p, at in times:
+        if at is not None and (p.pod_set, p.ordinal) in record.pods:
+            record.runs_since[p.pod_set, p.ordinal] = at
+
+
+def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None:
+    record = state.jobs.get(delta.job_id)
+    if record is None:
+        return
+    record.preemptions = len(delta.preempted_by)
+    record.preempted_by = {*delta.preempted_by, *delta.gave_way_to}
+    state.exposed.touch(record)
+    state.queue.plan_anew()
+    record.blocked_since = delta.blocked_since
+    if record.waits_since is not None and delta.back_at is not None:
+        record.waits_since = min(now, max(record.waits_since, delta.back_at))
+    state.queue.remove(record)
+    record.key = order_key(record.job, front=delta.front)
+    state.enqueue(record, now)
+
+
+def _pods_running(state: SchedulerState, delta: d.PodsRunning) -> None:
+    record = state.jobs.get(delta.job_id)
+    if record is None:
+        return
+    for pod in delta.pods or tuple(record.pods):
+        if pod in record.pods:
+            record.runs_since.setdefault(pod, delta.at)
+    policy, least = state.policy, state.min_runtime_of(record.job)
+    matters = bool(policy.preemption) or policy.consolidation
+    if not (matters and least) or record.started_at is None:
+        return
+    if record.job.gang and not record.job.elastic and len(record.runs_since) < len(record.pods):
+        return  # what it holds counts from when the last of its pods runs
+    state.exposed.touch(record)
+    state.queue.plan_anew()
+    state.wake_at(max(state.cluster.now, delta.at + least))
+
+
+def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
+    record = state.jobs.get(delta.job_id)
+    where = (delta.pod_set, delta.ordinal)
+    if record is not None and where in record.leaving:
+        state.gone(record, where)
+        state.enqueue(record, now)
+        return
+    if record is None or where not in record.pods:
+        return
+    state.give_back(record, (where,))
+    record.ended.add(where)
+    if record.lane is not None or record.job.id in state.growing:
+        state.enqueue(record, now)  # it misses other pods than before
+
+
+def _pod_requeued(state: SchedulerState, delta: d.PodRequeued, now: float) -> None:
+    record = state.jobs.get(delta.job_id)
+    where = (delta.pod_set, delta.ordinal)
+    if record is None:
+        return
+    if where in record.leaving:
+        state.gone(record, where)
+    elif where in record.pods:
+        state.give_back(record, (where,))
+    else:
+        return
+    record.not_before = max(record.not_before, delta.not_before)
+    record.blamed.update(dict.fromkeys(delta.blamed, now + state.policy.blame_s))
+    state.enqueue(record, now)
+
+
+def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> None:
+    record = state.jobs.get(delta.job_id)
+    if record is None:
+        return
+    state.queue.remove(record)
+    state.give_back_all(record)
+    state.gone(record)
+    record.ended.clear()
+    record.reserved = False
+    record.verdict = record.waits_since = None
+    out.block(record, None)
+    record.not_before = delta.not_before
+    record.key = order_key(record.job, front=delta.front)
+    until = out.now + state.policy.blame_s
+    record.blamed.update(dict.fromkeys(delta.blamed, until))
+    state.enqueue(record, out.now)

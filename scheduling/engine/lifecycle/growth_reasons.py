@@ -1,0 +1,101 @@
+"""Telling elastic gangs that run why they got no more pods.
+
+It is told like the reason of a waiting job, another one at once and new numbers once in a while;
+what would be no news is not even worked out: growth is tried again whenever anything changes.
+"""
+
+from collections.abc import Callable, Sequence
+
+from scheduling.engine.admission.candidates import Candidate, quota_verdict
+from scheduling.engine.admission.counts import only_spares
+from scheduling.engine.admission.start import SPARES_ONLY
+from scheduling.engine.decisions import Waiting
+from scheduling.engine.demand.requested import Demand
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.placement import PlacementFailure
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.quota.book import Kept
+from scheduling.engine.reasons.tell import worth_telling
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import MILLI, NO_GPUS, JobRequest
+from scheduling.engine.verdict import Reason, Verdict, gpus
+
+BACKING_OFF = frozenset({Reason.BACKING_OFF})
+BEHIND = frozenset({Reason.BEHIND_IN_QUEUE})
+BY_QUOTA = frozenset({Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED})
+NO_ROOM = frozenset(
+    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
+)
+
+
+def stays(
+    record: JobRecord, kind: frozenset[Reason], why: Callable[[], Verdict], out: Outcome
+) -> None:
+    """Report why a gang stays as it is, if that is news; `kind`: the reasons that `why` may say."""
+    known = record.verdict
+    soon = out.now < record.verdict_at + out.refresh_s
+    if known is not None and known.reason in kind and soon:
+        return
+    verdict = why()
+    if worth_telling(known, record.verdict_at, verdict, out):
+        record.verdict, record.verdict_at = verdict, out.now
+        out.staying[record.job.id] = Waiting(record.job.id, verdict)
+
+
+def backs_off(record: JobRecord) -> Verdict:
+    text = "A pod of it failed; more are tried after a pause."
+    return Verdict(Reason.BACKING_OFF, text, {"not_before": record.not_before})
+
+
+def behind(state: SchedulerState, tenant: str, wanted: Sequence[str]) -> Verdict:
+    """Others that wait come first for all that it could grow on."""
+    way, model = state.in_the_way, wanted[0]
+    head = way.heads.get(model)
+    ahead = way.pools.get(model) or way.accounts.get((tenant, model))
+    ahead = ahead or (head.job_id if head is not None else "")
+    text = f"A job that waits for {model} GPUs, or for the quota, comes first."
+    if model == NO_GPUS:
+        text = "A job that waits for nodes without GPUs comes first."
+        return Verdict(Reason.BEHIND_IN_QUEUE, text, {"ahead": ahead})
+    return Verdict(Reason.BEHIND_IN_QUEUE, text, {"ahead": ahead, "gpu_model": model})
+
+
+def by_quota(state: SchedulerState, job: JobRequest, missing: Demand, kept: Kept) -> Verdict:
+    """Quota allows none of the missing pods."""
+    refusal = state.book.refusal_of(job.tenant, missing, kept, fixed=not job.preemptible)
+    assert refusal is not None
+    verdict = quota_verdict(state.book, job.tenant, refusal)
+    return Verdict(verdict.reason, verdict.summary, verdict.evidence)
+
+
+def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailure) -> Verdict:
+    """None of the missing pods that quota allows has a place."""
+    if failure is SPARES_ONLY:
+        verdict = only_spares(state)
+        return Verdict(verdict.reason, verdict.summary, verdict.evidence)
+    for s, n in zip(candidate.job.pod_sets, candidate.counts, strict=True):
+        if not (s.gpus and n):
+            continue
+        model, pods = s.gpu_models[0], s.slice_size or 1
+        needs = pods * state.pools.milli_per_pod(s, model)
+        free = state.cluster.free_milli(model)
+        numbers: dict[str, int | float | str] = {
+            "asked": needs / MILLI,
+            "free": free / MILLI,
+            "gpu_model": model,
+        }
+        if free < needs:
+            which = "its next pod needs" if pods == 1 else f"its next {pods} pods need"
+            text = f"{free / MILLI:g} of the {gpus(needs, model)} that {which} are free."
+            return Verdict(Reason.INSUFFICIENT_GPUS, text, numbers)
+        text = (
+            f"{gpus(free, model)} {'is' if free <= MILLI else 'are'} free, but not where a pod of "
+            "it may be: in too small pieces, outside its group, with too little of what it needs "
+            "beside them, or on nodes that are reserved, being left or avoided."
+        )
+        return Verdict(Reason.FRAGMENTED_CAPACITY, text, numbers)
+    if candidate.job.without_gpus:
+        text = "No node without GPUs has the CPU or memory that its next pod needs."
+        return Verdict(Reason.INSUFFICIENT_CPU_OR_MEMORY, text)
+    text = "No node has the CPU, memory or devices that its next pod needs."
+    return Verdict(Reason.FRAGMENTED_CAPACITY, text)

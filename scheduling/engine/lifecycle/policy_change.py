@@ -1,0 +1,49 @@
+"""A policy that is switched while jobs wait and run: nobody loses a place."""
+
+from scheduling.engine.demand.cpu_jobs import kept_off_gpus
+from scheduling.engine.queue.fair_share import Held
+from scheduling.engine.queue.preemption_delay import delay_of
+from scheduling.engine.state import SchedulerState, judging
+from scheduling.engine.types import Policy, PreemptionKind
+
+
+def follow(state: SchedulerState, policy: Policy, now: float) -> None:
+    """Decide by this policy from now on."""
+    by_users = policy.fair_users != state.policy.fair_users
+    by_waits = delay_of(policy) != delay_of(state.policy)
+    elsewhere = policy.cpu_jobs_on_gpu_nodes != state.policy.cpu_jobs_on_gpu_nodes
+    state.policy = policy
+    state.judges = judging(policy)
+    state.book.reclaim(PreemptionKind.RECLAIM in policy.preemption)
+    if by_users:
+        _count_users(state, now)
+    if elsewhere:
+        for record in list(state.jobs.values()):
+            record.job = kept_off_gpus(record.job, policy.cpu_jobs_on_gpu_nodes)
+    if by_users or by_waits or elsewhere:
+        _regroup(state, now)
+    for record in list(state.turns.values()):
+        state.drop_turn(record)
+    state.exposed.forget()
+    state.queue.forget_verdicts()
+
+
+def _count_users(state: SchedulerState, now: float) -> None:
+    """Begin to count what users hold, of whose past nothing is known, or end it."""
+    if not state.policy.fair_users:
+        state.usage.users = None
+        return
+    users = state.usage.users = Held()
+    users.pass_time(now, state.policy.usage_half_life_s)
+    for record in state.jobs.values():
+        for model, milli in record.pods.values():
+            users.change((record.job.tenant, record.job.user), model, milli)
+    for (user, model), milli in state.usage.elsewhere.items():
+        users.change(user, model, milli)
+
+
+def _regroup(state: SchedulerState, now: float) -> None:
+    """Let jobs wait in other lanes, as others are their like now."""
+    for record in state.jobs.values():
+        if record.lane is not None:
+            state.regroup(record, now)

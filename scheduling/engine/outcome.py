@@ -1,0 +1,66 @@
+"""What one cycle decides, gathered while it is being made."""
+
+from scheduling.engine.cluster.cluster import PodKey
+from scheduling.engine.decisions import (
+    Blocked,
+    CycleResult,
+    Moved,
+    Preempted,
+    Reservation,
+    RunLimit,
+    Started,
+    Waiting,
+)
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.waiting import Lane
+
+
+class Outcome:
+    """The decisions of one cycle while it is being made."""
+
+    def __init__(self, now: float, refresh_s: float) -> None:
+        self.now = now
+        self.refresh_s = refresh_s
+        self.started: list[Started] = []
+        self.quota_reserved: list[str] = []
+        self.quota_lost: list[str] = []
+        self.waiting: dict[str, Waiting] = {}
+        self.staying: dict[str, Waiting] = {}
+        self.lost: list[PodKey] = []
+        self.preempted: list[Preempted] = []
+        self.moved: list[Moved] = []
+        self.reservations: list[Reservation] = []
+        self.blocked: dict[str, Blocked] = {}
+        self.run_limits: list[RunLimit] = []
+        # Lanes whose answer about quota turned, or got jobs, and which.
+        self.turned: dict[Lane, set[str]] = {}
+        self.plans = 0
+        self.considered = 0
+
+    @property
+    def begun(self) -> frozenset[str]:
+        """Jobs of which something starts in this cycle."""
+        return frozenset(start.job_id for start in self.started)
+
+    def block(self, record: JobRecord, since: float | None) -> None:
+        """Note, and report, since when a job is blocked at the head; None = no longer."""
+        if record.blocked_since != since:
+            record.blocked_since = since
+            self.blocked[record.job.id] = Blocked(record.job.id, since)
+
+    def result(self, next_at: float | None) -> CycleResult:
+        return CycleResult(
+            tuple(self.started),
+            tuple(self.quota_reserved),
+            tuple(self.quota_lost),
+            tuple(self.waiting.values()),
+            tuple(self.lost),
+            self.considered,
+            tuple(self.preempted),
+            tuple(self.moved),
+            tuple(self.reservations),
+            tuple(self.blocked.values()),
+            tuple(self.run_limits),
+            tuple(self.staying.values()),
+            next_at,
+        )

@@ -1,0 +1,246 @@
+"""Who may lose a place to a waiting job, and what that would cost (paper 3.2.3).
+
+A gang is one unit, except that an elastic one first gives up the pods beyond its minimum; other
+jobs lose single pods. Cost is GPU-seconds lost since the start or the last checkpoint.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from scheduling.engine.preemption.rights import Claim
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import MILLI, PodPlacement, PreemptionKind
+
+PodAt = tuple[int, int]  # pod set, ordinal
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Pods that go together or not at all; `on`: node -> GPU-milli they hold there. `rank`,
+    `weight` and `order` (the smallest loss first, a job's last pods first) are set by ranks.py."""
+
+    record: JobRecord
+    pods: tuple[PodAt, ...]
+    whole: bool
+    kind: PreemptionKind
+    cost: float
+    on: dict[str, int]
+    places: tuple[PodPlacement, ...]
+    rank: tuple[bool, int, int, int] = (False, 0, 0, 0)
+    weight: int = 0
+    order: tuple[int, str, tuple[PodAt, ...]] = (0, "", ())
+
+
+class Victims:
+    """Eligible units for one preemptor. `protected_until`: when more of them may become so, inf =
+    never; `soon_at`: when some that are protected for longer will be so for the policy's minimum
+    run time only, inf = there are none.
+
+    `begun`: jobs of which something starts in this very cycle; that is nobody's to take before
+    whoever carries decisions out has been told of it. `gone`: jobs that are not to be looked at.
+    `stops`: jobs have to stop, so that a limit of jobs lets the preemptor start; on which GPU
+    models they run does not matter then.
+    """
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        claim: Claim,
+        now: float,
+        begun: frozenset[str],
+        gone: frozenset[str] = frozenset(),
+        *,
+        stops: bool = False,
+    ) -> None:
+        self._state = state
+        self._claim = claim
+        self._now = now
+        self._begun = begun
+        self._gone = gone
+        self._stops = stops
+        self.protected_until = math.inf
+        self.soon_at = math.inf
+        self._unripe = False
+        self._only_backfilled = state.only_backfilled
+        self._records = self._who_may_lose()
+        self.none = not self._records
+        self.any_elastic = any(record.job.elastic for record in self._records)
+
+    def _in_question(self) -> Iterable[JobRecord]:
+        """Running jobs, without those that surely may not lose anything."""
+        state, since = self._state, self._claim.record.passed_since
+        if not self._only_backfilled:
+            return self._claim.members()
+        if since is None or not self._claim.overdue:
+            return ()
+        return [state.running[name] for name in state.placed.since(since) if name in state.running]
+
+    def _who_may_lose(self) -> list[JobRecord]:
+        by, asked, only = self._claim.record, self._claim.asked, self._only_backfilled
+        key, spared, most = by.key, by.preempted_by, self._state.policy.max_preemptions
+        return [
+            record
+            for record in self._in_question()
+            if record is not by
+            and record.preemptions < most
+            and record.job.preemptible
+            and record.started_at is not None
+            and record.promise is None  # who has to go for it would have gone in vain
+            and record.job.id not in spared
+            and record.job.id not in self._gone
+            and (record.key > key or not only)
+            and (
+                any(model in asked for model, _ in record.pods.values())
+                or (self._stops and not record.job.without_gpus)
+            )
+        ]
+
+    def within_reach(self) -> dict[str, int]:
+        """GPU-milli by model asked for: free, or held by jobs that may lose something."""
+        found = {m: self._state.cluster.free_milli(m) for m in self._claim.asked}
+        for record in self._records:
+            for model, milli in record.pods.values():
+                if model in found:
+                    found[model] += milli
+        return found
+
+    def jobs(self) -> list[Unit]:
+        """Units that each are all of a job, which stops."""
+        found: list[Unit] = []
+        for record in self._records:
+            units = list(
+                self._units_of_gang(record, None) if record.job.gang else self._single_pods(record)
+            )
+            pods = tuple(sorted(pod for unit in units for pod in unit.pods))
+            if len(pods) == len(record.pods):
+                since = max(map(record.placed_since, pods))
+                job = self._unit(record, pods, True, units[0].kind, since)
+                job.cost = sum([unit.cost for unit in units])
+                found.append(job)
+        return found
+
+    def units(self, *, whole: frozenset[str] | None = None, unripe: bool = False) -> list[Unit]:
+        """All eligible units. Elastic gangs offer only what exceeds `min`, but these go `whole`;
+        None = all of them. With `unripe`, also those that have not run long enough yet, but will
+        have within the policy's minimum run time."""
+        found: list[Unit] = []
+        self._unripe = unripe
+        for record in self._records:
+            if record.job.gang:
+                found += self._units_of_gang(record, whole)
+            else:
+                found += self._single_pods(record)
+        return found
+
+    def ripe_at(self, unit: Unit) -> float:
+        """When all of it will have run for as long as it is sure to."""
+        state = self._state
+        return state.runs_from(unit.record, unit.pods) + state.min_runtime_of(unit.record.job)
+
+    def _kind(
+        self, record: JobRecord, pods: tuple[PodAt, ...], since: float
+    ) -> PreemptionKind | None:
+        """The first kind of preemption that lets the preemptor take these places, held since
+        then."""
+        tenant, allowed = record.job.tenant, self._state.policy.preemption
+        if PreemptionKind.BACKFILL in allowed and self._was_backfilled(record, since):
+            kind = PreemptionKind.BACKFILL
+        elif self._claim.outranks(tenant, record.job.priority):
+            kind = PreemptionKind.PRIORITY
+        elif self._claim.reclaims_from(tenant):
+            kind = PreemptionKind.RECLAIM
+        else:
+            return None
+        return kind if self._long_enough(record, pods, since) else None
+
+    def _was_backfilled(self, record: JobRecord, since: float) -> bool:
+        by = self._claim.record
+        passed = by.passed_since if self._claim.overdue else None
+        return passed is not None and since >= passed and record.key > by.key
+
+    def _long_enough(self, record: JobRecord, pods: tuple[PodAt, ...], since: float) -> bool:
+        least = self._state.min_runtime_of(record.job)
+        runs_from = self._state.runs_from(record, pods)
+        until = max(runs_from, since) + least
+        if until <= self._now and not (since >= self._now and record.job.id in self._begun):
+            return True
+        until = max(until, self._now)
+        self.protected_until = min(until, self.protected_until)
+        if not self._unripe:
+            return False
+        soon_at = runs_from + (least - self._state.policy.min_runtime_s)
+        if soon_at > self._now:
+            self.soon_at = min(self.soon_at, soon_at)
+        return soon_at <= self._now
+
+    def _single_pods(self, record: JobRecord) -> Iterator[Unit]:
+        """Pods of a job that is no gang, each held since its own time; a job's last pods first."""
+        offered = []
+        for pod in sorted(record.pods):
+            since = record.placed_since(pod)
+            if (kind := self._kind(record, (pod,), since)) is not None:
+                offered.append((pod, kind, since))
+        for pod, kind, since in offered[record.protected(len(offered)) :]:
+            yield self._unit(record, (pod,), False, kind, since)
+
+    def _units_of_gang(self, record: JobRecord, whole: frozenset[str] | None) -> Iterator[Unit]:
+        assert record.started_at is not None
+        pods = sorted(record.pods)
+        gives = whole is not None and record.job.id not in whole and record.job.elastic
+        if gives and (surplus := _surplus(record, pods)):
+            yield from self._surplus_units(record, surplus)
+            return
+        since = record.started_at
+        grew = record.job.id in self._begun and record.placed_at
+        last = max(record.placed_at.values()) if grew else since
+        kind = self._kind(record, tuple(pods), last)
+        if kind is not None and record.protected(len(pods)) == 0:
+            yield self._unit(record, tuple(pods), True, kind, since)
+
+    def _surplus_units(self, record: JobRecord, surplus: list[tuple[PodAt, ...]]) -> Iterator[Unit]:
+        """Pods beyond the minimum of an elastic gang, each held since its own time."""
+        offered = []
+        for together in surplus:
+            since = max(map(record.placed_since, together))
+            if (kind := self._kind(record, together, since)) is not None:
+                offered.append((together, kind, since))
+        spared = record.protected(sum(len(together) for together, _, _ in offered))
+        for together, kind, since in offered:
+            if spared > 0:
+                spared -= len(together)
+            else:
+                yield self._unit(record, together, False, kind, since)
+
+    def _unit(
+        self,
+        record: JobRecord,
+        pods: tuple[PodAt, ...],
+        whole: bool,
+        kind: PreemptionKind,
+        since: float,
+    ) -> Unit:
+        held = self._state.cluster.held_by(record.job.id)
+        on: dict[str, int] = {}
+        places = tuple(held[pod].placement for pod in pods)
+        for p in places:
+            on[p.node] = on.get(p.node, 0) + p.milli * len(p.devices)
+        lost = max(0.0, self._now - max(since, record.checkpoint_at))
+        cost = sum(on.values()) / MILLI * lost
+        sets = record.job.pod_sets
+        if any(s.gpu_memory_mib for s in sets):
+            for p in places:
+                on[p.node] += int(sets[p.pod_set].gpu_memory_mib > 0)  # may be a thousandth more
+        return Unit(record, pods, whole, kind, cost, on, places)
+
+
+def _surplus(record: JobRecord, pods: list[PodAt]) -> list[tuple[PodAt, ...]]:
+    """Pods of an elastic gang beyond its minimum, those of the highest ordinals; what is left of a
+    slice is of no use, so its pods go together."""
+    found: dict[PodAt, list[PodAt]] = {}
+    for i, s in enumerate(record.job.pod_sets):
+        mine = [pod for pod in pods if pod[0] == i]
+        for pod in mine[s.least :]:
+            found.setdefault((i, pod[1] // (s.slice_size or 1)), []).append(pod)
+    return [tuple(together) for together in found.values()]

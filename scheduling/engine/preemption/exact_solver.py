@@ -1,0 +1,373 @@
+"""The least loss that makes room for pods on few nodes: exact by GPUs, CPU and memory.
+
+What single nodes have to give up for so many pods of each pod set is read from tables; the tables
+are joined group by group of the network, where slices and required levels have their say. Units on
+several nodes couple the tables: each weighs in every node what its GPUs there are of all its GPUs,
+which bounds the loss from below, and branch and bound decides which of them go.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from scheduling.engine.cluster.constraints import admits
+from scheduling.engine.placement.request import HYPER_NODE
+from scheduling.engine.preemption.candidates import Unit
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import MILLI, JobRequest, PodSet
+
+# Nodes, units on one of them, and ways to divide the pods of all pod sets that are looked at.
+MAX_NODES = 64
+MAX_UNITS = 9
+MAX_WAYS = 128
+# Bounds worked out in one search, and joins of ways in all of them; the best choice so far is taken
+# then.
+MAX_BOUNDS = 96
+MAX_JOINS = 300_000
+
+Counts = tuple[int, ...]  # pods of each pod set
+# Units taken, as a tree: nothing, a node's units, or two trees.
+_Trail = tuple[object, ...]
+_Ways = dict[Counts, tuple[int, _Trail]]
+
+
+@dataclass(slots=True)
+class Wanted:
+    """Pods of one set. `milli`: GPU-milli of a pod; `level`: number of the level of which a group
+    has to hold all of them, or each slice of `size`, -1 = they may be anywhere."""
+
+    spec: PodSet
+    count: int
+    milli: int
+    level: int
+    size: int
+
+
+@dataclass(slots=True)
+class Spot:
+    """A node: what is free of GPU-milli, milli-CPU and MiB of memory; how many pods of each set it
+    may hold at most; its groups by level, "" = none; units and what each would give back."""
+
+    name: str
+    free: tuple[int, int, int]
+    most: Counts
+    groups: tuple[str, ...]
+    units: list[Unit] = field(default_factory=list)
+    gives: list[tuple[int, int, int]] = field(default_factory=list)
+    # By pods: the smallest sets of units, by number, that make room for them.
+    needs: dict[Counts, list[tuple[int, ...]]] = field(default_factory=dict)
+
+
+class Optimum:
+    """Units that weigh least and make room for all pods. `within`: level of which one group has to
+    hold all pod sets, -1 = none; `leaf_most`: pods of each set that a group of the first level may
+    hold at most."""
+
+    def __init__(
+        self, wanted: Sequence[Wanted], spots: Iterable[Spot], within: int, leaf_most: Counts
+    ) -> None:
+        self._wanted = wanted
+        self._within = within
+        self._leaf_most = leaf_most
+        self._full: Counts = tuple([w.count for w in wanted])
+        self._nothing: Counts = (0,) * len(wanted)
+        self._spots = [spot for spot in spots if any(spot.most)]
+        for spot in self._spots:
+            if not spot.needs:
+                _tabulate(spot, wanted)
+        self._on: dict[Unit, int] = {}  # GPU-milli of a unit on all these nodes
+        self._spread: set[Unit] = set()  # units on several of them
+        for spot in self._spots:
+            for unit in spot.units:
+                if unit in self._on:
+                    self._spread.add(unit)
+                self._on[unit] = self._on.get(unit, 0) + unit.on[spot.name]
+        joins = ways(self._full) * sum([len(spot.needs) for spot in self._spots])
+        self._max_bounds = max(3, min(MAX_BOUNDS, MAX_JOINS // max(1, joins)))
+        self._tables: dict[tuple[str, frozenset[Unit], frozenset[Unit]], _Ways] = {}
+        levels = {w.level for w in wanted} | {within}
+        if any(most < count for most, count in zip(leaf_most, self._full, strict=True)):
+            levels.add(0)
+        self._levels = sorted(level for level in levels if level >= 0)
+
+    def search(
+        self, already: frozenset[Unit], without: frozenset[Unit] = frozenset()
+    ) -> list[Unit] | None:
+        """The units, beside those that go `already` and none of those to do `without`; None when
+        the others do not make room."""
+        best: list[Unit] | None = None
+        least = -1
+        first = self._bound(already, without)
+        if first is None:
+            return None
+        heap = [(first[0], 0, already, without, first[1])]
+        bounds, number = 1, 1
+        while heap:
+            bound, _, out, stay, used = heappop(heap)
+            if 0 <= least <= bound:
+                break
+            taken = (used | out) - already
+            weight = sum([unit.weight for unit in taken])
+            if least < 0 or weight < least:
+                best, least = sorted(taken, key=lambda u: u.order), weight
+            open_units = [u for u in used & self._spread if u not in out]
+            if weight <= bound + len(self._spots) or not open_units:  # shares are rounded down
+                continue
+            if bounds >= self._max_bounds:
+                break
+            branch = max(open_units, key=lambda u: (u.weight, u.order))
+            for now_out, now_stay in ((out | {branch}, stay), (out, stay | {branch})):
+                found = self._bound(now_out, now_stay)
+                bounds += 1
+                if found is None:
+                    continue
+                extra = sum([unit.weight for unit in now_out if unit not in already])
+                if least < 0 or found[0] + extra < least:
+                    state = (found[0] + extra, number, now_out, now_stay, found[1])
+                    heappush(heap, state)
+                    number += 1
+        return best
+
+    def _bound(
+        self, out: frozenset[Unit], stay: frozenset[Unit]
+    ) -> tuple[int, frozenset[Unit]] | None:
+        """What has to be lost at least beside `out` while these stay, and the units of that."""
+        ways = self._joined(out, stay)
+        found = ways.get(self._full)
+        return None if found is None else (found[0], frozenset(_units(found[1])))
+
+    def _joined(self, out: frozenset[Unit], stay: frozenset[Unit]) -> _Ways:
+        tables = [(spot.groups, self._table(spot, out, stay)) for spot in self._spots]
+        for level in self._levels:
+            merged: dict[str, _Ways] = {}
+            groups_of: dict[str, tuple[str, ...]] = {}
+            for groups, ways in tables:
+                key = groups[level]
+                groups_of.setdefault(key, groups)
+                merged[key] = self._join(merged[key], ways) if key in merged else ways
+            tables = [
+                (groups_of[key], self._allowed(ways, level, bool(key)))
+                for key, ways in merged.items()
+            ]
+            if level == self._within:
+                whole = [w[self._full] for _, w in tables if self._full in w]
+                return {self._full: min(whole, key=lambda way: way[0])} if whole else {}
+        found: _Ways = {self._nothing: (0, ())}
+        for _, ways in tables:
+            found = self._join(found, ways)
+        return found
+
+    def _join(self, some: _Ways, others: _Ways) -> _Ways:
+        if len(others) == 1:
+            return some
+        found: _Ways = dict(some)
+        full = self._full
+        for more, (weight, trail) in others.items():
+            if not any(more):
+                continue
+            for pods, (before, path) in some.items():
+                both = tuple([a + b for a, b in zip(pods, more, strict=True)])
+                if any(n > most for n, most in zip(both, full, strict=True)):
+                    continue
+                total = before + weight
+                known = found.get(both)
+                if known is None or total < known[0]:
+                    found[both] = (total, (path, trail))
+        return found
+
+    def _allowed(self, ways: _Ways, level: int, named: bool) -> _Ways:
+        """What one group of the level may hold."""
+        found: _Ways = {}
+        for pods, way in ways.items():
+            for at, (n, wanted) in enumerate(zip(pods, self._wanted, strict=True)):
+                here = wanted.level == level
+                if n and here and (n % wanted.size or not named):
+                    break
+                if n and self._within == level and not named:
+                    break
+                if level == 0 and n > self._leaf_most[at]:
+                    break
+            else:
+                found[pods] = way
+        return found
+
+    def _table(self, spot: Spot, out: frozenset[Unit], stay: frozenset[Unit]) -> _Ways:
+        """What the node has to lose at least for so many pods."""
+        mine = frozenset(spot.units)
+        key = (spot.name, out & mine, stay & mine)
+        known = self._tables.get(key)
+        if known is not None:
+            return known
+        shares = [
+            0 if unit in out else unit.weight * unit.on[spot.name] // self._on[unit]
+            for unit in spot.units
+        ]
+        barred = [unit in stay for unit in spot.units]
+        gone = [unit in out for unit in spot.units]
+        found: _Ways = {}
+        for pods, choices in spot.needs.items():
+            best = -1
+            chosen: tuple[int, ...] = ()
+            for choice in choices:
+                if any(barred[n] for n in choice):
+                    continue
+                weight = sum([shares[n] for n in choice])
+                if best < 0 or weight < best:
+                    best, chosen = weight, choice
+            if best >= 0:
+                found[pods] = (best, tuple([spot.units[n] for n in chosen if not gone[n]]))
+        self._tables[key] = found
+        return found
+
+
+def _units(trail: _Trail) -> Iterable[Unit]:
+    """The leaves of a tree."""
+    left: list[object] = [trail]
+    while left:
+        at = left.pop()
+        if isinstance(at, Unit):
+            yield at
+        elif isinstance(at, tuple):
+            left.extend(at)
+
+
+def _tabulate(spot: Spot, wanted: Sequence[Wanted]) -> None:
+    """Fill in what the node needs to lose, of the cheapest of its units."""
+    if len(spot.units) > MAX_UNITS:
+        cheap = sorted(
+            range(len(spot.units)),
+            key=lambda n: (spot.units[n].weight // max(1, spot.gives[n][0]), n),
+        )[:MAX_UNITS]
+        spot.units = [spot.units[n] for n in cheap]
+        spot.gives = [spot.gives[n] for n in cheap]
+    masks = sorted(range(1 << len(spot.units)), key=lambda mask: (mask.bit_count(), mask))
+    have: list[tuple[int, tuple[int, int, int]]] = []
+    for mask in masks:
+        gpu, cpu, memory = spot.free
+        for n, gives in enumerate(spot.gives):
+            if mask >> n & 1:
+                gpu, cpu, memory = gpu + gives[0], cpu + gives[1], memory + gives[2]
+        have.append((mask, (gpu, cpu, memory)))
+    known: dict[tuple[int, int, int], list[tuple[int, ...]]] = {}
+    for pods in _counts(spot.most):
+        need = [0, 0, 0]
+        for n, w in zip(pods, wanted, strict=True):
+            need[0] += n * w.milli
+            need[1] += n * w.spec.cpu_milli
+            need[2] += n * w.spec.memory_mib
+        asked = (need[0], need[1], need[2])
+        if asked not in known:
+            known[asked] = _smallest(have, asked)
+        if known[asked]:
+            spot.needs[pods] = known[asked]
+
+
+def _smallest(
+    have: Sequence[tuple[int, tuple[int, int, int]]], asked: tuple[int, int, int]
+) -> list[tuple[int, ...]]:
+    """The sets of units that give as much, none of which contains another."""
+    found: list[int] = []
+    for mask, (gpu, cpu, memory) in have:
+        if gpu < asked[0] or (asked[1] and cpu < asked[1]) or (asked[2] and memory < asked[2]):
+            continue
+        if not any(mask & smaller == smaller for smaller in found):
+            found.append(mask)
+    return [tuple([n for n in range(MAX_UNITS) if mask >> n & 1]) for mask in found]
+
+
+def _counts(most: Counts) -> Iterable[Counts]:
+    """All pods by pod set up to these."""
+    found: list[Counts] = [()]
+    for limit in most:
+        found = [(*pods, n) for pods in found for n in range(limit + 1)]
+    return found
+
+
+def ways(counts: Iterable[int]) -> int:
+    """In how many ways so many pods of each set can be divided in two."""
+    found = 1
+    for count in counts:
+        found *= count + 1
+    return found
+
+
+# --- what the search is given -----------------------------------------------------------------
+Sets = Sequence[tuple[PodSet, int]]  # pod sets, and how many pods of each
+
+
+def spots_of(
+    state: SchedulerState, record: JobRecord, sets: Sets, units: Iterable[Unit]
+) -> list[Spot] | None:
+    """The nodes that may take pods of the job; None where they are too many, or GPUs are shared,
+    which no count of GPU-milli describes."""
+    cluster, pools = state.cluster, state.pools
+    if record.pods or any(s.gpu_milli < MILLI or s.gpu_memory_mib for s, _ in sets):
+        return None
+    if not sets or ways([n for _, n in sets]) > MAX_WAYS:
+        return None
+    of_model: dict[str, Sequence[int]] = {}
+    for s, _ in sets:
+        pool = cluster.index.pools.get(s.gpu_models[0])
+        if pool is None or pool.layout.size > MAX_NODES:
+            return None
+        of_model[s.gpu_models[0]] = pool.layout.slots
+    found: dict[str, Spot] = {}
+    for model, slots in of_model.items():
+        for slot in slots:
+            node, name = cluster.facts[slot], cluster.names[slot]
+            if node is None or not cluster.usable[slot] or name in record.blamed:
+                continue
+            most = tuple(
+                [
+                    min(n, len(node.devices) // s.gpus, s.max_per_node or n)
+                    if s.gpu_models[0] == model and admits(node, s)
+                    else 0
+                    for s, n in sets
+                ]
+            )
+            free = (cluster.free[slot] * MILLI, cluster.cpu[slot], cluster.memory[slot])
+            found[name] = Spot(name, free, most, pools.groups_of[name])
+    for unit in units:
+        gives: dict[str, list[int]] = {}
+        specs = unit.record.job.pod_sets
+        for p in unit.places:
+            if p.node not in found:
+                continue
+            if p.milli < MILLI:
+                return None
+            spec, sums = specs[p.pod_set], gives.setdefault(p.node, [0, 0, 0])
+            sums[0] += len(p.devices) * MILLI
+            sums[1] += spec.cpu_milli
+            sums[2] += spec.memory_mib
+        for name, sums in gives.items():
+            if sums[0]:
+                found[name].units.append(unit)
+                found[name].gives.append((sums[0], sums[1], sums[2]))
+    return list(found.values())
+
+
+def least_of(
+    state: SchedulerState,
+    job: JobRequest,
+    sets: Sets,
+    spots: Sequence[Spot],
+    within: str,
+    already: frozenset[Unit],
+) -> list[Unit] | None:
+    """The units that weigh least and make room for the pods, in one group of the level `within`
+    ("" = anywhere); None when no units do."""
+    number = {name: at for at, name in enumerate((*state.cluster.levels, HYPER_NODE))}
+    wanted = [
+        Wanted(
+            s,
+            count,
+            s.gpus * MILLI,
+            number[s.required_level] if s.required_level else -1,
+            s.slice_size or count,
+        )
+        for s, count in sets
+    ]
+    leaf_most = tuple([s.max_per_leaf or count for s, count in sets])
+    at = number[within or job.required_level] if within or job.required_level else -1
+    return Optimum(wanted, spots, at, leaf_most).search(already)

@@ -1,0 +1,109 @@
+"""From whom a blocked job may take places, as far as tenant and priority tell (paper 3.2.3)."""
+
+import heapq
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from itertools import chain
+
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.running.preemptible import Whose
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.types import PreemptionKind
+
+
+class Claim:
+    """A blocked job, what it asks for by GPU model (milli), whether it would borrow, and whether it
+    has been blocked at the head for so long that it may take what was backfilled past it. `early`:
+    it may take nothing else yet."""
+
+    def __init__(
+        self,
+        state: SchedulerState,
+        record: JobRecord,
+        asked: dict[str, int],
+        *,
+        borrows: bool,
+        overdue: bool,
+        early: bool,
+    ) -> None:
+        self.record = record
+        self.asked = asked
+        self.borrows = borrows
+        self.overdue = overdue
+        self._state = state
+        self._allowed = set(state.policy.preemption)
+        if early:
+            self._allowed &= {PreemptionKind.BACKFILL}
+        self._debts: dict[str, bool] = {}
+
+    def members(self) -> Iterable[JobRecord]:
+        """Running jobs from which it may take; not all of them at this instant."""
+        exposed = self._state.exposed
+        return chain.from_iterable(exposed.members(whose) for whose in self.groups)
+
+    def enough_at(self, now: float) -> float:
+        """When as much as is asked for will be free, or have been held by those jobs for long
+        enough, if nothing happens; inf = never, also where there are none of them, `now` if it is
+        so already."""
+        if not self.groups:
+            return math.inf
+        state = self._state
+        lack = {m: milli - state.cluster.free_milli(m) for m, milli in self.asked.items()}
+        exposures = [state.exposed.of(whose, now) for whose in self.groups]
+        for exposure in exposures:
+            for model in lack:
+                lack[model] -= exposure.ripe.get(model, 0)
+        if max(lack.values(), default=0) <= 0:
+            return now
+        for at, model, milli in heapq.merge(*[exposure.later for exposure in exposures]):
+            if model in lack:
+                lack[model] -= milli
+                if lack[model] <= 0 and max(lack.values()) <= 0:
+                    return at
+        return math.inf
+
+    @cached_property
+    def groups(self) -> tuple[Whose, ...]:
+        """Tenants and priorities from whose jobs it may take."""
+        return tuple(whose for whose in self._state.exposed.groups() if self._may_take(*whose))
+
+    def _may_take(self, tenant: str, priority: int) -> bool:
+        backfilled = self.overdue and PreemptionKind.BACKFILL in self._allowed
+        if backfilled and priority <= self.record.job.priority:
+            return True
+        return self.outranks(tenant, priority) or self.reclaims_from(tenant)
+
+    def outranks(self, tenant: str, priority: int) -> bool:
+        """Lower priority; a borrower takes from its own tenant or from other borrowers only."""
+        if PreemptionKind.PRIORITY not in self._allowed or priority >= self.record.job.priority:
+            return False
+        return not self.borrows or tenant == self.record.job.tenant or self._in_debt(tenant)
+
+    def reclaims_from(self, tenant: str) -> bool:
+        """Who is within its guarantee takes back from other tenants that borrow."""
+        if PreemptionKind.RECLAIM not in self._allowed or self.borrows:
+            return False
+        return tenant != self.record.job.tenant and self._in_debt(tenant)
+
+    def _in_debt(self, tenant: str) -> bool:
+        known = self._debts.get(tenant)
+        if known is None:
+            known = self._debts[tenant] = self._has_borrowed(tenant)
+        return known
+
+    def _has_borrowed(self, tenant: str) -> bool:
+        """Whether the tenant has borrowed of a model asked for, apart from what it and the
+        preemptor's tenant have borrowed together. What those above it have borrowed is owed by
+        those below them that hold more than their guarantee, as long as there are any."""
+        book, by = self._state.book, self.record.job.tenant
+        for model in self.asked:
+            shared = book.chain(by, model)
+            for account in book.chain(tenant, model):
+                if account in shared:
+                    break
+                if account.over > 0:
+                    return True
+                if account.group.borrowed > 0:
+                    break
+        return False

@@ -1,0 +1,388 @@
+"""Choices of victims for one way to start a job, tried on a statement (paper 3.2.3).
+
+The cheapest choice by GPU count is looked for at each topology level; the job is then really
+placed there, and whoever can keep his place beside it does. Other choices are tried likewise, so
+that the record of a preemption tells what they would have cost.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from scheduling.engine.admission.candidates import Candidate
+from scheduling.engine.admission.hot_spares import idle_nodes, takes_spares
+from scheduling.engine.admission.limits import jobs_to_stop, stops_enough
+from scheduling.engine.admission.start import place_on
+from scheduling.engine.cluster.constraints import admits
+from scheduling.engine.decisions import Alternative
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.placement import PlacementFailure
+from scheduling.engine.placement.request import HYPER_NODE
+from scheduling.engine.preemption.candidates import Unit
+from scheduling.engine.preemption.emptied_nodes import Emptied
+from scheduling.engine.preemption.exact_solver import least_of, spots_of
+from scheduling.engine.preemption.quota_relief import relieve, trial
+from scheduling.engine.preemption.ranks import Loss, loss_of
+from scheduling.engine.preemption.reprieve import can_return
+from scheduling.engine.preemption.solver import Room, Scan, cheapest, others
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.running.holdings import Holdings, Row, freed, row_of
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import MILLI, JobRequest, PodPlacement, PodSet
+
+# In percent, what a narrower topology level may cost beside the cheapest choice. Slices name the
+# level that they need: for them none is worth more.
+NARROW_AT = 125
+# Above this many eligible units not all of them are evicted where no choice of them has sufficed.
+TRY_ALL_UNITS = 1000
+# Other choices at the level of the plan that are tried, the cheapest by count first.
+OTHERS_TRIED = 2
+
+
+@dataclass(slots=True)
+class Plan:
+    """Victims, and the places the job then gets. `others`: choices not taken that would do too,
+    of `examined` that were tried. `returning`: victims that would evict somebody in turn."""
+
+    candidate: Candidate
+    placements: tuple[PodPlacement, ...]
+    units: list[Unit]
+    others: tuple[Alternative, ...] = ()
+    examined: int = 0
+    returning: list[str] = field(default_factory=list)
+
+    @property
+    def cost(self) -> float:
+        """GPU-seconds."""
+        return sum(unit.cost for unit in self.units)
+
+    @property
+    def loss(self) -> Loss:
+        """What a plan is judged by."""
+        return loss_of(self.units)
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs lose pods."""
+        return len({unit.record.job.id for unit in self.units})
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The cheapest victims found at one topology level; level "" is the whole pool.
+
+    `rooms`: for each group looked at, the room of each pod set, that of the victims first.
+    """
+
+    level: str
+    weight: int
+    units: list[Unit]
+    rooms: list[list[Room]]
+
+
+copied_by_fields(Scope)
+
+
+def plan_for(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    asked: dict[str, int],
+    units: list[Unit],
+) -> Plan | None:
+    """The plan that costs least, or up to a quarter more within a narrower level; the cluster is
+    as before. `asked`: GPU-milli by GPU model; `units`: who may be evicted."""
+    first = _first(state, record, asked, units)
+    if first is None:
+        return None
+    scopes = _scopes(state, record, candidate, units, frozenset(first))
+    percent = 100 if any(s.slice_size for s in candidate.job.pod_sets) else NARROW_AT
+    limit = min((scope.weight for scope in scopes), default=0) * percent // 100
+    narrow = [scope for scope in scopes if scope.weight <= limit]
+    dear = sorted((s for s in scopes if s.weight > limit), key=lambda s: s.weight)
+    failed = 0
+    for at, scope in enumerate(ordered := [*narrow, *dear]):
+        plan = _try(state, record, _at_level(candidate, scope.level), [*first, *scope.units])
+        if plan is not None:
+            choices = _other_choices(state, record, asked, units, first, scope)
+            choices += [(s.level, [*first, *s.units]) for s in ordered[at + 1 :]]
+            return _compared(state, record, candidate, plan, scope.level, choices, failed)
+        failed += 1
+    if len(units) > TRY_ALL_UNITS:
+        few = _of_few_nodes(state, record, candidate, units)
+        if not few:
+            return None
+        units = list(dict.fromkeys((*first, *few)))
+    plan = _try(state, record, candidate, units)
+    if plan is not None:
+        plan.examined = failed
+    return plan
+
+
+def _first(
+    state: SchedulerState, record: JobRecord, asked: dict[str, int], units: list[Unit]
+) -> list[Unit] | None:
+    """The cheapest units whose going lets quota and limits allow the job; None when none do."""
+    first = relieve(state.book, record.job.tenant, asked, units)
+    to_stop = jobs_to_stop(state, record)
+    if first is None or not to_stop:
+        return first
+    for unit in sorted(units, key=lambda u: u.order):
+        if stops_enough(state, to_stop, _stopped(first)):
+            break
+        tenant = unit.record.job.tenant
+        short = [name for name in state.book.lineage(tenant) if name in to_stop]
+        if unit.whole and unit not in first and short:
+            first.append(unit)
+    return first if stops_enough(state, to_stop, _stopped(first)) else None
+
+
+def _stopped(units: Iterable[Unit]) -> list[str]:
+    """The tenants of the jobs that stop, one by one."""
+    return [unit.record.job.tenant for unit in units if unit.whole]
+
+
+def could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit]) -> bool:
+    """Whether what is free and all that the units hold is as much as is asked for."""
+    held: dict[str, int] = {}
+    for unit in units:
+        for pod in unit.pods:
+            model, milli = unit.record.pods[pod]
+            held[model] = held.get(model, 0) + milli
+    return bool(units) and all(
+        state.cluster.free_milli(m) + held.get(m, 0) >= milli for m, milli in asked.items()
+    )
+
+
+def _of_few_nodes(
+    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
+) -> list[Unit]:
+    """All units on nodes that hold the job without them, and cost little."""
+    cluster, held = state.cluster, Holdings()
+    weight: dict[str, int] = {}
+    rows: list[Row] = []
+    for unit in units:
+        for node in unit.on:
+            weight[node] = weight.get(node, 0) + unit.weight
+        sets = unit.record.job.pod_sets
+        for p in unit.places:
+            rows.append(row_of(0.0, cluster.slot_of.get(p.node, -1), 0, p, sets[p.pod_set]))
+    held.put("", rows)
+    gone = freed([held], 0.0, len(cluster.names))
+    nodes = set(Emptied(cluster, candidate, record.blamed, gone).least(weight))
+    return [unit for unit in units if not nodes.isdisjoint(unit.on)]
+
+
+def _other_choices(
+    state: SchedulerState,
+    record: JobRecord,
+    asked: dict[str, int],
+    units: list[Unit],
+    first: list[Unit],
+    scope: Scope,
+) -> list[tuple[str, list[Unit]]]:
+    """Choices at the level of the plan: other groups, and without one or another victim."""
+    already = frozenset(first)
+    found: list[list[Unit]] = []
+    for joint in scope.rooms[1:]:
+        if (chosen := _of_rooms(joint, already)) is not None:
+            found.append([*first, *chosen])
+    for joint in scope.rooms[:1]:
+        found += [[*first, *chosen] for chosen in others(joint, scope.units, already)]
+    for unit in first[-1:]:
+        rest = _first(state, record, asked, [u for u in units if u is not unit])
+        if rest is not None:
+            found.append(list(dict.fromkeys([*rest, *scope.units])))
+    found.sort(key=lambda chosen: (_weight(chosen), len(chosen)))
+    return [(scope.level, chosen) for chosen in found[:OTHERS_TRIED]]
+
+
+def _compared(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    plan: Plan,
+    level: str,
+    choices: list[tuple[str, list[Unit]]],
+    failed: int,
+) -> Plan:
+    """The plan with its alternatives; one at its own level that costs less is taken instead."""
+    done = {frozenset(plan.units): (level, plan)}
+    for at, units in choices:
+        if frozenset(units) in done:
+            continue
+        other = _try(state, record, _at_level(candidate, at), units)
+        if other is None:
+            failed += 1
+            continue
+        done.setdefault(frozenset(other.units), (at, other))
+        if at == level and other.loss < plan.loss:
+            plan = other
+    rest = [(at, other) for at, other in done.values() if not set(plan.units).issubset(other.units)]
+    plan.others = tuple(
+        Alternative(_words(at, at == level), other.jobs, other.cost) for at, other in rest
+    )
+    plan.examined = failed + len(rest)
+    return plan
+
+
+def _words(level: str, same: bool) -> str:
+    if same:
+        return "other victims"
+    return f"within one {level}" if level else "anywhere in the pool"
+
+
+def _at_level(candidate: Candidate, level: str) -> Candidate:
+    job = candidate.job
+    if not level or job.preferred_level or job.required_level:
+        return candidate
+    return Candidate(replace(job, preferred_level=level), candidate.counts)
+
+
+def _scopes(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    units: list[Unit],
+    first: frozenset[Unit],
+) -> list[Scope]:
+    """The best choice at each level that could hold the job, the narrowest level first."""
+    job = candidate.job
+    sets = [(s, n) for s, n in zip(job.pod_sets, candidate.counts, strict=True) if s.gpus and n]
+    if len(sets) == 1:
+        levels = _levels(state, job, *sets[0])
+    else:
+        levels = (job.required_level,)
+    scans = [_scan(state, s, n, tuple(filter(None, levels)), units) for s, n in sets]
+    spots = spots_of(state, record, sets, units)
+    found = []
+    for level in levels:
+        if len(scans) == 1:
+            groups = [[room] for room in scans[0].rooms(level)]
+        else:
+            groups = [[scan.room for scan in scans]]
+        chosen = [(_of_rooms(joint, first), joint) for joint in groups]
+        possible = [(units, joint) for units, joint in chosen if units is not None]
+        rooms: list[list[Room]] = []
+        taken: list[Unit] | None = None
+        if possible:
+            best = min(range(len(possible)), key=lambda i: _weight(possible[i][0]))
+            taken, joint = possible.pop(best)
+            rooms = [joint, *(other for _, other in possible)]
+        if spots is not None:
+            exact = least_of(state, job, sets, spots, level, first)
+            if exact is None:
+                continue
+            if taken is None or _weight(exact) < _weight(taken) or not _plain(sets):
+                taken = exact
+        if taken is not None:
+            found.append(Scope(level, _weight(taken), taken, rooms))
+    return found
+
+
+def _plain(sets: list[tuple[PodSet, int]]) -> bool:
+    """Whether rooms say all that matters of where the pods may be."""
+    s = sets[0][0]
+    apart = s.slice_size or s.max_per_node or s.max_per_leaf
+    return len(sets) == 1 and not (apart or s.cpu_milli or s.memory_mib)
+
+
+def _of_rooms(joint: list[Room], first: frozenset[Unit]) -> list[Unit] | None:
+    """The cheapest victims that make room for every pod set."""
+    chosen: list[Unit] = []
+    for room in joint:
+        more = cheapest(room, first.union(chosen))
+        if more is None:
+            return None
+        chosen += more
+    return chosen
+
+
+def _weight(units: list[Unit]) -> int:
+    return sum(unit.weight for unit in units)
+
+
+def _levels(state: SchedulerState, job: JobRequest, s: PodSet, count: int) -> tuple[str, ...]:
+    """Levels worth a look, nearest first: those with a group large enough, then the whole pool."""
+    required = job.required_level or ("" if s.slice_size else s.required_level)
+    names = (*state.cluster.levels, HYPER_NODE)
+    ask = count * state.pools.milli_per_pod(s, s.gpu_models[0])
+    wide = {n for at, n in enumerate(names) if _holds(state, s.gpu_models[0], at) >= ask}
+    if required:
+        return (required,) if required in wide else ()
+    if count == 1:
+        return ("",)
+    preferred = {job.preferred_level, s.preferred_level}
+    return (*(n for n in names if n in wide and (n != HYPER_NODE or n in preferred)), "")
+
+
+def _holds(state: SchedulerState, model: str, at: int) -> int:
+    return state.pools.largest_group(model, at) * MILLI
+
+
+def _scan(
+    state: SchedulerState, s: PodSet, pods: int, levels: tuple[str, ...], units: list[Unit]
+) -> Scan:
+    cluster, model = state.cluster, s.gpu_models[0]
+    milli = state.pools.milli_per_pod(s, model)
+    names = (*cluster.levels, HYPER_NODE)
+    number = {name: at for at, name in enumerate(names)}
+    groups_of = state.pools.groups_of
+
+    def free_of(name: str) -> int | None:
+        slot = cluster.slot_of.get(name)
+        node = None if slot is None else cluster.facts[slot]
+        if slot is None or node is None or not cluster.usable[slot]:
+            return None
+        if node.gpu_model != model or not admits(node, s):
+            return None
+        return cluster.free[slot] * MILLI + (sum(cluster.partial[slot].values()) % MILLI)
+
+    wanted = -(-milli // MILLI)
+    idle = {}
+    for slot, free in enumerate(cluster.free):
+        if free >= wanted and (left := free_of(cluster.names[slot])) is not None:
+            idle[cluster.names[slot]] = left
+    scan = Scan(milli, pods, free_of, idle, levels, lambda at, n: groups_of[n][number[at]])
+    scan.read(units)
+    return scan
+
+
+def _try(
+    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
+) -> Plan | None:
+    """Evict, place, and let everybody return who still can; then all is taken back."""
+    to_stop = jobs_to_stop(state, record)
+    if to_stop and not stops_enough(state, to_stop, _stopped(units)):
+        return None
+    statement = Statement(state.cluster)
+    returned: set[Unit] = set()
+    idle = idle_nodes(state.policy, state.cluster)
+    with trial(state.book, units) as books:
+        for unit in units:
+            for pod in unit.pods:
+                statement.evict((unit.record.job.id, *pod))
+        placed = place_on(statement, state, candidate, frozenset(record.blamed), idle)
+        if isinstance(placed, PlacementFailure) or books.refuses(
+            record.job, state.pools, candidate
+        ):
+            statement.rollback()
+            return None
+        for unit in sorted(units, key=lambda u: u.order, reverse=True):
+            if not can_return(state.cluster, unit.record.job, unit.places):
+                continue
+            stay = (u for u in units if u is not unit and u not in returned)
+            if to_stop and not stops_enough(state, to_stop, _stopped(stay)):
+                continue
+            books.give_back(unit)
+            mark = statement.checkpoint()
+            for p in unit.places:
+                statement.allocate(unit.record.job, p)
+            refused = books.refuses(record.job, state.pools, candidate)
+            if refused or takes_spares(state.policy, state.cluster, record.job, idle):
+                statement.rollback(mark)
+                books.take(unit)
+                continue
+            returned.add(unit)
+    statement.rollback()
+    return Plan(candidate, placed, [unit for unit in units if unit not in returned])

@@ -1,0 +1,127 @@
+"""What tenants and their users hold, and held in the past, which counts with a half-life.
+
+The share of a GPU model is what somebody holds over the capacity; with a half-life the average of
+that over the past is added, older use counting half as much every half-life. The dominant share is
+the largest over the models, of a tenant divided by its weight (standings.py).
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from scheduling.engine.native import mypyc_attr
+from scheduling.engine.types import JobRequest
+
+if TYPE_CHECKING:
+    from scheduling.engine.queue.standings import Standings
+
+User = tuple[str, str]  # tenant, user of it
+Holder = TypeVar("Holder", str, User)
+
+
+class Shares(NamedTuple):
+    """Dominant shares by which jobs of equal priority are ordered; who is not named has 0.
+
+    `tenants`: of each with all below it, by weight; by `of_its_own` of those with members also
+    that of the jobs that they submit themselves. `users` None: the users of a tenant are not told
+    apart.
+    """
+
+    tenants: Mapping[str, float]
+    users: Mapping[User, float] | None = None
+
+
+NO_SHARES = Shares({})
+
+
+def of_its_own(tenant: str) -> str:
+    """The name under which the share of a tenant's own jobs stands; no tenant is called so."""
+    return f"{tenant}/"
+
+
+class Held(Generic[Holder]):
+    """What every holder holds by GPU model (milli-GPU), and in `past` what it held on average until
+    the last call of `pass_time`."""
+
+    def __init__(self) -> None:
+        self.now: dict[tuple[Holder, str], int] = {}
+        self.past: dict[tuple[Holder, str], float] = {}
+        self._at: float | None = None
+
+    def change(self, holder: Holder, model: str, milli: int) -> None:
+        key = (holder, model)
+        held = self.now.get(key, 0) + milli
+        if held:
+            self.now[key] = held
+        else:
+            self.now.pop(key, None)
+
+    def pass_time(self, now: float, half_life_s: float) -> None:
+        """Let the time since the last call pass, in which nothing changed."""
+        if self._at is not None and half_life_s > 0 and now > self._at:
+            kept = math.exp2(-(now - self._at) / half_life_s)
+            for key in sorted(self.past.keys() | self.now.keys()):
+                left = self.past.get(key, 0.0) * kept + self.now.get(key, 0) * (1 - kept)
+                self.past[key] = left
+        self._at = now
+
+    def amounts(self, half_life_s: float) -> dict[tuple[Holder, str], float]:
+        """By holder and GPU model what counts towards a share, in milli-GPU."""
+        counted: dict[tuple[Holder, str], float] = dict(self.now)
+        for key, milli in self.past.items() if half_life_s > 0 else ():
+            counted[key] = counted.get(key, 0.0) + milli
+        return counted
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
+class Usage:
+    """What tenants hold; `of_users`: and each user of them."""
+
+    def __init__(self, *, of_users: bool) -> None:
+        self.tenants = Held[str]()
+        self.users: Held[User] | None = Held() if of_users else None
+        self.elsewhere: dict[tuple[User, str], int] = {}  # by jobs of other scopes, by GPU model
+        self.standings: Standings | None = None  # kept up with it during a walk over the queue
+
+    def change(self, job: JobRequest, model: str, milli: int) -> None:
+        """Places of a job were given to it, or given back."""
+        self._change((job.tenant, job.user), model, milli)
+
+    def change_elsewhere(self, held: Iterable[tuple[str, str, str, int]]) -> None:
+        """Replace what jobs of other scopes hold: (tenant, user, GPU model, milli-GPU)."""
+        before = self.elsewhere
+        self.elsewhere = {((tenant, user), model): milli for tenant, user, model, milli in held}
+        for key in sorted(before.keys() | self.elsewhere.keys()):
+            self._change(*key, self.elsewhere.get(key, 0) - before.get(key, 0))
+
+    def _change(self, user: User, model: str, milli: int) -> None:
+        self.tenants.change(user[0], model, milli)
+        if self.users is not None:
+            self.users.change(user, model, milli)
+        if self.standings is not None:
+            self.standings.change(user, model, milli)
+
+    @property
+    def past(self) -> tuple[tuple[str, str, str, float], ...]:
+        """What `remember` takes to know the same."""
+        if self.users is None:
+            return tuple(
+                (name, "", model, milli) for (name, model), milli in self.tenants.past.items()
+            )
+        return tuple((*user, model, milli) for (user, model), milli in self.users.past.items())
+
+    def remember(self, past: Iterable[tuple[str, str, str, float]]) -> None:
+        """Replace what was held until now: (tenant, user, GPU model, milli-GPU on average)."""
+        users = {((tenant, user), model): milli for tenant, user, model, milli in past}
+        tenants: dict[tuple[str, str], float] = {}
+        for ((tenant, _), model), milli in users.items():
+            tenants[tenant, model] = tenants.get((tenant, model), 0.0) + milli
+        self.tenants.past = tenants
+        if self.users is not None:
+            self.users.past = users
+
+    def pass_time(self, now: float, half_life_s: float) -> None:
+        """Let the time since the last call pass, in which nothing changed."""
+        self.tenants.pass_time(now, half_life_s)
+        if self.users is not None:
+            self.users.pass_time(now, half_life_s)

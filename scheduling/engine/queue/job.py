@@ -1,0 +1,215 @@
+"""What the engine knows of one job, waiting or started."""
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from scheduling.engine.cluster.columns import Booking
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.types import JobRequest, PodPlacement
+from scheduling.engine.verdict import Verdict
+
+if TYPE_CHECKING:
+    from scheduling.engine.queue.waiting import Lane
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A blocked head starts at `at` on `nodes`, when declared run times hold. Once it is `until`
+    and no job has ended, that is to be worked out anew: a job is past its declared end then."""
+
+    at: float
+    nodes: frozenset[str]
+    until: float = field(default=math.inf, compare=False)
+
+
+copied_by_fields(Expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """These nodes are kept for a job whose turn it is. They were chosen by the facts of the cluster
+    at version `facts`, and are again when they have not emptied by `until`."""
+
+    nodes: frozenset[str]
+    until: float
+    facts: int
+
+
+copied_by_fields(Turn)
+
+
+@dataclass(slots=True)
+class Promise:
+    """Places booked for a preemptor, what of them is borrowed, and the pods that must go first."""
+
+    placements: tuple[PodPlacement, ...]
+    borrowed: tuple[tuple[str, int], ...]
+    awaited: set[tuple[str, int, int]]
+
+
+class InVain(NamedTuple):
+    """That no preemption could make room, by these facts and the GPU-milli by model that were
+    within reach; `nearly`: not before `until`. `protected_until`: when the first of those that are
+    in their minimum run time may be preempted, inf = there are none."""
+
+    facts: tuple[int, int]
+    reach: dict[str, int]
+    until: float
+    nearly: bool
+    protected_until: float
+
+    def holds(self, facts: tuple[int, int], reach: dict[str, int], now: float) -> bool:
+        """Whether a new plan would fail as well."""
+        more = any(milli > self.reach[model] for model, milli in reach.items())
+        return facts == self.facts and now < self.until and not more
+
+
+class OrderKey(NamedTuple):
+    """The place of a job among all: a total order."""
+
+    after: float  # the higher its priority, the smaller
+    submitted_at: float
+    gpu_milli: int
+    job_id: str
+
+
+def order_key(job: JobRequest, *, front: bool = False) -> OrderKey:
+    """Priority (high first), submission time, size (small first), then the id.
+
+    `front`: before all other jobs of its priority.
+    """
+    submitted_at = -math.inf if front else job.submitted_at
+    return OrderKey(-job.priority, submitted_at, job.gpu_milli, job.id)
+
+
+@dataclass(slots=True, init=False)  # a native __init__ takes a fifth of the time
+class JobRecord:
+    """What the engine knows of one job, waiting or started.
+
+    `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
+    when, where not since its start, `runs_since` when each began to run, as far as that was told.
+    `ended`: pods that are done and not to be placed again.
+    `blamed`: node -> until when it is avoided. `queued_at`: when it last came into a lane;
+    `waits_since`: since when nothing but quota, its turn and places keeps it, or the pods that it
+    misses, from a start, None = it does not wait so. `blocked_since`: when it was first blocked at
+    the head. `nearly`: what was backfilled past it has not all run long enough to be preempted,
+    else it could start; `protected_until`: when enough of those whom it could preempt may have,
+    `preempts_from`: when it will have waited for long enough to preempt anybody that it could,
+    inf = it does not wait for that. `in_vain`: by
+    what was to be placed, when no preemption could make room for it. `expected` is its reservation
+    as of `expected_at`: the versions of the cluster and of the quotas, and the pools it was the
+    head of. `turn`: what is kept for it as it is its turn by fair share.
+    `disruptions`: how many of its pods may be evicted now, by its disruption budget.
+    `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
+    evicted.
+    `promise`: places held for it while others leave them. `grew_at`: as of when nothing more was
+    found for an elastic gang that runs. `limit_at`: when its run time ends, as it is watched.
+    """
+
+    job: JobRequest
+    key: OrderKey
+    lane: "Lane | None"
+    not_before: float
+    held: bool
+    reserved: bool
+    verdict: Verdict | None
+    verdict_at: float
+    pods: dict[tuple[int, int], tuple[str, int]]
+    placed_at: dict[tuple[int, int], float]
+    runs_since: dict[tuple[int, int], float]
+    ended: set[tuple[int, int]]
+    started_at: float | None
+    blamed: dict[str, float]
+    queued_at: float
+    waits_since: float | None
+    blocked_since: float | None
+    nearly: bool
+    protected_until: float
+    preempts_from: float
+    in_vain: dict[object, InVain]
+    expected: Expected | None
+    expected_at: tuple[int, int, frozenset[str]] | None
+    turn: Turn | None
+    preemptions: int
+    preempted_by: set[str]
+    disruptions: int | None
+    checkpoint_at: float
+    leaving: dict[tuple[int, int], Booking]
+    left: bool
+    promise: Promise | None
+    grew_at: Any
+    limit_at: float | None
+
+    def __init__(self, job: JobRequest, key: OrderKey) -> None:
+        self.job = job
+        self.key = key
+        self.lane = None
+        self.not_before = 0.0
+        self.held = False
+        self.reserved = False
+        self.verdict = None
+        self.verdict_at = 0.0
+        self.pods = {}
+        self.placed_at = {}
+        self.runs_since = {}
+        self.ended = set()
+        self.started_at = None
+        self.blamed = {}
+        self.queued_at = -math.inf
+        self.waits_since = None
+        self.blocked_since = None
+        self.nearly = False
+        self.protected_until = math.inf
+        self.preempts_from = math.inf
+        self.in_vain = {}
+        self.expected = None
+        self.expected_at = None
+        self.turn = None
+        self.preemptions = 0
+        self.preempted_by = set()
+        self.disruptions = None
+        self.checkpoint_at = -math.inf
+        self.leaving = {}
+        self.left = False
+        self.promise = None
+        self.grew_at = None
+        self.limit_at = None
+
+    @property
+    def passed_since(self) -> float | None:
+        """Since when the jobs behind it that start pass it by: since it waits for nothing but
+        places. None where it is the head of no pool."""
+        if self.blocked_since is None or self.lane is None:
+            return None
+        return min(self.blocked_since, max(self.queued_at, self.lane.admitted_at))
+
+    def placed_since(self, pod: tuple[int, int]) -> float:
+        """Since when a pod of the job, which has started, holds its place."""
+        assert self.started_at is not None
+        return self.placed_at.get(pod, self.started_at)
+
+    def protected(self, pods: int) -> int:
+        """How many of so many of its pods the disruption budget protects; those that leave already
+        may not show in it yet."""
+        if self.disruptions is None:
+            return 0
+        return max(0, pods - max(0, self.disruptions - len(self.leaving)))
+
+    @property
+    def may_lose(self) -> bool:
+        """Whether its disruption budget lets any pod go: of a gang that is not elastic, all."""
+        pods = len(self.pods)
+        return self.protected(pods) < (1 if self.job.gang and not self.job.elastic else pods)
+
+    def missing(self) -> tuple[int, ...]:
+        """Pods per pod set that have no place and have not ended. What ended beyond the count that
+        a pod set has now is none of its pods."""
+        sets = self.job.pod_sets
+        counts = [s.count for s in sets]
+        for pod_set, _ in self.pods:
+            counts[pod_set] -= 1
+        ended = {(i, ordinal) for i, ordinal in self.ended if ordinal < sets[i].count}
+        for pod_set, _ in ended.union(self.leaving):
+            counts[pod_set] -= 1
+        return tuple(max(0, n) for n in counts)

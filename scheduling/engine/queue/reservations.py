@@ -1,0 +1,159 @@
+"""What blocked jobs have closed to the jobs behind them, as a walk over the queue finds it."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scheduling.engine.demand.requested import Ask
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.queue.job import Expected, JobRecord, OrderKey
+from scheduling.engine.quota.accounts import Account, Group
+from scheduling.engine.quota.book import Kept, Refusal
+from scheduling.engine.verdict import Verdict
+
+Mark = tuple[object, ...]
+Waits = tuple[Account, Kept]  # the account that refuses a job, and what it waits for
+NOBODY_BEHIND = OrderKey(math.inf, math.inf, 0, "")  # after every job
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The first blocked job of a pool under backfill.
+
+    `closes`: it has been blocked for too long and no start of it is known. `kept`: nodes that are
+    kept for it because it is its turn.
+    """
+
+    job_id: str
+    closes: bool
+    expected: Expected | None
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """Those that jobs behind it may not use."""
+        return self.kept if self.expected is None else self.expected.nodes
+
+
+copied_by_fields(Head)
+
+
+class Terms(NamedTuple):
+    """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
+
+    Pools in `closed` and nodes in `avoid` are not to be used, and nothing borrowed of what is
+    `kept`. `later`: jobs that end before the
+    heads ahead can start are tried first. `behind`: the job is one of those. `turns`: the nodes are
+    kept for others only because it is their turn.
+    """
+
+    record: JobRecord
+    closed: frozenset[str] = frozenset()
+    avoid: frozenset[str] = frozenset()
+    kept: Kept = frozenset()
+    later: bool = False
+    behind: bool = False
+    turns: bool = False
+
+    @property
+    def may_preempt(self) -> bool:
+        """Whether the job may take places from others: not past a head, which nobody knows the
+        victims to leave in time for. It may where that head only has its turn: preempting is a
+        right."""
+        return not (self.closed or self.behind or (self.avoid and not self.turns))
+
+
+class Ahead(NamedTuple):
+    """The blocked heads of some pools, when the first can start, their nodes, whether any has
+    nodes reserved, and whether all that have nodes only have their turn."""
+
+    heads: tuple[Head, ...]
+    starts_at: float
+    nodes: frozenset[str]
+    later: bool
+    turns: bool
+
+
+@dataclass(slots=True)
+class InTheWay:
+    """Pools, accounts, quota to borrow and nodes that belong to blocked jobs, as one walk over the
+    queue has found.
+
+    `closers`: the jobs that have been blocked for too long under backfill, and whether what passed
+    them by only has to run a little longer before it can be preempted: until then, whoever could be
+    preempted for all of them may pass. `could`: in which ways quota let each job start that closed
+    a pool; `waits`: for each that closed quota, what was kept from it, and what it waits for then.
+    `mark` names all of it at the present place of the walk; where the walk before found the same,
+    it is the same object. `last` is the last job in order that closed something.
+    """
+
+    pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
+    accounts: dict[tuple[str, str], str] = field(default_factory=dict)
+    kept: dict[Account | Group, str] = field(default_factory=dict)
+    heads: dict[str, Head] = field(default_factory=dict)
+    closers: dict[str, bool] = field(default_factory=dict)
+    could: dict[str, tuple[bool, ...]] = field(default_factory=dict)
+    waits: dict[str, tuple[Kept, Waits]] = field(default_factory=dict)
+    mark: Mark = ()
+    last: OrderKey | None = None
+    # What holds for all lanes alike until another job is found blocked.
+    ahead_of: dict[frozenset[str], Ahead] = field(default_factory=dict)
+    closed_to: dict[tuple[str, frozenset[str], bool, bool], frozenset[str]] = field(
+        default_factory=dict
+    )
+    told: dict[str, Verdict] = field(default_factory=dict)
+    all_kept: Kept = frozenset()
+    # By tenant, whether it can be preempted and GPU-milli by model, why only what is kept forbids
+    # it; as of the book's version.
+    withheld: dict[object, Refusal | None] = field(default_factory=dict)
+    withheld_at: int = -1
+    _marks: list[Mark] = field(default_factory=list)
+    _before: list[Mark] = field(default_factory=list)
+
+    def next_walk(self) -> "InTheWay":
+        """Nothing in the way yet, for a walk that begins anew."""
+        return InTheWay(_before=self._marks) if self._marks or self._before else self
+
+    def add(self, what: object, by: OrderKey) -> None:
+        """Something more is closed to all that comes behind."""
+        self.ahead_of.clear()
+        self.closed_to.clear()
+        self.told.clear()
+        self.withheld.clear()
+        self.all_kept = frozenset(self.kept)
+        mark, depth = (*self.mark, what), len(self._marks)
+        if depth < len(self._before) and self._before[depth] == mark:
+            mark = self._before[depth]
+        self._marks.append(mark)
+        self.mark = mark
+        self.last = by if self.last is None else max(self.last, by)
+
+
+@dataclass(slots=True, eq=False)
+class Settled:
+    """Why a lane that could not start still cannot, and has been told so.
+
+    It holds `until` then, for the same first job that asks for the same, behind the same `mark`,
+    with the same answer about quota; unless it is `closed` to the lane whatever is free, also while
+    no node has `gained` what one of its pods needs. Of the quota book's versions, `ways_at` must be
+    the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
+    must have gone on closing to it what was `withheld`, or have held all that it would wait for
+    itself. `plans`: as of when no other jobs could be preempted for it. `needs`: wholly free GPUs
+    of a node without which it need not be asked whatever else was given back, quota apart. `facts`:
+    of a lane that is in nobody's way because of what it lacks, the versions of nodes and quotas.
+    """
+
+    first: OrderKey
+    ask: Ask
+    mark: Mark
+    never: Verdict | None
+    refused: bool
+    closed: bool
+    withheld: frozenset[str]
+    gained: int
+    until: float
+    ways_at: int | None
+    kept_at: int | None
+    plans: tuple[int, int] | None
+    needs: int
+    facts: tuple[int, int] | None

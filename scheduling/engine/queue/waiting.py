@@ -1,0 +1,254 @@
+"""The wait queue: one lane per tenant (or user of it) and request shape, in one global order.
+
+Jobs of a lane differ in nothing but their order, so what is found out about the first holds for
+all of them: an attempt that fails, a quota that refuses, a reason. A cycle therefore costs what
+it starts and the number of lanes, not the number of waiting jobs.
+"""
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.demand.requested import Ask
+from scheduling.engine.demand.shapes import Key
+from scheduling.engine.queue.job import JobRecord, OrderKey
+from scheduling.engine.quota.book import Kept, QuotaBook, Refusal
+from scheduling.engine.verdict import Verdict
+
+if TYPE_CHECKING:
+    from scheduling.engine.queue.reservations import Settled
+
+UNASKED = (-1, -1)
+UNPLANNED = (-1, -1, False)
+
+# Lanes without jobs that are kept, as another job of their shape may come.
+MAX_EMPTY = 1_000
+
+
+@dataclass(slots=True, eq=False)
+class Reach:
+    """The `pools` in which a job could start if all that runs had ended, on these `nodes`. The
+    answer is to what was `asked`, as of so many changes of the nodes (`at`)."""
+
+    asked: tuple[object, ...]
+    pools: frozenset[str]
+    nodes: frozenset[str]
+    at: int
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Waiting jobs of one tenant and shape, in order, and what was found out about them.
+    `user`: of this user alone, where the policy tells the users of a tenant apart.
+
+    Each finding stands with the versions it was made at: `never` with those of node sizes and
+    quotas (`never_at`), `ask` with that of node sizes (`ask_at`), `refusal` by quota with those of
+    the book (`quota_at`: loosened, tightened; `quota_until`: a GPU model, and how much of it must
+    have been given back before the refusal can end, or may be booked before it can begin;
+    `admitted_at`: when it last ended), the failed placement (`failed_at`) with those of the cluster
+    and of the book, and with the pools that were closed and the nodes and the quota to borrow that
+    were reserved then (`failed_with`). `failure` is its reason; no preemption for the first job was
+    possible at `unplanned_at`, and will not be before `unplanned_until` by the passing of time.
+    `reserved`: neither `never` nor `refusal` stands; `told_reserved`: what its jobs were last told
+    of that. `rest` is the reason told to all but the first job; those in `fresh` have not been
+    told. No job of the lane declares less than `shortest` seconds. `settled`: what its last answer
+    rested on. `would_start`: behind these jobs, as found out then, only reserved nodes keep it
+    waiting. `reach`: where it could start if all that runs had ended.
+    """
+
+    key: Key
+    tenant: str
+    user: str = ""
+    jobs: list[OrderKey] = field(default_factory=list)
+    never: Verdict | None = None
+    never_at: tuple[int, int] = (-1, -1)
+    refusal: Refusal | None = None
+    quota_at: tuple[int, int] = UNASKED
+    quota_until: tuple[str, int] | None = None
+    admitted_at: float = -math.inf
+    ask: Ask | None = None
+    ask_at: int = -1
+    reserved: bool = False
+    told_reserved: bool = False
+    unplanned_at: tuple[int, int, bool] = UNPLANNED
+    unplanned_until: float = math.inf
+    failure: Verdict | None = None
+    failed_at: tuple[int, int] = (-1, -1)
+    failed_with: tuple[frozenset[str], frozenset[str], Kept] = (frozenset(),) * 3
+    rest: Verdict | None = None
+    rest_at: float = 0.0
+    fresh: set[str] = field(default_factory=set)
+    shortest: float = math.inf
+    settled: "Settled | None" = None
+    would_start: tuple[object, float, bool] | None = None
+    reach: Reach | None = None
+
+    @property
+    def head(self) -> str:
+        return self.jobs[0].job_id
+
+    def quota_stands(self, book: QuotaBook) -> bool:
+        """Whether quota would answer the lane as it did, be it with other numbers."""
+        free = self.refusal is None
+        if self.quota_at[free] == (book.tightened if free else book.loosened):
+            return True
+        if self.quota_until is None or self.quota_at == UNASKED:
+            return False
+        model, milli = self.quota_until
+        if free:
+            return book.booked.get(model, 0) <= milli
+        return book.returned.get(model, 0) < milli
+
+
+class WaitQueue:
+    """All jobs that may be attempted now; held and backing-off jobs are not here."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[Lane, None] = {}  # those with jobs
+        self.ordered: list[tuple[OrderKey, Lane]] = []  # by the lanes' first jobs
+        self.touched: dict[Lane, None] = {}  # those that got jobs since the last walk
+        self._by_key: dict[Key, Lane] = {}
+        self._empty: dict[Lane, None] = {}  # the longest without jobs first
+
+    def add(self, record: JobRecord, key: Key, user: str) -> None:
+        """Put a job into the lane of its shape; it stays where its order key says."""
+        lane = self._by_key.get(key)
+        if lane is None:
+            lane = self._by_key[key] = Lane(key, record.job.tenant, user)
+        if not lane.jobs:
+            self._empty.pop(lane, None)
+            self.lanes[lane] = None
+            insort(self.ordered, (record.key, lane))
+        elif record.key < lane.jobs[0]:
+            lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
+            self._out_of_order(lane)
+            insort(self.ordered, (record.key, lane))
+        self.touched[lane] = None
+        insort(lane.jobs, record.key)
+        lane.shortest = min(lane.shortest, record.job.declared_s or math.inf)
+        lane.fresh.add(record.job.id)
+        record.lane = lane
+
+    def remove(self, record: JobRecord) -> None:
+        lane = record.lane
+        if lane is None:
+            return
+        at = bisect_left(lane.jobs, record.key)
+        if not at:
+            self._out_of_order(lane)
+        lane.jobs.pop(at)
+        lane.fresh.discard(record.job.id)
+        if not lane.jobs:
+            del self.lanes[lane]
+            self._keep(lane)
+        elif not at:
+            insort(self.ordered, (lane.jobs[0], lane))
+        record.lane = None
+
+    def _keep(self, lane: Lane) -> None:
+        """What was found out about the shape holds for its next job, not what its jobs were told;
+        nor is a lane kept that is one job's own."""
+        lane.rest = lane.settled = lane.would_start = None
+        lane.shortest = math.inf
+        if isinstance(lane.key[1], tuple):
+            self._empty[lane] = None
+            if len(self._empty) > MAX_EMPTY:
+                self._drop(next(iter(self._empty)))
+        else:
+            del self._by_key[lane.key]
+
+    def _drop(self, empty: Lane) -> None:
+        del self._empty[empty], self._by_key[empty.key]
+
+    def _out_of_order(self, lane: Lane) -> None:
+        """Its first job changes; another one may preempt others than the first did."""
+        lane.unplanned_at = UNPLANNED
+        self.ordered.pop(bisect_left(self.ordered, (lane.jobs[0],)))
+
+    def awake(self, cluster: ClusterState, since: int) -> list[tuple[OrderKey, Lane]]:
+        """The lanes in order without those of which `still_settled` would say that they are, as
+        seen from what was given back since the walk before. All must be assessed, and nobody be in
+        anybody's way."""
+        most, gains, now = cluster.gained(since), cluster.gains, cluster.now
+        if most is None:
+            return self.ordered
+        found = []
+        for first, lane in self.ordered:
+            known = lane.settled
+            if (
+                known is None
+                or known.needs <= most
+                or known.until <= now
+                or known.first is not first
+                or known.ask is not lane.ask
+                or known.refused != (lane.refusal is not None)
+                or lane.never is not None
+                or lane.fresh
+            ):
+                found.append((first, lane))
+            else:
+                known.gained = gains
+        return found
+
+    def plan_anew(self) -> None:
+        """Preemptions that were not possible may be now."""
+        for lane in self.lanes:
+            lane.unplanned_at = UNPLANNED
+            lane.settled = None
+
+    def forget_verdicts(self) -> None:
+        """Everything found out about the lanes may be wrong now."""
+        for lane in tuple(self._empty):
+            self._drop(lane)
+        for lane in self.lanes:
+            lane.never_at = lane.failed_at = (-1, -1)
+            lane.unplanned_at = UNPLANNED
+            lane.quota_at = UNASKED
+            lane.settled = lane.reach = None
+
+
+class Merge:
+    """Lanes in the global order of their first jobs; a lane comes again while it is put back.
+
+    `ordered`: the lanes in the order of their first jobs.
+    """
+
+    def __init__(self, ordered: Iterable[tuple[OrderKey, Lane]]) -> None:
+        self._rest = list(ordered)[::-1]  # the next at the end
+        self._put_back: list[tuple[OrderKey, Lane]] = []
+        self._put_off: list[Lane] = []
+        self._second = False
+
+    def pop(self) -> Lane | None:
+        """The lane whose first job comes next; a victim of preemption may have left its lane."""
+        while True:
+            rest, put_back = self._rest, self._put_back
+            if put_back and (not rest or put_back[0] < rest[-1]):
+                key, lane = heappop(put_back)
+            elif rest:
+                key, lane = rest.pop()
+            elif self._put_off:
+                later = [(lane.jobs[0], lane) for lane in self._put_off if lane.jobs]
+                self._rest = sorted(later, reverse=True)
+                self._put_off, self._second = [], True
+                continue
+            else:
+                return None
+            if lane.jobs and lane.jobs[0] == key:
+                return lane
+            self.push(lane)
+
+    def put_off(self, lane: Lane) -> bool:
+        """Let all others go first, once; False when they have gone already."""
+        if not self._second:
+            self._put_off.append(lane)
+        return not self._second
+
+    def push(self, lane: Lane | None) -> None:
+        """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""
+        if lane is not None and lane.jobs:
+            heappush(self._put_back, (lane.jobs[0], lane))

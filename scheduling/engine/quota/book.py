@@ -1,0 +1,424 @@
+"""Static quota admission: who may hold how many GPUs of which model (paper 3.2.1).
+
+Amounts are milli-GPU. Use counts at the tenant's own account and at every account above it.
+
+What an account uses beyond its guarantee is borrowed. A borrower is admitted only while its
+group has idle quota to lend; what the group cannot lend, the account above has to borrow. An
+owner's own use is never held up by what it lent: its borrowers are then overdrawn and the first
+to be reclaimed. For that there must be something to reclaim: where it is, jobs that cannot be
+preempted hold no more of any account than it is guaranteed, whatever else is used of it
+(docs/decisions/0022).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from scheduling.engine.native import mypyc_attr
+from scheduling.engine.quota.accounts import UNLIMITED, Account, Accounts, Group, open_accounts
+from scheduling.engine.types import Quota, Tenant
+from scheduling.engine.verdict import Reason
+
+# What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
+Kept = frozenset[Account | Group]
+
+
+class Refusal(NamedTuple):
+    """Why quota refuses a request: the account that says no and its numbers (milli-GPU). `fixed`:
+    it is for a job that cannot be preempted, and such jobs hold all that they may."""
+
+    reason: Reason
+    account: Account
+    asked: int
+    allowed: int
+    fixed: bool = False
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
+@dataclass(slots=True, init=False)
+class Booking:
+    """What one job holds, by GPU model. `fixed`: it cannot be preempted."""
+
+    tenant: str
+    since: float
+    fixed: bool
+    held: dict[str, int]
+
+    def __init__(self, tenant: str, since: float, fixed: bool) -> None:
+        self.tenant, self.since, self.fixed = tenant, since, fixed
+        self.held = {}
+
+
+# An account of a chain as it would be after a request: what is used and borrowed, what its group
+# then borrows beyond what it lends, and whether the request itself borrows here, rather than
+# lending less than before.
+_Step = tuple[Account, int, int, int, bool]
+
+
+class QuotaBook:
+    """All accounts and bookings of one cluster.
+
+    `version` grows with every change, `loosened` with those that may allow more than before,
+    `tightened` with those that may allow less, `structure` when tenants, quotas or `reclaims` were
+    replaced; `booked` and `returned` are what ever was, in milli-GPU by GPU model. `reclaims`:
+    whether lenders may take back what they lent. `fixed` says of a request that it is for a job
+    that cannot be preempted.
+    Giving back never refuses what was allowed, and booking never allows what was refused. What is
+    refused stays so until as much is given back as it asks beyond what is allowed, what is allowed
+    until more than its `slack` is booked.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.loosened = 0
+        self.tightened = 0
+        self.structure = 0
+        self.booked: dict[str, int] = {}
+        self.returned: dict[str, int] = {}
+        self.tenants: dict[str, Tenant] = {}
+        self.reclaims = False
+        self.limits_jobs = False  # whether any tenant may run only so many jobs at once
+        self.min_runtimes: dict[str, float] = {}  # by tenant, where it or one above it has one
+        self.jobs_elsewhere: tuple[tuple[str, int], ...] = ()  # (tenant, jobs)
+        self._accounts: Accounts = {}
+        self._chains: dict[tuple[str, str], tuple[Account, ...]] = {}
+        self._ceilings: dict[tuple[str, str], int] = {}
+        self.bookings: dict[str, Booking] = {}
+
+    # --- structure ----------------------------------------------------------------------------
+    def replace(
+        self,
+        tenants: Iterable[Tenant],
+        quotas: Iterable[Quota],
+        used_elsewhere: Iterable[tuple[str, str, int, int]] = (),
+    ) -> None:
+        """Take over a new tenant tree and new quotas; all that is held is booked anew.
+        `used_elsewhere`: tenant, GPU model, milli, and how much of it cannot be preempted."""
+        self.tenants = {t.id: t for t in tenants}
+        self.limits_jobs = any(t.max_running is not None for t in self.tenants.values())
+        self.min_runtimes = self._nearest_min_runtimes()
+        self._chains.clear()
+        self._ceilings.clear()
+        self._accounts = open_accounts(quotas, self.lineage)
+        for tenant, model, milli, fixed in used_elsewhere:
+            self._add(tenant, model, milli)
+            self._add_fixed(tenant, model, fixed)
+        for booking in self.bookings.values():
+            for model, milli in booking.held.items():
+                self._add(booking.tenant, model, milli)
+                if booking.fixed:
+                    self._add_fixed(booking.tenant, model, milli)
+        self._replaced()
+
+    def _nearest_min_runtimes(self) -> dict[str, float]:
+        own = {t.id: t.min_runtime_s for t in self.tenants.values() if t.min_runtime_s is not None}
+        nearest = {
+            t: next((own[a] for a in self.lineage(t) if a in own), None) for t in self.tenants
+        }
+        return {tenant: seconds for tenant, seconds in nearest.items() if seconds is not None}
+
+    def reclaim(self, reclaims: bool) -> None:
+        """Whether lenders may take back what they lent, from now on."""
+        if reclaims != self.reclaims:
+            self.reclaims = reclaims
+            self._replaced()
+
+    def _replaced(self) -> None:
+        self.version += 1
+        self.loosened += 1
+        self.tightened += 1
+        self.structure += 1
+
+    def lineage(self, tenant: str) -> Iterator[str]:
+        """The tenant and its ancestors, nearest first; a tree that bites its tail ends there."""
+        seen: set[str] = set()
+        at: str | None = tenant
+        while at is not None and at not in seen:
+            seen.add(at)
+            yield at
+            known = self.tenants.get(at)
+            at = known.parent if known else None
+
+    def chain(self, tenant: str, model: str) -> tuple[Account, ...]:
+        """Accounts that a job of the tenant is charged to, nearest first; () = no quota at all."""
+        found = self._chains.get((tenant, model))
+        if found is None:
+            known = (self._accounts.get((t, model)) for t in self.lineage(tenant))
+            owners = tuple(filter(None, known))
+            if owners and owners[0].own_jobs is not None:
+                owners = (owners[0].own_jobs, *owners)
+            found = self._chains[tenant, model] = owners
+        return found
+
+    # --- asking -------------------------------------------------------------------------------
+    def _steps(self, tenant: str, model: str, milli: int) -> list[_Step]:
+        lack: int | None = None
+        borrows = False
+        steps: list[_Step] = []
+        for account in self.chain(tenant, model):
+            group, used = account.group, account.used + milli
+            over, lendable = account.after(used, lack)
+            by_use = max(0, account.used - account.guaranteed)
+            borrows = over > account.over and (borrows or used - account.guaranteed > by_use)
+            lack = group.borrowed - account.over + over - group.lendable + account.lendable
+            lack -= lendable
+            steps.append((account, used, over, lack, borrows))
+        return steps
+
+    def beyond_guarantee(self, tenant: str, model: str, milli: int) -> Refusal | None:
+        """Why jobs of the tenant that cannot be preempted may not hold `milli` more of the model,
+        whatever others hold; None when they may."""
+        for account in self.chain(tenant, model) if self.reclaims else ():
+            left = account.guaranteed - account.fixed
+            if milli > left:
+                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, left), True)
+        return None
+
+    def refusal(
+        self,
+        tenant: str,
+        model: str,
+        milli: int,
+        kept: Kept = frozenset(),
+        *,
+        fixed: bool = False,
+    ) -> Refusal | None:
+        """Why the tenant may not hold `milli` more of the model now; None when it may. Nothing is
+        borrowed of what is `kept` for a job ahead."""
+        chain = self.chain(tenant, model)
+        if not chain:
+            nothing = Account(tenant, model, 0, False, 0, 0, Group())
+            return Refusal(Reason.WAITING_FOR_QUOTA, nothing, milli, 0)
+        if fixed and (no := self.beyond_guarantee(tenant, model, milli)) is not None:
+            return no
+        for account in chain:
+            if account.used + milli > account.guaranteed:
+                break
+        else:
+            return None  # nothing is borrowed at any level
+        for account, _, over, lack, borrows in self._steps(tenant, model, milli):
+            if not borrows:
+                continue
+            more = over - account.over
+            if not account.shared or account in kept or account.group in kept:
+                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, milli - more))
+            beyond = over - max(account.borrow_limit, account.over)
+            if beyond > 0:
+                left = max(0, milli - beyond)
+                return Refusal(Reason.BORROW_LIMIT_REACHED, account, milli, left)
+            if account.parent is None and lack > 0:
+                left = max(0, milli - min(more, lack))
+                return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
+        return None
+
+    def slack(self, tenant: str, model: str, milli: int, *, fixed: bool = False) -> int:
+        """How much more of the model may be booked, by whomever, before the tenant may no longer
+        hold `milli` more, which it may now; a lower bound."""
+        chain = self.chain(tenant, model)
+        within = min([a.guaranteed - a.used for a in chain], default=0) - milli
+        if within >= 0:
+            return within
+        left = UNLIMITED
+        if fixed and self.reclaims:
+            left = min(a.guaranteed - a.fixed for a in chain) - milli
+        for account, _, over, lack, _ in self._steps(tenant, model, milli):
+            if not account.shared:
+                return 0
+            left = min(left, max(account.borrow_limit, account.over) - over)
+            if account.parent is None:
+                left = min(left, -lack)
+        return max(0, left)
+
+    def would_borrow(self, tenant: str, model: str, milli: int) -> bool:
+        """Whether part of `milli` more would be borrowed even if nobody else, at any depth, held
+        beyond its guarantee: what others owe is theirs to return."""
+        before, held = 0, 0  # of the account below: what is rightful now, and with the request
+        for account, used, _, _, borrows in self._steps(tenant, model, milli):
+            held = used if account.below is None else account.below.rightful - before + held
+            if borrows and held > account.guaranteed:
+                return True
+            before = account.rightful
+        return False
+
+    def distance(self, tenant: str, other: str, model: str) -> int:
+        """How many accounts of the tenant are below the first one that both are charged to."""
+        theirs = self.chain(other, model)
+        chain = self.chain(tenant, model)
+        return next((i for i, account in enumerate(chain) if account in theirs), len(chain))
+
+    def debtors(self, tenant: str, model: str) -> list[tuple[str, int]]:
+        """Who has borrowed what the tenant could have back, nearest first: (tenant, milli)."""
+        chain = self.chain(tenant, model)
+        found: dict[str, int] = {}
+        for account in chain:
+            for other in account.group.members:
+                if other not in chain and other.over > 0:
+                    for owes in self._owing(other):
+                        found.setdefault(owes.tenant, owes.over)
+        return list(found.items())
+
+    def _owing(self, account: Account) -> list[Account]:
+        """The lowest accounts at or below this one that have borrowed."""
+        below = [] if account.below is None else account.below.members
+        lower = [owes for each in below if each.over > 0 for owes in self._owing(each)]
+        return lower or [account]
+
+    def would_owe(self, tenant: str, model: str, milli: int) -> int:
+        """How much more would be borrowed with `milli` more, as `book` says it afterwards."""
+        steps = self._steps(tenant, model, milli)
+        return max([over - account.over for account, _, over, _, _ in steps], default=0)
+
+    def refusal_of(
+        self,
+        tenant: str,
+        asked: Mapping[str, int],
+        kept: Kept = frozenset(),
+        *,
+        fixed: bool = False,
+    ) -> Refusal | None:
+        """The first refusal of a joint request {gpu model: milli}: all models or none."""
+        for model in sorted(asked) if len(asked) > 1 else asked:
+            if (no := self.refusal(tenant, model, asked[model], kept, fixed=fixed)) is not None:
+                return no
+        return None
+
+    def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Kept:
+        """What a refused request waits for that others may borrow: all it would borrow from, up to
+        the account that refuses it for a limit of its own."""
+        if no.fixed:
+            return frozenset()
+        found: set[Account | Group] = set()
+        for model, milli in asked.items():
+            for account, _, _, _, borrows in self._steps(tenant, model, milli):
+                lent_out = account.shared and no.reason is Reason.WAITING_FOR_QUOTA
+                if account is no.account and not lent_out:
+                    found.add(account)
+                    break
+                if borrows:
+                    found.add(account.group)
+        return frozenset(found)
+
+    def wants(self, tenant: str, asked: Mapping[str, int], kept: Kept) -> bool:
+        """Whether a request would borrow of what is kept, be that there or not."""
+        return any(
+            borrows and (account in kept or account.group in kept)
+            for model, milli in asked.items()
+            for account, _, _, _, borrows in self._steps(tenant, model, milli)
+        )
+
+    def could_ever(self, tenant: str, asked: Mapping[str, int], *, fixed: bool = False) -> bool:
+        """Whether a joint request is within all that the tenant could ever hold."""
+        return all(
+            milli <= self.ceiling(tenant, model, fixed=fixed) for model, milli in asked.items()
+        )
+
+    def ceiling(self, tenant: str, model: str, *, fixed: bool = False) -> int:
+        """The most the tenant could ever hold of the model: guaranteed and borrowable."""
+        if fixed and self.reclaims:
+            return min([a.guaranteed for a in self.chain(tenant, model)], default=0)
+        known = self._ceilings.get((tenant, model))
+        if known is None:
+            known = self._ceilings[tenant, model] = self._ceiling(self.chain(tenant, model))
+        return known
+
+    def _ceiling(self, chain: tuple[Account, ...]) -> int:
+        most, beyond = UNLIMITED, 0
+        for account in reversed(chain):
+            cap = account.guaranteed
+            if account.shared:
+                others = sum(a.lends for a in account.group.members if a is not account)
+                cap += min(account.borrow_limit, others + beyond)
+            beyond = max(0, cap - account.guaranteed)
+            most = min(most, cap)
+        return most if chain else 0
+
+    # --- booking ------------------------------------------------------------------------------
+    def book(
+        self,
+        job_id: str,
+        tenant: str,
+        model: str,
+        milli: int,
+        since: float,
+        *,
+        fixed: bool = False,
+    ) -> int:
+        """Book `milli` to a job; returns how much of it is borrowed at some level. What a job holds
+        is all `fixed` or none of it."""
+        booking = self.bookings.get(job_id)
+        if booking is None:
+            booking = self.bookings[job_id] = Booking(tenant, since, fixed)
+        booking.held[model] = booking.held.get(model, 0) + milli
+        self.booked[model] = self.booked.get(model, 0) + milli
+        self.version += 1
+        self.tightened += 1
+        if booking.fixed:
+            self._add_fixed(booking.tenant, model, milli)
+        return self._add(booking.tenant, model, milli)
+
+    def unbook(self, job_id: str, model: str, milli: int) -> None:
+        """Give back part of what a job holds."""
+        booking = self.bookings[job_id]
+        booking.held[model] -= milli
+        if not booking.held[model]:
+            del booking.held[model]
+        if not booking.held:
+            del self.bookings[job_id]
+        if booking.fixed:
+            self._add_fixed(booking.tenant, model, -milli)
+        self._add(booking.tenant, model, -milli)
+        self.returned[model] = self.returned.get(model, 0) + milli
+        self.version += 1
+        self.loosened += 1
+
+    def rebook(self, job_id: str, *, fixed: bool) -> None:
+        """Note that what a job holds, if anything, can no longer be preempted, or can again."""
+        booking = self.bookings.get(job_id)
+        if booking is None or booking.fixed == fixed:
+            return
+        held = booking.held.copy()
+        for model, milli in held.items():
+            self.unbook(job_id, model, milli)
+        for model, milli in held.items():
+            self.book(job_id, booking.tenant, model, milli, booking.since, fixed=fixed)
+
+    @contextmanager
+    def without(self, taken: Iterable[tuple[str, Mapping[str, int]]]) -> Iterator[None]:
+        """The accounts for a while as if tenants held so much less of each GPU model, in milli."""
+        amounts = [(tenant, m, milli) for tenant, held in taken for m, milli in held.items()]
+        for tenant, model, milli in amounts:
+            self._add(tenant, model, -milli)
+        try:
+            yield
+        finally:
+            for tenant, model, milli in amounts:
+                self._add(tenant, model, milli)
+
+    def _add_fixed(self, tenant: str, model: str, milli: int) -> None:
+        for account in self.chain(tenant, model):
+            account.fixed += milli
+
+    def _add(self, tenant: str, model: str, milli: int) -> int:
+        borrowed, lack = 0, None
+        for account in self.chain(tenant, model):
+            group = account.group
+            account.used = used = account.used + milli
+            over, lendable = account.after(used, lack)
+            if over != account.over:
+                borrowed = max(borrowed, over - account.over)
+                group.borrowed += over - account.over
+                account.over = over
+            group.lendable += lendable - account.lendable
+            account.lendable = lendable
+            account.note_rightful()
+            lack = group.borrowed - group.lendable
+        return borrowed
+
+    # --- reading ------------------------------------------------------------------------------
+    def accounts(self) -> tuple[Account, ...]:
+        """All accounts by tenant and GPU model, without those of parents' own jobs."""
+        return tuple(self._accounts[key] for key in sorted(self._accounts))
+
+    def account(self, tenant: str, model: str) -> Account | None:
+        return self._accounts.get((tenant, model))

@@ -1,0 +1,94 @@
+"""Who owes whom: the lender ledger, worked out from the quota book when somebody asks.
+
+Nothing is kept, so it balances whatever happened to quotas, modes or the tree meanwhile. The
+jobs that started last carry what their tenant borrowed; lenders serve in the order of their names.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.quota.accounts import Account, Group
+from scheduling.engine.quota.book import QuotaBook
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """`milli` of `gpu_model` that `borrower` uses of `lender`'s quota, through `job_id`.
+
+    `lender` "" = nobody: the quota was taken back or cut while the job ran. `since` is the start
+    of the job.
+    """
+
+    borrower: str
+    lender: str
+    gpu_model: str
+    milli: int
+    job_id: str
+    since: float
+
+
+copied_by_fields(Loan)
+
+
+def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:
+    """All loans, or those of one GPU model, by model, borrower and job."""
+    groups: dict[int, Group] = {}
+    for account in book.accounts():
+        if gpu_model in (None, account.gpu_model):
+            groups.setdefault(id(account.group), account.group)
+    holders = _holders(book)
+    return tuple(loan for group in groups.values() for loan in _of_group(group, holders))
+
+
+# Since when which job holds how many milli-GPU that count at an account.
+_Holders = Mapping[Account, Sequence[tuple[float, str, int]]]
+
+
+def _holders(book: QuotaBook) -> _Holders:
+    found: defaultdict[Account, list[tuple[float, str, int]]] = defaultdict(list)
+    for job_id, booking in book.bookings.items():
+        for model, milli in booking.held.items():
+            for account in book.chain(booking.tenant, model):
+                if account.over:
+                    found[account].append((booking.since, job_id, milli))
+    return found
+
+
+def _of_group(group: Group, holders: _Holders) -> Iterator[Loan]:
+    members = sorted(group.members, key=lambda a: a.tenant)
+    idle = {a.tenant: a.lendable for a in members if a.lendable}
+    for borrower in members:
+        above = borrower.parent.tenant if borrower.parent else ""
+        for job_id, borrowed, since in _borrowing_jobs(borrower, holders.get(borrower, ())):
+            left = borrowed
+            while left:
+                lender = next(iter(idle), above)
+                part = min(left, idle.get(lender, left))
+                yield Loan(borrower.tenant, lender, borrower.gpu_model, part, job_id, since)
+                left -= part
+                if lender in idle:
+                    idle[lender] -= part
+                    if not idle[lender]:
+                        del idle[lender]
+
+
+def _borrowing_jobs(
+    account: Account, holders: Sequence[tuple[float, str, int]]
+) -> Iterator[tuple[str, int, float]]:
+    """(job, borrowed milli, since) of an account, the latest started first.
+
+    The account above may borrow for its children without any one job being over; what no job
+    explains then stands under job "".
+    """
+    left = account.over
+    if not left:
+        return
+    for since, job_id, held in sorted(holders, reverse=True):
+        part = min(left, held)
+        yield job_id, part, since
+        left -= part
+        if not left:
+            return
+    yield "", left, 0.0

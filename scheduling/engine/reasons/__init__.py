@@ -1,0 +1,1 @@
+"""Why jobs wait, and who is told when."""

@@ -1,0 +1,72 @@
+"""What jobs are told that wait for a job ahead."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from scheduling.engine.queue.reservations import Head
+from scheduling.engine.types import NO_GPUS
+from scheduling.engine.verdict import KEPT_NODES, Reason, Verdict, counted
+
+Numbers = Mapping[str, int | float | str]
+
+
+def behind(ahead: str, model: str, by_users: Numbers) -> Verdict:
+    """`by_users`: the shares of both users, where the one ahead is so because he holds less."""
+    if model == NO_GPUS:
+        return Verdict(
+            Reason.BEHIND_IN_QUEUE,
+            f"{_who(by_users)} waits for nodes without GPUs, and jobs behind it may not overtake "
+            "it.",
+            {"ahead": ahead, **by_users},
+            ("wait for the job ahead",),
+        )
+    return Verdict(
+        Reason.BEHIND_IN_QUEUE,
+        f"{_who(by_users)} waits for {model} GPUs, and jobs behind it may not overtake it.",
+        {"ahead": ahead, "gpu_model": model, **by_users},
+        ("wait for the job ahead", "choose another GPU model"),
+    )
+
+
+def to_borrow(ahead: str, model: str, by_users: Numbers) -> Verdict:
+    return Verdict(
+        Reason.BEHIND_IN_QUEUE,
+        f"{_who(by_users)} waits to borrow {model} GPUs, and jobs behind it may not borrow them "
+        "first.",
+        {"ahead": ahead, "gpu_model": model, **by_users},
+        ("wait for the job ahead", "ask for no more than the tenant's own quota has left"),
+    )
+
+
+def has_turn(verdict: Verdict, nodes: int) -> Verdict:
+    """The reason of a job that has its turn, with how many nodes are kept for it."""
+    text = f"It is its turn: what is free on {counted(nodes, 'node', 'nodes')} is kept for it."
+    return replace(
+        verdict,
+        summary=f"{verdict.summary} {text}",
+        evidence={**verdict.evidence, KEPT_NODES: nodes},
+    )
+
+
+def _who(by_users: Numbers) -> str:
+    if by_users:
+        return "A job of another user of the tenant, who holds less and so goes first,"
+    return "A job ahead"
+
+
+def reserved(head: Head) -> Verdict:
+    numbers: dict[str, int | float | str] = {"ahead": head.job_id}
+    text = "What is free is kept for a job ahead that has waited too long."
+    if head.expected is not None:
+        numbers["starts_at"] = head.expected.at
+        numbers["nodes"] = len(head.expected.nodes)
+        text = "What is free is reserved for a job ahead whose start is known."
+    elif head.kept:
+        numbers["nodes"] = len(head.kept)
+        text = "What is free is kept for a job ahead, as it is its tenant's turn by fair share."
+    return Verdict(
+        Reason.RESERVED_FOR_HEAD,
+        text,
+        numbers,
+        ("declare a run time that ends before the job ahead starts", "wait for the job ahead"),
+    )

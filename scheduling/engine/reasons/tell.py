@@ -1,0 +1,42 @@
+"""Telling waiting jobs why they wait, only when that changed."""
+
+from scheduling.engine.decisions import Waiting
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.waiting import Lane
+from scheduling.engine.state import SchedulerState
+from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Verdict
+
+
+def worth_telling(old: Verdict | None, at: float, new: Verdict, out: Outcome) -> bool:
+    """Whether it is another reason than before, or other numbers and long enough since."""
+    if old is None or old.reason is not new.reason:
+        return True
+    if (old.evidence.keys() ^ new.evidence.keys()) - {PROTECTED_UNTIL, PREEMPTS_FROM}:
+        return True  # one limit and then another, say
+    return out.now >= at + out.refresh_s and (
+        old.evidence != new.evidence or old.summary != new.summary
+    )
+
+
+def tell(record: JobRecord, verdict: Verdict, out: Outcome) -> None:
+    """Report a job's reason if it is news to the job."""
+    if worth_telling(record.verdict, record.verdict_at, verdict, out):
+        record.verdict, record.verdict_at = verdict, out.now
+        out.waiting[record.job.id] = Waiting(record.job.id, verdict)
+
+
+def tell_lane(
+    state: SchedulerState, lane: Lane, first: Verdict, rest: Verdict, out: Outcome
+) -> None:
+    """Report to the first job of a lane and to the others; costs nothing when it is no news."""
+    tell(state.jobs[lane.head], first, out)
+    lane.fresh.discard(lane.head)
+    if worth_telling(lane.rest, lane.rest_at, rest, out):
+        lane.rest, lane.rest_at = rest, out.now
+        told = [key.job_id for key in lane.jobs[1:]]
+    else:
+        told = sorted(lane.fresh)
+    for job_id in told:
+        tell(state.jobs[job_id], rest, out)
+    lane.fresh.clear()

@@ -1,0 +1,264 @@
+"""What would become of a job if it were submitted now. Asked on a copy; nothing is decided.
+
+The copy runs the very cycle that the scheduler would run. Other requests that would start are
+looked for on the same copy, one after the other, each withdrawn before the next.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, fields, replace
+from itertools import islice
+from typing import Any
+
+from scheduling.engine.admission.candidates import candidates
+from scheduling.engine.backfill.planned_start import expected_start
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import CycleResult, Reservation, Started
+from scheduling.engine.deltas import Delta, JobEnded, JobSubmitted
+from scheduling.engine.demand.never import demand_of
+from scheduling.engine.demand.pools import Pools
+from scheduling.engine.lifecycle import apply_deltas
+from scheduling.engine.native import copied_by_fields
+from scheduling.engine.outcome import Outcome
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.types import JobRequest
+from scheduling.engine.verdict import Reason, Verdict
+
+# Other GPU models that are tried, those with the most free GPUs first, and that are told.
+MAX_TRIED, MAX_TOLD = 8, 3
+# Choices of GPU models for which is worked out when running jobs leave room.
+MAX_FORECAST = 4
+_RECORD_FIELDS = tuple(field.name for field in fields(JobRecord))
+_FOR_ROOM = frozenset(
+    {Reason.INSUFFICIENT_GPUS, Reason.FRAGMENTED_CAPACITY, Reason.INSUFFICIENT_CPU_OR_MEMORY}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaTerms:
+    """What quota says to all pods of a job that may run on a GPU model, in milli-GPU.
+
+    `tenant` has the quota: the job's own, or the nearest above it that has one. `most` is what it
+    could ever hold, borrowing included. Of `asked`, `left` may be had now; all of it would borrow
+    `borrows` more than is borrowed now.
+    """
+
+    tenant: str
+    gpu_model: str
+    guaranteed: int
+    used: int
+    most: int
+    asked: int
+    left: int
+    borrows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Pods that would get places, on so many nodes, and leaf groups as far as these are known."""
+
+    pods: int
+    nodes: int
+    leaves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instead:
+    """Another request that would start now, and preempt nobody: on `gpu_model`, "" = as asked; of
+    `pods` pods (of an elastic gang: at least), 0 = as asked."""
+
+    places: Places
+    gpu_model: str = ""
+    pods: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """What the next cycle would do with a job.
+
+    `places`: what would start, None = nothing; `verdict`: why not, or why not the rest of it.
+    `preempted`: jobs that would make room for it first. `reservation`: when and where it is
+    expected to start. `room_at`: when what running jobs declare leaves room for it, where it waits
+    for that and has no reservation; others may take it.
+    """
+
+    places: Places | None
+    verdict: Verdict | None
+    preempted: tuple[str, ...]
+    reservation: Reservation | None
+    room_at: float | None
+    quota: tuple[QuotaTerms, ...]
+    instead: tuple[Instead, ...]
+
+
+copied_by_fields(QuotaTerms, Places, Instead, Rehearsal)
+
+
+def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
+    """Submit a job to a copy of the state and run its next cycle, at `now` in seconds since the
+    epoch. The job must be none of the state's."""
+    twin, job = _copied(state), asked.job
+    quota = tuple(quota_terms(job, twin.pools, twin.book))
+    result = run_cycle(twin, [asked], now)
+    record = twin.jobs[job.id]
+    places = _places(twin, job, result)
+    preempted = tuple(dict.fromkeys(p.job_id for p in result.preempted if p.by == job.id))
+    reserved = [r for r in result.reservations if r.job_id == job.id and r.start_at is not None]
+    waits = places is None and not preempted and record.lane is not None
+    return Rehearsal(
+        places,
+        record.verdict,
+        preempted,
+        reserved[0] if reserved else None,
+        _room_at(twin, record, now) if waits and not reserved else None,
+        quota,
+        tuple(_instead(twin, job, now)) if waits else (),
+    )
+
+
+def standing(facts: Iterable[Delta], now: float) -> SchedulerState:
+    """A state that knows these facts and has decided nothing yet."""
+    state = SchedulerState(told_of_runs=True)
+    state.cluster.now = now
+    out = Outcome(now, state.refresh_s)
+    for delta in facts:
+        apply_deltas.apply(state, delta, out)
+    return state
+
+
+def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[QuotaTerms]:
+    """What quota says to the job by GPU model, in the order of its preference."""
+    known = pools.models()
+    accepted = [s.gpu_models or known if s.gpus else () for s in job.pod_sets]
+    for model in dict.fromkeys(model for models in accepted for model in models):
+        counts = tuple(
+            s.count if model in models else 0
+            for s, models in zip(job.pod_sets, accepted, strict=True)
+        )
+        asked = demand_of(job, (model,) * len(counts), counts, pools).get(model, 0)
+        refusal = book.refusal(job.tenant, model, asked, fixed=not job.preemptible)
+        accounts = (book.account(tenant, model) for tenant in book.lineage(job.tenant))
+        account = next((a for a in accounts if a is not None), None)
+        yield QuotaTerms(
+            account.tenant if account else job.tenant,
+            model,
+            account.guaranteed if account else 0,
+            account.used if account else 0,
+            book.ceiling(job.tenant, model, fixed=not job.preemptible),
+            asked,
+            asked if refusal is None else refusal.allowed,
+            book.would_owe(job.tenant, model, asked),
+        )
+
+
+def _copied(state: SchedulerState) -> SchedulerState:
+    """An independent state that decides the same. What never changes is shared; forecasts, which
+    follow their cluster, are made anew."""
+    cluster = state.cluster.copy()
+    cluster.times = cluster.times.copy()
+    memo: dict[int, Any] = {
+        id(state.cluster): cluster,
+        id(state.forecasts): {},
+        id(state.policy): state.policy,
+        # Nodes do not change while a cycle decides.
+        id(state.pools): state.pools,
+        id(state.cleared): state.cleared,
+        id(state.mended): state.mended,
+    }
+    twins = [(record, _copied_record(record)) for record in state.jobs.values()]
+    memo.update((id(record), twin) for record, twin in twins)
+    copied = deepcopy(state, memo)
+    for record, twin in twins:
+        twin.lane = memo[id(record.lane)] if record.lane is not None else None
+    return copied
+
+
+def _copied_record(record: JobRecord) -> JobRecord:
+    """All but its lane; the general way to copy is slow, and records are many."""
+    twin = JobRecord(record.job, record.key)
+    for name in _RECORD_FIELDS:
+        value = getattr(record, name)
+        setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
+    if record.promise is not None:
+        twin.promise = replace(record.promise, awaited=record.promise.awaited.copy())
+    return twin
+
+
+def _places(state: SchedulerState, job: JobRequest, result: CycleResult) -> Places | None:
+    started: list[Started] = [start for start in result.started if start.job_id == job.id]
+    names = {p.node for start in started for p in start.placements}
+    if not names:
+        return None
+    nodes = [node for name in names if (node := state.cluster.node(name)) is not None]
+    leaves = {node.topology[0] for node in nodes if node.topology}
+    pods = sum(len(start.placements) for start in started)
+    return Places(pods, len(names), len(leaves - {""}))
+
+
+def _room_at(state: SchedulerState, record: JobRecord, now: float) -> float | None:
+    """When running jobs, as they declare, have left room for a job that waits for just that."""
+    if record.verdict is None or record.verdict.reason not in _FOR_ROOM:
+        return None
+    ways = islice(candidates(state, record, frozenset()), MAX_FORECAST)
+    starts = [expected_start(state, way, now) for way in ways]
+    return min((start.at for start in starts if start is not None), default=None)
+
+
+def _instead(state: SchedulerState, job: JobRequest, now: float) -> Iterator[Instead]:
+    """Requests that would start now, the nearest to what was asked for first."""
+
+    def places(other: JobRequest) -> Places | None:
+        # It preempts nobody, so that withdrawn it leaves the state as it was.
+        tried = JobSubmitted(replace(other, preempts=False))
+        return _places(state, other, run_cycle(state, [JobEnded(job.id), tried], now))
+
+    told = 0
+    for model in _other_models(state, job):
+        found = places(_on_model(job, model))
+        if found is not None:
+            yield Instead(found, gpu_model=model)
+            told += 1
+        if told == MAX_TOLD:
+            break
+    if fewer := _fewer_pods(job, places):
+        yield fewer
+
+
+def _other_models(state: SchedulerState, job: JobRequest) -> list[str]:
+    """GPU models that the job does not accept and for which its tenant has quota."""
+    accepted = [s.gpu_models for s in job.pod_sets if s.gpus]
+    if not accepted or () in accepted:
+        return []
+    wanted = {model for models in accepted for model in models}
+    others = [
+        model
+        for model in state.pools.models()
+        if model not in wanted and state.book.ceiling(job.tenant, model, fixed=not job.preemptible)
+    ]
+    return sorted(others, key=lambda m: (-state.cluster.free_milli(m), m))[:MAX_TRIED]
+
+
+def _on_model(job: JobRequest, model: str) -> JobRequest:
+    sets = (replace(s, gpu_models=(model,)) if s.gpus else s for s in job.pod_sets)
+    return replace(job, pod_sets=tuple(sets))
+
+
+def _fewer_pods(job: JobRequest, places: Callable[[JobRequest], Places | None]) -> Instead | None:
+    """The most pods, of whole slices, with which a gang of equal pods would start."""
+    if not job.gang or len(job.pod_sets) > 1:
+        return None
+    found: Instead | None = None
+    asked = job.pod_sets[0]
+    elastic, size = job.elastic, asked.slice_size or 1
+    low, high = 0, asked.least // size
+    while high - low > 1:
+        middle = (low + high) // 2
+        pods = middle * size
+        fewer = replace(asked, min_count=pods) if elastic else replace(asked, count=pods)
+        fits = places(replace(job, pod_sets=(fewer,)))
+        if fits is None:
+            high = middle
+        else:
+            low, found = middle, Instead(fits, pods=pods)
+    return found

@@ -1,0 +1,277 @@
+"""The cluster as it will be when running jobs have ended, as far as they declared run times.
+
+One what-if copy of the cluster in which the first jobs to end have ended already. It follows the
+bookings of the real one by the jobs that changed, and moves along the row of ends to where a
+blocked job just fits: from one event to the next that is a step or none. A gang ends as one; the
+pods of any other job end each at its own time, as they began.
+"""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+
+import numpy as np
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.queue.job import Expected, JobRecord
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import MILLI, JobRequest
+
+# After more changes than this, unread, a new copy costs less than following them.
+MAX_UNREAD = 5000
+MAX_SEEN = 64
+
+Nodes = frozenset[str] | None
+Due = dict[tuple[int, int], float]  # by pod
+Request = tuple[JobRequest, tuple[int, ...], str]  # the job, pods of each set, the strategy
+End = tuple[float, str]  # when, and the job whose pods that are due then end
+_LAST = "\U0010ffff"  # after every job id
+
+
+class Forecast:
+    """`ends`: those of the jobs with a declared time that hold GPUs of the models, in order; the
+    first `gone` of them have come to pass in the copy. `due`: when the pods of each job end."""
+
+    def __init__(
+        self, cluster: ClusterState, jobs: Mapping[str, JobRecord], models: frozenset[str]
+    ) -> None:
+        self._true = cluster
+        self._jobs = jobs
+        self._models = models
+        self._facts = cluster.facts_version
+        self._copy = cluster.copy()
+        self._gone = 0
+        self._changed: set[str] = set()
+        cluster.followers.append(self._changed)
+        self._due: dict[str, Due] = {
+            name: due for name, record in jobs.items() if (due := self._due_of(record))
+        }
+        self._ends: list[End] = sorted(
+            {(at, name) for name, due in self._due.items() for at in due.values()}
+        )
+        # Answers by what they depend on, where that is little; and all of the last question.
+        self._seen: dict[object, Nodes] = {}
+        self._last: tuple[object, Expected] | None = None
+
+    def stale(self) -> bool:
+        """Whether the copy cannot or should not follow any more."""
+        return self._facts != self._true.facts_version or len(self._changed) > MAX_UNREAD
+
+    def close(self) -> None:
+        """Follow no longer."""
+        followers = self._true.followers
+        followers[:] = [changed for changed in followers if changed is not self._changed]
+
+    def start_of(
+        self, job: JobRequest, counts: tuple[int, ...], strategy: str, now: float
+    ) -> Expected | None:
+        """When the fewest running jobs have ended, in the order of their declared ends, after
+        which the job can be placed, and where it then is; None when that is never."""
+        self._follow()
+        ends = self._ends
+        if not ends:
+            return None
+        request = (job, counts, strategy)
+        overdue = bisect_right(ends, (now, _LAST))
+        if self._gone < max(overdue, 1):
+            self._move(max(overdue, 1))
+        question = self._question(request)
+        if question is not None and self._last is not None and not overdue:
+            asked = (question, ends[self._gone - 1])
+            if self._last[0] == asked:
+                return self._last[1]
+        if overdue:
+            self._move(overdue)
+            nodes = self._place(request)
+            if nodes is not None:
+                return self._among_overdue(request, overdue, nodes, now)
+        found = self._first_fit(request, overdue)
+        if found is None:
+            return None
+        at = ends[self._gone - 1][0]
+        start = Expected(at, found, at)
+        question = self._question(request)
+        if question is not None:
+            self._last = (question, ends[self._gone - 1]), start
+        return start
+
+    # --- following ----------------------------------------------------------------------------
+    def _due_of(self, record: JobRecord | None) -> Due:
+        if record is None or record.started_at is None or record.job.declared_s is None:
+            return {}
+        if not any(model in self._models for model, _ in record.pods.values()):
+            return {}
+        declared, first = record.job.declared_s, record.started_at
+        if record.job.gang:
+            return dict.fromkeys(record.pods, first + declared)
+        return {pod: record.placed_at.get(pod, first) + declared for pod in record.pods}
+
+    def _follow(self) -> None:
+        for name in sorted(self._changed):
+            for at in set(self._due.pop(name, {}).values()):
+                self._forget(at, name)
+            self._copy.release_job(name)
+            due = self._due_of(self._jobs.get(name))
+            if due:
+                self._due[name] = due
+            for at in set(due.values()):
+                self._note(at, name)
+            self._book(name)
+        self._changed.clear()
+        self._copy.now = self._true.now
+        self._copy.typical = self._true.typical.copy()
+
+    def _forget(self, at: float, name: str) -> None:
+        place = bisect_left(self._ends, (at, name))
+        del self._ends[place]
+        self._gone -= place < self._gone
+
+    def _note(self, at: float, name: str) -> None:
+        place = bisect_left(self._ends, (at, name))
+        self._ends.insert(place, (at, name))
+        self._gone += place < self._gone
+
+    def _book(self, name: str) -> None:
+        """Give a job the places that it holds and that have not ended in the copy."""
+        due = self._due.get(name, {})
+        last = self._ends[self._gone - 1] if self._gone else (-math.inf, "")
+        for pod, (placement, pod_set) in self._true.held_by(name).items():
+            if pod not in due or (due[pod], name) > last:
+                self._copy.restore(name, placement, pod_set)
+
+    def _move(self, count: int) -> None:
+        """Let the first `count` ends have come to pass, no others."""
+        while self._gone < count:
+            at, name = self._ends[self._gone]
+            for pod in self._ending(at, name):
+                self._copy.release(name, *pod)
+            self._gone += 1
+        while self._gone > count:
+            self._gone -= 1
+            self._again(*self._ends[self._gone])
+
+    def _ending(self, at: float, name: str) -> list[tuple[int, int]]:
+        return [pod for pod, due in self._due[name].items() if due == at]
+
+    def _again(self, at: float, name: str) -> None:
+        """The pods that end then run again."""
+        held = self._true.held_by(name)
+        for pod in self._ending(at, name):
+            self._copy.restore(name, *held[pod])
+
+    # --- asking -------------------------------------------------------------------------------
+    def _first_fit(self, request: Request, low: int) -> Nodes:
+        """Move to the first count above `low` at which the job fits; None when it never does."""
+        if low == len(self._ends):
+            return None
+        if self._gone <= low:
+            self._move(low + 1)
+        high, step = self._gone, 1
+        found = self._place(request)
+        while found is None:
+            if high == len(self._ends):
+                return None
+            low, high = high, min(high + step, len(self._ends))
+            self._move(high)
+            found, step = self._place(request), step * 2
+        step = 1
+        while high - low > 1:
+            middle = max(high - step, (low + high) // 2)
+            self._move(middle)
+            nodes = self._place(request)
+            if nodes is None:
+                low = middle
+            else:
+                high, found, step = middle, nodes, step * 2
+        self._move(high)
+        return found
+
+    def _among_overdue(
+        self, request: Request, overdue: int, found: frozenset[str], now: float
+    ) -> Expected:
+        """Jobs past their declared ends may end now, in the order of their ids."""
+        late = sorted(self._ends[:overdue], key=lambda end: end[::-1])
+        low, high = 0, overdue
+        while high - low > 1:
+            middle = (low + high) // 2
+            for end in late[middle:]:
+                self._again(*end)
+            nodes = self._place(request)
+            for at, name in late[middle:]:
+                for pod in self._ending(at, name):
+                    self._copy.release(name, *pod)
+            if nodes is None:
+                low = middle
+            else:
+                high, found = middle, nodes
+        return Expected(now, found, next((at for at, _ in self._ends[overdue:]), math.inf))
+
+    def _place(self, request: Request) -> Nodes:
+        """Nodes of the job in the copy; None when it does not fit."""
+        job, counts, strategy = request
+        if job.gang and not self._enough(job):
+            return None
+        question = self._question(request)
+        if question in self._seen:
+            return self._seen[question]
+        statement = Statement(self._copy)
+        placed = place_job(statement, job, strategy=strategy, counts=counts)
+        statement.rollback()
+        nodes: Nodes = None
+        if not isinstance(placed, PlacementFailure):
+            nodes = frozenset(p.node for p in placed)
+        if question is not None:
+            if len(self._seen) >= MAX_SEEN:
+                self._seen.clear()
+            self._seen[question] = nodes
+        return nodes
+
+    def _enough(self, job: JobRequest) -> bool:
+        """Whether by wholly free GPUs alone the least of each pod set might fit."""
+        held = self._copy.held_by(job.id)
+        for s in job.pod_sets:
+            if held or not s.gpus or s.gpu_milli != MILLI or s.gpu_memory_mib:
+                continue
+            pools = [self._copy.index.pools[m] for m in s.gpu_models if m in self._copy.index.pools]
+            fit = sum(
+                nodes.bit_count() * (free // s.gpus)
+                for pool in pools
+                for free, nodes in enumerate(pool.bits)
+            )
+            if fit < s.least:
+                return False
+        return True
+
+    def _question(self, request: Request) -> object:
+        """All that the placement of the job depends on, where that is only how many GPUs are free
+        on each node (a gang of whole GPUs over several nodes, packed); else None."""
+        job, counts, strategy = request
+        s = job.pod_sets[0]
+        how = STRATEGIES.get(job.strategy or strategy)
+        simple = (
+            job.gang
+            and len(job.pod_sets) == 1
+            and len(s.gpu_models) == 1
+            and s.gpu_models[0] in self._copy.index.pools
+            and s.gpu_milli == MILLI
+            and not (s.gpu_memory_mib or s.cpu_milli or s.memory_mib or s.nics or s.extended)
+            and s.min_count is None
+            and how is not None
+            and how.packs
+            and not self._copy.held_by(job.id)
+        )
+        if not simple:
+            return None
+        pool = self._copy.index.pools[s.gpu_models[0]]
+        # A job of known run time chooses among partly used nodes by the times of their pods.
+        by_times = job.declared_s is not None and s.gpus < pool.top
+        if counts[0] * s.gpus <= pool.top or by_times or self._pods_are_short():
+            return None
+        return job.id, counts, strategy, *pool.bits[s.gpus :]
+
+    def _pods_are_short(self) -> bool:
+        """Whether some node has fewer places for pods than free GPUs."""
+        pods = np.frombuffer(self._copy.pods, np.int64)
+        return bool((pods < np.frombuffer(self._copy.free, np.int64)).any())

@@ -1,0 +1,1 @@
+"""Dividing a cluster between several schedulers (docs/decisions/0003-shards.md)."""

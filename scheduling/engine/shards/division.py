@@ -1,0 +1,160 @@
+"""Dividing one cluster between several schedulers (docs/decisions/0003-shards.md).
+
+Every node belongs to one scope at any time: its home shard, or `WIDE` while it is lent to a job
+that fits into no shard. A scheduler loads only the nodes of the scopes it leads, so no two
+schedulers can give the same device. Pure functions; the session moves nodes between scopes with
+a guarded write under the lease of the scope that gives them up.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.demand.cpu_jobs import kept_off_gpus
+from scheduling.engine.demand.shapes import choices, narrowed
+from scheduling.engine.placement import PlacementFailure, place_job
+from scheduling.engine.statement import Statement
+from scheduling.engine.types import NO_GPUS, JobRequest, Node, Shard
+
+WIDE = "wide"
+WHOLE = ""  # the only scope of a cluster that is not divided
+
+# What the jobs of a shard that are not over ask for: (acceptable GPU models, GPU-milli); of jobs
+# without GPUs (WITHOUT_GPUS, milli-CPU).
+Demand = tuple[tuple[str, ...], int]
+WITHOUT_GPUS = (NO_GPUS,)
+
+
+def scopes_of(shards: Sequence[Shard]) -> tuple[str, ...]:
+    """The scopes of a cluster, in order of declaration."""
+    return (*(shard.name for shard in shards), WIDE) if shards else (WHOLE,)
+
+
+def declaration_problems(shards: Sequence[Shard]) -> list[tuple[int, str, str]]:
+    """What is wrong with a declaration: (number of the shard, its field, why and what helps)."""
+    found: list[tuple[int, str, str]] = []
+    names = [shard.name for shard in shards]
+    last = len(shards) - 1
+    for at, shard in enumerate(shards):
+        restricted = bool(shard.gpu_models or shard.groups)
+        if shard.name == WIDE:
+            found.append((at, "name", f"“{WIDE}” is the scope above the shards. Use another name."))
+        elif shard.name in names[:at]:
+            found.append((at, "name", f"“{shard.name}” is declared twice. Names are unique."))
+        if at == last and restricted:
+            field = "gpu_models" if shard.gpu_models else "groups"
+            text = "The last shard takes all other nodes. Leave gpu_models and groups empty here."
+            found.append((at, field, text))
+        elif at < last and not restricted:
+            text = "Only the last shard takes all other nodes. Name gpu_models or groups here."
+            found.append((at, "gpu_models", text))
+    return found
+
+
+def home_of(node: Node, shards: Sequence[Shard]) -> str:
+    """The first declared shard that holds the node; the last one takes what no other does."""
+    if not shards:
+        return WHOLE
+    return next((shard.name for shard in shards if shard.holds(node)), shards[-1].name)
+
+
+def route(
+    job: JobRequest,
+    shards: Mapping[str, ClusterState],
+    asked: Mapping[str, Sequence[Demand]],
+    strategy: str,
+) -> str:
+    """The scope whose scheduler decides about the job: the shard that could hold all of it when
+    empty and has most room, the first declared of equals; `WIDE` when none could.
+
+    `shards`: the nodes of every shard that are at home there, without any pod, in order of
+    declaration. `asked`: what the open jobs of each shard ask for. `strategy`: the policy's for
+    the kind of job. A job that could never run anywhere stays in the first shard, which says why.
+    """
+    able = []
+    for name, state in shards.items():
+        holds = _holds_all(state, job, strategy)
+        if holds is None:
+            return name
+        if holds:
+            able.append(name)
+    if not able:
+        return WIDE
+    return max(able, key=lambda n: (room(job, shards[n], asked.get(n, ())), -able.index(n)))
+
+
+def room(job: JobRequest, state: ClusterState, asked: Iterable[Demand]) -> int:
+    """GPU-milli of the models that the job accepts which nobody asks for, of a job without GPUs
+    milli-CPU of nodes without GPUs; below 0 = jobs wait."""
+    if job.without_gpus:
+        return _cpu_without_gpus(state) - _cpu_asked(asked)
+    wanted = {model for s in job.pod_sets for model in s.gpu_models}
+    installed = state.gpu_models()
+    here = [model for model in installed if not wanted or model in wanted]
+    claimed = sum(milli for models, milli in asked if not models or set(models).intersection(here))
+    return sum(state.available_milli(model) for model in here) - claimed
+
+
+def demand_of(job: JobRequest) -> list[Demand]:
+    """What one job asks for."""
+    if job.without_gpus:
+        return [(WITHOUT_GPUS, sum(s.count * s.cpu_milli for s in job.pod_sets))]
+    return [(s.gpu_models, s.count * s.milli_per_pod) for s in job.pod_sets]
+
+
+def is_overfull(state: ClusterState, asked: Sequence[Demand]) -> bool:
+    """Whether more GPUs are asked for than there are, or more CPU of nodes without GPUs."""
+    cpu = _cpu_asked(asked)
+    gpus = sum(amount for _, amount in asked) - cpu
+    installed = sum(state.available_milli(model) for model in state.gpu_models())
+    return gpus > installed or cpu > _cpu_without_gpus(state)
+
+
+def _cpu_asked(asked: Iterable[Demand]) -> int:
+    return sum(amount for models, amount in asked if models == WITHOUT_GPUS)
+
+
+def _cpu_without_gpus(state: ClusterState) -> int:
+    """Milli-CPU of the usable nodes without GPUs."""
+    nodes = ((slot, state.facts[slot]) for slot in range(len(state.facts)) if state.usable[slot])
+    return sum(state.cpu[slot] for slot, node in nodes if node and node.without_gpus)
+
+
+def _holds_all(state: ClusterState, job: JobRequest, strategy: str) -> bool | None:
+    """Whether all of the job fits on the empty shard; None when it fits nowhere as written."""
+    job, known = kept_off_gpus(job), state.gpu_models()
+    for models in choices(job, known):
+        statement = Statement(state)
+        found = place_job(statement, narrowed(job, models), strategy=strategy)
+        statement.rollback()
+        if isinstance(found, PlacementFailure):
+            if found.misconfigured:
+                return None
+        elif job.gang or len(found) == job.pods:
+            return True
+    return False
+
+
+def regrouped(
+    scope: str, homes: Mapping[str, str], jobs: Mapping[str, Iterable[str]]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """What leaves `scope` when a declaration changes: {node: its new scope}, {job: its new scope}.
+
+    `homes`: the home of each node of the scope by the new declaration. `jobs`: the nodes of each
+    job that holds places here. Nodes that share a job go together: home when that is one and the
+    same, else to `WIDE`, and the job with them.
+    """
+    parts: dict[str, set[str]] = {name: {name} for name in homes}
+    for names in jobs.values():
+        joined = set().union(*(parts[name] for name in names if name in parts))
+        parts.update(dict.fromkeys(joined, joined))
+    target = {}
+    for name, part in parts.items():
+        wanted = {homes[other] for other in part}
+        target[name] = wanted.pop() if len(wanted) == 1 else WIDE
+    moved = {name: to for name, to in target.items() if to != scope}
+    with_them = {}
+    for job, names in jobs.items():
+        to = next((target[name] for name in names if name in target), scope)
+        if to != scope:
+            with_them[job] = to
+    return moved, with_them

@@ -1,0 +1,565 @@
+"""What one cluster's scheduler remembers between two cycles."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from heapq import heappop, heappush
+
+from scheduling.engine.cluster.cluster import ClusterState, PodKey
+from scheduling.engine.cluster.when_all_ended import Cleared
+from scheduling.engine.demand.never import wrong_times
+from scheduling.engine.demand.pools import Pools
+from scheduling.engine.demand.requested import Ask
+from scheduling.engine.demand.shapes import Key, shape_of
+from scheduling.engine.native import mypyc_attr
+from scheduling.engine.placement.strategies import STRATEGIES
+from scheduling.engine.queue.fair_order import FairOrder
+from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
+from scheduling.engine.queue.job import Expected, JobRecord, order_key
+from scheduling.engine.queue.preemption_delay import Early, preempts_from
+from scheduling.engine.queue.reservations import InTheWay
+from scheduling.engine.queue.standings import Standings
+from scheduling.engine.queue.waiting import Merge, WaitQueue
+from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.running.forecast import Forecast
+from scheduling.engine.running.last_look import Look
+from scheduling.engine.running.leaving import Leaving
+from scheduling.engine.running.placed import Placed
+from scheduling.engine.running.preemptible import Exposed
+from scheduling.engine.types import (
+    DEFAULT_LEVELS,
+    JobRequest,
+    PodPlacement,
+    Policy,
+    PreemptionKind,
+    QueueingPolicy,
+)
+from scheduling.engine.verdict import Verdict
+
+# Numbers move with every job that starts or ends: without a bound 10,000 waiting jobs would mean
+# 10,000 writes a cycle.
+REFRESH_S = 60.0
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class SchedulerState:
+    """Capacity, quota books, jobs and their order; changed by deltas and by decisions only.
+
+    `jobs` holds every job that waits or runs. A job that may be attempted stands in `queue`;
+    held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: those that may
+    not preempt yet. `running` are those that have started, `growing` the elastic gangs of them that
+    miss pods, `promised` those whose places are held while others leave them (`leaving`).
+    `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
+    stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
+    `told_of_runs`: deltas tell when pods begin to run; else they do at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        levels: tuple[str, ...] = DEFAULT_LEVELS,
+        policy: Policy | None = None,
+        refresh_s: float = REFRESH_S,
+        told_of_runs: bool = False,
+    ) -> None:
+        self.refresh_s = refresh_s
+        self.told_of_runs = told_of_runs
+        self.cluster = ClusterState(levels)
+        self.cleared = Cleared(self.cluster)
+        self.mended = Cleared(self.cluster, mended=True)
+        self.policy = policy or Policy()
+        self.judges = judging(self.policy)
+        self.pools = Pools()
+        self.book = QuotaBook()
+        self.jobs: dict[str, JobRecord] = {}
+        self.running: dict[str, JobRecord] = {}
+        self.growing: dict[str, JobRecord] = {}
+        self.placed = Placed()
+        self.promised: dict[str, JobRecord] = {}
+        self.leaving = Leaving()
+        self.reserving: set[str] = set()  # heads whose reservation was reported
+        self.turns: dict[str, JobRecord] = {}  # jobs that places are kept for, as it is their turn
+        self.queue = WaitQueue()
+        self.in_the_way = InTheWay()
+        self.usage = Usage(of_users=self.policy.fair_users)
+        self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
+        self.exposed = Exposed(self.cluster, self)
+        self.look = Look()
+        self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
+        self.run_ends: list[tuple[float, float, str, bool]] = []
+        self.failed: set[str] = set()  # jobs that ended without success, and arrays with such jobs
+        self.arrays: dict[str, set[str]] = {}  # of each the jobs that are not over
+        # Waiting jobs that will never start, and arrays with such jobs, as they wait for the
+        # success of what failed, however many links away: what that was.
+        self.doomed: dict[str, str] = {}
+        self._dependents: dict[str, set[str]] = {}
+        # Of failed placements, by shape: the verdict and when it was found, in order of time.
+        self.explained: dict[Key, tuple[Verdict, float]] = {}
+        # What shapes ask for, and which can run (with the strategy), as of these versions.
+        self.asks: dict[object, Ask] = {}
+        self.asks_at = -1
+        self.possible: set[tuple[Key, str]] = set()
+        self.possible_at = (-1, -1)
+        self.admitted_at = ((-1, -1), (-1, -1))  # when all lanes were last assessed
+        self.dirty = True  # something else than that jobs came
+        self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
+        self._due: list[tuple[float, str]] = []
+        self._early = Early()
+        self._timers: list[float] = []
+        self._walked = 0  # the cluster's gains when last all lanes were walked
+
+    # --- the place of a job in the queue ------------------------------------------------------
+    def enqueue(self, record: JobRecord, now: float) -> None:
+        """Let a job wait where it belongs now: held, backing off, or in its lane.
+
+        A started gang never waits for more pods, though an elastic one may grow; other jobs do
+        while pods are missing.
+        """
+        waited, since = record.lane is not None, record.waits_since
+        self.queue.remove(record)
+        if record.left or record.promise is not None:
+            return
+        record.waits_since = None
+        if record.started_at is not None and record.job.gang:
+            self._let_grow(record, now)
+            return
+        if record.started_at is not None and not any(record.missing()):
+            return
+        if self.kept_back(record, now):
+            for job_id in self.waits_for(record):
+                self._dependents.setdefault(job_id, set()).add(record.job.id)
+            if record.not_before > now:
+                heappush(self._due, (record.not_before, record.job.id))
+            self.parked.append(record.job.id)
+            return
+        if self.doomed:
+            self.doom(record, None)
+        if not waited:
+            record.queued_at = now
+            record.in_vain.clear()
+        record.waits_since = now if since is None else since
+        self._line_up(record, now)
+
+    def _line_up(self, record: JobRecord, now: float) -> None:
+        """Let a job that stands in no lane wait in that of its like."""
+        user = record.job.user if self.policy.fair_users else ""
+        self.queue.add(record, self._lane_key(record, now, user), user)
+
+    def regroup(self, record: JobRecord, now: float) -> None:
+        """Let a job that waits stand in the lane of those that are its like by now."""
+        before = record.lane
+        assert before is not None
+        self.queue.remove(record)
+        self._line_up(record, now)
+        assert record.lane is not None
+        record.lane.admitted_at = max(record.lane.admitted_at, before.admitted_at)
+
+    def _let_grow(self, record: JobRecord, now: float) -> None:
+        """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
+        self.growing.pop(record.job.id, None)
+        if record.job.elastic and not record.ended and any(record.missing()):
+            self.growing[record.job.id] = record
+            self._forgive(record, now)
+            if record.not_before > now:
+                heappush(self._due, (record.not_before, record.job.id))
+
+    def kept_back(self, record: JobRecord, now: float) -> bool:
+        """Whether it is held, or its start time or the end of jobs before it is still to come."""
+        return record.held or record.not_before > now or bool(self.waits_for(record))
+
+    def waits_for(self, record: JobRecord) -> list[str]:
+        """Jobs and arrays that have to end, or would have had to succeed, before this one may
+        start."""
+        job = record.job
+        names = (*job.after, *job.after_ok)
+        if not names:
+            return []
+        alive = [name for name in names if name in self.jobs or name in self.arrays]
+        return alive + [name for name in job.after_ok if name in self.failed]
+
+    def doomed_by(self, record: JobRecord) -> str | None:
+        """The job or array that failed, and for the success of which it waits, or one before it."""
+        for name in record.job.after_ok:
+            if name in self.failed:
+                return name
+            if name in self.doomed:
+                return self.doomed[name]
+        return None
+
+    def doom(self, record: JobRecord, by: str | None) -> None:
+        """Note that a job will never start, as `by` failed; None = that nothing forbids it. Where
+        that is news those that wait for it are told."""
+        name, array = record.job.id, record.job.array
+        if self.doomed.get(name) == by:
+            return
+        if by is None:
+            del self.doomed[name]
+        else:
+            self.doomed[name] = by
+        names = [name]
+        if array:
+            others = [self.doomed[n] for n in self.arrays.get(array, ()) if n in self.doomed]
+            self.doomed.pop(array, None)
+            if others:
+                self.doomed[array] = min(others)
+            names.append(array)
+        for before in names:
+            self.parked += sorted(self._dependents.get(before, ()))
+
+    def _lane_key(self, record: JobRecord, now: float, user: str) -> Key:
+        job = record.job
+        whose = (job.tenant, user) if user else job.tenant
+        self._forgive(record, now)
+        early = (due := preempts_from(self.policy, record)) > now
+        if early:
+            self._early.note(due, job.id)
+        own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
+        if record.blamed or own_pods or self.tired(record) or wrong_times(job):
+            return (whose, job.id)
+        # Who may preempt already does not wait for one ahead of it that may not.
+        return (whose, shape_of(job), early) if early else (whose, shape_of(job))
+
+    def _forgive(self, record: JobRecord, now: float) -> None:
+        """Drop the blame of nodes that has passed, and come back when the next of it will have."""
+        if record.blamed:
+            record.blamed = {n: until for n, until in record.blamed.items() if until > now}
+        if record.blamed:
+            heappush(self._due, (min(record.blamed.values()), record.job.id))
+
+    def wake(self, now: float) -> None:
+        """Bring back the jobs whose back-off or blame has passed, and note timers that went off."""
+        while self._timers and self._timers[0] <= now:
+            heappop(self._timers)
+            self.dirty = True
+        if self.reserving and min(self._reserved_until(), default=math.inf) <= now:
+            self.dirty = True
+        while self._due and self._due[0][0] <= now:
+            record = self.jobs.get(heappop(self._due)[1])
+            if record is not None:
+                self.enqueue(record, now)
+                self.dirty |= record.job.id in self.growing
+        for job_id in self._early.take(now):
+            if self._waits(job_id):
+                self.regroup(self.jobs[job_id], now)
+
+    def next_wake(self, now: float) -> float | None:
+        """When something happens by the passing of time alone; None = never."""
+        first = self._timers[0] if self._timers else math.inf
+        if self._due:
+            first = min(first, self._due[0][0])
+        if self.run_ends:
+            first = min(first, self.run_ends[0][0])
+        first = min(first, self._early.first(self._waits))
+        if self.reserving:
+            first = min([first, *(until for until in self._reserved_until() if until > now)])
+        return first if first < math.inf else None
+
+    def _waits(self, job_id: str) -> bool:
+        record = self.jobs.get(job_id)
+        return record is not None and record.lane is not None
+
+    def _reserved_until(self) -> list[float]:
+        """Until when each reservation holds if nothing happens."""
+        return [expected.until for expected in self.reservations()]
+
+    def reservations(self) -> list[Expected]:
+        """What is reserved for the heads that were told so."""
+        heads = [self.jobs[name].expected for name in self.reserving if name in self.jobs]
+        return [expected for expected in heads if expected is not None]
+
+    def wake_at(self, at: float) -> None:
+        """Decide anew at that time even if nothing is reported."""
+        if at not in self._timers:
+            heappush(self._timers, at)
+
+    def at_rest(self) -> bool:
+        """Whether there is nothing to decide: nothing happened, or nobody waits to hear of it."""
+        if self.parked or self.queue.touched:
+            return False
+        return not self.dirty or not (self.queue.lanes or self.reserving or self.growing)
+
+    def next_walk(self) -> Merge:
+        """The lanes to ask now in the global order: all of them; or, where nothing happened but
+        that jobs came, and all of them behind what is in the way, the lanes of those jobs. Not so
+        where the order is not that of the jobs, or anybody's places might be taken."""
+        came, last = self.queue.touched, self.in_the_way.last
+        ahead = last is not None and any(lane.jobs and lane.jobs[0] <= last for lane in came)
+        anybody = self.policy.preemption and not self.only_backfilled
+        if not (self.dirty or ahead or self.policy.fair_share or anybody):
+            return Merge(sorted((lane.jobs[0], lane) for lane in came if lane.jobs))
+        self.dirty = False
+        self.in_the_way = self.in_the_way.next_walk()
+        lanes = self.queue.ordered
+        if self.policy.fair_share:
+            self._drop_lost_turns()
+            self.usage.standings = standings = self.standings()
+            return FairOrder([lane for _, lane in lanes], standings, self.turns)
+        if self.nobody_in_the_way:
+            lanes = self.queue.awake(self.cluster, self._walked)
+            self._walked = self.cluster.gains
+        return Merge(lanes)
+
+    @property
+    def nobody_in_the_way(self) -> bool:
+        """Whether no job can take from another during a walk, nor give anything back."""
+        policy = self.policy
+        best_effort = policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
+        return best_effort and not (policy.preemption or policy.spare_nodes or policy.fair_share)
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether places may be kept for a job because it is its tenant's turn."""
+        best_effort = self.policy.queueing is QueueingPolicy.BEST_EFFORT_FIFO
+        return best_effort and self.policy.fair_share
+
+    def drop_turn(self, record: JobRecord) -> None:
+        """Nothing is kept any more for a job by fair share."""
+        record.turn = None
+        self.turns.pop(record.job.id, None)
+
+    def _drop_lost_turns(self) -> None:
+        """Nothing is kept for jobs that have left, or are not the first of their like."""
+        for job_id, record in list(self.turns.items()):
+            first = record.lane is not None and record.lane.head == job_id
+            if not (first and self.takes_turns and self.jobs.get(job_id) is record):
+                self.drop_turn(record)
+
+    def standings(self) -> Standings:
+        """How tenants and users stand now by what they hold in all of the cluster."""
+        capacity = Counter({model: self.pools.capacity(model) for model in self.pools.models()})
+        capacity.update(self.gpus_elsewhere)
+        half_life_s = self.policy.usage_half_life_s
+        book = self.book
+        return Standings(self.usage, book.tenants, book.lineage, capacity, half_life_s)
+
+    def shares(self) -> Shares:
+        """Dominant shares where the policy orders by fairness, else nothing."""
+        return self.standings().shares() if self.policy.fair_share else NO_SHARES
+
+    def count_asked(self, job: JobRequest) -> None:
+        """Count what a new job asks for where placement goes by what is typical; at first what all
+        jobs ask for that are there."""
+        cluster = self.cluster
+        if not (self.judges or cluster.mixed):
+            return
+        there = [job] if cluster.asked else [record.job for record in self.jobs.values()]
+        for each in there:
+            cluster.asks(each.pod_sets)
+
+    def strategy_of(self, job: JobRequest) -> str:
+        """The placement strategy by policy; the job's own wish goes before it."""
+        return self.policy.strategies.get(job.kind, "binpack")
+
+    def min_runtime_of(self, job: JobRequest) -> float:
+        """For how many seconds a place of the job is sure to be its own."""
+        return self.book.min_runtimes.get(job.tenant, self.policy.min_runtime_s)
+
+    def runs_from(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> float:
+        """From when on the minimum run time of these pods of a started job counts: since when all
+        of them run, all of a whole gang those with which it started. Pods that do not run yet are
+        protected until the gang timeout has passed since they got their places."""
+        started, whole = record.started_at, record.job.gang and len(pods) == len(record.pods)
+        assert started is not None
+        least = self.min_runtime_of(record.job)
+        if not (self.told_of_runs and least):
+            return started if whole else max([record.placed_since(pod) for pod in pods])
+        wait = max(0.0, self.policy.gang_timeout_s - least)
+        some = [p for p in pods if p not in record.placed_at] if whole else pods
+        return max([self._runs_from(record, pod, wait) for pod in some or pods], default=started)
+
+    def _runs_from(self, record: JobRecord, pod: tuple[int, int], wait: float) -> float:
+        since = record.placed_since(pod)
+        return max(since, record.runs_since.get(pod, since + wait))
+
+    # --- holding and giving back --------------------------------------------------------------
+    def hold(
+        self,
+        record: JobRecord,
+        placements: tuple[PodPlacement, ...],
+        at: float,
+        *,
+        promised: bool = False,
+    ) -> dict[str, int]:
+        """Note places that the cluster has booked; returns {gpu model: borrowed milli}."""
+        job, models, since = record.job, self.pools.model_of, record.placed_at
+        on_its_own = not job.gang or record.started_at is not None
+        got, borrowed = dict[str, int](), dict[str, int]()
+        for p in placements:
+            model, milli = models.get(p.node, ""), p.milli * len(p.devices)
+            record.pods[p.pod_set, p.ordinal] = (model, milli)
+            got[model] = got.get(model, 0) + milli
+            if on_its_own:
+                since[p.pod_set, p.ordinal] = at
+        for model, milli in got.items():
+            if not milli:
+                continue
+            self.usage.change(job, model, milli)
+            more = self.book.book(job.id, job.tenant, model, milli, at, fixed=not job.preemptible)
+            if more:
+                borrowed[model] = more
+        if job.uses_spares and self.policy.spare_nodes:
+            self.cluster.widened()  # beside it on a spare there may be room for others now
+            self.dirty = True
+        if not promised:
+            self.note_started(record, at)
+        return borrowed
+
+    @property
+    def only_backfilled(self) -> bool:
+        """Whether nobody else may lose a place than who was backfilled past the preemptor."""
+        return set(self.policy.preemption) == {PreemptionKind.BACKFILL}
+
+    @property
+    def plans_at(self) -> tuple[int, int]:
+        """While it stays the same, nothing happens that makes a preemption possible which was not.
+        Who only takes from those that were backfilled past him gains nothing by another start: what
+        the newcomer holds was free before."""
+        book = self.book
+        return self.cluster.version, book.loosened if self.only_backfilled else book.version
+
+    def tired(self, record: JobRecord) -> bool:
+        """Whether the job has been preempted as often as it may be."""
+        return record.preemptions >= self.policy.max_preemptions
+
+    def note_started(self, record: JobRecord, at: float) -> None:
+        self.placed.note(record.job.id, at, self.running)
+        if record.started_at is None:
+            record.started_at = at
+            self.running[record.job.id] = record
+            self.cluster.began(record.job.id, at, record.job.declared_s)
+        self.exposed.touch(record)
+
+    def give_back(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> None:
+        """Free the places of pods, in the cluster and in the quota book."""
+        if not pods:
+            return
+        held = dict[str, int]()
+        for pod in pods:
+            model, milli = record.pods.pop(pod)
+            record.placed_at.pop(pod, None)
+            record.runs_since.pop(pod, None)
+            held[model] = held.get(model, 0) + milli
+            self.cluster.release(record.job.id, *pod)
+        for model, milli in held.items():
+            if milli:
+                self.usage.change(record.job, model, -milli)
+                self.book.unbook(record.job.id, model, milli)
+        self.exposed.touch(record)
+        self.dirty = True
+
+    def give_back_all(self, record: JobRecord) -> None:
+        self.give_back(record, sorted(record.pods))
+        self.running.pop(record.job.id, None)
+        self.growing.pop(record.job.id, None)
+        self.cluster.times.pop(record.job.id, None)
+        self.promised.pop(record.job.id, None)
+        record.started_at = record.promise = None
+
+    def forget(self, record: JobRecord, now: float, *, succeeded: bool) -> None:
+        """The job leaves for good; jobs that waited for its end may go on."""
+        self.give_back_all(record)
+        self.gone(record)
+        self.queue.remove(record)
+        if self.doomed:
+            self.doom(record, None)
+        del self.jobs[record.job.id]
+        job = record.job
+        names = [job.id]
+        if job.array:
+            names += self._leave_array(job)
+        if not succeeded:
+            names += [job.array] * bool(job.array)
+            self.failed.update(filter(None, (job.id, job.array)))
+        for name in names if self._dependents else ():
+            for job_id in sorted(self._dependents.pop(name, ())):
+                if (other := self.jobs.get(job_id)) is not None:
+                    self.enqueue(other, now)
+
+    def _leave_array(self, job: JobRequest) -> list[str]:
+        """The array of the job, if it was the last of it that was not over."""
+        left = self.arrays.get(job.array, set())
+        left.discard(job.id)
+        if left or job.array not in self.arrays:
+            return []
+        del self.arrays[job.array]
+        return [job.array]
+
+    def is_idle(self, node: str) -> bool:
+        """Whether no pod of Kant is on the node, and none is to start there."""
+        return not self.cluster.pods_on(node) and not self.leaving.is_on(node)
+
+    # --- preemption ---------------------------------------------------------------------------
+    def evict(
+        self, record: JobRecord, pods: tuple[tuple[int, int], ...], *, whole: bool
+    ) -> set[PodKey]:
+        """Take pods away from a job; returns what has to be reported gone."""
+        for pod in pods:
+            booking = self.cluster.booking((record.job.id, *pod))
+            assert booking is not None
+            record.leaving[pod] = booking
+            self.leaving.add((record.job.id, *pod), booking)
+        if whole:
+            self.give_back_all(record)
+            record.left = True
+        else:
+            self.give_back(record, pods)
+        record.verdict = record.waits_since = None  # what it lacks from now on is another wait
+        self.queue.remove(record)
+        return {(record.job.id, *pod) for pod in pods}
+
+    def gone(self, record: JobRecord, pod: tuple[int, int] | None = None) -> None:
+        """A victim's pod (None: all of them) is really gone; who waits for it need not any more."""
+        self.dirty = True
+        pods = tuple(record.leaving) if pod is None else (pod,)
+        if not pods:
+            record.left = False
+            return
+        keys = {(record.job.id, *p) for p in pods}
+        for p in pods:
+            if p in record.leaving:
+                self.leaving.remove((record.job.id, *p), record.leaving.pop(p))
+        record.left = record.left and bool(record.leaving)
+        self.exposed.touch(record)
+        for other in self.promised.values():
+            if other.promise is not None:
+                other.promise.awaited -= keys
+
+    def drop_promise(self, record: JobRecord, now: float) -> None:
+        """The places held for a preemptor are of no use any more; it waits again."""
+        assert record.promise is not None
+        promised = [(p.pod_set, p.ordinal) for p in record.promise.placements]
+        self.give_back(record, [pod for pod in promised if pod in record.pods])
+        record.promise = None
+        self.exposed.touch(record)
+        del self.promised[record.job.id]
+        self.enqueue(record, now)
+
+    def record(self, job: JobRequest) -> JobRecord:
+        """The record of a job, made or brought up to date with what it asks for now."""
+        record = self.jobs.get(job.id)
+        if record is None:
+            record = self.jobs[job.id] = JobRecord(job, order_key(job))
+            if job.array:
+                self.arrays.setdefault(job.array, set()).add(job.id)
+            return record
+        self.queue.remove(record)
+        front = record.key.submitted_at == -math.inf
+        if record.started_at is not None and len(job.pod_sets) != len(record.job.pod_sets):
+            job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
+        if job.user != record.job.user:
+            job = replace(job, user=record.job.user)  # as whose it is counted
+        self.exposed.leave(record)
+        record.job, record.key = job, order_key(job, front=front)
+        self.exposed.touch(record)
+        self.book.rebook(job.id, fixed=not job.preemptible)
+        if record.started_at is not None:
+            self.cluster.began(job.id, record.started_at, job.declared_s)
+        else:
+            self.cluster.note(job.id)
+        return record
+
+
+def judging(policy: Policy) -> bool:
+    """Whether a strategy of the policy always goes by what is typically asked for."""
+    return any(STRATEGIES[name].judges for name in policy.strategies.values() if name in STRATEGIES)

@@ -1,0 +1,1 @@
+"""Speaking to an API server: list, watch, create, bind, evict, logs."""

@@ -1,0 +1,222 @@
+"""Carrying out effects: many pods in flight, one effect at a time per pod, an outcome for each."""
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+
+from scheduling.kube.door.client import Client, NoReply
+from scheduling.kube.door.events import EventRecorder
+from scheduling.kube.door.namespaces import ensure_namespace
+from scheduling.kube.door.requests import PodRequests, Request
+from scheduling.kube.door.services import ServiceRequests
+from scheduling.kube.door.settle import Settler
+from scheduling.kube.door.storage import ClaimRequests
+from scheduling.kube.seam import (
+    Annotate,
+    Bind,
+    CreateAndBind,
+    CreateService,
+    DeletePod,
+    DeleteService,
+    Effect,
+    EmitEvent,
+    EvictPod,
+    KubeError,
+    Outcome,
+    PatchCondition,
+    Result,
+    SelectNode,
+)
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT = 32
+# Conditions and events only inform; they must never delay a binding.
+IN_FLIGHT_INFORMING = 4
+BOUND_REMEMBERED = 4096
+SUPERSEDED = Outcome(Result.NOT_SENT, message="a newer one says something else")
+
+Lane = asyncio.Queue[Effect]
+Slot = tuple[bool, str, str]
+
+
+class Executor:
+    """Takes effects, tells `done` the outcome of each exactly once. Lives on one event loop."""
+
+    def __init__(self, client: Client, done: Callable[[Effect, Outcome], None]) -> None:
+        self.settler = Settler(client)
+        self._client = client
+        self._done = done
+        self._pods = PodRequests(client)
+        self._services = ServiceRequests(client)
+        self._claims = ClaimRequests(client)
+        self._events = EventRecorder()
+        self._acting: Lane = asyncio.Queue()
+        self._informing: Lane = asyncio.Queue()
+        # Pods with an effect under way, and what waits behind it.
+        self._busy: dict[Slot, deque[Effect]] = {}
+        self._bound: OrderedDict[str, None] = OrderedDict()  # uids of pods bound lately
+
+    def submit(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            slot = _slot(effect)
+            waiting = self._busy.get(slot)
+            if waiting is None:
+                self._busy[slot] = deque()
+                self._lane(effect).put_nowait(effect)
+            else:
+                if waiting and _replaces(effect, waiting[-1]):
+                    self._done(waiting.pop(), SUPERSEDED)
+                waiting.append(effect)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        workers = [(self._acting, IN_FLIGHT), (self._informing, IN_FLIGHT_INFORMING)]
+        async with asyncio.TaskGroup() as group:
+            for lane, count in workers:
+                for _ in range(count):
+                    group.create_task(self._work(lane))
+
+    async def _work(self, lane: Lane) -> None:
+        while True:
+            effect = await lane.get()
+            outcome = Outcome(Result.FAILED, message="the gateway stopped while it was under way")
+            try:
+                outcome = await self._perform(effect)
+            except Exception as error:
+                # A defect must not take a worker away from all other pods.
+                logger.exception("effect %s of %s failed", type(effect).__name__, effect.name)
+                outcome = Outcome(Result.FAILED, message=f"{type(error).__name__}: {error}")
+            finally:
+                self._finish(effect, outcome)
+
+    def _finish(self, effect: Effect, outcome: Outcome) -> None:
+        slot = _slot(effect)
+        waiting = self._busy[slot]
+        if waiting:
+            following = waiting.popleft()
+            self._lane(following).put_nowait(following)
+        else:
+            del self._busy[slot]
+        self._done(effect, outcome)
+
+    def abandon(self) -> None:
+        """End what is still queued as NOT_SENT."""
+        not_sent = Outcome(Result.NOT_SENT, message="the gateway stopped before it was sent")
+        for lane in (self._acting, self._informing):
+            while not lane.empty():
+                self._done(lane.get_nowait(), not_sent)
+        for waiting in self._busy.values():
+            for effect in waiting:
+                self._done(effect, not_sent)
+        self._busy.clear()
+
+    def _lane(self, effect: Effect) -> Lane:
+        return self._informing if _informs(effect) else self._acting
+
+    # --- one effect -----------------------------------------------------------------------------
+    async def _perform(self, effect: Effect) -> Outcome:
+        pods = self._pods
+        match effect:
+            case CreateAndBind():
+                return await self._create_and_bind(effect)
+            case Bind():
+                return await self._bind(effect)
+            case DeletePod():
+                return await self._delete(effect)
+            case EvictPod():
+                return await self.settler.settled(pods.evict(effect))
+            case Annotate():
+                return await self.settler.settled(pods.annotate(effect))
+            case CreateService():
+                return await self._created(effect.namespace, self._services.create(effect))
+            case DeleteService():
+                return await self.settler.settled(self._services.delete(effect))
+            case SelectNode():
+                return await self.settler.settled(self._claims.select_node(effect))
+            case PatchCondition() if self._is_outdated(effect):
+                return Outcome(Result.NOT_SENT, effect.uid, message="the pod is bound meanwhile")
+            case PatchCondition():
+                return await self.settler.settled(pods.condition(effect))
+            case EmitEvent():
+                request = self._events.request(effect)
+                return (
+                    request if isinstance(request, Outcome) else await self.settler.settled(request)
+                )
+
+    async def _bind(self, effect: Bind) -> Outcome:
+        outcome = await self.settler.settled(self._pods.bind(effect))
+        if outcome.result is Result.BOUND:
+            self._bound[effect.uid] = None
+            if len(self._bound) > BOUND_REMEMBERED:
+                self._bound.popitem(last=False)
+        return outcome
+
+    async def _delete(self, effect: DeletePod) -> Outcome:
+        if effect.disrupted is not None:
+            of = effect.key, effect.namespace, effect.name, effect.uid
+            mark = PatchCondition(*of, *effect.disrupted, "True", "DisruptionTarget")
+            marked = await self.settler.settled(self._pods.condition(mark))
+            if marked.result in (Result.REFUSED, Result.FAILED):
+                # Its place is needed all the same.
+                logger.warning("pod %s is not marked as disrupted: %s", effect.name, marked.message)
+        return await self.settler.settled(self._pods.delete(effect))
+
+    def _is_outdated(self, effect: PatchCondition) -> bool:
+        """Whether it says why a pod waits that was bound, or is being bound, since it was
+        submitted; the API server has then said that it is scheduled."""
+        acts = (False, effect.namespace, effect.name) in self._busy
+        waits = effect.type == "PodScheduled" and effect.status == "False"
+        return waits and (acts or effect.uid in self._bound)
+
+    async def _create_and_bind(self, effect: CreateAndBind) -> Outcome:
+        created = await self._created(effect.namespace, self._pods.create(effect))
+        if created.result is not Result.DONE:
+            return created
+        bound = await self.settler.settled(
+            self._pods.bind(
+                Bind(
+                    effect.key,
+                    effect.namespace,
+                    effect.name,
+                    created.uid,
+                    effect.node,
+                    effect.annotations,
+                )
+            )
+        )
+        if bound.uid:
+            return bound
+        return Outcome(
+            bound.result, created.uid, bound.node, bound.code, bound.message, bound.retry_after
+        )
+
+    async def _created(self, namespace: str, request: Request) -> Outcome:
+        """Carry out a creation; where there is no such namespace, because it is used for the first
+        time or somebody deleted it, it is made first."""
+        outcome = await self.settler.settled(request)
+        if outcome.result is not Result.REFUSED or outcome.code != 404:
+            return outcome
+        try:
+            await ensure_namespace(self._client, namespace)
+        except KubeError as error:
+            return Outcome(Result.REFUSED, code=error.code, message=str(error))
+        except NoReply as none:
+            return Outcome(Result.FAILED, message=none.reason)
+        return await self.settler.settled(request)
+
+
+def _replaces(effect: Effect, earlier: Effect) -> bool:
+    """Whether both set one condition of one pod: only the last word matters."""
+    if not (isinstance(effect, PatchCondition) and isinstance(earlier, PatchCondition)):
+        return False
+    return (effect.uid, effect.type) == (earlier.uid, earlier.type)
+
+
+def _informs(effect: Effect) -> bool:
+    return isinstance(effect, PatchCondition | EmitEvent)
+
+
+def _slot(effect: Effect) -> Slot:
+    return (_informs(effect), effect.namespace, effect.name)

@@ -1,0 +1,400 @@
+"""The door: one cluster's lists, watches and effects on an event loop in a thread of its own.
+
+The scheduler's side is synchronous and never waits for the network: `drain` takes what was
+observed since the last call, `submit` hands effects over, their outcomes come back by `drain`.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import uvloop
+
+from scheduling.kube.door.client import Client, NoReply
+from scheduling.kube.door.effects import Executor
+from scheduling.kube.door.namespaces import ensure_namespace
+from scheduling.kube.door.services import service_facts
+from scheduling.kube.door.settle import RIGHTS_WITHIN_S
+from scheduling.kube.door.storage import claim_facts, storage_class_facts, volume_facts
+from scheduling.kube.door.watch import DEFAULT_TIMES, Kind, Reflector, WatchTimes
+from scheduling.kube.seam import (
+    BudgetFacts,
+    BudgetGone,
+    BudgetSeen,
+    ClaimFacts,
+    Connected,
+    Disconnected,
+    Effect,
+    EffectDone,
+    KubeError,
+    NodeFacts,
+    NodeGone,
+    NodeSeen,
+    Observation,
+    Outcome,
+    PodFacts,
+    PodGone,
+    PodSeen,
+    ServiceFacts,
+    ServiceGone,
+    ServiceSeen,
+    StorageClassFacts,
+    StorageGone,
+    StorageSeen,
+    VolumeFacts,
+)
+from scheduling.kube.translate.disruption import budget_facts
+from scheduling.kube.translate.labels import WrongRow
+from scheduling.kube.translate.manifests import JOB
+from scheduling.kube.translate.nodes import NodeTranslator
+from scheduling.kube.translate.objects import (
+    KubeBudget,
+    KubeClaim,
+    KubeNode,
+    KubePod,
+    KubeService,
+    KubeStorageClass,
+    KubeVolume,
+)
+from scheduling.kube.translate.pods import pod_translator
+
+logger = logging.getLogger(__name__)
+
+# Facts of what is known by its uid.
+ByUid = TypeVar(
+    "ByUid", PodFacts, BudgetFacts, ServiceFacts, ClaimFacts, VolumeFacts, StorageClassFacts
+)
+
+STOP_WITHIN_S = 3.0
+FORCE_WITHIN_S = 0.5  # a thread that does not end by itself, once its event loop is stopped
+UNHEARD_S = 60.0  # a server that sends nothing for so long, although it is asked, does not answer
+ASK_S = 10.0  # while lists are silent, it is asked so often whether it answers
+
+
+class Gateway:
+    """The door to one cluster. Thread-safe; `start` once, `stop` as often as wanted.
+
+    `access`: see `Cluster.access`; `namespace`: one in which Kant creates pods, made when absent
+    before anything is listed; others are made when something is first created there. `label_map`:
+    see `labels.py`. Raises KubeError when `label_map` cannot be used; all other trouble shows in
+    `is_synced` and as Disconnected, and is retried.
+    """
+
+    def __init__(
+        self,
+        access: Mapping[str, Any],
+        *,
+        namespace: str,
+        label_map: Mapping[str, Any],
+        scheduler_name: str = "kant",
+        times: WatchTimes = DEFAULT_TIMES,
+    ) -> None:
+        try:
+            self._nodes = NodeTranslator(label_map)
+        except WrongRow as wrong:
+            text = f"label_map.{wrong.fact}: {wrong}"
+            raise KubeError(text, "correct the cluster's label map") from None
+        self._namespace = namespace
+        self._scheduler_name = scheduler_name
+        self._times = times
+        self._client = Client(access)
+        self._executor = Executor(self._client, self._effect_done)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._thread = threading.Thread(target=self._run, name="kube-gateway", daemon=True)
+        self._started = threading.Event()
+        self._started_at = 0.0
+        self._stopping = False
+        # What drain() gives: the newest observation per object, in order of their last news.
+        self._lock = threading.Lock()
+        self._pending: dict[object, Observation] = {}
+        self._rung = False
+        self._doorbell: Callable[[], None] | None = None
+        self._health: dict[str, KubeError | None] = {}  # by watch; None = well
+        self._link: Connected | Disconnected | None = None  # what was told last
+        self._settled = threading.Event()  # synced, or surely not without help
+        self._error: KubeError | None = None
+        self._refused_since = 0.0
+
+    # --- the scheduler's side -------------------------------------------------------------------
+    def start(self) -> None:
+        """Begin to list and watch; returns at once."""
+        self._started_at = time.monotonic()
+        self._thread.start()
+        self._started.wait()
+
+    def end(self) -> None:
+        """Begin to end all traffic; returns at once. What was submitted and not sent ends as
+        NOT_SENT. May be repeated."""
+        self._stopping = True
+        self._executor.settler.fence = -math.inf
+        self._on_loop(lambda main: main.cancel())
+
+    def stop(self, within: float = STOP_WITHIN_S) -> bool:
+        """As `end`, and wait for it. False where its thread still does not end: it sends nothing
+        for effects any more, and `is_alive` tells when it has ended."""
+        self.end()
+        deadline = time.monotonic() + within
+        self._join(within - min(2 * FORCE_WITHIN_S, within / 2))
+        while self.is_alive and time.monotonic() < deadline:
+            # Something in it does not take notice of being cancelled.
+            self._on_loop(lambda main: main.get_loop().stop())
+            self._join(min(FORCE_WITHIN_S, max(deadline - time.monotonic(), 0.0)))
+        return not self.is_alive
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def is_synced(self) -> bool:
+        """Whether nodes and pods are listed, however long that takes. Raises KubeError (why not,
+        and what helps) where Kant is refused or the API server does not answer."""
+        if self._settled.is_set():
+            if self._error is not None:
+                raise self._error
+            return True
+        if not self.is_alive:
+            raise self._error or KubeError("the gateway's thread has ended", "see the log")
+        heard_at = max(self._client.heard_at, self._started_at)
+        if time.monotonic() - heard_at > UNHEARD_S:
+            raise self._error or KubeError(
+                f"the API server has sent nothing for {UNHEARD_S:.0f} s",
+                "check that it runs, and the network",
+            )
+        return False
+
+    def wait_synced(self, timeout: float) -> None:
+        """Wait until nodes and pods are listed; raises KubeError (why not, and what helps)."""
+        self._settled.wait(timeout)
+        if self._error is not None:
+            raise self._error
+        if not self.is_synced():
+            raise KubeError(
+                f"the cluster's nodes and pods were not listed within {timeout:.0f} s",
+                "check the API server's load, or wait longer",
+            )
+
+    def wait_settled(self, timeout: float) -> None:
+        """Wait until `is_synced` is sure, but no longer than so many seconds."""
+        self._settled.wait(timeout)
+
+    @property
+    def trouble(self) -> str:
+        """What kept a list or watch from succeeding last; "" = nothing does."""
+        return str(self._error or "")
+
+    @property
+    def waiting(self) -> int:
+        """How many observations wait to be drained."""
+        return len(self._pending)
+
+    def drain(self) -> list[Observation]:
+        """Everything seen since the last call, coalesced per object, oldest news first."""
+        with self._lock:
+            pending, self._pending = self._pending, {}
+            self._rung = False
+        return list(pending.values())
+
+    def on_news(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, from the gateway's thread, when there is news to drain: once
+        until the next drain. It must only wake somebody up."""
+        self._doorbell = callback
+
+    def submit(self, effects: Sequence[Effect]) -> None:
+        """Hand effects over. Effects on one pod are carried out in order, others in parallel."""
+        if self._loop is None:
+            raise RuntimeError("submit() before start()")
+        self._loop.call_soon_threadsafe(self._executor.submit, list(effects))
+
+    def fence(self, deadline: float) -> None:
+        """Send nothing for effects after `deadline` (time.monotonic()); each renewal of the
+        scheduler's lease moves it on. What comes later ends as NOT_SENT."""
+        self._executor.settler.fence = -math.inf if self._stopping else deadline
+
+    def _on_loop(self, act: Callable[[asyncio.Task[None]], object]) -> None:
+        if self._loop is not None and self._main is not None and self.is_alive:
+            with suppress(RuntimeError):  # it has ended just now
+                self._loop.call_soon_threadsafe(act, self._main)
+
+    def _join(self, within: float) -> None:
+        if self.is_alive:
+            self._thread.join(within)
+
+    # --- the loop's side ------------------------------------------------------------------------
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
+        except asyncio.CancelledError:
+            logger.debug("gateway stopped")
+        except Exception as error:
+            if not self._stopping:
+                logger.exception("the gateway ended")
+                self._report("gateway", KubeError(f"the gateway ended ({error!r})", "see the log"))
+        finally:
+            self._started.set()
+            self._ring()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._main = asyncio.current_task()
+        self._started.set()
+        try:
+            await self._prepare()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._ask_while_silent())
+                group.create_task(self._executor.run())
+                for reflector in self._reflectors():
+                    group.create_task(reflector.run())
+        finally:
+            self._executor.abandon()
+            await self._client.close()
+
+    async def _prepare(self) -> None:
+        """Read the access and see to the namespace, until both work."""
+        pause = self._times.first
+        while True:
+            try:
+                await self._client.open()
+                await ensure_namespace(self._client, self._namespace)
+                self._health.pop("access", None)
+                return
+            except KubeError as error:
+                self._report("access", error)
+            except NoReply as none:
+                self._report("access", KubeError(none.reason, "Kant keeps trying"))
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))
+            pause = min(pause * 2, self._times.last)
+
+    async def _ask_while_silent(self) -> None:
+        """A server may take minutes for the first byte of a list; whether it is there at all shows
+        in small answers."""
+        while not self._settled.is_set():
+            await asyncio.sleep(ASK_S)
+            if time.monotonic() - self._client.heard_at > ASK_S:
+                # Whatever keeps it from answering, the lists report it.
+                with suppress(KubeError, NoReply):
+                    await self._client.call("GET", "/version")
+
+    def _reflectors(self) -> list[Reflector[Any]]:
+        owned = f"spec.schedulerName={self._scheduler_name}"
+        # Foreign pods matter only while they hold something on a node.
+        others = (
+            f"spec.schedulerName!={self._scheduler_name},spec.nodeName!=,"
+            "status.phase!=Succeeded,status.phase!=Failed"
+        )
+        kinds = [
+            Kind("nodes", "/api/v1/nodes", "", KubeNode),
+            Kind("own pods", "/api/v1/pods", owned, KubePod),
+            Kind("other pods", "/api/v1/pods", others, KubePod),
+        ]
+        budgets = Kind("disruption budgets", "/apis/policy/v1/poddisruptionbudgets", "", KubeBudget)
+        # Whoever's they are, of all that there are only those of jobs are looked at.
+        services = Kind("services", "/api/v1/services", "", KubeService, JOB)
+        claims = Kind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
+        volumes = Kind("volumes", "/api/v1/persistentvolumes", "", KubeVolume)
+        classes = Kind(
+            "storage classes", "/apis/storage.k8s.io/v1/storageclasses", "", KubeStorageClass
+        )
+        all_kinds = (*kinds, budgets, services, claims, volumes, classes)
+        self._health = {kind.plural: _NOT_YET for kind in all_kinds}
+        return [
+            self._node_reflector(kinds[0]),
+            *(
+                self._by_uid(kind, pod_translator(self._scheduler_name), "pod", PodSeen, PodGone)
+                for kind in kinds[1:]
+            ),
+            self._by_uid(budgets, budget_facts, "budget", BudgetSeen, BudgetGone),
+            self._by_uid(services, service_facts, "service", ServiceSeen, ServiceGone),
+            self._by_uid(claims, claim_facts, "storage", StorageSeen, StorageGone),
+            self._by_uid(volumes, volume_facts, "storage", StorageSeen, StorageGone),
+            self._by_uid(classes, storage_class_facts, "storage", StorageSeen, StorageGone),
+        ]
+
+    def _node_reflector(self, kind: Kind) -> Reflector[NodeFacts]:
+        def gone(facts: NodeFacts) -> None:
+            self._nodes.forget(facts.node.name)
+            self._put(("node", facts.node.name), NodeGone(facts.node.name))
+
+        return Reflector(
+            self._client,
+            kind,
+            translate=self._nodes.translate,
+            identity=lambda facts: facts.node.name,
+            seen=lambda facts: self._put(("node", facts.node.name), NodeSeen(facts)),
+            gone=gone,
+            health=lambda error: self._report(kind.plural, error),
+            times=self._times,
+        )
+
+    def _by_uid(
+        self,
+        kind: Kind,
+        translate: Callable[[Any], ByUid],
+        name: str,
+        seen: Callable[[ByUid], Observation],
+        gone: Callable[[ByUid], Observation],
+    ) -> Reflector[ByUid]:
+        """Follows what is known by its uid; `name` keeps the news of one kind from another's."""
+        return Reflector(
+            self._client,
+            kind,
+            translate=translate,
+            identity=lambda facts: facts.uid,
+            seen=lambda facts: self._put((name, facts.uid), seen(facts)),
+            gone=lambda facts: self._put((name, facts.uid), gone(facts)),
+            health=lambda error: self._report(kind.plural, error),
+            times=self._times,
+        )
+
+    def _effect_done(self, effect: Effect, outcome: Outcome) -> None:
+        self._put(object(), EffectDone(effect, outcome))
+
+    def _report(self, watch: str, error: KubeError | None) -> None:
+        """A watch fares well (None) or badly; the change of the whole is news."""
+        self._health[watch] = error
+        if error is not None:
+            self._error = error
+            if error.code in (401, 403):
+                # Waiting does not mend rights, except while a starting API server reads them.
+                self._refused_since = self._refused_since or time.monotonic()
+                if time.monotonic() - self._refused_since > RIGHTS_WITHIN_S:
+                    self._settle()
+            self._tell(Disconnected(str(error)))
+        elif not any(self._health.values()):
+            self._error = None
+            self._refused_since = 0.0
+            self._settle()
+            self._tell(Connected())
+
+    def _settle(self) -> None:
+        if not self._settled.is_set():
+            self._settled.set()
+            self._ring()  # what was listed before has rung already
+
+    def _tell(self, link: Connected | Disconnected) -> None:
+        if link != self._link:
+            self._link = link
+            self._put("link", link)
+
+    def _put(self, key: object, news: Observation) -> None:
+        with self._lock:
+            self._pending.pop(key, None)
+            self._pending[key] = news
+            ring = not self._rung
+            self._rung = True
+        if ring:
+            self._ring()
+
+    def _ring(self) -> None:
+        if self._doorbell is not None:
+            self._doorbell()
+
+
+_NOT_YET = KubeError("nodes and pods are still being listed", "wait")

@@ -1,0 +1,17 @@
+"""The namespaces of Kant's pods."""
+
+from scheduling.kube.door.client import Client
+from scheduling.kube.translate.objects import encode
+
+
+async def ensure_namespace(client: Client, name: str) -> None:
+    """Make the namespace if there is none. Raises KubeError when the API server refuses, NoReply
+    when it does not answer."""
+    reply = await client.call("GET", f"/api/v1/namespaces/{name}")
+    if reply.code == 404:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        reply = await client.call("POST", "/api/v1/namespaces", encode(body))
+        if reply.code not in (201, 409):
+            raise client.problem(reply, f"create the namespace {name}")
+    elif reply.code != 200:
+        raise client.problem(reply, f"read the namespace {name}")

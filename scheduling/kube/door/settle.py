@@ -1,0 +1,124 @@
+"""Sending one request until it is known how it ended.
+
+A reply that leaves open whether the request was carried out (429, 5xx, a time-out, a broken
+connection, a conflict) is resolved by reading the pod before anything is sent again.
+"""
+
+import asyncio
+import random
+import time
+
+from msgspec import Struct
+
+from scheduling.kube.door.client import Client, NoReply, Reply
+from scheduling.kube.door.requests import Refusal, Request
+from scheduling.kube.seam import KubeError, Outcome, Result
+
+BUDGET_S = 30.0
+FIRST_PAUSE_S = 0.1
+LAST_PAUSE_S = 5.0
+# An API server that has just started refuses everybody until it has read its own roles.
+RIGHTS_WITHIN_S = 10.0
+STARTING_PAUSE_S = 0.5
+
+
+class _Run(Struct):
+    """Where one request stands. `unsure`: an earlier attempt may have been carried out."""
+
+    started: float
+    deadline: float
+    unsure: bool = False
+    sent: bool = False
+    pause: float = FIRST_PAUSE_S
+    code: int = 0
+    asked: float = 0.0
+    reason: str = ""
+
+    def failed(self, code: int, reason: str, asked: float = 0.0) -> None:
+        self.code, self.reason, self.asked = code, reason, asked
+
+    def next_pause(self) -> float:
+        # A conflict is looked at without delay; only one that stays unexplained is waited on.
+        at_once = self.code == 409 and self.pause == FIRST_PAUSE_S
+        wait = 0.0 if at_once else max(self.asked, self.pause * random.uniform(0.5, 1.5))
+        self.pause = min(self.pause * 2, LAST_PAUSE_S)
+        return wait
+
+
+class Settler:
+    """Settles requests at one API server; what one learns of its health serves the others."""
+
+    def __init__(self, client: Client) -> None:
+        self.fence = float("inf")  # monotonic time after which nothing more is sent
+        self._client = client
+        self._reachable = True
+        self._refused_since = 0.0  # when the account was first refused, 0 = it is not
+
+    async def settled(self, request: Request) -> Outcome:
+        """The outcome; FAILED when it is still open after BUDGET_S, or at once while the server
+        has long been out of reach."""
+        now = time.monotonic()
+        run = _Run(now, now + BUDGET_S if self._reachable else now)
+        while True:
+            outcome = await self._attempt(request, run)
+            if outcome is not None:
+                return outcome
+            if time.monotonic() >= run.deadline:
+                return Outcome(
+                    Result.FAILED, code=run.code, message=run.reason, retry_after=run.asked
+                )
+            await asyncio.sleep(run.next_pause())
+
+    async def _attempt(self, request: Request, run: _Run) -> Outcome | None:
+        try:
+            if run.unsure:
+                outcome = await request.look()
+                self._reachable = True
+                if outcome is not None:
+                    return outcome
+                run.unsure = False
+            if time.monotonic() >= self.fence:
+                result = Result.FAILED if run.sent else Result.NOT_SENT
+                return Outcome(result, message="this scheduler may no longer act")
+            reply = await self._client.call(
+                request.method, request.path, request.body, request.content_type
+            )
+        except NoReply as none:
+            run.unsure = run.unsure or none.sent
+            run.sent = run.sent or none.sent
+            run.failed(0, none.reason)
+            self._reachable = none.sent
+            return None
+        except Refusal as refusal:
+            return None if self._bears(refusal.reply, run) else refusal.outcome
+        except KubeError as error:
+            return Outcome(Result.REFUSED, code=error.code, message=str(error))
+        self._reachable = run.sent = True
+        return self._judge(request, reply, run)
+
+    def _judge(self, request: Request, reply: Reply, run: _Run) -> Outcome | None:
+        if self._bears(reply, run):
+            return None
+        outcome = request.settle(reply)
+        if outcome is None:
+            run.unsure = True
+            run.failed(reply.code, reply.status.message, reply.retry_after)
+        return outcome
+
+    def _bears(self, reply: Reply, run: _Run) -> bool:
+        """Whether the account is refused, but perhaps only because the server is starting."""
+        if not _refuses_account(reply):
+            self._refused_since = 0.0
+            return False
+        now = time.monotonic()
+        self._refused_since = self._refused_since or now
+        if now - min(run.started, self._refused_since) >= RIGHTS_WITHIN_S:
+            return False
+        run.pause = STARTING_PAUSE_S
+        run.failed(reply.code, reply.status.message)
+        return True
+
+
+def _refuses_account(reply: Reply) -> bool:
+    """401, or the 403 of missing rights (admission, such as a ResourceQuota, says 403 too)."""
+    return reply.code == 401 or (reply.code == 403 and " cannot " in reply.status.message)

@@ -1,0 +1,348 @@
+"""List and watch of one kind, kept in step with the API server whatever happens on the way.
+
+The list comes as a stream of synthetic events where the server can (WatchList, on by default
+since Kubernetes 1.34), else in pages. The watch then resumes from its last resourceVersion after
+every break: a time-out, a restart, a half-open socket, being dropped as too slow a reader. Only
+when that version has expired (410) everything is listed again, and what is missing in the new
+list is reported as gone: its DELETED event was never seen.
+
+Source: Kubernetes API concepts, "Efficient detection of changes".
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from scheduling.kube.door.client import JSON, Client, NoReply, Reply, retry_after
+from scheduling.kube.seam import KubeError
+from scheduling.kube.translate.objects import Meta, ObjectList, Status, WatchEvent
+
+logger = logging.getLogger(__name__)
+
+PAGE = 500
+INITIAL_END = "k8s.io/initial-events-end"
+
+
+class WatchTimes(msgspec.Struct, frozen=True):
+    """Seconds. A watch ends itself after a random time in `watch`, so that a connection which
+    died unseen is found at the latest `grace` later; failures wait from `first` up to `last`.
+
+    A list may take any time while it arrives. Where it pauses for `silence` it is asked for again,
+    and may then pause twice as long, so that the slowest server is listed in the end.
+    """
+
+    watch: tuple[int, int] = (90, 120)
+    grace: float = 15.0
+    first: float = 0.25
+    last: float = 30.0
+    silence: float = 120.0
+
+
+DEFAULT_TIMES = WatchTimes()
+# The API server ends a watch by its timeoutSeconds, also one that still sends what there is.
+LIST_WITHIN_S = 86_400
+LONGEST_SILENCE_S = 3600.0
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """What to follow: words for messages, the collection's path, a field selector, the struct that
+    its objects are decoded to, and a label selector. A selector may be empty."""
+
+    plural: str
+    path: str
+    selector: str
+    type: type
+    labels: str = ""
+
+
+class Expired(Exception):
+    """The resourceVersion is too old: only a new list helps."""
+
+
+class WatchListUnsupported(Exception):
+    """The server does not stream lists."""
+
+
+F = TypeVar("F")
+_event = msgspec.json.Decoder(WatchEvent)
+_list = msgspec.json.Decoder(ObjectList)
+_status = msgspec.json.Decoder(Status)
+
+
+class _OnlyMeta(msgspec.Struct, gc=False):
+    metadata: Meta = msgspec.field(default_factory=Meta)
+
+
+_meta = msgspec.json.Decoder(_OnlyMeta)
+
+
+class Reflector(Generic[F]):
+    """Follows one kind. `translate` makes facts of an object and `identity` names them; `seen`
+    and `gone` are told what changed, `health` how the connection does (None = well)."""
+
+    stream_lists = True  # until the server turns out not to know WatchList
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind,
+        *,
+        translate: Callable[[Any], F],
+        identity: Callable[[F], str],
+        seen: Callable[[F], None],
+        gone: Callable[[F], None],
+        health: Callable[[KubeError | None], None],
+        times: WatchTimes,
+    ) -> None:
+        self.known: dict[str, F] = {}
+        self.synced = False  # a whole list has been seen
+        self._client = client
+        self._kind = kind
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(kind.type)
+        self._translate = translate
+        self._identity = identity
+        self._seen = seen
+        self._gone = gone
+        self._health = health
+        self._times = times
+        self._version = ""  # the last resourceVersion seen; "" = list first
+        self._listing: set[str] | None = None  # identities met by the list in progress
+        self._silence = times.silence  # of a list
+        self._in_pages = True  # where the server does not stream lists
+        self._failures = 0
+        self._retry_after = 0.0
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            try:
+                await self._round()
+                continue
+            except Expired:
+                logger.info("%s: resourceVersion expired, listing again", self._kind.plural)
+                self._version = ""
+                self._failures += 1
+                if self._failures == 1:
+                    continue
+            except WatchListUnsupported:
+                self.stream_lists = False
+                continue
+            except NoReply as error:
+                if self._listing is not None and isinstance(error.__cause__, TimeoutError):
+                    self._silence = min(2 * self._silence, LONGEST_SILENCE_S)
+                self._fail(KubeError(f"{self._kind.plural}: {error.reason}", "Kant keeps trying"))
+            except KubeError as error:
+                self._fail(error)
+            except Exception as error:
+                # A defect must not end the watch unseen: it is told, logged, and tried again.
+                logger.exception("%s: the watch failed", self._kind.plural)
+                self._fail(KubeError(f"{self._kind.plural}: {error!r}", "see the log"))
+            await asyncio.sleep(self._pause())
+
+    async def _round(self) -> None:
+        """One list (where needed) and one watch, until the server ends it."""
+        if not self._version and self.stream_lists:
+            self._listing = set()
+            query = {
+                "resourceVersionMatch": "NotOlderThan",
+                "sendInitialEvents": "true",
+            }
+            await self._follow(query)
+            return
+        if not self._version:
+            await self._list_pages()
+        await self._follow({"resourceVersion": self._version})
+
+    # --- list -----------------------------------------------------------------------------------
+    async def _list_pages(self) -> None:
+        self._listing = set()
+        token = ""
+        while True:
+            query: dict[str, str | int] = {"limit": PAGE} if self._in_pages else {}
+            if token:
+                query["continue"] = token
+            address = self._address(query)
+            reply = await self._client.call("GET", address, None, JSON, self._silence)
+            if reply.code == 410:
+                # Pages expire where they are read too slowly; one answer does not.
+                self._in_pages = not token
+                raise Expired
+            if reply.code != 200:
+                raise self._refused(reply)
+            try:
+                page = _list.decode(reply.body)
+            except msgspec.MsgspecError as error:
+                raise KubeError(
+                    f"{self._client.server}{self._kind.path} is no Kubernetes list ({error})",
+                    "check the address of the API server",
+                ) from None
+            for item in page.items or ():
+                self._upsert(item)
+            token = page.metadata.continue_token
+            if not token:
+                self._settle(page.metadata.resource_version)
+                return
+
+    def _settle(self, version: str) -> None:
+        """The list is complete: whatever it did not contain is gone."""
+        listed, self._listing = self._listing, None
+        if listed is not None:
+            for identity in [each for each in self.known if each not in listed]:
+                self._gone(self.known[identity])
+                del self.known[identity]
+        self._version = version
+        self._silence, self._in_pages = self._times.silence, True
+        self.synced = True
+        self._health(None)
+
+    # --- watch ----------------------------------------------------------------------------------
+    async def _follow(self, query: dict[str, str]) -> None:
+        seconds = random.randint(*self._times.watch)
+        lists = self._listing is not None
+        within = LIST_WITHIN_S if lists else seconds
+        silence = self._silence if lists else seconds + self._times.grace
+        address = self._address(
+            {"watch": 1, "allowWatchBookmarks": "true", "timeoutSeconds": within, **query}
+        )
+        started = time.monotonic()
+        events = 0
+        async with self._client.stream(address, silence) as response:
+            if response.status != 200:
+                body = await response.read()
+                raise self._unwatchable(Reply(response.status, body, retry_after(response)))
+            if not lists:
+                self._health(None)
+            try:
+                async with asyncio.timeout(None) as limit:
+                    async for line in lines(self._client.chunks(response)):
+                        self._apply(line)
+                        events += 1
+                        if lists and self._listing is None:
+                            # From here on it is a watch, which this side has to end.
+                            lists = False
+                            limit.reschedule(asyncio.get_running_loop().time() + seconds)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+        if time.monotonic() - started >= 1.0:
+            self._failures = 0
+        elif events == 0:
+            raise NoReply("the server ends every watch at once", sent=True)
+
+    def _apply(self, line: bytes) -> None:
+        try:
+            event = _event.decode(line)
+        except msgspec.MsgspecError as error:
+            # A line cut in two by a broken connection; the watch resumes before it.
+            raise NoReply(f"a watch line is not JSON ({error})", sent=True) from None
+        if event.type == "ERROR":
+            status = _status.decode(event.object)
+            if status.code == 410:
+                raise Expired
+            raise NoReply(f"the watch ended: {status.code} {status.message}", sent=True)
+        if self._listing is None:
+            self._failures = 0
+        if event.type == "BOOKMARK":
+            meta = _meta.decode(event.object).metadata
+            if self._listing is None:
+                self._version = meta.resource_version
+            elif meta.annotations.get(INITIAL_END) == "true":
+                self._settle(meta.resource_version)
+            return
+        if event.type == "DELETED":
+            self._remove(event.object)
+        else:
+            self._upsert(event.object)
+
+    # --- objects --------------------------------------------------------------------------------
+    def _upsert(self, raw: msgspec.Raw) -> None:
+        thing = self._decode(raw)
+        if thing is None:
+            return
+        facts = self._translate(thing)
+        identity = self._identity(facts)
+        if self._listing is not None:
+            self._listing.add(identity)
+        else:
+            self._version = thing.metadata.resource_version
+        if self.known.get(identity) != facts:
+            self._seen(facts)
+            self.known[identity] = facts
+
+    def _remove(self, raw: msgspec.Raw) -> None:
+        thing = self._decode(raw)
+        if thing is None:
+            return
+        facts = self._translate(thing)
+        identity = self._identity(facts)
+        if self._listing is not None:
+            self._listing.discard(identity)
+        else:
+            self._version = thing.metadata.resource_version
+        if identity in self.known:
+            self._gone(facts)
+            del self.known[identity]
+
+    def _decode(self, raw: msgspec.Raw) -> Any | None:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            meta = _meta.decode(raw).metadata
+            logger.warning(
+                "%s %s/%s is left out, it cannot be read: %s",
+                *(self._kind.plural, meta.namespace, meta.name, error),
+            )
+            if self._listing is None:
+                self._version = meta.resource_version
+            return None
+
+    # --- health ---------------------------------------------------------------------------------
+    def _fail(self, error: KubeError) -> None:
+        self._failures += 1
+        # One silent retry: a restart or a dropped watch that resumes at once is no disconnection.
+        if self._failures > 1 or not self.synced:
+            self._health(error)
+
+    def _pause(self) -> float:
+        """Seconds to the next attempt: doubling, with jitter, never less than the server asked."""
+        asked, self._retry_after = self._retry_after, 0.0
+        doubled = self._times.first * 2.0 ** min(self._failures - 1, 16)
+        return max(asked, min(doubled, self._times.last) * random.uniform(0.5, 1.5))
+
+    def _refused(self, reply: Reply) -> KubeError:
+        self._retry_after = reply.retry_after
+        return self._client.problem(reply, f"list and watch {self._kind.plural}")
+
+    def _unwatchable(self, reply: Reply) -> Exception:
+        if reply.code == 410:
+            return Expired()
+        if reply.code in (400, 422) and self._listing is not None:
+            return WatchListUnsupported()
+        return self._refused(reply)
+
+    def _address(self, query: dict[str, Any]) -> str:
+        if self._kind.selector:
+            query["fieldSelector"] = self._kind.selector
+        if self._kind.labels:
+            query["labelSelector"] = self._kind.labels
+        return f"{self._kind.path}?{urlencode(query)}"
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Whole lines of a byte stream, of any length; what is left without an end is dropped."""
+    rest: list[bytes] = []
+    async for chunk in chunks:
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        if not others:
+            continue
+        yield b"".join(rest)
+        for line in others[:-1]:
+            yield line
+        rest = [others[-1]]

@@ -1,0 +1,1 @@
+"""Kubernetes objects and the facts of the engine, each made from the other."""

@@ -1,0 +1,59 @@
+"""The required anti-affinity of pods that run: which pods they keep away, and how far.
+
+Source: core/v1 PodAffinityTerm. kube-scheduler's filter InterPodAffinity honours such rules of
+pods that run, whoever bound them, for each pod that comes ("symmetry").
+"""
+
+import logging
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.kube.seam import KeepsAway
+from scheduling.kube.translate.label_selectors import requirements
+from scheduling.kube.translate.manifests import REQUIRED
+from scheduling.kube.translate.objects import KubePod, LabelSelector
+
+logger = logging.getLogger(__name__)
+
+
+class _Term(Struct, rename="camel"):
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class _AntiAffinity(Struct):
+    required: list[_Term] | None = msgspec.field(default=None, name=REQUIRED)
+
+
+class _Rules(Struct, rename="camel"):
+    pod_anti_affinity: _AntiAffinity | None = None
+
+
+def keeps_away(raw: KubePod) -> tuple[KeepsAway, ...]:
+    """The rules of a pod; () where it has none. Never raises: what cannot be read is logged."""
+    text = bytes(raw.spec.affinity)
+    if b"podAntiAffinity" not in text:
+        return ()
+    try:
+        rules = msgspec.json.decode(text, type=_Rules).pod_anti_affinity
+    except ValueError as wrong:
+        where = f"{raw.metadata.namespace}/{raw.metadata.name}"
+        logger.warning("pod %s: its anti-affinity cannot be read: %s", where, wrong)
+        return ()
+    terms = rules.required if rules is not None else None
+    return tuple(
+        KeepsAway(_namespaces(term, raw.metadata.namespace), selector, term.topology_key)
+        for term in terms or ()
+        if (selector := requirements(term.label_selector)) is not None
+    )
+
+
+def _namespaces(term: _Term, own: str) -> tuple[str, ...] | None:
+    """None = all. Labels of namespaces are not read: a selector of some means all of them here,
+    which keeps away too many pods rather than too few."""
+    if term.namespace_selector is not None:
+        return None
+    return tuple(sorted(term.namespaces or [own]))

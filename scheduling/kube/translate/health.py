@@ -1,0 +1,73 @@
+"""Whether a node may get pods: its conditions, what watches over it, its taints."""
+
+from collections.abc import Mapping
+
+from scheduling.engine.types import Taint
+from scheduling.kube.seam import Sourced
+from scheduling.kube.translate.objects import KubeNode
+from scheduling.kube.translate.quantities import GPU_RESOURCES
+
+SENTINEL = "dgxc.nvidia.com/nvsentinel-state"
+
+# Kant's own pods tolerate these (manifests.py), so they keep none of them away.
+TOLERATED = frozenset({"kant.io/managed", *GPU_RESOURCES})
+BLOCKING = frozenset({"NoSchedule", "NoExecute"})
+SENTINEL_FINE = frozenset({"", "remediation-succeeded"})
+# Conditions of the kubelet and of node-problem-detector that forbid new pods while True …
+UNFIT = frozenset(
+    {
+        *("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"),
+        *("KernelDeadlock", "ReadonlyFilesystem", "KubeletUnhealthy", "XfsShutdown"),
+        *("ContainerRuntimeUnhealthy", "DiskBadBlock", "CperHardwareErrorFatal"),
+    }
+)
+# … and those that only warn.
+WORRYING = frozenset(
+    {
+        *("FrequentKubeletRestart", "FrequentContainerdRestart", "NTPProblem"),
+        *("FrequentUnregisterNetDevice", "SysLogsXIDError", "SysLogsSXIDError"),
+        "SysLogsGPUFallenOff",
+    }
+)
+
+
+def is_schedulable(
+    raw: KubeNode, labels: Mapping[str, str], facts: dict[str, Sourced], problems: list[str]
+) -> bool:
+    """Whether any pod may come to the node. Why, or why not, becomes `facts["health"]`; what only
+    warns is added to `problems`."""
+    conditions = {each.type: each for each in raw.status.conditions}
+    for each in raw.status.conditions:
+        if each.type in WORRYING and each.status == "True":
+            problems.append(f"condition {each.type}: {each.message or each.reason}")
+    fault = _fault(raw, labels, {name: each.status for name, each in conditions.items()})
+    facts["health"] = fault or Sourced("healthy", "status.conditions[Ready]")
+    return fault is None
+
+
+def _fault(
+    raw: KubeNode, labels: Mapping[str, str], conditions: Mapping[str, str]
+) -> Sourced | None:
+    """Why no pod may come here (taints are judged against each pod by the engine)."""
+    if raw.metadata.deletion_timestamp:
+        return Sourced("being deleted", "metadata.deletionTimestamp")
+    if raw.spec.unschedulable:
+        return Sourced("cordoned", "spec.unschedulable")
+    sentinel = labels.get(SENTINEL, "")
+    if sentinel not in SENTINEL_FINE:
+        return Sourced(sentinel, SENTINEL)
+    if conditions.get("Ready") != "True":
+        return Sourced("not ready", "status.conditions[Ready]")
+    for name in sorted(UNFIT):
+        if conditions.get(name) == "True":
+            return Sourced(name, f"status.conditions[{name}]")
+    return None
+
+
+def taints_of(raw: KubeNode) -> tuple[Taint, ...]:
+    """Those that keep pods away which do not tolerate them, Kant's own too."""
+    return tuple(
+        Taint(taint.key, taint.value, taint.effect)
+        for taint in raw.spec.taints
+        if taint.effect in BLOCKING and taint.key not in TOLERATED
+    )

@@ -1,0 +1,263 @@
+"""What a pod that Kant did not make says of where it may run, as far as Kant honours it.
+
+A scheduler that binds a pod answers for all of its constraints. What Kant does not honour is
+listed with its field and a remedy, and such a pod is not bound. Preferences are no constraints.
+Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.engine.types import NodeTerm, Toleration
+from scheduling.kube.seam import PlainPod, Unhonoured
+from scheduling.kube.translate.manifests import IDENTITY, REQUIRED, is_made
+from scheduling.kube.translate.node_selectors import NodeSelector, node_terms
+from scheduling.kube.translate.objects import Container, KubePod, PodSpec
+from scheduling.kube.translate.quantities import is_counted, requested
+from scheduling.kube.translate.texts import storable
+
+# Volumes that every node can mount, or that name no place.
+ANYWHERE = frozenset(
+    {
+        *("configMap", "secret", "downwardAPI", "projected", "emptyDir", "hostPath", "image"),
+        *("csi", "nfs", "cephfs", "glusterfs"),
+    }
+)
+# Where their volumes can be mounted, the claims say (`kube.storage`).
+CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
+# The label that names the gang of a pod, and the annotation that says of how many pods it is.
+GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
+NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
+ALONE = "Kant does not honour it; leave it out, or make it a preference."
+# What marks a pod as one of a group, and whose that is. Bound alone, it would hold its GPUs while
+# the others wait.
+GROUP_LABELS = {
+    "jobset.sigs.k8s.io/jobset-name": "JobSet",
+    "training.kubeflow.org/job-name": "Kubeflow training job",
+    "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
+    "kueue.x-k8s.io/pod-group-name": "Kueue pod group",
+    "scheduling.x-k8s.io/pod-group": "coscheduling PodGroup",
+    "pod-group.scheduling.sigs.k8s.io/name": "coscheduling PodGroup",
+    "pod-group.scheduling.sigs.k8s.io": "coscheduling PodGroup",
+    "volcano.sh/job-name": "Volcano job",
+    "kai.scheduler/subgroup-name": "KAI PodGroup",
+}
+GROUP_ANNOTATIONS = {
+    "scheduling.k8s.io/group-name": "Volcano PodGroup",
+    "scheduling.volcano.sh/group-name": "Volcano PodGroup",
+    "pod-group-name": "KAI PodGroup",
+}
+GROUP_REMEDY = (
+    "Kant does not read the {kind} of the pod and would bind it alone; name its gang by the label "
+    f"{GANG}, and the number of its pods by the annotation {GANG_SIZE}."
+)
+
+
+class _Toleration(Struct, rename="camel"):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class _Rules(Struct):
+    required: Any = msgspec.field(default=None, name=REQUIRED)
+
+
+class _NodeAffinity(Struct):
+    required: NodeSelector | None = msgspec.field(default=None, name=REQUIRED)
+
+
+class _Affinity(Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+    pod_affinity: _Rules | None = None
+    pod_anti_affinity: _Rules | None = None
+
+
+class _Spread(Struct, rename="camel"):
+    when_unsatisfiable: str = "DoNotSchedule"
+
+
+class _ClaimSource(Struct, rename="camel"):
+    claim_name: str = ""
+
+
+class _Port(Struct, rename="camel"):
+    container_port: int = 0
+    host_port: int = 0
+
+
+class _More(Struct, rename="camel"):
+    """The fields of a pod's spec that only matter where Kant has to find its place."""
+
+    node_selector: dict[str, str] = {}
+    tolerations: list[_Toleration] = []
+    affinity: _Affinity | None = None
+    topology_spread_constraints: list[_Spread] = []
+    volumes: list[dict[str, msgspec.Raw]] = []
+    resource_claims: list[Any] = []
+
+
+def is_plain(raw: KubePod) -> bool:
+    """Whether it waits for a place and Kant did not make it."""
+    waits = not raw.spec.node_name and raw.status.phase not in ("Succeeded", "Failed")
+    return waits and not is_made(raw.metadata.name, raw.metadata.labels)
+
+
+def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
+    """Never raises: what cannot be read is not honoured either."""
+    spec = raw.spec
+    main = spec.containers[0] if spec.containers else Container()
+    more, command, claims = _More(), list[str](), tuple[str, ...]()
+    try:
+        more = _more(spec)
+        claims = _claims(more, raw.metadata.name)
+        command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
+        unhonoured = (
+            *_labels(raw.metadata.labels),
+            *_groups(raw),
+            *_unhonoured(more),
+            *_volumes(more),
+            *_ports(spec),
+            *_resources(spec),
+        )
+    except ValueError as wrong:
+        unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
+    return PlainPod(
+        node_selector=more.node_selector,
+        node_affinity=_terms(more),
+        claims=claims,
+        # What is tolerated for a while only is no reason to be placed there.
+        tolerations=tuple(
+            Toleration(t.key, t.operator or "Equal", t.value, t.effect)
+            for t in more.tolerations
+            if t.toleration_seconds is None
+        ),
+        image=storable(main.image),
+        command=tuple(map(storable, command)),
+        preempts=spec.preemption_policy != "Never",
+        gates=tuple(gate.name for gate in spec.scheduling_gates),
+        created_at=created_at,
+        unhonoured=unhonoured,
+    )
+
+
+def _more(spec: PodSpec) -> _More:
+    return _More(
+        node_selector=_decoded(spec.node_selector, dict[str, str], {}),
+        tolerations=_decoded(spec.tolerations, list[_Toleration], []),
+        affinity=_decoded(spec.affinity, _Affinity | None, None),
+        topology_spread_constraints=_decoded(spec.topology_spread_constraints, list[_Spread], []),
+        volumes=_decoded(spec.volumes, list[dict[str, msgspec.Raw]], []),
+        resource_claims=_decoded(spec.resource_claims, list[Any], []),
+    )
+
+
+def _decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:
+    found = msgspec.json.decode(raw, type=kind | None) if bytes(raw) else None
+    return absent if found is None else found
+
+
+def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
+    remedy = "Only Kant gives it, to the pods that it makes; remove it."
+    return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
+
+
+def _groups(raw: KubePod) -> list[Unhonoured]:
+    """Marks of a group that Kant does not read. Its own label of a gang says what they would."""
+    if GANG in raw.metadata.labels:
+        return []
+    labels, annotations, spec = raw.metadata.labels, raw.metadata.annotations, raw.spec
+    found = {
+        **{f"metadata.labels[{n}]": GROUP_LABELS[n] for n in GROUP_LABELS if n in labels},
+        **{
+            f"metadata.annotations[{n}]": GROUP_ANNOTATIONS[n]
+            for n in GROUP_ANNOTATIONS
+            if n in annotations
+        },
+    }
+    for name, reference in (
+        ("schedulingGroup", spec.scheduling_group),
+        ("workloadRef", spec.workload_ref),
+    ):
+        if bytes(reference) not in (b"", b"null"):
+            found[f"spec.{name}"] = "PodGroup"
+    return [Unhonoured(field, GROUP_REMEDY.format(kind=kind)) for field, kind in found.items()]
+
+
+def _terms(more: _More) -> tuple[NodeTerm, ...]:
+    """The terms of its required node affinity."""
+    rules = more.affinity and more.affinity.node_affinity
+    return node_terms(rules.required if rules else None)
+
+
+def _claims(more: _More, pod: str) -> tuple[str, ...]:
+    """The names of the volume claims that the pod mounts; that of an ephemeral volume is made for
+    the pod, and named by both."""
+    found = set[str]()
+    for volume in more.volumes:
+        if "persistentVolumeClaim" in volume:
+            source = _decoded(volume["persistentVolumeClaim"], _ClaimSource, _ClaimSource())
+            found.add(source.claim_name)
+        elif "ephemeral" in volume:
+            found.add(f"{pod}-{_decoded(volume['name'], str, '')}")
+    return tuple(sorted(found))
+
+
+def _unhonoured(more: _More) -> list[Unhonoured]:
+    found = []
+    affinity = more.affinity or _Affinity()
+    for name, rules in (
+        ("podAffinity", affinity.pod_affinity),
+        ("podAntiAffinity", affinity.pod_anti_affinity),
+    ):
+        if rules is not None and rules.required:
+            found.append(Unhonoured(f"spec.affinity.{name}.{REQUIRED}", ALONE))
+    for index, spread in enumerate(more.topology_spread_constraints):
+        if spread.when_unsatisfiable != "ScheduleAnyway":
+            field = f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"
+            found.append(Unhonoured(field, "Kant does not honour it; set it to ScheduleAnyway."))
+    if more.resource_claims:
+        remedy = "Kant does not allocate claims; request nvidia.com/gpu or kant.io/gpu-milli."
+        found.append(Unhonoured("spec.resourceClaims", remedy))
+    return found
+
+
+def _volumes(more: _More) -> list[Unhonoured]:
+    remedy = "Kant does not know which nodes can mount it; use a claim for a volume."
+    return [
+        Unhonoured(f"spec.volumes[{index}].{name}", remedy)
+        for index, volume in enumerate(more.volumes)
+        for name in sorted(volume.keys() - ANYWHERE - CLAIMS - {"name"})
+    ]
+
+
+def _ports(spec: PodSpec) -> list[Unhonoured]:
+    """In the host's network the API server sets the host port of each port that has none."""
+    for part, containers in (
+        ("containers", spec.containers),
+        ("initContainers", spec.init_containers),
+    ):
+        for index, container in enumerate(containers):
+            for number, port in enumerate(_decoded(container.ports, list[_Port], [])):
+                defaulted = spec.host_network and port.host_port == port.container_port
+                if port.host_port and not defaulted:
+                    field = f"spec.{part}[{index}].ports[{number}].hostPort"
+                    remedy = "Kant does not keep host ports apart; leave it out, use a Service."
+                    return [Unhonoured(field, remedy)]
+    return []
+
+
+def _resources(spec: PodSpec) -> list[Unhonoured]:
+    return [
+        Unhonoured(
+            f"spec.containers[].resources.requests[{name}]",
+            "Kant does not count it on the nodes; leave it out.",
+        )
+        for name, amount in sorted(requested(spec).items())
+        if amount and not is_counted(name)
+    ]

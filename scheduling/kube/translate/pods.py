@@ -1,0 +1,94 @@
+"""From a Kubernetes pod to PodFacts."""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from scheduling.kube.seam import PodFacts
+from scheduling.kube.translate.anti_affinity import keeps_away
+from scheduling.kube.translate.objects import KubePod, Terminated
+from scheduling.kube.translate.plain_pods import is_plain, plain_pod
+from scheduling.kube.translate.quantities import Holding, holding
+from scheduling.kube.translate.texts import storable, storable_reason
+
+logger = logging.getLogger(__name__)
+
+_NOTHING: dict[str, str] = {}
+
+
+def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
+    """A translator of pods; those that name `scheduler_name` are Kant's own. Never raises."""
+
+    def translate(raw: KubePod) -> PodFacts:
+        meta, spec, status = raw.metadata, raw.spec, raw.status
+        owned = spec.scheduler_name == scheduler_name
+        held = _holding(raw)
+        ended = _ended(raw)
+        created = _seconds(meta.creation_timestamp)
+        return PodFacts(
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            node=spec.node_name,
+            phase=status.phase,
+            owned=owned,
+            deleting=bool(meta.deletion_timestamp),
+            gated=bool(spec.scheduling_gates),
+            reason=storable_reason(status.reason or (ended.reason if ended else "")),
+            message=storable(status.message or (ended.message if ended else "")),
+            exit_code=ended.exit_code if ended else None,
+            gpus=held.gpus,
+            gpu_milli=held.gpu_milli,
+            cpu_milli=held.cpu_milli,
+            memory_mib=held.memory_mib,
+            extended=held.extended,
+            priority=spec.priority,
+            started_at=_seconds(status.start_time),
+            finished_at=_seconds(ended.finished_at) if ended else None,
+            # Of foreign pods only the amounts matter; a version would make every heartbeat news.
+            labels=meta.labels if owned else _NOTHING,
+            annotations=meta.annotations if owned else _NOTHING,
+            resource_version=meta.resource_version if owned else "",
+            plain=plain_pod(raw, created or 0.0) if owned and is_plain(raw) else None,
+            disrupted=_disrupted(raw) if owned else "",
+            keeps_away=keeps_away(raw) if spec.node_name else (),
+        )
+
+    return translate
+
+
+def _holding(raw: KubePod) -> Holding:
+    try:
+        return holding(raw.spec)
+    except ValueError as wrong:
+        where = f"{raw.metadata.namespace}/{raw.metadata.name}"
+        logger.warning("pod %s: its requests cannot be read and count as nothing: %s", where, wrong)
+        return Holding(0, 0, 0, 0)
+
+
+def _disrupted(raw: KubePod) -> str:
+    """The reason of its condition DisruptionTarget, while that holds."""
+    for condition in raw.status.conditions:
+        if condition.type == "DisruptionTarget" and condition.status == "True":
+            return storable_reason(condition.reason)
+    return ""
+
+
+def _ended(raw: KubePod) -> Terminated | None:
+    """How the pod's container ended: the first that failed, else the last to finish."""
+    ends = [each.state.terminated for each in raw.status.container_statuses]
+    done = [end for end in ends if end is not None]
+    if not done or len(done) < len(ends):
+        return None
+    failed = [end for end in done if end.exit_code]
+    return failed[0] if failed else max(done, key=lambda end: end.finished_at or "")
+
+
+def _seconds(moment: str | None) -> float | None:
+    """RFC 3339 to seconds since the epoch; None where it is absent or unreadable."""
+    if not moment:
+        return None
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except ValueError:
+        return None

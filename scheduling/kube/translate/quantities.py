@@ -1,0 +1,151 @@
+"""Kubernetes quantities ("500m", "16Gi", "1e3") and what a pod holds of its node.
+
+Source: apimachinery `resource.Quantity`; component-helpers `PodRequests` for the accounting.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from scheduling.engine.types import MILLI
+from scheduling.kube.translate.objects import Container, PodSpec, Resources
+
+MIB = 1 << 20
+GPU_RESOURCES = ("nvidia.com/gpu", "amd.com/gpu")
+GPU_MILLI = "kant.io/gpu-milli"
+
+_FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d{1,3})|([KMGTPE]i|[numkMGTPE]))?")
+_SUFFIX = {
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{letter: Fraction(1000) ** n for n, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": Fraction(1024) ** n for n, letter in enumerate("KMGTPE", 1)},
+}
+
+Amount = str | int | float
+
+
+@lru_cache(maxsize=4096)
+def parse(amount: Amount) -> Fraction:
+    """The exact value; ValueError when it is not a quantity."""
+    found = _FORM.fullmatch(str(amount).strip())
+    if not found:
+        raise ValueError(f"{amount!r} is not a quantity such as 2, 500m or 16Gi")
+    number, exponent, suffix = found.groups()
+    if exponent:
+        return Fraction(number) * Fraction(10) ** int(exponent[1:])
+    return Fraction(number) * _SUFFIX.get(suffix or "", Fraction(1))
+
+
+# --- pods -----------------------------------------------------------------------------------------
+# Of most pods: one empty mapping for all of them.
+_NO_MORE: Mapping[str, int] = {}
+
+
+class Holding(NamedTuple):
+    """What a pod holds of its node: whole GPUs, GPU-milli asked as such, CPU and memory, and of
+    every other extended resource by name."""
+
+    gpus: int
+    gpu_milli: int
+    cpu_milli: int
+    memory_mib: int
+    extended: Mapping[str, int] = _NO_MORE
+
+
+Requests = dict[str, Fraction]
+
+
+def holding(spec: PodSpec) -> Holding:
+    """Requests of a pod by Kubernetes' own rule; ValueError on a malformed quantity.
+
+    The larger of all containers and sidecars together, and of any one init container beside the
+    sidecars started before it; pod-level resources replace that where given; plus overhead.
+    """
+    plain = not spec.init_containers and not spec.overhead and spec.resources is None
+    if plain and len(spec.containers) == 1:
+        only = spec.containers[0].resources
+        return _of_one(tuple(only.limits.items()), tuple(only.requests.items()))
+    return _counted(requested(spec))
+
+
+def requested(spec: PodSpec) -> Requests:
+    """All that `holding` counts or leaves out, by resource; ValueError as there."""
+    total = _of_containers(spec.containers, spec.init_containers)
+    if spec.resources is not None:
+        total.update(_requests(spec.resources))
+    if spec.overhead:
+        _add(total, _parsed(spec.overhead))
+    return total
+
+
+@lru_cache(maxsize=4096)
+def _of_one(
+    limits: tuple[tuple[str, Amount], ...], requests: tuple[tuple[str, Amount], ...]
+) -> Holding:
+    # Most pods have one container and are like others; each is seen several times.
+    return _counted(_parsed({**dict(limits), **dict(requests)}))
+
+
+def _counted(total: Requests) -> Holding:
+    zero = Fraction(0)
+    return Holding(
+        gpus=math.ceil(sum((total.get(name, zero) for name in GPU_RESOURCES), zero)),
+        gpu_milli=math.ceil(total.get(GPU_MILLI, zero)),
+        cpu_milli=math.ceil(total.get("cpu", zero) * MILLI),
+        memory_mib=math.ceil(total.get("memory", zero) / MIB),
+        extended={name: math.ceil(amount) for name, amount in total.items() if is_extended(name)}
+        or _NO_MORE,
+    )
+
+
+def is_extended(name: str) -> bool:
+    """Whether it is the name of an extended resource that is no GPU."""
+    return "/" in name and name not in (*GPU_RESOURCES, GPU_MILLI)
+
+
+def is_counted(name: str) -> bool:
+    """Whether what pods hold of the resource is part of a `Holding`."""
+    return "/" in name or name in ("cpu", "memory")
+
+
+def _of_containers(containers: Iterable[Container], inits: Iterable[Container]) -> Requests:
+    total: Requests = {}
+    for each in containers:
+        _add(total, _requests(each.resources))
+    sidecars: Requests = {}
+    peak: Requests = {}
+    for each in inits:
+        own = _requests(each.resources)
+        if each.restart_policy == "Always":
+            _add(total, own)
+            _add(sidecars, own)
+            _raise(peak, sidecars)
+        else:
+            _add(own, sidecars)
+            _raise(peak, own)
+    _raise(total, peak)
+    return total
+
+
+def _requests(resources: Resources) -> Requests:
+    # A limit without a request is the request, as the API server defaults it.
+    return _parsed({**resources.limits, **resources.requests})
+
+
+def _parsed(amounts: Mapping[str, Amount]) -> Requests:
+    return {name: parse(amount) for name, amount in amounts.items()}
+
+
+def _add(total: Requests, more: Requests) -> None:
+    for name, amount in more.items():
+        total[name] = total.get(name, Fraction(0)) + amount
+
+
+def _raise(total: Requests, floor: Requests) -> None:
+    for name, amount in floor.items():
+        total[name] = max(total.get(name, Fraction(0)), amount)

@@ -1,0 +1,155 @@
+"""Fields that read texts of people as the lists and mappings of a job document."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from django import forms
+
+from scheduling.engine.cluster.affinity import NAME, OPERATORS, read_terms
+from scheduling.engine.types import NodeExpression
+from scheduling.services.common.faults import LIMITS
+from tenants import texts
+
+MAX_TEXT = 65_536
+OR = "or"
+_OPERATORS = {operator.casefold(): operator for operator in OPERATORS}
+EMPTY = '""'
+_WORD = re.compile(r"[^\s,]+")
+
+
+class Names(forms.CharField):
+    """Names with spaces or commas between, at most so many, as a list."""
+
+    def __init__(self, *, most: int, **kwargs: Any) -> None:
+        self.most = most
+        super().__init__(required=False, max_length=MAX_TEXT, **kwargs)
+
+    def clean(self, value: Any) -> list[str]:
+        found = _WORD.findall(super().clean(value))
+        if len(found) > self.most:
+            raise forms.ValidationError(texts.no_longer_than(self.most, "names"))
+        return found
+
+
+class Lines(forms.CharField):
+    """A text of which each line says something. Empty lines count for nothing."""
+
+    widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
+
+    def __init__(self, **kwargs: Any) -> None:
+        # The lines are counted as they are typed.
+        super().__init__(required=False, max_length=MAX_TEXT, strip=False, **kwargs)
+
+    def lines(self, value: Any) -> Iterator[tuple[int, str]]:
+        """(number, text) of each."""
+        for number, line in enumerate(super().clean(value).split("\n"), 1):
+            if text := line.strip():
+                yield number, text
+
+
+class Pairs(Lines):
+    """Lines of NAME=VALUE, at most so many, as a mapping."""
+
+    rule = "NAME=VALUE"
+
+    def __init__(self, *, most: int, **kwargs: Any) -> None:
+        self.most = most
+        super().__init__(**kwargs)
+
+    def clean(self, value: Any) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for number, line in self.lines(value):
+            name, equals, text = line.partition("=")
+            pair = self.read(text)
+            if not (name and equals and pair is not None):
+                raise forms.ValidationError(f"Line {number}: write {self.rule}.")
+            if name in found:
+                raise forms.ValidationError(f"Line {number}: {name} is there already. Keep one.")
+            found[name] = pair
+        if len(found) > self.most:
+            raise forms.ValidationError(texts.no_longer_than(self.most, "lines"))
+        return found
+
+    def read(self, text: str) -> Any:
+        """What a text after the equals sign means; None where it means nothing."""
+        return text
+
+
+class SecretKeys(Pairs):
+    """Lines of NAME=SECRET/KEY, as `env_from_secrets` of a pod set."""
+
+    rule = "NAME=SECRET/KEY"
+
+    def read(self, text: str) -> dict[str, str] | None:
+        secret, _, key = text.partition("/")
+        return {"secret": secret, "key": key} if secret and key else None
+
+
+class NodeTerms(Lines):
+    """Lines of LABEL OPERATOR VALUES, of which all have to hold, as `node_affinity` of a pod set. A
+    line of its own, "or", begins another choice; the label metadata.name is the name of the
+    node."""
+
+    def clean(self, value: Any) -> list[dict[str, list[dict[str, Any]]]]:
+        terms: list[dict[str, list[dict[str, Any]]]] = [{}]
+        for number, line in self.lines(value):
+            words = _WORD.findall(line)
+            if words == [OR]:
+                if not terms[-1]:
+                    raise forms.ValidationError(f"Line {number}: give a condition before {OR}.")
+                terms.append({})
+            elif words:
+                key, operator = words[0], _OPERATORS.get("".join(words[1:2]).casefold())
+                if operator is None:
+                    raise forms.ValidationError(
+                        f"Line {number}: write LABEL, one of {', '.join(OPERATORS)}, and VALUES."
+                    )
+                part = "match_fields" if key == NAME else "match_expressions"
+                values = ["" if word == EMPTY else word for word in words[2:]]
+                expression = {"key": key, "operator": operator, "values": values}
+                terms[-1].setdefault(part, []).append(expression)
+        if len(terms) > 1 and not terms[-1]:
+            raise forms.ValidationError(f"Give a condition after the last {OR}.")
+        return terms if terms[0] else []
+
+
+def node_lines(documents: Sequence[Mapping[str, Any]]) -> str | None:
+    """The text that `NodeTerms` reads as these; None where there is none."""
+    terms = read_terms(documents)
+    text = f"\n{OR}\n".join("\n".join(map(_line, term)) for term in terms)
+    try:
+        return text if read_terms(NodeTerms().clean(text)) == terms else None
+    except forms.ValidationError:
+        return None
+
+
+def node_line_at(documents: Sequence[Mapping[str, Any]], path: Sequence[str | int]) -> str:
+    """The line that a path in `node_affinity`, which begins with a term, leads to; or which of the
+    choices it is."""
+    term, *rest = path
+    document = documents[int(term)]
+    if len(rest) < 2:
+        return f"Choice {int(term) + 1}"
+    part, index = str(rest[0]), int(rest[1])
+    ((expression,),) = read_terms([{part: [document[part][index]]}])
+    return _line(expression)
+
+
+def _line(expression: NodeExpression) -> str:
+    """ "zone In a, b" """
+    key, operator, values, _ = expression
+    return f"{key} {operator} {', '.join(value or EMPTY for value in values)}".strip()
+
+
+def gib(name: str, label: str, help_text: str = "") -> forms.DecimalField:
+    """A field for an amount of memory in GiB, `name` as in LIMITS, where it is in MiB: so fine that
+    every whole MiB can be said."""
+    return forms.DecimalField(
+        label=label,
+        required=False,
+        min_value=0,
+        max_value=LIMITS[name][1] // 1024,
+        decimal_places=4,
+        help_text=help_text,
+    )

@@ -1,0 +1,205 @@
+"""The forms that change a job and the limits of a tenant, and what forms say of faults."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+
+from scheduling.engine.states import WAITING
+from scheduling.kube.translate.manifests import VOLUME_SOURCES
+from scheduling.models import Job, PodSet
+from scheduling.services.common.faults import LIMITS
+from scheduling.services.jobs.resizing import may_be_resized
+from tenants.errors import DomainError
+from tenants.forms import Fields
+from tenants.models import MAX_MIN_RUNTIME_S, Tenant
+from tenants.services.tenants import LIMITS as TENANT_LIMITS
+from tenants.services.tenants import MAX_JOBS
+
+# A field of the document -> the form field that stands for it, where the names differ.
+SHOWN_AS = {
+    "gpu_milli": "gpus",
+    "gpu_types": "gpu_type",
+    "cpu_milli": "cpus",
+    "memory_mib": "memory_gib",
+    "shm_mib": "shm_gib",
+    "declared_s": "declared_min",
+    "run_limit_s": "limit_min",
+    "min_runtime_s": "min_runtime_min",
+    "preferred_level": "required_level",
+    **dict.fromkeys(VOLUME_SOURCES, "resource"),
+}
+SHORTEST_MIN = Decimal("0.02")
+DAMAGED = "The form is damaged. Load the page again."
+
+
+def in_minutes(seconds: float | None) -> str | None:
+    """Seconds as people write minutes."""
+    if seconds is None:
+        return None
+    shortest = SHORTEST_MIN if seconds else Decimal(0)
+    return f"{max(shortest, round(Decimal(seconds) / 60, 2)).normalize():f}"
+
+
+def minutes(
+    label: str, most_s: int, *, least: Decimal = SHORTEST_MIN, help_text: str = ""
+) -> forms.DecimalField:
+    """A field for a time of `least` minutes to `most_s` seconds, or none."""
+    return forms.DecimalField(
+        label=label,
+        show_hidden_initial=True,
+        required=False,
+        min_value=least,
+        max_value=most_s // 60,
+        decimal_places=2,
+        help_text=help_text,
+    )
+
+
+class ChangeForm(Fields):
+    """What people change of a waiting job, of one that runs only its times and, where that may be,
+    how many pods it has. Each field carries the value it was shown with, so that only what they
+    touched is sent, whatever somebody else has changed meanwhile. `sized`: the pod sets whose
+    counts can be changed, by the names of their fields."""
+
+    priority = forms.IntegerField(
+        label="Priority",
+        show_hidden_initial=True,
+        help_text="Higher goes first",
+        min_value=LIMITS["priority"][0],
+        max_value=LIMITS["priority"][1],
+    )
+    declared_min = minutes(
+        "Run time, minutes",
+        LIMITS["declared_s"][1],
+        help_text="Expected, from its start. Empty: not declared",
+    )
+    limit_min = minutes(
+        "Run-time limit, minutes",
+        LIMITS["run_limit_s"][1],
+        help_text="It is ended so long after its start. Empty: no limit",
+    )
+
+    def __init__(self, job: Job, data: Any = None) -> None:
+        super().__init__(
+            data,
+            prefix="change",
+            initial={
+                "priority": job.priority,
+                "declared_min": in_minutes(job.declared_s),
+                "limit_min": in_minutes(job.run_limit_s),
+            },
+        )
+        if job.state not in WAITING and self.add_prefix("priority") not in (data or {}):
+            del self.fields["priority"]  # what was sent from an older page is refused with a reason
+        self.sized: dict[str, str] = {}
+        sets = list(job.pod_sets.all())
+        for row in sets:
+            name = f"pods_{row.index}"
+            sent = self.add_prefix(name) in (data or {})
+            if sent or may_be_resized(job, row):
+                self.sized[name] = row.name
+                label = "Pods" if len(sets) == 1 else f"Pods of {row.name}"
+                self.add(name, _pods(job, row, label, required=sent))
+
+    def changes(self) -> dict[str, Any]:
+        """The changes in the names of `services.job_changes`."""
+        names = {"priority": "priority", "declared_min": "declared_s", "limit_min": "run_limit_s"}
+        touched = {f: self.cleaned_data[f] for f in self.changed_data if f in names}
+        found: dict[str, Any] = {
+            names[field]: value if field == "priority" or value is None else round(60 * value)
+            for field, value in touched.items()
+        }
+        if self._resized:
+            found["pod_sets"] = [
+                {"name": self.sized[f], "count": self.cleaned_data[f]} for f in self._resized
+            ]
+        return found
+
+    def show(self, error: DomainError) -> None:
+        """Put each fault beside its field."""
+        pods = {f"pod_sets.{i}.count": field for i, field in enumerate(self._resized)}
+        show(self, error, SHOWN_AS | pods)
+
+    @property
+    def _resized(self) -> list[str]:
+        return [field for field in self.changed_data if field in self.sized]
+
+
+def _pods(job: Job, row: PodSet, label: str, *, required: bool) -> forms.IntegerField:
+    least = row.min_count if job.gang and row.min_count else 1
+    return forms.IntegerField(
+        label=label,
+        required=required,
+        initial=row.count,
+        show_hidden_initial=True,
+        min_value=least,
+        max_value=LIMITS["count"][1],
+        help_text="" if job.state in WAITING else "Fewer: the last ones leave",
+    )
+
+
+def show(form: Fields, error: DomainError, shown_as: Mapping[str, str] = SHOWN_AS) -> None:
+    """Put each fault beside its field, what is of none above the form."""
+    for fault in error.errors:
+        name = shown_as.get(fault.field, fault.field)
+        form.add_error(name if name in form.fields else None, fault.detail)
+    if not error.errors:
+        form.add_error(None, error.detail)
+
+
+def limit(label: str, help_text: str, least: int, most: int) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        help_text=help_text,
+        required=False,
+        show_hidden_initial=True,
+        min_value=least,
+        max_value=most,
+    )
+
+
+class LimitsForm(Fields):
+    """The limits on the jobs of a tenant and of all below it, and for operators their minimum run
+    time and the namespace of their pods; sends what was touched only, as ChangeForm does."""
+
+    max_running = limit("Run at once", "Empty: no limit", 0, MAX_JOBS)
+    max_waiting = limit("Wait at once", "Empty: no limit", 0, MAX_JOBS)
+    max_priority = limit(
+        "Highest priority",
+        "Jobs that ask for more are refused. Empty: no limit",
+        *LIMITS["priority"],
+    )
+    min_runtime_min = minutes("Minimum run time, minutes", MAX_MIN_RUNTIME_S, least=Decimal(0))
+    namespace = forms.CharField(
+        label="Namespace of their pods",
+        required=False,
+        empty_value=None,
+        show_hidden_initial=True,
+        max_length=63,
+    )
+    reason = forms.CharField(
+        label="Reason", required=False, max_length=2000, help_text="Kept with the change"
+    )
+
+    def __init__(self, tenant: Tenant, data: Any = None, *, operator: bool) -> None:
+        initial = {name: getattr(tenant, name) for name in (*TENANT_LIMITS, "namespace")}
+        initial["min_runtime_min"] = in_minutes(tenant.min_runtime_s)
+        super().__init__(data, initial=initial)
+        if operator:
+            above = f"that of {tenant.parent.name}" if tenant.parent else "that of the cluster"
+            self.fields["namespace"].help_text = f"In Kubernetes. Empty: {above}"
+            if not tenant.parent:
+                above = "that of the cluster's policy"
+            self.fields["min_runtime_min"].help_text = f"Empty: {above}"
+        else:
+            del self.fields["namespace"], self.fields["min_runtime_min"]
+
+    def changes(self) -> dict[str, Any]:
+        """The changes in the names of `tenants.services.tenants.FIELDS`."""
+        found = {name: self.cleaned_data[name] for name in self.changed_data if name != "reason"}
+        if "min_runtime_min" in found:
+            least = found.pop("min_runtime_min")
+            found["min_runtime_s"] = None if least is None else float(60 * least)
+        return found

@@ -1,0 +1,1 @@
+"""The table of jobs, one job with its logs, and the form that submits."""

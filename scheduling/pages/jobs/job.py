@@ -1,0 +1,242 @@
+"""Pages about one job, and what people do to it and to a whole array."""
+
+import uuid
+from collections.abc import Callable
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_GET, require_POST
+
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING
+from scheduling.models import Job, Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
+from scheduling.pages.forms import ChangeForm
+from scheduling.queries import selectors
+from scheduling.queries.evidence import names_in
+from scheduling.queries.evidence import shown as shown_evidence
+from scheduling.queries.explain import (
+    ahead_of,
+    growth_of,
+    pods_here,
+    position_of,
+    standstill_of,
+    start_of,
+)
+from scheduling.queries.job_story import story_of
+from scheduling.queries.wording import STATE_WORDS
+from scheduling.services.jobs.array_changes import hold_array, release_array
+from scheduling.services.jobs.changes import change_job, hold_job, release_job
+from scheduling.services.jobs.submit import cancel_array, cancel_job
+from tenants.errors import DomainError, NotFound
+from tenants.models import User
+from tenants.permissions import access_of
+from tenants.web import actor_of, page_login_required
+
+PODS_SHOWN = 200
+RESERVED_NODES_SHOWN = 6
+# Pods that have a place, or have done their work at one.
+PLACED = {*LIVE_PLACEMENTS, PlacementState.SUCCEEDED}
+TONES = {
+    PlacementState.INTENDED: "wait",
+    PlacementState.BOUND: "busy",
+    PlacementState.RUNNING: "busy",
+    PlacementState.SUCCEEDED: "good",
+    PlacementState.FAILED: "bad",
+    PlacementState.RELEASED: "",
+}
+
+
+def job_or_404(request: HttpRequest, job_id: uuid.UUID) -> Job:
+    try:
+        return selectors.job_by_id(actor_of(request), job_id)
+    except NotFound:
+        raise Http404(
+            "There is no such job, or it belongs to a tenant you cannot see."
+            f"{selectors.what_is_gone()}"
+        ) from None
+
+
+# --- the page -------------------------------------------------------------------------------------
+@require_GET
+@page_login_required
+def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    found = job_or_404(request, job_id)
+    return job_page(request, found, ChangeForm(found))
+
+
+def job_page(
+    request: HttpRequest, found: Job, form: ChangeForm, *, status: int = 200
+) -> HttpResponse:
+    """The page of a job; a form with errors is shown open."""
+    sets = list(found.pod_sets.all())
+    placements = [] if found.state in WAITING else current_placements(found)
+    set_names = {s.index: s.name for s in sets}
+    shown = [
+        {
+            **{f: getattr(p, f) for f in ("ordinal", "state", "node", "devices", "nics", "milli")},
+            "pod_name": p.pod_name if found.pod_name else "",
+            "message": p.message,
+            "set_name": set_names.get(p.pod_set, str(p.pod_set)),
+            "tone": TONES[PlacementState(p.state)],
+        }
+        for p in placements[:PODS_SHOWN]
+    ]
+    live = [p for p in placements if p.state in LIVE_PLACEMENTS]
+    leaving = [p for p in live if p.reason == RESIZED]
+    stay = [p for p in placements if p not in leaving]
+    placed = [p for p in stay if found.state in TERMINAL or p.state in PLACED]
+    used = {p.node for p in placed}
+    pod_count = sum(s.count for s in sets)
+    here = len(placed) if found.state in TERMINAL else pods_here(sets, placed)
+    leaves = selectors.nodes_of(found.cluster).filter(name__in=used).values_list("leaf", flat=True)
+    story = story_of(request.user, found)
+    evidence = dict(found.evidence)
+    remedies = evidence.pop("remedies", [])
+    names = names_in(
+        request.user,
+        [found.message, *map(str, evidence.values()), *(h.event.message for h in story.happenings)],
+    )
+    place, ahead = position_of(found), ahead_of(actor_of(request), found)
+    may_act = access_of(request.user).may_cancel(found.tenant_id, found.user_id)
+    context = {
+        "nav": "jobs",
+        "job": found,
+        "state_label": STATE_WORDS[found.state].partition(",")[0],
+        "pod_sets": sets,
+        "pod_count": pod_count,
+        "least_count": sum(s.count if s.min_count is None else s.min_count for s in sets),
+        "placements": shown,
+        "placed_count": here,
+        "missing_count": pod_count - here if found.state in HOLDING else 0,
+        "leaving_count": len(leaving),
+        "more_placements": max(0, len(placements) - PODS_SHOWN),
+        "namespace": placements[0].namespace if placements else "",
+        "node_count": len(used),
+        "live_count": len(live),
+        "live_milli": sum(p.held_milli for p in live),
+        "live_node_count": len({p.node for p in live}),
+        "leaf_count": len(set(leaves)),
+        "evidence": shown_evidence(evidence, names),
+        "names": names,
+        "remedies": remedies,
+        "story": story,
+        "place": place,
+        "ahead": ahead,
+        "more_ahead": place - 1 - len(ahead) if place else 0,
+        "start": start_of(found) if found.state in WAITING else None,
+        "growth": growth_of(found),
+        "standstill": standstill_of(found),
+        "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],
+        "more_reserved": max(0, len(found.reserved_nodes) - RESERVED_NODES_SHOWN),
+        "over": found.state in TERMINAL,
+        "may_cancel": may_act and found.state not in TERMINAL,
+        "may_change": may_act and found.state not in TERMINAL,
+        "may_hold": may_act and found.state in WAITING,
+        "form": form,
+        "present": ChangeForm(found),
+        "live": request.htmx and request.method == "GET",  # type: ignore[attr-defined]
+    }
+    template = "scheduling/jobs/_job_live.html" if context["live"] else "scheduling/jobs/job.html"
+    return render(request, template, context, status=status)
+
+
+def current_placements(found: Job) -> list[Placement]:
+    """Where each pod of the job's last start is, or was last: those that left alone have been
+    placed again since, as later attempts."""
+    rows = selectors.placements_of(found).filter(attempt__gte=found.attempt).order_by("attempt")
+    last = {(row.pod_set, row.ordinal): row for row in rows}
+    return [last[pod] for pod in sorted(last)]
+
+
+# --- what people do to a job ----------------------------------------------------------------------
+@require_POST
+@page_login_required
+def job_cancel(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    return carried_out(request, job_id, cancel_job, "is cancelled")
+
+
+@require_POST
+@page_login_required
+def job_hold(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    return carried_out(request, job_id, hold_job, "is on hold")
+
+
+@require_POST
+@page_login_required
+def job_release(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    return carried_out(request, job_id, release_job, "is released")
+
+
+def carried_out(
+    request: HttpRequest, job_id: uuid.UUID, act: Callable[[User, Job], Job], done: str
+) -> HttpResponse:
+    """Do it and say so, or say why not, on the page of the job."""
+    found = job_or_404(request, job_id)
+    try:
+        act(actor_of(request), found)
+    except DomainError as error:
+        messages.error(request, error.detail, extra_tags="bad")
+    else:
+        messages.success(request, f"{found.name} {done}.", extra_tags="good")
+    return redirect("job", job_id)
+
+
+@require_POST
+@page_login_required
+def job_change(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    """Priority, times and counts of pods of a job; what was not touched is not sent."""
+    found = job_or_404(request, job_id)
+    form = ChangeForm(found, request.POST)
+    if form.is_valid():
+        if not form.has_changed():
+            return redirect("job", job_id)
+        try:
+            change_job(actor_of(request), found, form.changes())
+        except DomainError as error:
+            form.show(error)
+        else:
+            messages.success(request, f"{found.name} is changed.", extra_tags="good")
+            return redirect("job", job_id)
+    form.mark_errors()
+    return job_page(request, job_or_404(request, job_id), form, status=422)
+
+
+@require_POST
+@page_login_required
+def array_cancel(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    done = "The jobs of {} that were not over are cancelled."
+    return carried_out_on_array(request, array_id, cancel_array, done)
+
+
+@require_POST
+@page_login_required
+def array_hold(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    done = "The waiting jobs of {} are on hold."
+    return carried_out_on_array(request, array_id, hold_array, done)
+
+
+@require_POST
+@page_login_required
+def array_release(request: HttpRequest, array_id: uuid.UUID) -> HttpResponse:
+    done = "The held jobs of {} are released."
+    return carried_out_on_array(request, array_id, release_array, done)
+
+
+def carried_out_on_array(
+    request: HttpRequest,
+    array_id: uuid.UUID,
+    act: Callable[[User, uuid.UUID], selectors.JobArray],
+    done: str,
+) -> HttpResponse:
+    """Do it and say so, or say why not, on the page of the array."""
+    try:
+        array = act(actor_of(request), array_id)
+    except NotFound as error:
+        raise Http404(error.detail) from None
+    except DomainError as error:
+        messages.error(request, error.detail, extra_tags="bad")
+    else:
+        messages.success(request, done.format(array.name), extra_tags="good")
+    return redirect(f"{reverse('jobs')}?array={array_id}")

@@ -1,0 +1,90 @@
+"""The page with the end of a pod's log."""
+
+import re
+import uuid
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_GET
+
+from scheduling.engine.states import TERMINAL
+from scheduling.kube.door.logs import LogOptions, Stopped
+from scheduling.kube.seam import KubeError
+from scheduling.models import Job, PodSet
+from scheduling.pages.jobs.job import job_or_404
+from scheduling.queries.pod_logs import STOPS, containers_of, last_ordinal, open_log, pod_set_of
+from tenants.errors import DomainError, Invalid
+from tenants.web import actor_of, live_or_whole, page_login_required, unknown_names
+
+LINES = 200
+MOST_BYTES = 256 << 10
+FILTERS = ("pod_set", "ordinal", "container", "previous")
+
+# ECMA-48: control sequences (colours, cursor), operating system commands (titles, links), others.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]")
+# A progress bar draws itself anew over the beginning of its line: what it drew last counts.
+_OVERDRAWN = re.compile(r"[^\n]*\r(?=[^\n\r])")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@require_GET
+@page_login_required
+def job_logs(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    """The last lines of a container of one pod, chosen by `pod_set`, `ordinal` and `container`;
+    with `previous=true` of its run before the last restart."""
+    job = job_or_404(request, job_id)
+    sets = list(job.pod_sets.all())
+    name, number = request.GET.get("pod_set") or sets[0].name, request.GET.get("ordinal") or "0"
+    container, previous = request.GET.get("container", ""), request.GET.get("previous", "")
+    names, text, why = [], "", ""
+    try:
+        pod_set, ordinal = _which(job, name, number)
+        options = _options(previous)
+        names = containers_of(job, pod_set, ordinal, previous=options.previous)
+        container = container or names[0]
+        found = open_log(actor_of(request), job, pod_set, ordinal, container, options)
+        text = readable(found.log.read().decode(errors="replace"))
+    except DomainError as error:
+        why = error.detail
+    except Stopped:
+        why = STOPS
+    except KubeError:
+        why = "The log broke off: its cluster does not answer any more."
+    chosen = next((s for s in sets if s.name == name), sets[0])
+    context = {
+        "nav": "jobs",
+        "job": job,
+        "pod_sets": sets,
+        "pod_set": chosen,
+        "ordinal": number,
+        "most": last_ordinal(job, chosen),
+        "container": container,
+        "containers": names,
+        "previous": previous,
+        "restarts": job.restarts or job.pod_name,
+        "text": text,
+        "why": why,
+        "lines": LINES,
+        "over": job.state in TERMINAL,
+        "unknown": unknown_names(request, FILTERS),
+    }
+    return render(request, live_or_whole(request, "scheduling/jobs/job_logs.html"), context)
+
+
+def _which(job: Job, name: str, number: str) -> tuple[PodSet, int]:
+    """Raises Invalid."""
+    if not (number.isascii() and number.isdigit() and len(number) < 10):
+        raise Invalid.field("ordinal", "The pod must be a whole number.")
+    return pod_set_of(job, name, int(number)), int(number)
+
+
+def _options(previous: str) -> LogOptions:
+    if previous not in ("", "true"):
+        raise Invalid.field("previous", "The filter previous must be true, or left out.")
+    return LogOptions(tail=LINES, limit_bytes=MOST_BYTES, previous=bool(previous))
+
+
+def readable(text: str) -> str:
+    """A log without what only a terminal understands."""
+    plain = _ESCAPES.sub("", text.replace("\r\n", "\n"))
+    return _CONTROLS.sub("", _OVERDRAWN.sub("", plain))

@@ -1,0 +1,407 @@
+"""Pages about who may use how much: the quota matrix and one quota of it."""
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from django.contrib import messages
+from django.db.models import Sum
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.text import Truncator
+from django.views.decorators.http import require_http_methods, require_POST
+
+from scheduling.models import NodeRecord
+from scheduling.pages.forms import DAMAGED
+from scheduling.pages.tenants.tenants import in_tree_order
+from scheduling.queries.quota_use import quota_uses, use_of
+from tenants.errors import DomainError, Stale
+from tenants.facts import QuotaUse
+from tenants.models import GpuType, Quota, QuotaMode, Tenant
+from tenants.permissions import access_of
+from tenants.selectors import (
+    last_quota_record,
+    parents_by_id,
+    visible_names,
+    visible_quotas,
+    visible_tenants,
+)
+from tenants.services.audit import PAGE
+from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
+from tenants.services.quota_sums import promised_below
+from tenants.services.quotas import change_quota
+from tenants.templatetags.ui import gpus
+from tenants.web import actor_of, page_login_required
+
+# A rehearsal writes nothing; the reason is asked for only when it counts.
+REHEARSAL = "rehearsal"
+
+
+# --- the matrix -----------------------------------------------------------------------------------
+REASON_SHOWN = 200  # characters of a colleague's reason in a cell
+NOTHING_EDITED = "Nothing was edited, so nothing has changed."
+
+
+@dataclass(slots=True)
+class Cell:
+    """One tenant's quota of one GPU type, as it is and as it was typed."""
+
+    tenant: Tenant
+    gpu_type: GpuType
+    quota: Quota | None
+    use: QuotaUse | None
+    editable: bool
+    version: int
+    typed: str
+    errors: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    stale: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.tenant.pk}-{self.gpu_type.pk}"
+
+    @property
+    def now(self) -> str:
+        return gpus(self.quota.guaranteed_milli).replace(",", "") if self.quota else ""
+
+    @property
+    def edited(self) -> bool:
+        if not self.editable or self.typed.strip() == self.now:
+            return False
+        try:
+            return self.quota is None or typed_milli(self.typed) != self.quota.guaranteed_milli
+        except ValueError:
+            return True  # what is wrong with it is told beside it
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    tenant: Tenant
+    depth: int
+    cells: list[Cell]
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """The foot of one GPU type: promised to the top of the tree, installed, what is left."""
+
+    gpu_type: GpuType
+    promised: int
+    installed: int
+
+    @property
+    def left(self) -> int:
+        return self.installed - self.promised
+
+    @property
+    def over(self) -> int:
+        return -self.left
+
+
+def matrix(request: HttpRequest) -> list[Row]:
+    """The cells that the reader may see, with what was typed into them where it was sent."""
+    access = access_of(request.user)
+    types = list(GpuType.objects.all())
+    stored = {(q.tenant_id, q.gpu_type_id): q for q in visible_quotas(request.user)}
+    names = visible_names(request.user)
+    uses = {(u.tenant, u.gpu_model): u.seen_by(names) for u in quota_uses()}
+    rows = []
+    for tenant, depth in in_tree_order(list(visible_tenants(request.user))):
+        editable = access.may_administer_from_above(tenant.pk)
+        cells = []
+        for gpu_type in types:
+            quota = stored.get((tenant.pk, gpu_type.pk))
+            cell = Cell(
+                tenant,
+                gpu_type,
+                quota,
+                uses.get((tenant.name, gpu_type.name)),
+                editable,
+                quota.version if quota else 0,
+                "",
+            )
+            cell.typed = request.POST.get(f"q-{cell.key}", cell.now)
+            sent = request.POST.get(f"v-{cell.key}", "")
+            if sent.isascii() and sent.isdigit() and len(sent) < 19:
+                cell.version = int(sent)
+            cells.append(cell)
+        rows.append(Row(tenant, depth, cells))
+    return rows
+
+
+def totals() -> list[Total]:
+    parents = parents_by_id()
+    by_type: dict[int, dict[int, int]] = {}
+    for tenant, gpu_type, milli in Quota.objects.order_by().values_list(
+        "tenant_id", "gpu_type_id", "guaranteed_milli"
+    ):
+        by_type.setdefault(gpu_type, {})[tenant] = milli
+    installed = dict(
+        NodeRecord.objects.filter(cluster__is_active=True)
+        .order_by()
+        .values_list("gpu_model")
+        .annotate(Sum("gpus"))
+    )
+    return [
+        Total(
+            t, promised_below(parents, None, by_type.get(t.pk, {})), 1000 * installed.get(t.name, 0)
+        )
+        for t in GpuType.objects.all()
+    ]
+
+
+# Digits of other scripts, "1_000" and "1e3" are numbers to Python, and mostly slips of a hand here.
+PLAIN = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+THOUSANDS = re.compile(r"[1-9][0-9]{0,2}([,_ '’\u00a0\u202f][0-9]{3})+(\.[0-9]*)?")
+
+
+def typed_milli(text: str) -> int:
+    """GPUs as people write them, in milli-GPU; raises ValueError with the remedy."""
+    text = text.strip()
+    if not text:
+        raise ValueError("Write 0 to guarantee none.")
+    if THOUSANDS.fullmatch(text):
+        raise ValueError("Write thousands without a separator, e.g. 1200.")
+    if any(c.isdigit() and not c.isascii() for c in text):
+        raise ValueError("Write the number with the digits 0 to 9, e.g. 16.")
+    if "," in text:
+        raise ValueError("Write a part of a GPU with a point, e.g. 1.5.")
+    if not PLAIN.fullmatch(text):
+        raise ValueError("Write a number of GPUs in the digits 0 to 9, e.g. 16.")
+    value = Decimal(text)
+    if value < 0:
+        raise ValueError("Write 0 or more GPUs.")
+    if value > 10**9:
+        raise ValueError("That is more than any cluster has. Write at most 1,000,000,000 GPUs.")
+    if (value * 1000) % 1:
+        raise ValueError("The smallest share is 0.001 GPU.")
+    return int(value * 1000)
+
+
+def edits_of(rows: list[Row]) -> tuple[list[Cell], list[QuotaEdit]]:
+    """The edited cells with a legible number and their edits; the others are marked."""
+    cells, edits = [], []
+    for cell in (c for row in rows for c in row.cells if c.edited):
+        try:
+            milli = typed_milli(cell.typed)
+        except ValueError as error:
+            cell.errors.append(str(error))
+            continue
+        cells.append(cell)
+        edits.append(QuotaEdit(cell.tenant, cell.gpu_type, milli, cell.version))
+    return cells, edits
+
+
+def attempt(request: HttpRequest, rows: list[Row], reason: str, *, dry_run: bool) -> bool:
+    """Make the edits (or rehearse them) and mark each cell; True when nothing stood against it."""
+    cells, edits = edits_of(rows)
+    illegible = any(c.errors for row in rows for c in row.cells)
+    try:
+        results = change_quotas(
+            actor_of(request), edits, reason=reason, source=PAGE, dry_run=dry_run or illegible
+        )
+    except SheetRefused as refused:
+        for index, error in refused.errors.items():
+            mark(cells[index], error, dry_run=dry_run)
+        return False
+    for index, result in results.items():
+        cells[index].warnings.extend(result.warnings)
+    return not illegible
+
+
+def overtaker(tenant: Tenant, gpu_type: GpuType) -> tuple[str, str]:
+    """Who changed a quota last, and the reason given, in brackets; "Somebody" and "" where the
+    audit trail does not say."""
+    last = last_quota_record(tenant, gpu_type)
+    if last is None:
+        return "Somebody", ""
+    reason = Truncator(last.reason).chars(REASON_SHOWN)
+    return last.actor_name, f" (“{reason}”)" if reason else ""
+
+
+def mark(cell: Cell, error: DomainError, *, dry_run: bool) -> None:
+    if isinstance(error, Stale):
+        cell.stale = True
+        who, why = overtaker(cell.tenant, cell.gpu_type)
+        now = f"set it to {cell.now}" if cell.quota else "removed it"
+        if dry_run:
+            # The version that was sent stays, so that the next rehearsal and the save say so too.
+            advice = "Saving asks once more before it overwrites; or discard your changes."
+        else:
+            cell.version = error.current_version
+            advice = "Save again to overwrite, or discard your changes."
+        cell.errors.append(f"{who} {now} meanwhile{why}; you wrote {cell.typed}. {advice}")
+        return
+    cell.errors.extend(e.detail for e in error.errors if e.field != "reason")
+    if not error.errors:
+        cell.errors.append(error.detail)
+
+
+def sheet(request: HttpRequest, rows: list[Row], **more: Any) -> dict[str, Any]:
+    cells = [c for row in rows for c in row.cells]
+    access = access_of(request.user)
+    return {
+        "nav": "quotas",
+        "rows": rows,
+        "totals": totals(),
+        "editable": any(c.editable for c in cells),
+        "edited": sum(c.edited for c in cells),
+        "refused": any(c.errors and not c.stale for c in cells),
+        "stale": any(c.stale for c in cells),
+        "sees_changes": access.operator or any(access.may_administer(t) for t in access.parents),
+        **more,
+    }
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def quotas(request: HttpRequest) -> HttpResponse:
+    rows = matrix(request)
+    if request.method != "POST":
+        return render(request, "scheduling/quotas/quotas.html", sheet(request, rows))
+    reason = request.POST.get("reason", "")
+    count = sum(c.edited for row in rows for c in row.cells)
+    if count and not reason.strip():
+        attempt(request, rows, REHEARSAL, dry_run=True)
+        context = sheet(
+            request, rows, reason_error=["Say why; it is kept in the audit trail."], reason=reason
+        )
+        return render(request, "scheduling/quotas/quotas.html", context, status=422)
+    if count and not attempt(request, rows, reason, dry_run=False):
+        context = sheet(request, rows, reason=reason)
+        return render(request, "scheduling/quotas/quotas.html", context, status=422)
+    if count:
+        messages.success(
+            request, f"{count} quota{'s' if count > 1 else ''} changed.", extra_tags="good"
+        )
+        for warning in (w for row in rows for c in row.cells for w in c.warnings):
+            messages.warning(request, warning, extra_tags="wait")
+    else:
+        messages.info(request, NOTHING_EDITED, extra_tags="info")
+    return redirect("quotas")
+
+
+@page_login_required
+@require_POST
+def check(request: HttpRequest) -> HttpResponse:
+    """The matrix as typed, each edit rehearsed; nothing is changed."""
+    rows = matrix(request)
+    attempt(request, rows, REHEARSAL, dry_run=True)
+    return render(request, "scheduling/quotas/_quota_matrix.html", sheet(request, rows))
+
+
+# --- one quota ------------------------------------------------------------------------------------
+def legible_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
+    """GPUs as typed in a field; None, and why among its errors, where they cannot be read."""
+    try:
+        return typed_milli(text)
+    except ValueError as error:
+        errors.setdefault(name, []).append(str(error))
+        return None
+
+
+def limit_milli(text: str, name: str, errors: dict[str, list[str]]) -> int | None:
+    """A limit as typed; empty = no limit."""
+    return legible_milli(text, name, errors) if text.strip() else None
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def quota(request: HttpRequest, tenant: str, gpu_type: str) -> HttpResponse:
+    """Mode and limits of one quota, beside its guarantee."""
+    owner = visible_tenants(request.user).filter(name=tenant).first()
+    kind = GpuType.objects.filter(name=gpu_type).first()
+    if owner is None or kind is None:
+        raise Http404("There is no such quota, or it belongs to a tenant you cannot see.")
+    stored = Quota.objects.filter(tenant=owner, gpu_type=kind).first()
+    use = use_of(owner.name, kind.name)
+    typed = {
+        "guaranteed": _text(stored.guaranteed_milli) if stored else "0",
+        "mode": stored.mode if stored else QuotaMode.SHARED.value,
+        "borrow_limit": _text(stored.borrow_limit_milli) if stored else "",
+        "lend_limit": _text(stored.lend_limit_milli) if stored else "",
+        "version": str(stored.version if stored else 0),
+        "reason": "",
+    }
+    errors: dict[str, list[str]] = {}
+    if request.method == "POST":
+        typed = {name: request.POST.get(name, "") for name in typed}
+        if save_quota(request, owner, kind, typed, errors):
+            return redirect("quotas")
+    context = {
+        "nav": "quotas",
+        "tenant": owner,
+        "gpu_type": kind,
+        "quota": stored,
+        "use": use.seen_by(visible_names(request.user)) if use else None,
+        "modes": QuotaMode.choices,
+        "typed": typed,
+        "errors": errors,
+        "editable": access_of(request.user).may_administer_from_above(owner.pk),
+    }
+    return render(request, "scheduling/quotas/quota.html", context, status=422 if errors else 200)
+
+
+def _text(milli: int | None) -> str:
+    return "" if milli is None else gpus(milli).replace(",", "")
+
+
+def shown_version(text: str, errors: dict[str, list[str]]) -> int | None:
+    """The version of a quota that a form was shown with; None, and why among its errors, where the
+    form does not say it."""
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    errors[""] = [DAMAGED]
+    return None
+
+
+def save_quota(
+    request: HttpRequest,
+    tenant: Tenant,
+    gpu_type: GpuType,
+    typed: dict[str, str],
+    errors: dict[str, list[str]],
+) -> bool:
+    """Change the quota as typed; False with `errors` by field ("" = none of them) otherwise."""
+    guaranteed = legible_milli(typed["guaranteed"], "guaranteed", errors)
+    shared = typed["mode"] != QuotaMode.ISOLATED
+    borrow = limit_milli(typed["borrow_limit"], "borrow_limit", errors) if shared else None
+    lend = limit_milli(typed["lend_limit"], "lend_limit", errors) if shared else None
+    version = shown_version(typed["version"], errors)
+    if errors or guaranteed is None or version is None:
+        return False
+    try:
+        result = change_quota(
+            actor_of(request),
+            tenant,
+            gpu_type,
+            guaranteed_milli=guaranteed,
+            mode=typed["mode"],
+            borrow_limit_milli=borrow,
+            lend_limit_milli=lend,
+            expected_version=version,
+            reason=typed["reason"],
+            source=PAGE,
+        )
+    except Stale as error:
+        who, why = overtaker(tenant, gpu_type)
+        done = "changed" if error.current_version else "removed"
+        errors[""] = [
+            f"{who} {done} this quota meanwhile{why}. Your values stand below; save again to "
+            "overwrite, or go back to see theirs."
+        ]
+        typed["version"] = str(error.current_version)
+        return False
+    except DomainError as error:
+        errors |= error.by_field or {"": [error.detail]}
+        return False
+    if result.changed:
+        text = f"The quota of {tenant.name} for {gpu_type.name} is changed."
+        messages.success(request, text, extra_tags="good")
+    else:
+        messages.info(request, NOTHING_EDITED, extra_tags="info")
+    for warning in result.warnings:
+        messages.warning(request, warning, extra_tags="wait")
+    return True

@@ -1,0 +1,137 @@
+"""The page that takes back a change of a quota, after showing what that means now."""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from scheduling.pages.quotas.matrix import REHEARSAL, shown_version
+from scheduling.queries.quota_use import use_of
+from tenants.errors import DomainError, Stale
+from tenants.models import AuditRecord
+from tenants.permissions import access_of
+from tenants.selectors import visible_audit_records
+from tenants.services.audit import PAGE
+from tenants.services.quota_revert import (
+    FIELDS,
+    Reversal,
+    in_milli,
+    reversal_of,
+    revert_quota_change,
+    said,
+)
+from tenants.web import actor_of, page_login_required
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One field of a quota, or setting of a policy: what the change made of what, what it is, what
+    it would be."""
+
+    name: str
+    before: str
+    after: str
+    now: str
+    then: str
+
+
+def lines(record: AuditRecord, found: Reversal) -> list[Line]:
+    """The fields that the change set, and any other that taking it back would."""
+    rows = [
+        Line(
+            title,
+            said(field, record.before),
+            said(field, record.after),
+            said(field, found.now),
+            said(field, found.then),
+        )
+        for field, title in FIELDS.items()
+    ]
+    return [row for row in rows if row.before != row.after or row.now != row.then]
+
+
+def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
+    """What taking the change back would do now, or why it cannot be."""
+    try:
+        found = reversal_of(record)
+    except DomainError as error:
+        return {"refused": [error.detail]}
+    use = use_of(found.tenant.name, found.gpu_type.name)
+    guaranteed = (in_milli(found.then["guaranteed"]) or 0) if found.then else 0
+    context: dict[str, Any] = {
+        "found": found,
+        "lines": lines(record, found),
+        "use": use,
+        "guaranteed": guaranteed,
+        "over": max(0, use.used - guaranteed) if use else 0,
+    }
+    try:
+        context["warnings"] = revert_quota_change(
+            actor_of(request),
+            record,
+            expected_version=found.version,
+            reason=REHEARSAL,
+            source=PAGE,
+            dry_run=True,
+        ).warnings
+    except DomainError as error:
+        context["refused"] = [e.detail for e in error.errors] or [error.detail]
+    return context
+
+
+@page_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def quota_revert(request: HttpRequest, record_id: uuid.UUID) -> HttpResponse:
+    records = visible_audit_records(request.user).filter(action__startswith="quota.")
+    record = records.filter(pk=record_id).first()
+    if record is None:
+        raise Http404("There is no such change of a quota, or you may not see it.")
+    errors: dict[str, list[str]] = {}
+    if request.method == "POST" and reverted(request, record, errors):
+        return redirect("quota-changes")
+    context = {
+        "nav": "quotas",
+        "record": record,
+        "editable": access_of(request.user).may_administer_from_above(record.tenant_id or 0),
+        "reason": request.POST.get("reason", ""),
+        "errors": errors,
+        **rehearsed(request, record),
+    }
+    status = 422 if errors else 200
+    return render(request, "scheduling/quotas/quota_revert.html", context, status=status)
+
+
+def reverted(request: HttpRequest, record: AuditRecord, errors: dict[str, list[str]]) -> bool:
+    """Take the change back; False with `errors` by field ("" = none of them) otherwise."""
+    version = shown_version(request.POST.get("version", ""), errors)
+    if version is None:
+        return False
+    try:
+        warnings = revert_quota_change(
+            actor_of(request),
+            record,
+            expected_version=version,
+            reason=request.POST.get("reason", ""),
+            source=PAGE,
+        ).warnings
+    except Stale:
+        errors[""] = [
+            "Somebody changed this quota meanwhile. What taking the change back would do now "
+            "stands below; nothing was changed."
+        ]
+        return False
+    except DomainError as error:
+        # What stands in the way is told by the rehearsal; a missing reason only here.
+        errors["reason"] = error.by_field.get("reason", [])
+        if not errors["reason"]:
+            errors[""] = ["Nothing was changed."]
+        return False
+    text = f"The change of {record.subject} is reverted."
+    messages.success(request, text, extra_tags="good")
+    for warning in warnings:
+        messages.warning(request, warning, extra_tags="wait")
+    return True

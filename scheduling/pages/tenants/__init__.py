@@ -1,0 +1,1 @@
+"""The tree of tenants, and one tenant with its members and limits."""

@@ -1,0 +1,1 @@
+"""The policy of a cluster as a document, and its single settings."""

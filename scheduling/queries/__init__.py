@@ -1,0 +1,1 @@
+"""Reads about jobs, quotas and clusters for pages, REST and services."""

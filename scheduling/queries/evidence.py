@@ -1,0 +1,85 @@
+"""The sentence and the numbers behind a reason as people read them: times as times, other jobs
+by their names."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.urls import reverse
+from django.utils.html import conditional_escape, format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL
+from scheduling.models import Job
+from scheduling.queries import selectors
+from tenants.templatetags.ui import ago, expected, gpus, words
+
+# Seconds since 1970.
+TIMES = frozenset({"not_before", "starts_at", "avoided_until", PROTECTED_UNTIL, PREEMPTS_FROM})
+JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Jobs and arrays, the latter by their first job, that the reader may see."""
+
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    arrays: Mapping[str, Job] = field(default_factory=dict)
+
+    def link(self, job_id: str) -> SafeString | None:
+        if job := self.jobs.get(job_id):
+            return format_html('<a href="{}">{}</a>', reverse("job", args=[job_id]), job.name)
+        if first := self.arrays.get(job_id):
+            url = f"{reverse('jobs')}?array={job_id}"
+            return format_html('<a href="{}">the array of {}</a>', url, first.name)
+        return None
+
+    def linked(self, text: str) -> SafeString:
+        """A sentence with the ids of jobs replaced by links to them."""
+        parts: list[str] = []
+        end = 0
+        for found in JOB_ID.finditer(text):
+            parts.append(conditional_escape(text[end : found.start()]))
+            parts.append(self.link(found[0]) or found[0])
+            end = found.end()
+        parts.append(conditional_escape(text[end:]))
+        return mark_safe("".join(parts))
+
+
+def names_in(user: Any, texts: list[str]) -> Names:
+    """The jobs and arrays that the texts name by their ids."""
+    ids = {found for text in texts for found in JOB_ID.findall(text)}
+    if not ids:
+        return Names()
+    rows = selectors.visible_jobs(user).prefetch_related(None)
+    return Names(
+        {str(row.pk): row for row in rows.filter(id__in=ids)},
+        {str(row.array_id): row for row in rows.filter(array_id__in=ids, array_index=0)},
+    )
+
+
+def shown(evidence: Mapping[str, Any], names: Names) -> list[tuple[str, str]]:
+    """(label, value) of each number behind a reason."""
+    return [
+        # The engine counts in milli-GPU, people in GPUs.
+        (words(f"{name.removesuffix('milli')}gpus"), gpus(value))
+        if name.endswith("_milli")
+        else (words(name), _value(name, value, names))
+        for name, value in evidence.items()
+    ]
+
+
+def _value(name: str, value: Any, names: Names) -> str:
+    if name in TIMES:
+        at = datetime.fromtimestamp(value, UTC)
+        return expected(at) if name == "starts_at" else ago(at)
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    if isinstance(value, int):
+        return f"{value:,}"
+    text = str(value)
+    if JOB_ID.fullmatch(text):
+        return names.link(text) or "a job you may not see"
+    return text

@@ -1,0 +1,125 @@
+"""What each tenant uses, borrows and lends now, by the scheduler's own book of quotas."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from django.db.models import Q, Sum
+
+from scheduling.engine import types
+from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.quota.ledger import ledger
+from scheduling.engine.verdict import gpus
+from scheduling.models import Placement
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from tenants.facts import QuotaUse
+from tenants.models import Quota, Tenant
+
+
+def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
+    """Every quota with what is held of it over all clusters, by tenant and GPU model."""
+    book = book or quota_book()
+    borrowed_from: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    lent_to: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for loan in ledger(book):
+        # What a tenant's own jobs use of its children's quotas is within its own quota.
+        if loan.lender and loan.borrower not in book.lineage(loan.lender):
+            borrowed_from[loan.borrower, loan.gpu_model][loan.lender] += loan.milli
+        # What the children use is used already.
+        if loan.lender not in book.lineage(loan.borrower):
+            lent_to[loan.lender, loan.gpu_model][loan.borrower] += loan.milli
+    return [
+        QuotaUse(
+            a.tenant,
+            a.gpu_model,
+            a.guaranteed,
+            a.used,
+            min(a.over, a.used),
+            lent_to[a.tenant, a.gpu_model].total(),
+            dict(borrowed_from[a.tenant, a.gpu_model].most_common()),
+            dict(lent_to[a.tenant, a.gpu_model].most_common()),
+            a.fixed,
+        )
+        for a in book.accounts()
+    ]
+
+
+def use_of(tenant: str, gpu_model: str) -> QuotaUse | None:
+    """The use of one quota; None where there is none."""
+    uses = quota_uses()
+    return next((u for u in uses if (u.tenant, u.gpu_model) == (tenant, gpu_model)), None)
+
+
+def quota_book(instead: Quota | None = None) -> QuotaBook:
+    """The book as the scheduler keeps it, but for which job holds what, from the placements that
+    hold GPUs now; as if one quota were stored `instead` of what is."""
+    quotas = {
+        (q.tenant_id, q.gpu_type_id): q for q in Quota.objects.select_related("tenant", "gpu_type")
+    }
+    if instead is not None:
+        quotas[instead.tenant_id, instead.gpu_type_id] = instead
+    parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
+    fixed = Sum("held_milli", filter=Q(job__preemptible=False), default=0)
+    held = (
+        Placement.objects.filter(state__in=LIVE_PLACEMENTS)
+        .order_by()
+        .values_list("job__tenant__name", "gpu_model")
+        .annotate(milli=Sum("held_milli"), fixed=fixed)
+    )
+    book = QuotaBook()
+    book.replace(
+        [types.Tenant(name, parent) for name, parent in parents.items()],
+        [
+            types.Quota(
+                q.tenant.name,
+                q.gpu_type.name,
+                q.guaranteed_milli,
+                types.QuotaMode(q.mode),
+                q.borrow_limit_milli,
+                q.lend_limit_milli,
+            )
+            for q in quotas.values()
+        ],
+        held,
+    )
+    return book
+
+
+def never_allowed(
+    book: QuotaBook, tenant: str, sets: Iterable[tuple[Sequence[str], int]], *, fixed: bool
+) -> str:
+    """Why quotas can never let pod sets start together, "" when they may; each set is its
+    acceptable GPU models and its milli-GPU, and runs on one of them. `fixed`: they are of a job
+    that cannot be preempted."""
+    limits = "by jobs that are not preemptible" if fixed and book.reclaims else "borrowing included"
+    named: dict[str, int] = {}
+    for models, milli in sets:
+        most = max((book.ceiling(tenant, model, fixed=fixed) for model in models), default=0)
+        if len(models) == 1:
+            named[models[0]] = named.get(models[0], 0) + milli
+        elif milli > most:
+            return (
+                f"It asks for {milli / types.MILLI:g} GPUs of one type; tenant {tenant} can never "
+                f"hold more than {most / types.MILLI:g} of any, {limits}."
+            )
+    for model, milli in named.items():
+        if not book.chain(tenant, model):
+            return f"Tenant {tenant} has no quota for {model}."
+        most = book.ceiling(tenant, model, fixed=fixed)
+        if milli > most:
+            return (
+                f"It asks for {gpus(milli, model)}; tenant {tenant} can never hold more than "
+                f"{gpus(most, model)}, {limits}."
+            )
+    return ""
+
+
+def headroom(book: QuotaBook, tenant: str, gpu_model: str) -> int:
+    """The most milli-GPU the tenant's quotas let it take more of a model now, by whole GPUs."""
+    low, high = 0, book.ceiling(tenant, gpu_model) // types.MILLI
+    while low < high:
+        middle = (low + high + 1) // 2
+        if book.refusal(tenant, gpu_model, middle * types.MILLI) is None:
+            low = middle
+        else:
+            high = middle - 1
+    return low * types.MILLI

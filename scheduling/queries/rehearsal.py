@@ -1,0 +1,298 @@
+"""Would a job start now, and if not, why and when: asked before it is submitted.
+
+The state of the scheduler is in another process. One like it is made of the rows, as a scheduler
+does at its start, and asked by the engine (`engine.rehearse`). Rows do not tell nodes
+that are avoided after a failure, nor disruption budgets and checkpoints.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from django.utils import timezone
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.deltas import (
+    Delta,
+    DisruptionBudget,
+    JobEnded,
+    JobSubmitted,
+    NodeChanged,
+    OtherPodChanged,
+    PolicyChanged,
+)
+from scheduling.engine.demand.pools import Pools
+from scheduling.engine.rehearse import (
+    Instead,
+    Places,
+    QuotaTerms,
+    Rehearsal,
+    quota_terms,
+    rehearse,
+    standing,
+)
+from scheduling.engine.shards.division import WHOLE, WIDE, home_of, route
+from scheduling.engine.states import HOLDING, WAITING
+from scheduling.engine.types import JobRequest, Policy, PreemptionKind, Shard
+from scheduling.engine.verdict import Reason, Verdict, counted
+from scheduling.models import Cluster, Job, NodeRecord
+from scheduling.models.jobs import PlacementState
+from scheduling.queries import quota_use
+from scheduling.queries.explain import Ahead, Reserved, Start, explain_job, policy_in_use
+from scheduling.queries.history import node_of
+from scheduling.queries.standstill import standstill
+from scheduling.session.memory import divided, load
+from scheduling.session.memory.live import LiveJob
+from scheduling.session.memory.past import half_life_of, past_use
+from tenants.models import GpuType, User
+
+
+class Outlook(StrEnum):
+    """What would become of the job in the next cycle. `unknown`: nobody can tell."""
+
+    STARTS = "starts"
+    MAKES_ROOM = "makes-room"
+    WAITS = "waits"
+    NEVER = "never"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """A change of the request with which it would start now: another GPU type, or fewer pods, for
+    an elastic gang as its least."""
+
+    text: str
+    places: Places
+    gpu_type: str | None = None
+    count: int | None = None
+    min_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What would become of a job that is not submitted yet, by what was known at `as_of`.
+
+    `preempts`: how many jobs would make room for it. `reason`, `evidence` and `remedies` are those
+    of a waiting job, `position` and `ahead` its place in the queue as `explain` counts it.
+    """
+
+    outlook: Outlook
+    summary: str
+    as_of: datetime | None
+    quota: tuple[QuotaTerms, ...]
+    places: Places | None = None
+    preempts: int = 0
+    reason: str = ""
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    remedies: tuple[str, ...] = ()
+    position: int | None = None
+    ahead: tuple[Ahead, ...] = ()
+    reservation: Reserved | None = None
+    start: Start | None = None
+    alternatives: tuple[Alternative, ...] = ()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What whoever submits it nevertheless has to know."""
+        return [self.summary] if self.outlook is Outlook.NEVER else []
+
+
+class _CannotTell(Exception):
+    """Why the engine cannot be asked."""
+
+
+def rehearse_job(viewer: User, job: Job) -> Rehearsed:
+    """Ask about a job as `submit_job` answers it with `dry_run`."""
+    live = load.live_job(job, job.tenant.name, list(job.pod_sets.all()))
+    try:
+        known = _known(job, live)
+    except _CannotTell as error:
+        return _by_quota_alone(live.request, str(error), job.cluster)
+    # The scheduler of a shard need not know the jobs that it waits for.
+    before = (*live.request.after, *live.request.after_ok)
+    held = job.held or (job.scope != WHOLE and bool(load.open_among(before)))
+    now = time.time()
+    asked = JobSubmitted(live.request, live.not_before, held)
+    return _told(viewer, job, live.request, rehearse(standing(known, now), asked, now))
+
+
+def _by_quota_alone(request: JobRequest, why: str, cluster: Cluster) -> Rehearsed:
+    book, as_of = quota_use.quota_book(), cluster.last_cycle_at
+    book.reclaim(PreemptionKind.RECLAIM in policy_in_use(cluster.pk).preemption)
+    terms = tuple(quota_terms(request, Pools(), book))
+    fixed = not request.preemptible
+    never = quota_use.never_allowed(book, request.tenant, _least_of(request), fixed=fixed)
+    if never:
+        return Rehearsed(Outlook.NEVER, never, as_of, terms)
+    text = f"Whether it would start now cannot be told. {why}"
+    return Rehearsed(Outlook.UNKNOWN, text, as_of, terms)
+
+
+def _least_of(request: JobRequest) -> Iterator[tuple[Sequence[str], int]]:
+    """The least that must start together: acceptable GPU types and milli-GPU of its pod sets."""
+    known = tuple(GpuType.objects.values_list("name", flat=True))
+    with_gpus = [s for s in request.pod_sets if s.gpus]
+    for s in with_gpus if request.gang else with_gpus[:1]:
+        yield s.gpu_models or known, (s.least if request.gang else 1) * s.milli_per_pod
+
+
+# --- what is known --------------------------------------------------------------------------------
+def _known(job: Job, live: LiveJob) -> list[Delta]:
+    """All that a scheduler of the job would be told at its start; the job gets its scope. Raises
+    _CannotTell."""
+    cluster = job.cluster
+    rows = list(NodeRecord.objects.filter(cluster=cluster).defer("problems").order_by("name"))
+    if why := standstill(cluster):
+        raise _CannotTell(why)
+    if not rows:
+        raise _CannotTell(f"No node of cluster {cluster.name} is known.")
+    policy = policy_in_use(cluster.pk)
+    if policy.shards:
+        job.scope = _scope_of(live.request, policy, rows, cluster)
+    facts: list[Delta] = [PolicyChanged(policy), load.tenancy(cluster.pk, job.scope)]
+    if policy.fair_share and job.scope != WHOLE:
+        facts.append(divided.others(cluster.pk, job.scope))
+    if half_life_s := half_life_of(policy):
+        facts.append(past_use(cluster.pk, half_life_s, timezone.now()))
+    for row in rows:
+        if row.scope == job.scope:
+            facts += _others_on(row)
+            facts.append(NodeChanged(node_of(row)))
+    return facts + list(_jobs(cluster, job.scope, policy))
+
+
+def _scope_of(
+    request: JobRequest, policy: Policy, rows: Sequence[NodeRecord], cluster: Cluster
+) -> str:
+    """The shard whose scheduler would decide about the job."""
+    shards: tuple[Shard, ...] = policy.shards
+    empty = {shard.name: ClusterState() for shard in shards}
+    for row in rows:
+        node = node_of(row)
+        empty[home_of(node, shards)].upsert_node(node)
+    strategy = policy.strategies.get(request.kind, "binpack")
+    scope = route(request, empty, divided.demand(cluster.pk), strategy)
+    if scope == WIDE:
+        raise _CannotTell("it fits into no shard alone and waits for nodes that the shards lend.")
+    return scope
+
+
+def _others_on(row: NodeRecord) -> Iterator[Delta]:
+    """Pods of others on the node, as many as there are, which together hold what they hold."""
+    held = {name: row.facts.get(f"other_{name}", {"value": 0})["value"] for name in OTHER_AMOUNTS}
+    extended = row.facts.get("other_extended", {"value": {}})["value"]
+    for at in range(held.pop("pods")):
+        yield OtherPodChanged(f"{row.name} {at}", row.name, **held, extended=extended)
+        held, extended = {}, {}
+
+
+OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
+
+
+def _jobs(cluster: Cluster, scope: str, policy: Policy) -> Iterator[Delta]:
+    """The jobs that wait or hold places, as their rows tell."""
+    jobs, _ = load.jobs(load.waiting_or_holding(cluster.pk, scope))
+    load.add_placements(cluster.pk, scope, {job.id: job for job in jobs})
+    for job in jobs:
+        if job.state in WAITING and not job.pods:
+            for failed in load.failed_among(job.request.after_ok):
+                yield JobEnded(failed, succeeded=False)
+            held = job.is_held or job.reason == Reason.WAITING_FOR_VOLUME
+            yield JobSubmitted(job.request, job.not_before, held)
+            continue
+        holds = job.state in HOLDING
+        if holds:
+            again = (PlacementState.FAILED, PlacementState.RELEASED)
+            for pod in [p for p in job.pods.values() if p.state in again]:
+                job.forget(pod)
+        yield job.restored()
+        if not holds:  # its pods are being deleted: they stay until then, and are nobody's victims
+            yield DisruptionBudget(job.id, 0)
+    yield from load.histories(cluster.pk, scope, jobs, policy)
+
+
+# --- what is told ---------------------------------------------------------------------------------
+def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehearsed:
+    """In the words of a job that is explained."""
+    verdict = said.verdict
+    if verdict is not None:
+        job.reason, job.message = verdict.reason.value, verdict.summary
+        job.evidence = {**verdict.evidence, "remedies": list(verdict.remedies)}
+    if said.reservation is not None and said.reservation.start_at is not None:
+        job.reserved_start = datetime.fromtimestamp(said.reservation.start_at, UTC)
+        job.reserved_nodes = list(said.reservation.nodes)
+    explained = explain_job(viewer, job)
+    outlook = _outlook(said)
+    waits = verdict is not None
+    start = explained.start if outlook is not Outlook.STARTS else None
+    if said.room_at is not None:
+        text = (
+            "By the run times that running jobs declare there is room for it then, if no other "
+            "job takes it."
+        )
+        start = Start(datetime.fromtimestamp(said.room_at, UTC), "forecast", text)
+    return Rehearsed(
+        outlook,
+        _summary(outlook, request, said),
+        job.cluster.last_cycle_at,
+        said.quota,
+        said.places,
+        len(said.preempted),
+        explained.reason if waits else "",
+        explained.evidence if waits else {},
+        explained.remedies if waits else (),
+        explained.position,
+        explained.ahead,
+        explained.reservation,
+        start,
+        tuple(_alternative(request, other) for other in said.instead),
+    )
+
+
+def _outlook(said: Rehearsal) -> Outlook:
+    if said.places is not None:
+        return Outlook.STARTS
+    if said.preempted:
+        return Outlook.MAKES_ROOM
+    never = said.verdict is not None and said.verdict.will_never_run
+    return Outlook.NEVER if never else Outlook.WAITS
+
+
+def _summary(outlook: Outlook, request: JobRequest, said: Rehearsal) -> str:
+    if said.places is not None:
+        text = f"It would start now: {_pods(said.places, request.pods)}."
+        if said.places.pods == request.pods or said.verdict is None:
+            return text
+        why = "Why no more" if request.gang else "Why the others wait"
+        return f"{text} {why}: {said.verdict.summary}"
+    if outlook is Outlook.MAKES_ROOM:
+        jobs = counted(len(said.preempted), "job has", "jobs have")
+        return f"It would start as soon as {jobs} made room for it."
+    return _of(said.verdict)
+
+
+def _of(verdict: Verdict | None) -> str:
+    return verdict.summary if verdict else ""
+
+
+def _pods(places: Places, wanted: int) -> str:
+    """ "3 of 4 pods on 2 nodes in 1 leaf"."""
+    pods = counted(places.pods, "pod", "pods")
+    if places.pods < wanted:
+        pods = f"{places.pods} of {counted(wanted, 'pod', 'pods')}"
+    text = f"{pods} on {counted(places.nodes, 'node', 'nodes')}"
+    return f"{text} in {counted(places.leaves, 'leaf', 'leaves')}" if places.leaves else text
+
+
+def _alternative(request: JobRequest, other: Instead) -> Alternative:
+    if other.gpu_model:
+        text = f"On {other.gpu_model}: {_pods(other.places, request.pods)}."
+        return Alternative(text, other.places, gpu_type=other.gpu_model)
+    if request.elastic:
+        text = f"With min_count {other.pods}: {_pods(other.places, request.pods)}."
+        return Alternative(text, other.places, min_count=other.pods)
+    text = f"With fewer pods: {_pods(other.places, 0)}."
+    return Alternative(text, other.places, count=other.pods)

@@ -1,0 +1,1 @@
+"""Adding and changing clusters, and whose pods they take."""

@@ -1,0 +1,57 @@
+"""Which tenants plain pods may use: by the namespace that they are in, not by their own word.
+
+Whoever may make pods in a namespace can give them any label. A namespace of a tenant serves that
+tenant and those below it; for any other the operators say in `namespace_tenants` of the cluster
+(docs/decisions/0052).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from scheduling.models import Cluster
+from scheduling.services.common.faults import SLUG, SLUG_RULE
+from tenants.errors import FieldError
+from tenants.models import Tenant
+from tenants.permissions import lineage
+from tenants.selectors import parents_by_id
+
+ALL = "*"
+FIELD = "namespace_tenants"
+
+
+def refusal(cluster: Cluster, namespace: str, tenant: Tenant) -> str:
+    """Why plain pods of this namespace may not use the tenant, and what helps; "" = they may."""
+    owner = Tenant.objects.filter(namespace=namespace).first()
+    if owner is not None:
+        if owner.pk in lineage(parents_by_id(), tenant.pk):
+            return ""
+        return (
+            f"Namespace {namespace} is that of tenant “{owner.name}”: its pods may use this tenant "
+            f"and those below it, not “{tenant.name}”. Set the label kant.io/tenant to one of them."
+        )
+    allowed = cluster.namespace_tenants.get(namespace, cluster.namespace_tenants.get(ALL, []))
+    if ALL in allowed or tenant.name in allowed:
+        return ""
+    now = f"may use {', '.join(allowed)}" if allowed else "may use no tenant"
+    return (
+        f"Pods of namespace {namespace} {now}, not “{tenant.name}”. An operator allows it by "
+        f"{FIELD} of cluster {cluster.name}, or makes it the namespace of the tenant."
+    )
+
+
+def faults(document: Any) -> Iterable[FieldError]:
+    """What is wrong with a cluster's `namespace_tenants`."""
+    if not isinstance(document, dict):
+        yield FieldError((FIELD,), 'Must be an object: {"namespace": ["tenant", …]}.')
+        return
+    known = set(Tenant.objects.values_list("name", flat=True))
+    for namespace, names in document.items():
+        if namespace != ALL and not SLUG.fullmatch(namespace):
+            detail = f"Not the name of a namespace, nor “{ALL}” for all that are not named. "
+            yield FieldError((FIELD, namespace), detail + SLUG_RULE)
+        elif not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            detail = f"Must be a list of names of tenants, or of “{ALL}” for all of them."
+            yield FieldError((FIELD, namespace), detail)
+        elif unknown := sorted(set(names) - known - {ALL}):
+            detail = f"There is no tenant “{unknown[0]}”. Make it first, or leave it out."
+            yield FieldError((FIELD, namespace), detail)

@@ -1,0 +1,135 @@
+"""Who may act on a scope of a cluster: a lease row with a fencing token.
+
+A lease alone does not stop a scheduler that slept through its expiry, so every write transaction
+of a scheduler begins with `fence`: it fails once the token has moved on, and on PostgreSQL it
+holds the row until the transaction ends, so that nobody takes over in the middle of it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q
+
+from scheduling.engine.shards.division import WHOLE, WIDE
+from scheduling.models import SchedulerLease
+
+
+class LeaseLost(Exception):
+    """Another scheduler leads the scope now; whatever was being written is rolled back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of `holder` to write for a scope of a cluster until `expires_at`.
+
+    `asked_by`: another scheduler would take it over, "" = none would.
+    """
+
+    cluster_id: int
+    holder: str
+    token: int
+    expires_at: datetime
+    scope: str = WHOLE
+    asked_by: str = ""
+
+    def __str__(self) -> str:
+        scope = f"scope {self.scope} of " if self.scope else ""
+        return f"{scope}cluster {self.cluster_id}"
+
+
+def take_or_renew(
+    cluster_id: int, holder: str, *, now: datetime, seconds: float, scope: str = WHOLE
+) -> Lease | None:
+    """The lease of the scope for `holder`, renewed or taken when free; None if another has it.
+
+    The token grows with every change of holder. A holder that renews late keeps its token if
+    nobody took the lease in between: nobody else can have written. Holders are never reused.
+    """
+    SchedulerLease.objects.get_or_create(cluster_id=cluster_id, scope=scope)
+    until = now + timedelta(seconds=seconds)
+    this = Q(cluster_id=cluster_id, scope=scope)
+    mine = this & Q(holder=holder) & ~Q(expires_at=None)
+    free = this & (Q(expires_at=None) | Q(expires_at__lte=now))
+    if not SchedulerLease.objects.filter(mine).update(expires_at=until):
+        taken = SchedulerLease.objects.filter(free).update(
+            holder=holder, expires_at=until, token=F("token") + 1, asked_by=""
+        )
+        if not taken:
+            return None
+    row = SchedulerLease.objects.get(this)
+    if row.holder != holder:
+        return None
+    return Lease(cluster_id, holder, row.token, until, scope, row.asked_by)
+
+
+def renew(lease: Lease, *, now: datetime, seconds: float) -> Lease | None:
+    """The lease until `seconds` after `now`; None where it was lost or given back. Unlike
+    `take_or_renew` it never takes a lease that is free."""
+    until = now + timedelta(seconds=seconds)
+    rows = SchedulerLease.objects.filter(
+        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
+    )
+    if not rows.exclude(expires_at=None).update(expires_at=until):
+        return None
+    asked_by = rows.values_list("asked_by", flat=True).first()
+    return None if asked_by is None else replace(lease, expires_at=until, asked_by=asked_by)
+
+
+def fence(lease: Lease) -> None:
+    """Call first in every write transaction; raises LeaseLost when the token has moved on."""
+    row = SchedulerLease.objects.filter(
+        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
+    )
+    if not row.update(holder=lease.holder):
+        raise LeaseLost(f"{lease.holder} no longer leads {lease}")
+
+
+def hold_all(cluster_id: int) -> None:
+    """Keep all schedulers of the cluster from writing until the transaction ends. Each begins with
+    a row of these, so that two transactions that change many jobs cannot wait for each other; who
+    needs several takes that of the wide scope first, as here."""
+    rows = SchedulerLease.objects.filter(cluster_id=cluster_id)
+    scopes = rows.order_by().values_list("scope", flat=True)
+    for scope in sorted(scopes, key=lambda name: (name != WIDE, name)):
+        rows.filter(scope=scope).update(holder=F("holder"))
+
+
+def give_back(lease: Lease) -> None:
+    """Let another scheduler take over at once instead of after the expiry."""
+    SchedulerLease.objects.filter(
+        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
+    ).update(expires_at=None)
+
+
+# --- several schedulers of one cluster ------------------------------------------------------------
+def ask_for_share(cluster_id: int, holder: str, scopes: Sequence[str], now: datetime) -> None:
+    """Ask the scheduler that leads most of these scopes for one, if it leads two more than
+    `holder`; it hands it over when it renews. Asking is a wish: nothing depends on it."""
+    rows = SchedulerLease.objects.filter(
+        cluster_id=cluster_id, scope__in=scopes, expires_at__gt=now
+    ).order_by("scope")
+    leads = Counter({holder: 0})
+    leads.update(row.holder for row in rows)
+    busiest, most = max(leads.items(), key=lambda item: (item[1], item[0]))
+    if most - leads[holder] < 2 or any(row.asked_by == holder for row in rows):
+        return
+    theirs = [row for row in rows if row.holder == busiest and not row.asked_by]
+    for row in theirs[:1]:
+        SchedulerLease.objects.filter(pk=row.pk, token=row.token, asked_by="").update(
+            asked_by=holder
+        )
+
+
+def hand_over(lease: Lease, now: datetime, seconds: float) -> None:
+    """Give the lease to the scheduler that asked for it. Whoever calls this has ended its session
+    of the scope; should the other one be gone, the lease expires and anybody may take it."""
+    SchedulerLease.objects.filter(
+        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token, holder=lease.holder
+    ).update(
+        holder=lease.asked_by,
+        asked_by="",
+        token=F("token") + 1,
+        expires_at=now + timedelta(seconds=seconds),
+    )

@@ -1,0 +1,1 @@
+"""Submitting, changing and cancelling jobs."""

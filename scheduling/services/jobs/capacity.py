@@ -1,0 +1,174 @@
+"""Tell at once what a cluster could never run, judged by the projection of its nodes.
+
+Only what is impossible even on the idle, healthy cluster is refused; everything subtler is the
+engine's verdict. A cluster whose nodes are not known yet refuses nothing.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import NamedTuple
+
+from django.db.models import Count, Max, Sum
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.constraints import in_order
+from scheduling.engine.demand.competing_pod_sets import compete, never_together
+from scheduling.engine.placement import fits_when_empty
+from scheduling.engine.types import CpuJobs, JobRequest, PodSet
+from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
+from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
+from scheduling.policy.document import to_policy
+from scheduling.queries.history import nodes_of
+from scheduling.services.jobs.spec import JobSpec
+from scheduling.services.policies.changes import policy_of
+from tenants.errors import FieldError, Invalid, Path
+
+# Nodes that are read first to see whether pod sets fit together, then three times as many again.
+FIRST_NODES = 64
+
+
+class Pool(NamedTuple):
+    """Installed GPUs of one model in a cluster, and the most on one node."""
+
+    gpus: int
+    per_node: int
+
+
+def pools(cluster: Cluster) -> dict[str, Pool]:
+    """{GPU model: what is installed}; empty while the cluster is unknown."""
+    rows = (
+        NodeRecord.objects.filter(cluster=cluster, gpus__gt=0)
+        .order_by()
+        .values_list("gpu_model")
+        .annotate(Sum("gpus"), Max("gpus"))
+    )
+    return {model: Pool(total, most) for model, total, most in rows}
+
+
+def refuse_what_never_fits(
+    cluster: Cluster,
+    spec: JobSpec,
+    installed: Mapping[str, Pool],
+    apart: str = "set gang to false",
+) -> None:
+    """Raises Invalid with code NoMatchingGpuType or ExceedsCapacity. `installed`: its pools;
+    `apart`: how pods of a gang are made to start one by one."""
+    if not spec.gpu_milli:
+        _check_without_gpus(cluster, spec, apart)
+        return
+    if not installed:
+        return
+    for index, pod_set in enumerate(spec.pod_sets):
+        if pod_set.gpus:
+            _check_one(cluster, spec, index, _acceptable(pod_set, installed))
+    if spec.gang:
+        _check_sum(cluster, spec, installed, apart)
+        _check_together(cluster, spec, apart)
+
+
+def _check_without_gpus(cluster: Cluster, spec: JobSpec, apart: str) -> None:
+    """There must be nodes that pods may use which take nothing from GPUs: one on which each pod
+    fits, and for a gang enough of them. Where they may use GPU nodes, too, the engine judges."""
+    nodes = NodeRecord.objects.filter(cluster=cluster)
+    allowed = to_policy(policy_of(cluster).document).cpu_jobs_on_gpu_nodes
+    if allowed is not CpuJobs.NEVER or not nodes.exists():
+        return
+    amounts = [how(name) for name in AMOUNT_WORDS for how in (Max, Sum)]
+    has = nodes.filter(NODES_WITHOUT_GPUS).aggregate(Count("id"), *amounts)
+    if not has["id__count"]:
+        raise _exceeds(
+            spec.path(0, "gpus"),
+            f"A job without GPUs runs on nodes without GPUs, and cluster “{cluster.name}” has "
+            "none. Ask for a GPU, or have an operator add such a node.",
+        )
+    for name, words in AMOUNT_WORDS.items():
+        most, total = has[f"{name}__max"], has[f"{name}__sum"]
+        asked = [getattr(s, name) for s in spec.pod_sets]
+        for index, amount in enumerate(asked):
+            if amount > most:
+                raise _exceeds(
+                    spec.path(index, name),
+                    f"A pod asks for {amount} {words}; the largest node without GPUs of cluster "
+                    f"“{cluster.name}” has {most}. Ask for at most so much per pod.",
+                )
+        at_once = sum(s.least * n for s, n in zip(spec.pod_sets, asked, strict=True))
+        if spec.gang and at_once > total:
+            raise _exceeds(
+                (name,) if spec.short_form else ("pod_sets",),
+                f"The job needs {at_once} {words} at once; the nodes without GPUs of cluster "
+                f"“{cluster.name}” have {total}. Ask for less, or {apart}.",
+            )
+
+
+def _check_one(cluster: Cluster, spec: JobSpec, index: int, choices: Mapping[str, Pool]) -> None:
+    """One pod must fit on some node of its models."""
+    pod_set = spec.pod_sets[index]
+    names = _or(pod_set.gpu_models)
+    if not choices:
+        detail = f"Cluster “{cluster.name}” has no {names} GPU."
+        fault = FieldError(spec.path(index, "gpu_type"), detail)
+        raise Invalid.fields([fault], code=Reason.NO_MATCHING_GPU_TYPE)
+    most = max(pool.per_node for pool in choices.values())
+    if pod_set.gpus > most:
+        detail = (
+            f"A pod asks for {pod_set.gpus} GPUs; the largest such node of cluster "
+            f"“{cluster.name}” has {most}. Ask for at most {most} per pod, and for more pods."
+        )
+        raise _exceeds(spec.path(index, "gpus"), detail)
+
+
+def _check_sum(cluster: Cluster, spec: JobSpec, installed: Mapping[str, Pool], apart: str) -> None:
+    """A gang needs all its pods at once: per set of acceptable models, and in all."""
+    needs: dict[frozenset[str], int] = {}
+    for s in spec.pod_sets:
+        # A share given by memory may be small; only its pod, not its sum, is judged here.
+        milli = 0 if s.gpu_memory_mib else s.least * s.milli_per_pod
+        key = frozenset(_acceptable(s, installed)) if s.gpus else frozenset()
+        needs[key] = needs.get(key, 0) + milli
+    needs[frozenset(installed)] = sum(needs.values())
+    for models, milli in needs.items():
+        capacity = sum(installed[m].gpus for m in models)
+        if milli > capacity * 1000:
+            detail = (
+                f"The job needs {milli / 1000:g} {_or(sorted(models))} GPUs at once; cluster "
+                f"“{cluster.name}” has {capacity}. Ask for fewer, or {apart}."
+            )
+            raise _exceeds(("gpus",) if spec.short_form else ("pod_sets",), detail)
+
+
+def _check_together(cluster: Cluster, spec: JobSpec, apart: str) -> None:
+    """The pod sets of a gang must fit beside each other. Only as many nodes are read as that
+    takes."""
+    job = JobRequest(
+        *("", spec.tenant, 0.0, spec.pod_sets),
+        kind=spec.kind,
+        strategy=spec.strategy,
+        required_level=spec.required_level,
+    )
+    if not compete(job):
+        return
+    empty, nodes, more = ClusterState(), nodes_of(cluster), FIRST_NODES
+    verdict: Verdict | None = None
+    while read := [in_order(node) for node in islice(nodes, more)]:
+        for node in read:
+            empty.upsert_node(node)
+        verdict = never_together(job, empty, "binpack")
+        if verdict is None:
+            return
+        more = 3 * len(empty.names)
+    # Of a pod set that does not even fit alone the scheduler tells why, and what would help.
+    if verdict is not None and all(fits_when_empty(empty, job, s) for s in job.pod_sets):
+        detail = f"{verdict.summary} Ask for fewer or smaller pods, or {apart}."
+        raise _exceeds(("pod_sets",), detail)
+
+
+def _exceeds(path: Path, detail: str) -> Invalid:
+    return Invalid.fields([FieldError(path, detail)], code=Reason.EXCEEDS_CAPACITY)
+
+
+def _acceptable(s: PodSet, installed: Mapping[str, Pool]) -> dict[str, Pool]:
+    return {m: p for m, p in installed.items() if not s.gpu_models or m in s.gpu_models}
+
+
+def _or(models: tuple[str, ...] | list[str]) -> str:
+    return " or ".join(models)

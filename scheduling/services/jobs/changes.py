@@ -1,0 +1,219 @@
+"""What people change of a job while it waits: hold it, release it, ask for something else. Of one
+that runs, how long it may and is said to, and how many pods it has.
+
+`services.array_changes` does the same with all waiting jobs of an array.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import F, prefetch_related_objects
+from django.utils import timezone
+
+from scheduling.engine.states import HOLDING, WAITING, JobEventKind, JobState
+from scheduling.models import Cluster, Job, JobEvent
+from scheduling.queries.wording import in_state
+from scheduling.services.common.doorbell import ring_after_commit
+from scheduling.services.common.faults import Faults
+from scheduling.services.jobs.dependencies import refuse_bad_dependencies, refuse_cycle
+from scheduling.services.jobs.priority_limits import refuse_too_high
+from scheduling.services.jobs.resizing import SIZES, Resize
+from scheduling.services.jobs.rules import refuse_priority
+from scheduling.services.jobs.spec import check_wishes
+from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
+from tenants.models import User
+from tenants.permissions import Access, access_of
+from tenants.services.transactions import unit_of_work
+
+# What may be changed, and the column that holds it.
+COLUMNS = {
+    "priority": "priority",
+    "declared_s": "declared_s",
+    "run_limit_s": "run_limit_s",
+    "checkpoint_notice_s": "checkpoint_notice_s",
+    "max_restarts": "max_restarts",
+    "not_before": "start_not_before",
+    "after": "after",
+    "after_ok": "after_ok",
+}
+DEPENDENCIES = ("after", "after_ok")
+WHILE_IT_RUNS = ("run_limit_s", "declared_s")
+SIZED = ("gpu_milli", "first_pods", "first_gpu_milli")  # follow the counts of its pods
+
+
+def hold_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
+    """Keep a waiting job from being started until it is released; it keeps its place.
+
+    Raises NotFound, NotAllowed, and Conflict when it does not wait or is held already.
+    """
+    _may_change(actor, job)
+    with unit_of_work(dry_run):
+        return _changed(actor, job, JobEventKind.HELD, {"held": True})
+
+
+def release_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:
+    """Let a held job be started again. Raises as `hold_job` does."""
+    _may_change(actor, job)
+    with unit_of_work(dry_run):
+        return _changed(actor, job, JobEventKind.RELEASED, {"held": False})
+
+
+def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bool = False) -> Job:
+    """Change what a job asks for; `changes` are names of COLUMNS, None = not wanted, and `pod_sets`
+    as `Resize` takes them. Of a job that runs, those in WHILE_IT_RUNS and `pod_sets` only.
+
+    Raises NotFound, NotAllowed, Invalid naming each field, Conflict when it is too late for them.
+    """
+    access = _may_change(actor, job)
+    if not changes:
+        raise nothing_to_change(*COLUMNS, "pod_sets")
+    columns = columns_of({name: v for name, v in changes.items() if name != "pod_sets"})
+    check_priority(job, columns)
+    with unit_of_work(dry_run):
+        check_dependencies(access, job.cluster_id, columns, (str(job.pk),))
+        return _changed(actor, job, JobEventKind.CHANGED, columns, changes.get("pod_sets", ()))
+
+
+def nothing_to_change(*names: str) -> Invalid:
+    return Invalid(f"There is nothing to change. Give some of {', '.join(names)}.")
+
+
+def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that `changes` set; raises Invalid naming each field that is wrong by itself."""
+    faults = Faults()
+    check_wishes({name: v for name, v in changes.items() if v is not None}, faults)
+    faults.raise_if_any()
+    return {
+        COLUMNS[name]: [str(i) for i in value] if name in DEPENDENCIES else value
+        for name, value in changes.items()
+    }
+
+
+def check_priority(job: Job, columns: Mapping[str, Any]) -> None:
+    """Raises Invalid where the columns ask for more priority than jobs of the tenant, or of the
+    cluster, may have."""
+    if "priority" in columns:
+        refuse_too_high(job.tenant_id, columns["priority"])
+        refuse_priority(job.cluster.job_rules, columns["priority"])
+
+
+def check_dependencies(
+    access: Access, cluster_id: int, columns: Mapping[str, Any], jobs: Collection[str]
+) -> None:
+    """Raises Invalid where `jobs` may not wait for what the columns name."""
+    wanted = {name: columns[name] for name in DEPENDENCIES if name in columns}
+    if any(wanted.values()):
+        # Two changes that cross each other could close a cycle; this makes them take turns.
+        cluster = Cluster.objects.select_for_update().get(id=cluster_id)
+        refuse_bad_dependencies(access, cluster, wanted)
+        refuse_cycle(cluster_id, jobs, wanted)
+
+
+def _may_change(actor: User, job: Job) -> Access:
+    access = access_of(actor)
+    if not access.may_view(job.tenant_id):
+        raise NotFound(f"There is no job {job.pk} that you may see.")
+    if not access.may_cancel(job.tenant_id, job.user_id):
+        raise NotAllowed(
+            "Only the user who submitted this job, a tenant admin or an operator may change it."
+        )
+    return access
+
+
+def _changed(
+    actor: User,
+    job: Job,
+    kind: JobEventKind,
+    columns: Mapping[str, Any],
+    sizes: Sequence[Mapping[str, Any]] = (),
+) -> Job:
+    """One guarded update; the scheduler may be faster a few times, so look again."""
+    if sizes:  # two who resize a job that runs at once take turns
+        Job.objects.select_for_update().get(pk=job.pk)
+    while True:
+        facts = ["state", "version", "held", "pod_hold", "admitted_at", *SIZED]
+        job.refresh_from_db(fields=[*facts, *columns])
+        _refuse_change(job, kind, columns)
+        now = timezone.now()
+        _refuse_past_limit(job, columns.get("run_limit_s"), now)
+        resize = Resize(job, sizes)
+        if sizes and not (resize or columns):
+            return job  # it has as many already
+        changed = _described(job, columns) if kind == JobEventKind.CHANGED else ""
+        message = "; ".join(filter(None, (resize.message, changed)))
+        guarded = Job.objects.filter(id=job.pk, version=job.version)
+        # A step of the scheduler does not depend on how long the job may run, nor on how many pods
+        # it has then: neither stops the other.
+        runs = JobState(job.state) in HOLDING
+        values = {**columns, **resize.columns}
+        if guarded.update(version=F("version") + (0 if runs else 1), **values):
+            break
+    for row in resize.changed:
+        row.save(update_fields=SIZES)
+    JobEvent.objects.create(
+        job=job,
+        at=now,
+        kind=kind.value,
+        from_state=job.state,
+        to_state=job.state,
+        message=message,
+        evidence=resize.evidence,
+        actor=actor.get_username(),
+    )
+    ring_after_commit(job.cluster_id)
+    job.refresh_from_db()
+    prefetch_related_objects([job], "pod_sets")  # as they are here, also where that is undone
+    return job
+
+
+def _refuse_change(job: Job, kind: JobEventKind, columns: Mapping[str, Any]) -> None:
+    if job.pod_name and "max_restarts" in columns:
+        text = "Its pods were made by somebody else, who has to make them again. Leave this out."
+        raise Invalid.field("max_restarts", text)
+    if JobState(job.state) in HOLDING and kind == JobEventKind.CHANGED:
+        if columns.keys() <= set(WHILE_IT_RUNS):
+            return
+        raise Conflict(
+            f"The job is {in_state(job.state)}; of a job that has started only "
+            f"{', '.join(WHILE_IT_RUNS)} and the counts of its pods can be changed."
+        )
+    if JobState(job.state) not in WAITING:
+        raise Conflict(
+            f"The job is {in_state(job.state)}; only a job that waits can be held, released or "
+            "changed."
+        )
+    if kind == JobEventKind.HELD and job.held:
+        raise Conflict("The job is already on hold.")
+    if kind == JobEventKind.RELEASED and not job.held:
+        raise Conflict(
+            f"Nobody holds the job itself. {job.pod_hold}"
+            if job.pod_hold
+            else "The job is not on hold."
+        )
+
+
+def _refuse_past_limit(job: Job, limit: float | None, now: datetime) -> None:
+    """A limit that has passed already would end the job at once."""
+    if limit is None or job.admitted_at is None or JobState(job.state) not in HOLDING:
+        return
+    ran = (now - job.admitted_at).total_seconds()
+    if limit <= ran:
+        text = f"The job has run for {ran:.0f} s already; allow more, or cancel it."
+        raise Invalid.field("run_limit_s", text)
+
+
+def _described(job: Job, columns: Mapping[str, Any]) -> str:
+    """What changes, e.g. “priority: 0 → 5”."""
+    names = {column: name for name, column in COLUMNS.items()}
+    parts = [
+        f"{names[column]}: {_shown(getattr(job, column))} → {_shown(value)}"
+        for column, value in columns.items()
+    ]
+    return "; ".join(parts)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} jobs" if len(value) > 1 else (value[0] if value else "none")
+    return "none" if value is None else str(value)

@@ -1,0 +1,133 @@
+"""Which jobs a job waits for: they exist, run on its cluster, and do not wait for it in turn.
+
+The id of an array stands for all its jobs.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from django.db.models import Count, Q
+
+from scheduling.engine.states import OPEN, TERMINAL, JobState
+from scheduling.models import Cluster, Job
+from scheduling.services.common.chunks import chunks
+from tenants.errors import FieldError, Invalid
+from tenants.permissions import Access
+
+SHOWN = 6  # jobs of a cycle that are named
+# A job that ended so will never have succeeded.
+UNSUCCESSFUL = TERMINAL - {JobState.SUCCEEDED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a dependency names: “Job 1f…” or “Array 2c…”, where it is, and the state in which it,
+    or a job of it, ended without success ("" = none)."""
+
+    what: str
+    cluster: int
+    failed: str
+
+
+def refuse_bad_dependencies(
+    access: Access, cluster: Cluster, wanted: Mapping[str, Sequence[str]]
+) -> None:
+    """Raises Invalid for ids that no job or array of the cluster has, or that the user may not see.
+
+    `wanted`: {"after": ids, "after_ok": ids}, either may be missing.
+    """
+    ids = list(dict.fromkeys(i for many in wanted.values() for i in many))
+    known = _jobs(access, ids)
+    known |= _arrays(access, [i for i in ids if i not in known])
+    faults = [
+        FieldError((name, index), detail)
+        for name, many in wanted.items()
+        for index, job_id in enumerate(many)
+        if (detail := _fault(cluster, name, job_id, known.get(job_id)))
+    ]
+    if faults:
+        raise Invalid.fields(faults)
+
+
+def _jobs(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
+    known: dict[str, _Known] = {}
+    for chunk in chunks(ids):
+        rows = Job.objects.filter(id__in=chunk)
+        for job_id, tenant, home, state in rows.values_list(
+            "id", "tenant_id", "cluster_id", "state"
+        ):
+            if access.may_view(tenant):
+                failed = state if state in UNSUCCESSFUL else ""
+                known[str(job_id)] = _Known(f"Job {job_id}", home, failed)
+    return known
+
+
+def _arrays(access: Access, ids: Sequence[str]) -> dict[str, _Known]:
+    known: dict[str, _Known] = {}
+    for chunk in chunks(ids):
+        rows = Job.objects.filter(array_id__in=chunk).order_by()
+        lost = Count("id", filter=Q(state__in=list(UNSUCCESSFUL)))
+        groups = rows.values_list("array_id", "tenant_id", "cluster_id").annotate(lost=lost)
+        for array_id, tenant, home, failed in groups:
+            if access.may_view(tenant):
+                state = f"without success in {failed} of its jobs" if failed else ""
+                known[str(array_id)] = _Known(f"Array {array_id}", home, state)
+    return known
+
+
+def _fault(cluster: Cluster, name: str, job_id: str, known: _Known | None) -> str:
+    if known is None:
+        return (
+            f"There is no job or array {job_id} that you may see. GET /api/v1/jobs lists your jobs."
+        )
+    if known.cluster != cluster.pk:
+        return f"{known.what} is not on cluster “{cluster.name}”. Jobs wait for jobs beside them."
+    if name == "after_ok" and known.failed:
+        return f"{known.what} is {known.failed} and will not succeed. Use `after`, or leave it out."
+    return ""
+
+
+def refuse_cycle(
+    cluster_id: int, goals: Collection[str], wanted: Mapping[str, Sequence[str]]
+) -> None:
+    """Raises Invalid when the jobs `goals`, which are to wait for what is wanted, would by way of
+    others wait for themselves.
+
+    The caller holds the lock of the cluster's row: two changes that cross could close a cycle.
+    """
+    rows = Job.objects.filter(cluster=cluster_id, state__in=list(OPEN))
+    waits_for: dict[str, tuple[str, ...]] = {}
+    members: dict[str, list[str]] = defaultdict(list)
+    for job_id, array, after, after_ok in rows.values_list("id", "array_id", "after", "after_ok"):
+        waits_for[str(job_id)] = (*after, *after_ok)
+        if array is not None:
+            members[str(array)].append(str(job_id))
+    waits_for |= {array: tuple(jobs) for array, jobs in members.items()}
+    ends = frozenset(goals)
+    for name, many in wanted.items():
+        for index, first in enumerate(many):
+            way = _way(waits_for, first, ends)
+            if way:
+                shown = way if len(way) <= SHOWN else [*way[:SHOWN], "…", way[-1]]
+                chain = " waits for ".join(shown)
+                detail = f"The job would wait for itself: {way[-1]} waits for {chain}."
+                raise Invalid.fields([FieldError((name, index), detail)])
+
+
+def _way(waits_for: Mapping[str, Sequence[str]], start: str, goals: Collection[str]) -> list[str]:
+    """From `start` to the first of `goals`, both included; empty when none leads there."""
+    came_from = {start: ""}
+    todo = [start]
+    while todo:
+        here = todo.pop()
+        if here in goals:
+            way = [here]
+            while came_from[way[-1]]:
+                way.append(came_from[way[-1]])
+            return way[::-1]
+        for job_id in waits_for.get(here, ()):
+            if job_id not in came_from:
+                came_from[job_id] = here
+                todo.append(job_id)
+    return []

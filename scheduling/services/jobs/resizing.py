@@ -1,0 +1,183 @@
+"""Other counts of pods for a job: of any that waits, of one that runs if its pods need not start
+together (no gang), or it can do with fewer (an elastic gang)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.states import HOLDING, TERMINAL, JobState
+from scheduling.models import Job, Placement, PodSet
+from scheduling.models.jobs import LIVE_PLACEMENTS
+from scheduling.queries.wording import in_state
+from scheduling.services.common.faults import MAX_PODS, Faults
+from scheduling.services.jobs.capacity import pools, refuse_what_never_fits
+from scheduling.services.jobs.pod_set_spec import check_pod_set
+from scheduling.services.jobs.spec import MINIMUM_OF_GANGS, TOO_MANY_PODS, job_spec
+from scheduling.session.memory.load import pod_set
+from tenants.errors import Conflict, Path
+
+SIZES = ("count", "min_count")
+
+
+class Resize:
+    """What `wanted`, items of `pod_sets` with name, count and min_count, make of a job's pods.
+
+    `columns` of the job change with it. Raises Invalid naming each field (also ExceedsCapacity and
+    NoMatchingGpuType), Conflict where the job may not have another count of pods now.
+    """
+
+    def __init__(self, job: Job, wanted: Sequence[Mapping[str, Any]]) -> None:
+        self._job = job
+        self._runs = JobState(job.state) in HOLDING
+        if wanted and job.pod_name:
+            raise Conflict(
+                "Its pods were made by somebody else, who decides how many there are. Make or "
+                "delete pods there."
+            )
+        self._rows = list(job.pod_sets.order_by("index"))
+        self._before = {row.name: _sizes(row) for row in self._rows}
+        named = self._named(wanted)
+        self._refuse_of_gang(named)
+        for row, item in named:
+            for name in SIZES:
+                setattr(row, name, item.get(name, getattr(row, name)))
+        self.changed = [row for row in self._rows if _sizes(row) != self._before[row.name]]
+        if any(_more(self._before[row.name], _sizes(row)) for row in self.changed):
+            self._refuse_what_never_fits()
+
+    def __bool__(self) -> bool:
+        return bool(self.changed)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        if not self.changed:
+            return {}
+        job, sets = self._job, [pod_set(row) for row in self._rows]
+        columns: dict[str, Any] = {
+            "gpu_milli": sum(s.count * s.milli_per_pod for s in sets),
+            "growth": None,
+        }
+        places = Placement.objects.filter(job=job)
+        if self._runs:
+            # Of which pods the wait is told. Who gave up waiting before it had a place has none.
+            before = sum(count for count, _ in self._before.values())
+            first, milli = job.first_pods or before, job.first_gpu_milli or job.gpu_milli
+            pods = ("pod_set", "ordinal")
+            had = places.filter(held_from__isnull=False).values(*pods).distinct().count()
+            columns["first_pods"] = min(first, max(sum(s.count for s in sets), had))
+            columns["first_gpu_milli"] = milli
+        elif not places.filter(state__in=LIVE_PLACEMENTS).exists():
+            columns["scope"] = WHOLE  # it may fit into another shard now
+        return columns
+
+    @property
+    def message(self) -> str:
+        """What changes, e.g. “server: 4 → 12 pods”."""
+        parts = []
+        for row in self.changed:
+            (count, least), (now, least_now) = self._before[row.name], _sizes(row)
+            parts += [f"{row.name}: {count} → {now} pods"] * (count != now)
+            if least != least_now:
+                shown = ("none" if n is None else n for n in (least, least_now))
+                parts.append("{}: min_count {} → {}".format(row.name, *shown))
+        return "; ".join(parts)
+
+    @property
+    def evidence(self) -> dict[str, str]:
+        """The counts before and now of the pod sets that change, as the command line takes them."""
+        if not self.changed:
+            return {}
+        before = (f"{row.name}={self._before[row.name][0]}" for row in self.changed)
+        now = (f"{row.name}={row.count}" for row in self.changed)
+        return {"from": " ".join(before), "to": " ".join(now)}
+
+    # --- what can be wrong ------------------------------------------------------------------------
+    def _named(self, wanted: Sequence[Mapping[str, Any]]) -> list[tuple[PodSet, Mapping[str, Any]]]:
+        """Each item with the pod set that it names."""
+        faults, rows = Faults(), {row.name: row for row in self._rows}
+        found: list[tuple[PodSet, Mapping[str, Any]]] = []
+        for index, item in enumerate(wanted):
+            at: Path = ("pod_sets", index)
+            row = rows.pop(item["name"], None)
+            if row is not None:
+                found.append((row, item))
+                _check(self._job, row, item, at, faults)
+                continue
+            names = ", ".join(self._before)
+            twice = item["name"] in self._before
+            text = (
+                "It is named twice." if twice else f"The job has no such pod set; it has {names}."
+            )
+            faults.add((*at, "name"), text)
+        counts = {row.name: row.count for row in self._rows}
+        counts |= {row.name: item.get("count", row.count) for row, item in found}
+        faults.unless(sum(counts.values()) <= MAX_PODS, ("pod_sets",), TOO_MANY_PODS)
+        faults.raise_if_any()
+        return found
+
+    def _refuse_of_gang(self, named: Sequence[tuple[PodSet, Mapping[str, Any]]]) -> None:
+        """The pods of a gang that runs need each other, but for those beyond its minimum."""
+        if not (self._runs and self._job.gang):
+            return
+        state = in_state(self._job.state)
+        for row, item in named:
+            if row.min_count is None:
+                raise Conflict(
+                    f"The job is {state}, and is a gang that needs all pods of {row.name}. Submit "
+                    "it again with the other count, or with a min_count that it can do with."
+                )
+            least = item.get("min_count", row.min_count)
+            if least is None or least > row.min_count:
+                raise Conflict(
+                    f"The job is {state}, and min_count of {row.name} is {row.min_count}. While it "
+                    "runs that can be made smaller only."
+                )
+
+    def _refuse_what_never_fits(self) -> None:
+        bare = job_spec({"name": self._job.name, "tenant": "any", "gpus": 1})
+        sets = tuple(pod_set(row) for row in self._rows)
+        spec = replace(bare, gang=self._job.gang, pod_sets=sets, short_form=False)
+        apart = "submit it again with gang set to false"
+        cluster = self._job.cluster
+        refuse_what_never_fits(cluster, spec, pools(cluster), apart)
+
+
+def may_be_resized(job: Job, row: PodSet) -> bool:
+    """Whether a pod set of the job may have another count now."""
+    if JobState(job.state) in HOLDING and job.gang and row.min_count is None:
+        return False
+    return not job.pod_name and JobState(job.state) not in TERMINAL
+
+
+def _check(job: Job, row: PodSet, item: Mapping[str, Any], at: Path, faults: Faults) -> None:
+    """What submission would say of a pod set of these sizes. Of what the item does not name it is
+    the count that is wrong."""
+    faults.unless(
+        any(name in item for name in SIZES), (*at, "count"), "Say how many pods it is to have."
+    )
+    faults.unless(job.gang or item.get("min_count") is None, (*at, "min_count"), MINIMUM_OF_GANGS)
+    sizes = {name: item.get(name, getattr(row, name)) for name in SIZES}
+    rest = {"slice_size": row.slice_size, "required_level": row.required_level}
+    given = {name: value for name, value in (sizes | rest).items() if value is not None}
+    found = Faults()
+    check_pod_set({"name": row.name, **given}, at, found)
+    for path, detail in ((fault.path, fault.detail) for fault in found.found):
+        name = str(path[-1])
+        if name in item:
+            faults.add(path, detail)
+        elif name == "min_count":
+            text = f"Must be at least min_count ({row.min_count}). Give a smaller one of that too."
+            faults.add((*at, "count"), text)
+        else:
+            faults.add((*at, "count"), f"{name} ({rest[name]}): {detail}")
+
+
+def _sizes(row: PodSet) -> tuple[int, int | None]:
+    return row.count, row.min_count
+
+
+def _more(before: tuple[int, int | None], now: tuple[int, int | None]) -> bool:
+    """Whether it asks for more pods, or needs more."""
+    (count, least), (count_now, least_now) = before, now
+    return count_now > count or (least_now or count_now) > (least or count)

@@ -1,0 +1,183 @@
+"""What jobs may name on a cluster: tolerations, service accounts, annotations, labels, variables,
+priorities. Operators set it (`Cluster.job_rules`); a job that exists goes on as it is."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from scheduling.services.common.faults import LIMITS
+from scheduling.services.jobs.spec import JobSpec
+from tenants import texts
+from tenants.errors import FieldError, Invalid, Path
+
+MOST_NAMES, MOST_OF_A_NAME = 256, 400
+WHERE = "job_rules of the cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRules:
+    """Names end with `*` where they stand for all that begin so. What a row of `Cluster.job_rules`
+    does not say is as here.
+
+    `denied_labels`: NAME or NAME=VALUE. `service_accounts`, `max_priority`: None = any.
+    """
+
+    # Taints of nodes that nobody's jobs belong on, and of those that are cordoned.
+    denied_tolerations: tuple[str, ...] = (
+        "node-role.kubernetes.io/*",
+        "node.kubernetes.io/unschedulable",
+    )
+    # A toleration without a key tolerates these too.
+    toleration_of_everything: bool = False
+    service_accounts: tuple[str, ...] | None = None
+    # Networks and devices that the runtime would give a pod beside what Kubernetes counted.
+    denied_annotations: tuple[str, ...] = (
+        "k8s.v1.cni.cncf.io/*",
+        "cdi.k8s.io/*",
+    )
+    # Pods would be found by the Services and budgets of Kant itself.
+    denied_labels: tuple[str, ...] = ("app.kubernetes.io/name=kant",)
+    # The container runtime takes GPUs from it, whichever the pod was given.
+    denied_env: tuple[str, ...] = ("NVIDIA_VISIBLE_DEVICES",)
+    max_priority: int | None = None
+
+
+_FIELDS = tuple(field.name for field in fields(JobRules))
+
+
+def rules_of(document: Mapping[str, Any]) -> JobRules:
+    """The rules that a valid document means; fields this version does not know are ignored."""
+    known: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in document.items()
+        if name in _FIELDS
+    }
+    return JobRules(**known)
+
+
+def effective_rules(document: Mapping[str, Any]) -> dict[str, Any]:
+    """All rules that a document means, as JSON."""
+    rules = asdict(rules_of(document))
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in rules.items()}
+
+
+def rule_faults(document: Any) -> Iterator[FieldError]:
+    """What is wrong with a document of rules, below `job_rules`."""
+    at: Path = ("job_rules",)
+    if not isinstance(document, dict):
+        yield FieldError(at, f"Must be an object of some of {', '.join(_FIELDS)}.")
+        return
+    for name, value in document.items():
+        if name not in _FIELDS:
+            yield FieldError((*at, name), f"Unknown field. Known here: {', '.join(_FIELDS)}.")
+        elif detail := _fault_of(name, value):
+            yield FieldError((*at, name), detail)
+
+
+def _fault_of(name: str, value: Any) -> str:
+    if name == "toleration_of_everything":
+        return "" if isinstance(value, bool) else "Must be true or false."
+    if name == "max_priority":
+        least, most = LIMITS["priority"]
+        good = value is None or (
+            isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+        )
+        return "" if good else f"{texts.between(least, most)} Null is no limit."
+    if name == "service_accounts" and value is None:
+        return ""
+    good = (
+        isinstance(value, list)
+        and len(value) <= MOST_NAMES
+        and all(isinstance(n, str) and n and len(n) <= MOST_OF_A_NAME for n in value)
+        and not any("*" in n[:-1] for n in value)
+    )
+    return (
+        ""
+        if good
+        else f"Must be a list of at most {MOST_NAMES} names, each at most with a * at its end."
+    )
+
+
+def refuse_what_may_not_be_named(document: Mapping[str, Any], spec: JobSpec) -> None:
+    """Raises Invalid naming each field of the job that the rules do not allow."""
+    rules = rules_of(document)
+    found = [*_of_job(rules, spec)]
+    for index in range(len(spec.pod_sets)):
+        found += _of_pods(rules, spec, index)
+    if found:
+        raise Invalid.fields(found)
+
+
+def refuse_priority(document: Mapping[str, Any], priority: int) -> None:
+    """Raises Invalid where jobs of the cluster may not ask for it."""
+    if fault := _of_priority(rules_of(document), priority):
+        raise Invalid.fields([fault])
+
+
+def _of_priority(rules: JobRules, priority: int) -> FieldError | None:
+    if rules.max_priority is None or priority <= rules.max_priority:
+        return None
+    return FieldError(
+        ("priority",),
+        f"{priority} is more than jobs of this cluster may ask for, {rules.max_priority}. Ask for "
+        f"less, or have an operator change max_priority in {WHERE}.",
+    )
+
+
+def _of_job(rules: JobRules, spec: JobSpec) -> Iterator[FieldError]:
+    if fault := _of_priority(rules, spec.priority):
+        yield fault
+    for name, value in spec.labels.items():
+        if any(_is_among(each, rules.denied_labels) for each in (name, f"{name}={value}")):
+            yield _refused(("labels", name), f"The label {name}={value}", "denied_labels")
+
+
+def _of_pods(rules: JobRules, spec: JobSpec, index: int) -> Iterator[FieldError]:
+    pods, template = spec.pod_sets[index], spec.templates[index]
+    for at, each in enumerate(pods.tolerations):
+        here = (*spec.path(index, "tolerations"), at)
+        if not each.key and not rules.toleration_of_everything:
+            yield FieldError(
+                here,
+                "A toleration without a key tolerates every taint, also that of cordoned nodes. "
+                f"Name a key, or have an operator allow it: toleration_of_everything in {WHERE}.",
+            )
+        elif each.key and _is_among(each.key, rules.denied_tolerations):
+            text = f"The toleration of {each.key}"
+            yield _refused((*here, "key"), text, "denied_tolerations")
+    account = template.settings.service_account
+    allowed = rules.service_accounts
+    if account and allowed is not None and not _is_among(account, allowed):
+        yield FieldError(
+            spec.path(index, "service_account"),
+            f"“{account}” is not among those that jobs of this cluster may name "
+            f"({', '.join(allowed) or 'none'}). Choose one, or have an operator add it to "
+            f"service_accounts in {WHERE}.",
+        )
+    for name in template.annotations:
+        if _is_among(name, rules.denied_annotations):
+            here = (*spec.path(index, "annotations"), name)
+            yield _refused(here, f"The annotation {name}", "denied_annotations")
+    for field, names in (
+        ("env", template.env),
+        ("env_from_secrets", template.settings.env_from_secrets),
+    ):
+        for name in names:
+            if _is_among(name, rules.denied_env):
+                here = (*spec.path(index, field), name)
+                yield _refused(here, f"The variable {name}", "denied_env")
+
+
+def _refused(at: Path, what: str, rule: str) -> FieldError:
+    return FieldError(
+        at,
+        f"{what} may not be set by jobs of this cluster. Leave it out, or have an operator change "
+        f"{rule} in {WHERE}.",
+    )
+
+
+def _is_among(name: str, patterns: Iterable[str]) -> bool:
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+        for pattern in patterns
+    )

@@ -1,0 +1,1 @@
+"""Jobs for pods that somebody else made."""

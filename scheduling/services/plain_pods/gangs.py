@@ -1,0 +1,143 @@
+"""Which plain pods become one job together (docs/decisions/0026-gangs-of-plain-pods.md). Pure."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from scheduling.engine.verdict import counted
+from scheduling.kube.seam import PodFacts
+from scheduling.kube.translate.manifests import TENANT
+from scheduling.kube.translate.plain_pods import GANG
+from scheduling.services.jobs.spec import MAX_POD_SETS
+from scheduling.services.plain_pods.spec import (
+    ASK_FOR_GPUS,
+    PLACES,
+    REQUESTS,
+    Asked,
+    PodSets,
+    Refused,
+    asked_by,
+)
+from scheduling.session.memory.live import Cause
+from scheduling.session.pods.plain import GANG_INCOMPLETE
+
+NAMED = 3  # pods that a text names, of more it says how many
+
+
+def groups_of(pods: Iterable[PodFacts]) -> list[list[PodFacts]]:
+    """The pods by gang and tenant; one without a gang is alone."""
+    found: dict[tuple[str, ...], list[PodFacts]] = {}
+    for pod in pods:
+        of_gang = (pod.namespace, pod.labels.get(TENANT, ""), pod.labels.get(GANG, ""))
+        found.setdefault(of_gang if GANG in pod.labels else (pod.uid,), []).append(pod)
+    return list(found.values())
+
+
+def pod_sets_of(pods: Sequence[PodFacts], also: str = "") -> PodSets:
+    """The pods of a group as pod sets of one job, both in the order of the names of their pods.
+
+    `also`: what else is to be told where pods are still to come. Raises Refused.
+    """
+    asked, own = _judged(pods)
+    name = pods[0].labels.get(GANG)
+    if name is None:
+        if own:
+            raise Refused(*own[pods[0].uid])
+        return [asked]
+    if asked:
+        _agree(name, "size", asked)
+        _refuse_other_numbers(name, pods, asked, own, also)
+    if own:
+        raise Refused(*next(iter(own.values())), own)
+    for field in asked[0].of_job:
+        _agree(name, field, asked)
+    if not any(one.of_set["gpus"] for one in asked):
+        text = f"{REQUESTS}: No pod of gang {name} asks for a GPU. {ASK_FOR_GPUS}"
+        raise Refused("InvalidPod", text)
+    sets: dict[str, list[Asked]] = {}
+    for one in sorted(asked, key=lambda one: _natural(one.pod.name)):
+        sets.setdefault(_shape(one), []).append(one)
+    if len(sets) > MAX_POD_SETS:
+        text = (
+            f"The pods of gang {name} are of {len(sets)} kinds by what they request, node "
+            "selector, node affinity, tolerations, GPU models and volume claims. Make at most "
+            f"{MAX_POD_SETS} of them."
+        )
+        raise Refused("InvalidPod", text)
+    return list(sets.values())
+
+
+def _judged(pods: Sequence[PodFacts]) -> tuple[list[Asked], dict[str, Cause]]:
+    """What each pod asks for, and by uid what is wrong with others."""
+    asked, own = list[Asked](), dict[str, Cause]()
+    for pod in pods:
+        assert pod.plain is not None
+        try:
+            asked.append(asked_by(pod, pod.plain))
+        except Refused as refused:
+            own[pod.uid] = refused.cause
+    return asked, own
+
+
+def _refuse_other_numbers(
+    name: str,
+    pods: Sequence[PodFacts],
+    asked: Sequence[Asked],
+    own: Mapping[str, Cause],
+    also: str,
+) -> None:
+    """Raises Refused unless all pods of the gang are there and none of them has to change."""
+    size = asked[0].of_job["size"]
+    if len(pods) > size:
+        text = (
+            f"{len(pods)} pods of gang {name} wait, and their {PLACES['size']} is {size}. "
+            "Correct it, or give each gang a name of its own."
+        )
+        raise Refused("GangTooLarge", text, own)
+    gated = [pod.name for pod in pods if pod.gated]
+    if len(pods) == size and not own and not gated:
+        return
+    parts = [
+        f"{len(pods)} of {size} pods of gang {name} {'has' if len(pods) == 1 else 'have'} come."
+    ]
+    if gated:
+        parts.append(f"Scheduling gates have to be removed from {_named(gated)}.")
+    if own:
+        wrong = [pod.name for pod in pods if pod.uid in own]
+        parts.append(f"Kant cannot take up {_named(wrong)}: {next(iter(own.values())).text}")
+    raise Refused(GANG_INCOMPLETE, " ".join(filter(None, (*parts, also))), own)
+
+
+def _agree(name: str, field: str, asked: Sequence[Asked]) -> None:
+    """Raises Refused where pods of the gang say different things of all of it."""
+    first = asked[0]
+    for other in asked:
+        here, there = first.of_job[field], other.of_job[field]
+        if here != there:
+            text = (
+                f"{PLACES[field]}: The pods of gang {name} disagree; it is {_shown(here)} of "
+                f"{first.pod.name} and {_shown(there)} of {other.pod.name}. Give all the same."
+            )
+            raise Refused("GangDisagrees", text)
+
+
+def _shape(asked: Asked) -> str:
+    """Equal for pods that can stand for each other; what they run may differ."""
+    asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
+    claims = asked.pod.plain.claims if asked.pod.plain is not None else ()
+    return json.dumps([asks, claims], sort_keys=True)
+
+
+def _natural(name: str) -> list[str | int]:
+    """Sorts worker-2 before worker-10."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:NAMED])
+    more = len(names) - NAMED
+    return f"{shown} and {counted(more, 'other', 'others')}" if more > 0 else shown
+
+
+def _shown(value: object) -> str:
+    return "not set" if value is None else str(value).lower()

@@ -1,0 +1,279 @@
+"""What a plain pod asks for, and the job document that it, or a gang of them, stands for. Pure.
+
+GPUs, CPU, memory, node selector, node affinity and tolerations are those of the pod; what
+Kubernetes has no field for is written in its annotations. The document is then judged as any other
+(`services.job_spec`).
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from scheduling.engine.cluster.affinity import write_terms
+from scheduling.engine.types import MILLI, JobKind
+from scheduling.kube.seam import PlainPod, PodFacts
+from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
+from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
+from scheduling.services.common.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
+from scheduling.services.jobs.pod_set_spec import IMAGE, OWN_PREFIX, check_pod_set
+from scheduling.session.memory.live import Cause
+from scheduling.session.pods.pod import CHECKPOINT_BY, CHECKPOINTED_AT
+from tenants import texts
+from tenants.errors import DomainError, FieldError
+
+# Kant's own annotations of pods, which a copy of one brings along; they wish for nothing.
+TOLD_BY_KANT = frozenset({DEVICES, DEVICE_MILLI, NICS, CHECKPOINT_BY, CHECKPOINTED_AT})
+IMAGE_LENGTH = 500  # of the column, for people to see
+
+# By which others give shares of a GPU, and the slices that a device plugin names one by one.
+SHARES_BY_ANNOTATION = ("gpu-fraction", "gpu-memory")
+MIG = "nvidia.com/mig-"
+REQUESTS = "spec.containers[].resources.requests"
+ASK_FOR_GPUS = (
+    "Request nvidia.com/gpu, or kant.io/gpu-milli for a share of one, or leave it to another "
+    "scheduler (spec.schedulerName)."
+)
+# Where a field of the document stands in the pod.
+PLACES = {
+    "tenant": f"label {TENANT}",
+    "gpus": f"{REQUESTS}[nvidia.com/gpu]",
+    "gpu_milli": f"{REQUESTS}[kant.io/gpu-milli]",
+    "gpu_type": "annotation kant.io/gpu-models",
+    "cpu_milli": f"{REQUESTS}[cpu]",
+    "memory_mib": f"{REQUESTS}[memory]",
+    "extended": REQUESTS,
+    "node_selector": "spec.nodeSelector",
+    "node_affinity": NODE_AFFINITY,
+    "tolerations": "spec.tolerations",
+    "image": "spec.containers[0].image",
+    "labels": "metadata.labels",
+    "pod_sets": f"{REQUESTS}[nvidia.com/gpu]",
+    "size": f"annotation {GANG_SIZE}",
+    "preempts": "spec.preemptionPolicy",
+    "preemptible": "annotation kant.io/preemptible",
+    "kind": "annotation kant.io/kind",
+    "declared_s": "annotation kant.io/declared-seconds",
+    "priority": "spec.priority or annotation kant.io/priority",
+}
+
+
+class Refused(Exception):
+    """Pods of which no job can be made, and what helps. `own`: what is to be told to single ones of
+    them instead, by uid."""
+
+    def __init__(self, reason: str, text: str, own: Mapping[str, Cause] | None = None) -> None:
+        super().__init__(text)
+        self.cause = Cause(reason, text)
+        self.own = own or {}
+
+
+class Asked(NamedTuple):
+    """What a pod asks for, in fields of a job document: those of the whole job, those of its pod
+    set, and how many pods its gang has (`size`)."""
+
+    pod: PodFacts
+    of_job: Mapping[str, Any]
+    of_set: Mapping[str, Any]
+
+
+PodSets = Sequence[Sequence[Asked]]  # pods that ask for the same, together
+
+
+def refusal_of(error: DomainError, sets: PodSets = ()) -> Refused:
+    """What a service says of the document, in the terms of the pods."""
+    reason = error.code if error.code[0].isupper() else "InvalidPod"
+    if not error.errors:
+        return Refused(reason, error.detail)
+    return Refused(reason, " ".join(f"{_place(e, sets)}: {e.detail}" for e in error.errors))
+
+
+def _place(error: FieldError, sets: PodSets) -> str:
+    """Where what is wrong stands in the pods."""
+    if error.path[0] != "pod_sets" or len(error.path) < 3:
+        return PLACES.get(str(error.path[0]), error.field)
+    place = PLACES.get(str(error.path[2]), error.field)
+    return place if len(sets) < 2 else f"{place} of {sets[int(error.path[1])][0].pod.name}"
+
+
+def tenant_of(pod: PodFacts) -> str:
+    """The name of the tenant that its label says; raises Refused."""
+    name = pod.labels.get(TENANT, "")
+    if not SLUG.fullmatch(name):
+        text = f"Set the label {TENANT} to the tenant whose quota the pod uses."
+        raise Refused("NoTenant", f"The label is {name!r}. {text}" if name else text)
+    return name
+
+
+def where_to(plain: PlainPod) -> dict[str, Any]:
+    """What the pod says of the nodes that it may run on; raises Refused for what Kant would break
+    if it bound the pod."""
+    if plain.unhonoured:
+        raise Refused("NotHonoured", " ".join(f"{f.field}: {f.remedy}" for f in plain.unhonoured))
+    found = {
+        "node_selector": dict(plain.node_selector),
+        "node_affinity": write_terms(plain.node_affinity),
+        "tolerations": [
+            {"key": t.key, "operator": t.operator, "value": t.value, "effect": t.effect}
+            for t in plain.tolerations
+        ],
+    }
+    faults = Faults()
+    check_pod_set({"name": "worker", **found}, (), faults)
+    try:
+        faults.raise_if_any()
+    except DomainError as error:
+        raise refusal_of(error) from None
+    return found
+
+
+def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
+    """What one pod asks for; raises Refused."""
+    tenant, where = tenant_of(pod), where_to(plain)
+    wishes = {**_wishes(pod), **_gpus(pod)}
+    of_job = {
+        "tenant": tenant,
+        "size": _size(pod, wishes.pop("size", None)),
+        "priority": wishes.pop("priority", pod.priority),
+        "preempts": plain.preempts,
+        "kind": wishes.pop("kind", JobKind.TRAINING.value),
+        "preemptible": wishes.pop("preemptible", True),
+        "declared_s": wishes.pop("declared_s", None),
+    }
+    of_set = {
+        **wishes,
+        "cpu_milli": pod.cpu_milli,
+        "memory_mib": pod.memory_mib,
+        "extended": dict(pod.extended),
+        **where,
+        "image": plain.image[:IMAGE_LENGTH] or IMAGE,
+        "command": list(plain.command),
+    }
+    return Asked(pod, of_job, of_set)
+
+
+def document_of(sets: PodSets, cluster: str) -> dict[str, Any]:
+    """The document of the job of these pods, which agree on what is of all of it."""
+    first = sets[0][0]
+    labels = set.intersection(*(set(one.pod.labels.items()) for part in sets for one in part))
+    return {
+        "name": _job_name(first.pod.labels.get(GANG, first.pod.name)),
+        "cluster": cluster,
+        "labels": {k: v for k, v in sorted(labels) if not k.startswith(OWN_PREFIX)},
+        **{name: value for name, value in first.of_job.items() if name != "size"},
+        "pod_sets": [{**part[0].of_set, "count": len(part)} for part in sets],
+    }
+
+
+def hold_of(plain: PlainPod) -> str:
+    """Why the pod cannot be bound now although nothing is wrong with it; "" = it can."""
+    if not plain.gates:
+        return ""
+    gates = "gate" if len(plain.gates) == 1 else "gates"
+    return f"Its pod has the scheduling {gates} {', '.join(plain.gates)}."
+
+
+def _size(pod: PodFacts, size: int | None) -> int:
+    """How many pods belong to the gang of the pod; 1 of a pod without one."""
+    name = pod.labels.get(GANG)
+    if name is None and size is None:
+        return 1
+    if name is None:
+        text = f"Name the gang, or leave the annotation {GANG_SIZE} out."
+        raise Refused("InvalidPod", f"label {GANG}: {text}")
+    if not SLUG.fullmatch(name):
+        raise Refused("InvalidPod", f"label {GANG}: {SLUG_RULE}")
+    if size is None:
+        raise Refused("InvalidPod", f"annotation {GANG_SIZE}: Say how many pods the gang has.")
+    if not 1 <= size <= MAX_PODS:
+        raise Refused("InvalidPod", f"annotation {GANG_SIZE}: {texts.between(1, MAX_PODS)}")
+    return size
+
+
+def _job_name(pod: str) -> str:
+    return re.sub(r"[^a-z0-9-]+", "-", pod)[:63].strip("-")
+
+
+def _gpus(pod: PodFacts) -> dict[str, int]:
+    if pod.gpus and pod.gpu_milli:
+        raise Refused(
+            "InvalidPod",
+            f"{REQUESTS}: Request nvidia.com/gpu for whole GPUs, or kant.io/gpu-milli for a share "
+            "of one, not both.",
+        )
+    if not (pod.gpus or pod.gpu_milli):
+        if GANG in pod.labels and (pod.cpu_milli or pod.memory_mib):
+            return {"gpus": 0}
+        if GANG in pod.labels:
+            text = "The pod asks for nothing. Request cpu and memory, or GPUs."
+            raise Refused("InvalidPod", f"{REQUESTS}: {text}")
+        raise Refused("InvalidPod", _no_gpu(pod))
+    return {"gpus": pod.gpus or 1, "gpu_milli": pod.gpu_milli or MILLI}
+
+
+def _no_gpu(pod: PodFacts) -> str:
+    """What a pod without a request for GPUs asks for instead, and what helps."""
+    for name in SHARES_BY_ANNOTATION:
+        if name in pod.annotations:
+            ask = "Request kant.io/gpu-milli for a share of one GPU: 500 is half of it."
+            return f"annotation {name}: Kant does not read it. {ask}"
+    for name in sorted(pod.extended):
+        if name.startswith(MIG):
+            return (
+                f"{REQUESTS}[{name}]: Kant gives MIG slices where all GPUs of a node are sliced "
+                "alike (strategy single). Request nvidia.com/gpu there, and name the slice in the "
+                "annotation kant.io/gpu-models."
+            )
+    if pod.extended:
+        names = ", ".join(sorted(pod.extended))
+        return f"{REQUESTS}: The pod asks for {names}, and for no GPU. {ASK_FOR_GPUS}"
+    what = "CPU or memory only" if pod.cpu_milli or pod.memory_mib else "nothing"
+    return f"{REQUESTS}: The pod asks for {what}. {ASK_FOR_GPUS}"
+
+
+def _models(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _whole(text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,10}", text):
+        raise ValueError("Must be a whole number.")
+    return int(text)
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("Choose true or false.")
+    return text == "true"
+
+
+# Annotation, field of the document, and how its text is read.
+WISHES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "kant.io/gpu-models": ("gpu_types", _models),
+    "kant.io/kind": ("kind", str),
+    "kant.io/preemptible": ("preemptible", _yes_or_no),
+    "kant.io/declared-seconds": ("declared_s", _whole),
+    "kant.io/priority": ("priority", _whole),
+    GANG_SIZE: ("size", _whole),
+}
+
+
+def _wishes(pod: PodFacts) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    faults: list[str] = []
+    for name, text in sorted(pod.annotations.items()):
+        if name in WISHES:
+            field, read = WISHES[name]
+            try:
+                found[field] = read(text)
+            except ValueError as wrong:
+                faults.append(f"annotation {name}: {wrong}")
+        elif name == GANG:
+            faults.append(f"annotation {name}: Write it as a label of that name.")
+        elif name.startswith(OWN_PREFIX) and name not in TOLD_BY_KANT:
+            known = ", ".join(WISHES)
+            faults.append(f"annotation {name}: There is no such wish; there are {known}.")
+    for name in sorted(pod.labels.keys() & WISHES.keys()):
+        faults.append(f"label {name}: Write it as an annotation of that name.")
+    if faults:
+        raise Refused("InvalidPod", " ".join(faults))
+    return found

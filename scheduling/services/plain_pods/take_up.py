@@ -1,0 +1,266 @@
+"""Jobs for pods that somebody else made (docs/decisions/0015-plain-pods.md, 0026).
+
+Called inside the transaction of a pass, under its lease. The id of the job is the uid of the pod,
+or comes of the uids of its gang: pods never become two jobs, whoever offers them again.
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from scheduling.engine.states import TERMINAL, WAITING, JobEventKind, JobState
+from scheduling.engine.verdict import Reason, counted
+from scheduling.kube.seam import PodFacts
+from scheduling.kube.translate.manifests import TENANT
+from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
+from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
+from scheduling.models.jobs import CANCELLED
+from scheduling.queries.wording import in_state
+from scheduling.services.clusters import namespace_rights
+from scheduling.services.common.chunks import CHUNK, chunks
+from scheduling.services.common.doorbell import ring_after_commit
+from scheduling.services.common.lease import Lease
+from scheduling.services.jobs.capacity import Pool, pools, refuse_what_never_fits
+from scheduling.services.jobs.orders import (
+    Order,
+    refuse_inactive,
+    refuse_unknown_gpu_types,
+    rows_of,
+    submitted,
+)
+from scheduling.services.jobs.priority_limits import refuse_too_high
+from scheduling.services.jobs.spec import JobSpec, job_spec
+from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
+from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
+from scheduling.services.plain_pods.spec import (
+    PLACES,
+    PodSets,
+    Refused,
+    document_of,
+    hold_of,
+    refusal_of,
+    where_to,
+)
+from scheduling.session.memory.live import Cause, Offer
+from scheduling.session.pods.plain import LOST_ONE
+from tenants.errors import DomainError
+from tenants.models import Tenant
+
+
+def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEvent]:
+    """Make a job of each pod, or gang of pods, that has none, or have the job follow its pod; the
+    answers are written into the offers. Returns the events of the jobs, to be written."""
+    if not offers:
+        return []
+    known = _jobs_of([pod.uid for offer in offers for pod in offer.pods])
+    cluster = Cluster.objects.get(id=lease.cluster_id)
+    place = _Place(cluster, pools(cluster))
+    events: list[JobEvent] = []
+    for offer in offers:
+        free: list[PodFacts] = []
+        for pod in offer.pods:
+            job = known.get(pod.uid)
+            if job is None:
+                free.append(pod)
+            elif job.cluster_id != cluster.pk:
+                continue  # the same cluster under another name; that one has it
+            elif _lets_go(job):
+                free.append(pod)
+            elif job.state in TERMINAL:
+                offer.over[pod.uid] = _end_of(job)
+            elif job.state in WAITING and not job.pod_gang:
+                events += _follow(job, offer, pod, now)
+        for pods in groups_of(free):
+            # A microsecond apart, so that they stand in the queue in their order.
+            at = now + timedelta(microseconds=len(events))
+            try:
+                events.append(_new_job(place, offer, pods, known, at))
+            except Refused as refused:
+                causes = {pod.uid: refused.own.get(pod.uid, refused.cause) for pod in pods}
+                offer.refused.update(causes)
+    if events:
+        ring_after_commit(cluster.pk)
+    return events
+
+
+def _jobs_of(uids: Sequence[str]) -> dict[str, Job]:
+    """The last job of each of these pods that has, or had, one."""
+    last: dict[str, uuid.UUID] = {}
+    for some in chunks(uids):
+        rows = JobPod.objects.filter(uid__in=some).order_by("pk")
+        last.update((str(uid), job_id) for uid, job_id in rows.values_list("uid", "job_id"))
+    jobs: dict[uuid.UUID, Job] = {}
+    for ids in chunks(sorted(set(last.values()))):
+        rows_of_jobs = Job.objects.select_for_update().filter(id__in=ids)
+        jobs.update((job.pk, job) for job in rows_of_jobs)
+    return {uid: jobs[job_id] for uid, job_id in last.items()}
+
+
+def _lets_go(job: Job) -> bool:
+    """Whether its pods may be taken up again: a gang that lost one before it had places."""
+    ended = bool(job.pod_gang) and job.state in TERMINAL and job.admitted_at is None
+    return ended and job.reason in LOST_ONE
+
+
+def _beside(offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job]) -> str:
+    """What is to be told of other pods that wait and name the gang of these."""
+    mine = {pod.uid for pod in pods}
+    others = [pod for pod in offer.pods if pod.uid not in mine]
+    has_job = [pod for pod in others if pod.uid in known and not _lets_go(known[pod.uid])]
+    mine.update(pod.uid for pod in has_job)
+    left = [pod.labels.get(TENANT, "") for pod in others if pod.uid not in mine]
+    parts = []
+    if has_job:
+        count = counted(len(has_job), "pod", "pods")
+        parts.append(f"Job {known[has_job[0].uid].pk} has {count} of that name already.")
+    if left:
+        count, names = counted(len(left), "pod", "pods"), ", ".join(sorted({*left} - {""}))
+        parts.append(f"Another gang has that name: {count} of another tenant ({names or 'none'}).")
+    return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the pods are to run."""
+
+    cluster: Cluster
+    installed: Mapping[str, Pool]
+
+
+def _new_job(
+    place: _Place, offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job], at: datetime
+) -> JobEvent:
+    sets = pod_sets_of(pods, _beside(offer, pods, known))
+    tenant, spec = _accepted(place, sets)
+    order = Order(spec, tenant, place.cluster)
+    first = sets[0][0].pod
+    gang = first.labels.get(GANG, "")
+    assert first.plain is not None
+    of_pods = {
+        "id": _id_of(gang, pods, known),
+        "pod_namespace": first.namespace,
+        "pod_name": first.name,
+        "pod_gang": gang,
+        "pod_hold": hold_of(first.plain),
+    }
+    job, rows = rows_of(None, order, at, **of_pods)
+    for name, value in _why_held(job.pod_hold, at).items():
+        setattr(job, name, value)
+    try:
+        refuse_too_many_waiting(tenant, 1)
+    except DomainError as error:
+        raise Refused("TooManyWaiting", error.detail) from None
+    job.save(force_insert=True)
+    PodSet.objects.bulk_create(rows)
+    JobPod.objects.bulk_create(
+        [
+            JobPod(
+                job=job,
+                pod_set=index,
+                ordinal=ordinal,
+                uid=one.pod.uid,
+                name=one.pod.name,
+                labels=dict(one.pod.labels),
+            )
+            for index, part in enumerate(sets)
+            for ordinal, one in enumerate(part)
+        ],
+        batch_size=CHUNK,
+    )
+    event = submitted(None, job)
+    event.message = f"Taken up from pod {first.namespace}/{first.name}."
+    if gang:
+        count = counted(len(pods), "pod", "pods")
+        event.message = f"Taken up from {count} of gang {first.namespace}/{gang}."
+    return event
+
+
+def _id_of(gang: str, pods: Sequence[PodFacts], known: Mapping[str, Job]) -> uuid.UUID:
+    """The id of their job; of a gang, another one than of the jobs that have let its pods go."""
+    if not gang:
+        return uuid.UUID(pods[0].uid)
+    earlier = {str(known[pod.uid].pk) for pod in pods if pod.uid in known}
+    parts = sorted(earlier.union(pod.uid for pod in pods))
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"{GANG}/{','.join(parts)}")
+
+
+def _accepted(place: _Place, sets: PodSets) -> tuple[Tenant, JobSpec]:
+    name = sets[0][0].of_job["tenant"]
+    tenant = Tenant.objects.filter(name=name).first()
+    if tenant is None:
+        text = f"There is no tenant “{name}”. Set the label kant.io/tenant to one that there is."
+        raise Refused("UnknownTenant", text)
+    try:
+        refuse_inactive(tenant)
+    except DomainError as error:
+        raise Refused("TenantInactive", error.detail) from None
+    namespace = sets[0][0].pod.namespace
+    if no := namespace_rights.refusal(place.cluster, namespace, tenant):
+        raise Refused("TenantNotAllowed", no)
+    return tenant, _spec(place, tenant, sets)
+
+
+def _spec(place: _Place, tenant: Tenant, sets: PodSets) -> JobSpec:
+    try:
+        spec = job_spec(document_of(sets, place.cluster.name))
+        refuse_unknown_gpu_types(spec)
+        refuse_what_never_fits(
+            place.cluster, spec, place.installed, f"leave {GANG} and {GANG_SIZE} out"
+        )
+        refuse_too_high(tenant.pk, spec.priority)
+    except DomainError as error:
+        raise refusal_of(error, sets) from None
+    return spec
+
+
+def _follow(job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEvent]:
+    """Take over what of a pod may change while it waits: its scheduling gates, and what those who
+    set them change meanwhile. A pod that must not be bound any more is refused, its job held."""
+    assert pod.plain is not None
+    hold = hold_of(pod.plain)
+    changes: dict[str, Any] = {}
+    try:
+        where = where_to(pod.plain)
+        [row] = job.pod_sets.all()
+        changes = {name: value for name, value in where.items() if getattr(row, name) != value}
+    except Refused as refused:
+        offer.refused[pod.uid] = refused.cause
+        hold = hold or refused.cause.text
+    events = []
+    if changes:
+        PodSet.objects.filter(job=job).update(**changes)
+        names = " and ".join(PLACES[name] for name in changes)
+        events.append(_event(job, JobEventKind.CHANGED, f"Changed on its pod: {names}.", now))
+    if hold != job.pod_hold:
+        kind = JobEventKind.HELD if hold else JobEventKind.RELEASED
+        events.append(_event(job, kind, hold or "Its pod can be bound now.", now))
+    if events:
+        values = {"pod_hold": hold, "version": job.version + 1, **_why_held(hold, now)}
+        Job.objects.filter(id=job.pk).update(**values)
+    return events
+
+
+def _why_held(hold: str, now: datetime) -> dict[str, Any]:
+    """What a job that is held by its pod says of itself until the scheduler has seen it."""
+    if not hold:
+        return {}
+    return {"reason": Reason.ON_HOLD.value, "message": hold, "evidence": {}, "reason_at": now}
+
+
+def _end_of(job: Job) -> Cause:
+    reason = CANCELLED if job.state == JobState.CANCELLED else job.reason or "JobOver"
+    why = f": {job.message}" if job.message else ""
+    return Cause(reason, f"Its job is {in_state(job.state)}{why}")
+
+
+def _event(job: Job, kind: JobEventKind, message: str, at: datetime) -> JobEvent:
+    return JobEvent(
+        job=job,
+        at=at,
+        kind=kind.value,
+        from_state=job.state,
+        to_state=job.state,
+        message=message,
+    )

@@ -1,0 +1,1 @@
+"""Changing the policy of a cluster, and taking a change back."""

@@ -1,0 +1,1 @@
+"""The loop of a scheduler process: leases, cycles, and the rows they write."""

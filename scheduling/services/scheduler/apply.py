@@ -1,0 +1,311 @@
+"""Write what one pass decided: one short, fenced transaction of guarded, batched updates.
+
+A thousand jobs that take the same step are one UPDATE. Its WHERE names the state and version each
+of them must still have; when fewer rows changed, the rows are looked at one by one, and the jobs
+where somebody was faster are returned as stale: nothing of their step is written.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import connection, transaction
+
+from scheduling.engine.decisions import Blocked, Reservation, Waiting
+from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.states import HOLDING, WAITING
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.models import Job, JobEvent, Placement
+from scheduling.models.jobs import PlacementState as P
+from scheduling.services.common.chunks import CHUNK, chunks
+from scheduling.services.common.lease import Lease, fence
+from scheduling.services.plain_pods.take_up import take_up
+from scheduling.services.scheduler.territory import (
+    ask_for_nodes,
+    check_own,
+    claim,
+    hand_over_nodes,
+    route_jobs,
+)
+from scheduling.session.memory.live import (
+    OVER,
+    LiveJob,
+    LivePod,
+    Note,
+    PodStep,
+    ReasonChange,
+    Transition,
+    Writes,
+)
+
+# Which time stamp a step sets, beside state and version.
+STAMPS = {
+    Kind.ADMITTED: "admitted_at",
+    Kind.RUNNING: "running_at",
+    Kind.SUCCEEDED: "ended_at",
+    Kind.FAILED: "ended_at",
+    Kind.CANCELLED: "ended_at",
+}
+
+
+def apply_decisions(lease: Lease, writes: Writes, now: datetime) -> set[str]:
+    """Write everything or nothing; returns the ids of stale jobs. Raises LeaseLost."""
+    with transaction.atomic():
+        fence(lease)
+        stale: set[str] = set()
+        done: list[Transition] = []
+        for batch in _rounds(writes.transitions):
+            done += _advance([t for t in batch if t.job_id not in stale], stale, now)
+        intents = [i for i in writes.intents if i[0].id not in stale]
+        if lease.scope != WHOLE:
+            check_own(lease, (pod.place.node for _, pod in intents))
+        _write_intents(intents, now)
+        _write_pod_steps(writes.steps, now)
+        _write_held(writes, stale, now)
+        events = [_event(t, now) for t in done]
+        events += _write_scopes(lease, writes, now)
+        events += _write_reasons(writes, stale, now)
+        _write_staying(writes.staying, now)
+        _write_reservations(writes.reservations)
+        _write_blocked(writes.blocked)
+        for job_id, failures in writes.failures.items():
+            Job.objects.filter(id=job_id).update(failures=failures)
+        for job_id, restarts in writes.restarts.items():
+            Job.objects.filter(id=job_id).update(restarts=restarts)
+        events += [_noted(note, now) for note in writes.notes if note.job_id not in stale]
+        # Last, so that nothing that was decided before overwrites what it tells of its jobs.
+        events += take_up(lease, writes.offers, now)
+        JobEvent.objects.bulk_create(events, batch_size=CHUNK)
+    return stale
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+def _rounds(transitions: Iterable[Transition]) -> Iterator[list[Transition]]:
+    """The first step of every job, then the second …: steps of one job depend on each other."""
+    rounds: list[list[Transition]] = []
+    count: dict[str, int] = defaultdict(int)
+    for step in transitions:
+        nth = count[step.job_id]
+        count[step.job_id] = nth + 1
+        if nth == len(rounds):
+            rounds.append([])
+        rounds[nth].append(step)
+    return iter(rounds)
+
+
+def _advance(transitions: Iterable[Transition], stale: set[str], now: datetime) -> list[Transition]:
+    """Take these steps; adds to `stale` and returns the steps that were taken."""
+    groups: dict[tuple[Any, ...], list[Transition]] = defaultdict(list)
+    for t in transitions:
+        same = (t.kind, t.from_state, t.version, t.reason, t.message, t.columns, t.evidence)
+        groups[same].append(t)
+    done: list[Transition] = []
+    for group in groups.values():
+        first = group[0]
+        values = _job_values(first, now)
+        for chunk in chunks(group):
+            rows = Job.objects.filter(state=first.from_state, version=first.version)
+            ids = [t.job_id for t in chunk]
+            if rows.filter(id__in=ids).update(**values) == len(ids):
+                done += chunk
+                continue
+            # Somebody was faster with one of them. Those that took the step are as it wrote them:
+            # a person's cancellation leads to the same state and version.
+            written = {name: value for name, value in values.items() if name != "evidence"}
+            taken = Job.objects.filter(id__in=ids, **written).values_list("id", flat=True)
+            mine = {str(i) for i in taken}
+            done += [t for t in chunk if t.job_id in mine]
+            stale.update(t.job_id for t in chunk if t.job_id not in mine)
+    return done
+
+
+def _job_values(t: Transition, now: datetime) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "state": t.to_state.value,
+        "version": t.version + 1,
+        "reason": t.reason,
+        "message": t.message,
+        "evidence": dict(t.evidence),
+        "reason_at": now,
+        **dict(t.columns),
+    }
+    if t.kind in (Kind.QUOTA_RESERVED, Kind.QUOTA_LOST):
+        # The job goes on waiting; why is written with its reasons.
+        for name in ("reason", "message", "evidence", "reason_at"):
+            del values[name]
+    if t.kind in STAMPS:
+        values[STAMPS[t.kind]] = now
+    if isinstance(values.get("not_before"), float):
+        values["not_before"] = datetime.fromtimestamp(values["not_before"], UTC)
+    return values
+
+
+def _event(t: Transition, now: datetime) -> JobEvent:
+    return JobEvent(
+        job_id=t.job_id,
+        at=now,
+        kind=t.kind.value,
+        from_state=t.from_state.value,
+        to_state=t.to_state.value,
+        reason=t.reason,
+        message=t.message,
+        evidence=dict(t.evidence),
+    )
+
+
+def _noted(note: Note, now: datetime) -> JobEvent:
+    return JobEvent(
+        job_id=note.job_id,
+        at=now,
+        kind=Kind.REASON.value,
+        from_state=note.state.value,
+        to_state=note.state.value,
+        reason=note.reason,
+        message=note.message,
+        evidence=dict(note.evidence),
+    )
+
+
+def _write_reasons(writes: Writes, stale: set[str], now: datetime) -> list[JobEvent]:
+    """Reasons of waiting jobs, equal ones together; an event where the reason itself changed."""
+    latest = {change.job_id: change for change in writes.reasons if change.job_id not in stale}
+    groups: dict[tuple[str, str, str], list[ReasonChange]] = defaultdict(list)
+    for change in latest.values():
+        verdict = change.verdict
+        numbers = repr(sorted(verdict.evidence.items()))
+        groups[verdict.reason.value, verdict.summary, numbers].append(change)
+    for group in groups.values():
+        verdict = group[0].verdict
+        for chunk in chunks([change.job_id for change in group]):
+            Job.objects.filter(id__in=chunk, state__in=list(WAITING)).update(
+                reason=verdict.reason.value,
+                message=verdict.summary,
+                evidence={**verdict.evidence, "remedies": list(verdict.remedies)},
+                reason_at=now,
+            )
+    return [
+        JobEvent(
+            job_id=change.job_id,
+            at=now,
+            kind=Kind.REASON.value,
+            from_state=change.state.value,
+            to_state=change.state.value,
+            reason=change.verdict.reason.value,
+            message=change.verdict.summary,
+            evidence=dict(change.verdict.evidence),
+        )
+        for change in latest.values()
+        if change.is_noted
+    ]
+
+
+def _write_staying(staying: Iterable[Waiting], now: datetime) -> None:
+    """Why jobs that run get no more pods, for people to see."""
+    for told in staying:
+        verdict = told.verdict
+        growth = {
+            "reason": verdict.reason.value,
+            "summary": verdict.summary,
+            "evidence": dict(verdict.evidence),
+            "at": now.isoformat(),
+        }
+        Job.objects.filter(id=told.job_id, state__in=list(HOLDING)).update(growth=growth)
+
+
+def _write_reservations(reservations: Iterable[Reservation]) -> None:
+    """Where and when blocked heads are expected to start, for people to see."""
+    for known in reservations:
+        at = None if known.start_at is None else datetime.fromtimestamp(known.start_at, UTC)
+        Job.objects.filter(id=known.job_id).update(
+            reserved_start=at, reserved_nodes=list(known.nodes)
+        )
+
+
+def _write_blocked(changes: Iterable[Blocked]) -> None:
+    """Since when heads are blocked, for the scheduler that comes after this one."""
+    for job in changes:
+        at = None if job.since is None else datetime.fromtimestamp(job.since, UTC)
+        Job.objects.filter(id=job.job_id).update(blocked_since=at)
+
+
+def _write_scopes(lease: Lease, writes: Writes, now: datetime) -> list[JobEvent]:
+    """What changes hands between scopes; after the pods, whose ends free the nodes."""
+    if writes.claims:
+        claim(lease, writes.claims, now)
+    for handover in writes.handovers:
+        hand_over_nodes(lease, handover)
+    if writes.wanted is not None:
+        ask_for_nodes(lease, writes.wanted)
+    return route_jobs(lease, writes.routes, now)
+
+
+# --- pods -----------------------------------------------------------------------------------------
+def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) -> None:
+    rows = [
+        Placement(
+            job_id=job.id,
+            attempt=pod.attempt,
+            pod_set=pod.place.pod_set,
+            ordinal=pod.place.ordinal,
+            namespace=job.namespace,
+            pod_name=pod.name,
+            node=pod.place.node,
+            gpu_model=pod.gpu_model,
+            devices=list(pod.place.devices),
+            milli=pod.place.milli,
+            held_milli=pod.place.milli * len(pod.place.devices),
+            nics=list(pod.place.nics),
+            intended_at=now,
+        )
+        for job, pod in intents
+    ]
+    for row, (_, pod) in zip(
+        Placement.objects.bulk_create(rows, batch_size=CHUNK), intents, strict=True
+    ):
+        pod.row, pod.placed_at = row.pk, now.timestamp()
+
+
+def _write_pod_steps(steps: Iterable[PodStep], now: datetime) -> None:
+    """Each pod's last state; several steps of a pod in one pass are one update."""
+    merged: dict[int, tuple[PodStep, PodStep]] = {}
+    for step in steps:
+        if step.pod.row:
+            first = merged.get(step.pod.row, (step, step))[0]
+            merged[step.pod.row] = (first, step)
+    groups: dict[tuple[P, str, str, bool], list[int]] = defaultdict(list)
+    uids: list[tuple[str, int]] = []
+    for row, (first, last) in merged.items():
+        newly_bound = first.from_state == P.INTENDED and last.to_state != P.RELEASED
+        groups[last.to_state, last.message, last.pod.reason, newly_bound].append(row)
+        if newly_bound and last.pod.uid:
+            uids.append((last.pod.uid, row))
+    for (to, message, reason, newly_bound), ids in groups.items():
+        values: dict[str, Any] = {"state": to.value, "message": message, "reason": reason}
+        if newly_bound:
+            values["bound_at"] = now
+        if to is P.RUNNING:
+            values["running_at"] = now
+        if to in OVER:
+            values["ended_at"] = now
+        for chunk in chunks(ids):
+            Placement.objects.filter(id__in=chunk).update(**values)
+    if uids:
+        _write_uids(uids)
+
+
+def _write_uids(rows: list[tuple[str, int]]) -> None:
+    """Every pod has another uid: one prepared statement instead of thousands of queries."""
+    meta = Placement._meta
+    table = connection.ops.quote_name(meta.db_table)
+    uid = connection.ops.quote_name("pod_uid")
+    with connection.cursor() as cursor:
+        cursor.executemany(f"UPDATE {table} SET {uid} = %s WHERE id = %s", rows)
+
+
+def _write_held(writes: Writes, stale: set[str], now: datetime) -> None:
+    """From here on these pods count as allocated, and these jobs as scheduled (metrics.md)."""
+    for chunk in chunks([pod.row for pod in writes.held if pod.row]):
+        Placement.objects.filter(id__in=chunk, held_from=None).update(held_from=now)
+    for ids in chunks([i for i in writes.bound_jobs if i not in stale]):
+        Job.objects.filter(id__in=ids).update(bound_at=now)

@@ -1,0 +1,401 @@
+"""The scheduling cycles of a cluster, from the leases to the effects. Called by the loop alone."""
+
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from django.conf import settings
+from django.db import DatabaseError
+from django.utils import timezone
+
+from scheduling.engine.queue.fair_share import Shares
+from scheduling.engine.shards.division import WHOLE, scopes_of
+from scheduling.engine.types import Shard
+from scheduling.kube.door.gateway import STOP_WITHIN_S as GATEWAY_STOP_S
+from scheduling.kube.seam import KubeError
+from scheduling.models import Cluster
+from scheduling.services.common.lease import (
+    Lease,
+    LeaseLost,
+    ask_for_share,
+    give_back,
+    hand_over,
+    take_or_renew,
+)
+from scheduling.services.scheduler import projection
+from scheduling.services.scheduler.alarm import Alarm, Key
+from scheduling.services.scheduler.apply import apply_decisions
+from scheduling.services.scheduler.keeper import Keeper, Led
+from scheduling.services.scheduler.recovery import take_up_pods
+from scheduling.services.scheduler.territory import settle, take_nodes
+from scheduling.session import Pass, Reopen, Session
+from scheduling.session.memory import load
+from scheduling.session.memory.divided import declared_shards, retired_scopes
+
+log = logging.getLogger(__name__)
+
+LINGER_S = 0.02  # while binds are on their way, wait this long for their ends before returning
+BUDGET_S = 1.0  # one call returns after this, so that other clusters get their turn
+PROJECT_S = 1.0  # how often node rows and the status line are written
+SCOPES_S = 1.0  # how often is looked which scopes there are, and whether they are shared fairly
+DISTRUST_S = 60.0  # a scheduler that could not lead asks nobody for a scope for so long
+RETRY_S = 5.0  # a cluster that cannot be reached is tried again after this
+LIST_S = 0.5  # so long a first list is waited for; one that takes longer keeps no cluster waiting
+STOP_WITHIN_S = 1.0  # all sessions together
+
+
+class Scheduler:
+    """The scopes of clusters that this process leads. One thread runs their cycles.
+
+    `led` are those that are scheduled. Of the others that it has the lease of, the nodes and pods
+    are still being listed, however long that takes.
+    """
+
+    def __init__(self, holder: str = "") -> None:
+        self.holder = holder or f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self.keeper = Keeper()
+        self.led: dict[Key, Led] = {}
+        self._listing: dict[Key, Listing] = {}
+        self._written: dict[Key, Written] = {}
+        self._ending: dict[Key, Session] = {}  # whose gateways did not end in time
+        self._scopes: dict[int, tuple[list[str], float]] = {}
+        self._retry_at: dict[Key, float] = {}
+        self.alarm = Alarm()
+        self.own_clock = False  # ticks of beat stay away; for pages
+
+    def run(self, cluster_id: int, *, budget_s: float = BUDGET_S) -> None:
+        """Run passes for the scopes of the cluster that this process may lead, in turn, until
+        nothing is new."""
+        with self.keeper.at_work():
+            self._run(cluster_id, budget_s)
+
+    def _run(self, cluster_id: int, budget_s: float) -> None:
+        if not Cluster.objects.filter(id=cluster_id, is_active=True).exists():
+            self._leave_alone(cluster_id)
+            return
+        deadline = time.monotonic() + budget_s
+        keys: list[Key] = []
+        with self._guarded((cluster_id, WHOLE)):
+            keys = [(cluster_id, scope) for scope in self._scopes_to_lead(cluster_id)]
+        for key in keys:
+            self.keeper.next_step()
+            with self._guarded(key):
+                self._lead(key)
+        active = [key for key in keys if key in self.led]
+        while active:
+            for key in active:
+                self.keeper.next_step()
+                with self._guarded(key):
+                    self._pass(self.led[key])
+            active = [key for key in active if self._has_more(key)]
+            if active and time.monotonic() > deadline:
+                self.alarm.ring(cluster_id)
+                break
+        for key in keys:
+            self.keeper.next_step()
+            with self._guarded(key):
+                if key in self.led:
+                    self._project(key, self.led[key])
+                elif key in self._listing:
+                    self._tell_of_list(key, self._listing[key])
+
+    def stop(self) -> None:
+        """End all sessions and let standbys take over at once."""
+        self.keeper.stop()
+        held = dict(self.keeper.held)
+        for led in held.values():
+            led.session.gateway.end()
+        deadline = time.monotonic() + STOP_WITHIN_S
+        for key in held:
+            self._drop(key, max(deadline - time.monotonic(), 0.0))
+        for led in held.values():
+            give_back(led.lease)
+
+    def abandon(self) -> None:
+        """Let standbys take over at once although a step is under way, which this thread does not
+        wait for: it sends nothing from here on, and what it writes is fenced."""
+        self.keeper.stop()
+        for led in list(self.keeper.held.values()):
+            led.lost = True
+            led.session.gateway.end()
+            give_back(led.lease)
+
+    def _has_more(self, key: Key) -> bool:
+        if key not in self.led:
+            return False
+        session = self.led[key].session
+        more = session.pending or (session.busy and session.wait_for_news(LINGER_S))
+        return more or session.news.is_set()
+
+    @contextmanager
+    def _guarded(self, key: Key) -> Iterator[None]:
+        """What goes wrong in one scope ends its session, and nothing else."""
+        try:
+            yield
+        except LeaseLost as error:
+            log.warning("%s", error)
+            self._drop(key)
+        except Reopen as reason:
+            log.info("%s", reason)
+            self._drop(key)
+            self._scopes.pop(key[0], None)
+        except Exception as error:
+            # What memory holds may no longer be what rows say: rebuild it from both truths.
+            log.exception("cycle of %s failed; its session is rebuilt", _named(key))
+            self._drop(key)
+            self._retry_at[key] = time.monotonic() + RETRY_S
+            text = f"A scheduling cycle failed ({type(error).__name__}); the log has the details."
+            self._tell(key[0], text)
+
+    def _tell(self, cluster_id: int, trouble: str) -> None:
+        """Show that nobody schedules the cluster now, and why."""
+        try:
+            projection.write_status(
+                cluster_id, connected=False, message=trouble, now=timezone.now()
+            )
+        except DatabaseError as error:  # perhaps what went wrong already
+            log.error("cannot write the status of cluster %s: %s", cluster_id, error)
+
+    # --- leading ----------------------------------------------------------------------------------
+    def _scopes_to_lead(self, cluster_id: int) -> list[str]:
+        """The scopes of the cluster, and those it had and that still own something."""
+        known, until = self._scopes.get(cluster_id, ([], 0.0))
+        undivided = known == [WHOLE] and (cluster_id, WHOLE) in self.led
+        if undivided or time.monotonic() < until:
+            return known
+        try:
+            shards = declared_shards(cluster_id)
+        except (TypeError, ValueError) as error:
+            log.error("shards of cluster %s cannot be read: %s", cluster_id, error)
+            return known
+        known = list(scopes_of(shards))
+        if shards and not self._failed_lately(cluster_id):
+            ask_for_share(cluster_id, self.holder, known, timezone.now())
+        known += retired_scopes(cluster_id, known)
+        self._scopes[cluster_id] = (known, time.monotonic() + SCOPES_S)
+        return known
+
+    def _leave_alone(self, cluster_id: int) -> None:
+        """The cluster was deactivated or removed."""
+        for key in [key for key in self.keeper.held if key[0] == cluster_id]:
+            lease = self.keeper.held[key].lease
+            self._drop(key)
+            give_back(lease)
+            log.info("%s is left alone: it is not active", lease)
+            self._tell(cluster_id, "")
+
+    def _failed_lately(self, cluster_id: int) -> bool:
+        """Whether this process could not use a lease that it had; then it asks for no more."""
+        now = time.monotonic()
+        failed = (at for key, at in self._retry_at.items() if key[0] == cluster_id)
+        return any(now < at + DISTRUST_S for at in failed)
+
+    def _lead(self, key: Key) -> None:
+        """Take or keep the lead of a scope, unless another scheduler has it or the cluster cannot
+        be reached."""
+        led = self.keeper.held.get(key)
+        if led is not None:
+            self._renew(led)
+            if key in self._listing:
+                self._go_on(key, self._listing[key])
+            elif not led.session.gateway.is_alive:
+                raise Reopen(f"the gateway of {led.lease} has ended")
+            return
+        ending = self._ending.get(key)
+        if ending is not None:
+            # A second one beside it would list the same again, and each after it.
+            if ending.gateway.is_alive and not ending.stop(0.0):
+                return
+            del self._ending[key]
+        if time.monotonic() < self._retry_at.get(key, 0.0):
+            return
+        cluster_id, scope = key
+        clock = time.monotonic()
+        lease = take_or_renew(
+            cluster_id,
+            self.holder,
+            now=timezone.now(),
+            seconds=settings.KANT_LEASE_SECONDS,
+            scope=scope,
+        )
+        if lease is not None:
+            self._open(key, lease, clock)
+
+    def _renew(self, led: Led) -> None:
+        """Renew the lease when a third of it has passed; raises LeaseLost."""
+        if not led.lost and not led.is_due(1 / 3):
+            return
+        led.renew()
+        lease = led.lease
+        if lease.asked_by:
+            self._drop((lease.cluster_id, lease.scope))
+            hand_over(lease, timezone.now(), settings.KANT_LEASE_SECONDS)
+            raise Reopen(f"{lease} is handed over to {lease.asked_by}, which leads less")
+
+    def _open(self, key: Key, lease: Lease, taken_at: float) -> None:
+        """Begin to list the cluster, with a lease just taken."""
+        cluster_id, scope = key
+        try:
+            cluster = Cluster.objects.get(id=cluster_id)
+            # Read after the lease was taken: what is declared later makes the session end.
+            shards = declared_shards(cluster_id)
+            session = Session(cluster, partial(self.alarm.ring, cluster_id), scope, shards)
+        except KubeError as error:
+            self._give_up(key, lease, error)
+            return
+        led = Led(session, lease, taken_at)
+        session.gateway.fence(taken_at + settings.KANT_LEASE_SECONDS)
+        self.keeper.keep(key, led)
+        self._listing[key] = Listing(led, cluster, shards)
+        session.connect()
+        session.gateway.wait_settled(LIST_S)
+        self._go_on(key, self._listing[key])
+
+    def _go_on(self, key: Key, listing: "Listing") -> None:
+        """Lead the scope from here on, once its cluster is listed."""
+        led, session = listing.led, listing.led.session
+        try:
+            if not session.gateway.is_synced():
+                if listing.is_outdated():
+                    raise Reopen(f"cluster {key[0]} is reached in another way from now on")
+                return
+            leads = self._take_over(listing)
+        except KubeError as error:
+            self._drop(key)
+            self._give_up(key, led.lease, error)
+            return
+        del self._listing[key]
+        if leads:
+            self.led[key] = led
+            log.info("leading %s, “%s”, token %d", led.lease, listing.cluster.name, led.lease.token)
+        else:
+            self._drop(key)
+            give_back(led.lease)  # all it had belongs to others now
+
+    def _take_over(self, listing: "Listing") -> bool:
+        """Take up what rows and cluster say of the scope; False where it is none any more. Raises
+        LeaseLost: what was written before stays, and whoever leads now begins with it."""
+        led, session, shards = listing.led, listing.led.session, listing.shards
+
+        def still_leads() -> None:
+            self.keeper.next_step()
+            self._renew(led)
+
+        session.listed(time.time())
+        facts = session.nodes.facts
+        still_leads()
+        settle(led.lease, shards, facts)
+        if led.lease.scope not in scopes_of(shards):
+            return False
+        still_leads()
+        at_home = [facts[name] for name in sorted(session.nodes.unclaimed)]
+        mine = take_nodes(led.lease, at_home, timezone.now())
+        own = {name: facts[name].node for name in mine & facts.keys()}
+        still_leads()
+        take_up_pods(led.lease, session.first_pods, own, timezone.now(), still_leads)
+        session.restore(mine, time.time(), still_leads)
+        return True
+
+    def _give_up(self, key: Key, lease: Lease, error: KubeError) -> None:
+        """The cluster cannot be led from here now; perhaps another scheduler can."""
+        log.error("%s: %s", _named(key), error)
+        self._retry_at[key] = time.monotonic() + RETRY_S
+        give_back(lease)
+        self._tell(key[0], str(error))
+
+    def _tell_of_list(self, key: Key, listing: "Listing") -> None:
+        """Show that the scheduler is at work, where nothing can be decided yet."""
+        clock = time.monotonic()
+        alone = all(cluster_id != key[0] for cluster_id, _ in self.led)
+        if alone and clock - listing.told_at >= PROJECT_S:
+            listing.told_at = clock
+            gateway, took = listing.led.session.gateway, clock - listing.led.opened_at
+            text = "Its nodes and pods are still being listed: "
+            text += f"{gateway.waiting} objects after {took:.0f} s."
+            self._tell(key[0], f"{text} {gateway.trouble}".strip())
+
+    def _drop(self, key: Key, within: float = GATEWAY_STOP_S) -> None:
+        self.led.pop(key, None)
+        self._listing.pop(key, None)
+        self._written.pop(key, None)
+        led = self.keeper.held.pop(key, None)
+        if led is not None and not led.session.stop(within):
+            log.error("the gateway of %s does not end; it sends nothing more", _named(key))
+            self._ending[key] = led.session
+        self.alarm.ring_at(key, None)
+
+    # --- one pass ---------------------------------------------------------------------------------
+    def _pass(self, led: Led) -> None:
+        for decide in (led.session.decide_due, led.session.decide):
+            began, changed = time.perf_counter(), False
+            part: Pass | None = decide()
+            while part is not None:
+                stale: set[str] = set()
+                self.keeper.next_step()
+                if part.writes:
+                    self._renew(led)
+                    at = datetime.fromtimestamp(part.at, UTC)
+                    stale = apply_decisions(led.lease, part.writes, at)
+                led.session.finish(part, stale)
+                changed |= bool(part.writes or part.effects)
+                part = part.later
+            if changed:
+                led.session.pace.took(time.perf_counter() - began)
+        self.alarm.ring_at((led.lease.cluster_id, led.lease.scope), led.session.next_at)
+
+    def _project(self, key: Key, led: Led) -> None:
+        clock = time.monotonic()
+        written = self._written.setdefault(key, Written())
+        if clock - written.at < PROJECT_S:
+            return
+        written.at = clock
+        session = led.session
+        changed, gone = session.take_changed_nodes()
+        now = timezone.now()
+        if changed or gone:
+            projection.write_nodes(led.lease, session.state.cluster, changed, gone, now)
+        projection.write_status(
+            session.cluster_id, connected=session.connected, message=session.trouble, now=now
+        )
+        shares, pace = session.state.shares(), session.pace
+        told = shares, pace.passes, self.own_clock
+        if told != written.told:
+            projection.write_leader(led.lease, shares, pace, own_clock=self.own_clock)
+            written.told = told
+
+
+@dataclass(slots=True)
+class Written:
+    """What was written for pages: when, and shares, passes and whose clock it goes by."""
+
+    at: float = 0.0
+    told: tuple[Shares, int, bool] | None = None
+
+
+@dataclass(slots=True)
+class Listing:
+    """A scope whose cluster is being listed, as cluster and shards were when that began."""
+
+    led: Led
+    cluster: Cluster
+    shards: Sequence[Shard]
+    told_at: float = 0.0
+
+    def is_outdated(self) -> bool:
+        """Whether the cluster is reached in another way now."""
+        row = Cluster.objects.get(id=self.cluster.pk)
+        return load.reached_by(row) != load.reached_by(self.cluster)
+
+
+def _named(key: Key) -> str:
+    return f"scope {key[1]} of cluster {key[0]}" if key[1] else f"cluster {key[0]}"
+
+
+scheduler = Scheduler()

@@ -1,0 +1,117 @@
+"""Keeps the leases of a scheduler while its own thread is held up by one long step: rows that are
+read, a cluster that is restored, a cycle of many jobs, a transaction that waits.
+"""
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from scheduling.services.common.lease import Lease, LeaseLost, renew
+from scheduling.services.scheduler.alarm import Key
+from scheduling.session import Session
+
+log = logging.getLogger(__name__)
+
+# A step that takes longer hangs: another scheduler may fare better. Listing is no step.
+STUCK_S = 600.0
+
+
+@dataclass(slots=True)
+class Led:
+    """A scope of a cluster whose lease this process has, and its session."""
+
+    session: Session
+    lease: Lease
+    renewed_at: float  # by the monotonic clock: the other one may be set back
+    opened_at: float = field(default_factory=time.monotonic)
+    lost: bool = False
+
+    def renew(self) -> None:
+        """Renew the lease; raises LeaseLost. Any thread may call it."""
+        clock, seconds = time.monotonic(), settings.KANT_LEASE_SECONDS
+        lease = None if self.lost else renew(self.lease, now=timezone.now(), seconds=seconds)
+        if lease is None:
+            self.lost = True
+            self.session.gateway.end()  # from here on another one acts
+            raise LeaseLost(f"another scheduler leads {self.lease} now")
+        self.lease, self.renewed_at = lease, clock
+        # Past its lease this process must not bind: another one may lead by then.
+        self.session.gateway.fence(clock + seconds)
+
+    def is_due(self, part: float) -> bool:
+        """Whether that part of the lease has passed."""
+        return time.monotonic() - self.renewed_at >= part * settings.KANT_LEASE_SECONDS
+
+
+class Keeper:
+    """A thread that renews what the scheduler at work does not come to renew itself.
+
+    `held`: all that the process has. It is changed by the scheduler's thread alone.
+    """
+
+    def __init__(self) -> None:
+        self.held: dict[Key, Led] = {}
+        self._step_at: float | None = None  # since when the scheduler is at its step; None = idle
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """The scheduler is at work: whatever takes long meanwhile costs it no lease."""
+        self._step_at = time.monotonic()
+        try:
+            yield
+        finally:
+            self._step_at = None
+
+    def next_step(self) -> None:
+        """A step at work is over."""
+        self._step_at = time.monotonic()
+
+    def keep(self, key: Key, led: Led) -> None:
+        self.held[key] = led
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=_keep, args=(weakref.ref(self), self._stopped), name="leases", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; it does not wait for it. What is kept later starts another one."""
+        self._stopped.set()
+        self._stopped, self._thread = threading.Event(), None
+
+    def renew_late(self) -> None:
+        """Renew what the scheduler should have renewed long ago."""
+        for led in list(self.held.values()):
+            since = self._step_at
+            if since is None or time.monotonic() - since > STUCK_S or led.lost:
+                continue
+            if led.is_due(1 / 2):
+                try:
+                    led.renew()
+                except LeaseLost as error:
+                    log.warning("%s", error)
+
+
+def _keep(keeper: "weakref.ref[Keeper]", stopped: threading.Event) -> None:
+    """Ends with its keeper, whose scheduler may be forgotten without a word."""
+    while not stopped.wait(settings.KANT_LEASE_SECONDS / 8):
+        kept = keeper()
+        if kept is None:
+            return
+        try:
+            kept.renew_late()
+        except Exception:
+            log.exception("a lease is not renewed; it is tried again")
+        finally:
+            del kept
+            connection.close()  # one that broke would not be opened again

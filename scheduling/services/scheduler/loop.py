@@ -1,0 +1,122 @@
+"""The thread in which a scheduler runs its cycles: for every cluster at each tick of Celery beat,
+and for one cluster as soon as something is new there, a decision is due, or a doorbell rings. All
+of them ring one alarm. Ticks and doorbells come through the broker; where ticks stay away, the
+clock of this thread rings instead, so that scheduling goes on without broker and beat.
+"""
+
+import logging
+import threading
+import time
+
+from django.conf import settings
+from django.db import connection
+
+from scheduling.models import Cluster
+from scheduling.services.common import doorbell
+from scheduling.services.scheduler.cycle import Scheduler, scheduler
+from tenants.outage import Outage, trouble_of
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0  # after a failure
+STOP_WITHIN_S = 1.5  # then the process ends without it
+# So many ticks have to be missed until the thread's own clock rings, and is told of.
+MISSED_TICKS, TOLD_TICKS = 3, 10
+
+
+class Loop:
+    """Owns a scheduler: no other thread calls it between `start` and `stop`."""
+
+    def __init__(self, owned: Scheduler) -> None:
+        self._scheduler = owned
+        self._doorbells: set[int] = set()  # that rang and were not taken note of
+        self._ticked = False  # since the last round
+        self._ticked_at = 0.0  # by the monotonic clock
+        self._beat = Outage(log, "Celery beat", "the scheduler goes by its own clock")
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._database = Outage(log, "The database", "nothing is decided until it answers")
+        self._busy = Outage(log, "A busy database", "nothing is decided until there is a turn")
+
+    def start(self) -> None:
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run, name="cycles", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the cycle at work, and let standbys take over at once."""
+        if self._thread is None:
+            return
+        self._stopped.set()
+        self._scheduler.alarm.wake()
+        self._thread.join(STOP_WITHIN_S)
+        if self._thread.is_alive():
+            log.warning("a cycle takes too long to be waited for; it writes nothing more")
+            self._scheduler.abandon()
+        self._thread = None
+
+    def tick(self) -> None:
+        """A tick of beat was heard: it is time for a cycle of every cluster."""
+        self._ticked, self._ticked_at = True, time.monotonic()
+        self._scheduler.alarm.wake()
+
+    def hear(self, cluster_id: int) -> None:
+        """The doorbell of the cluster rang."""
+        self._doorbells.add(cluster_id)
+        self._scheduler.alarm.ring(cluster_id)
+
+    def _run(self) -> None:
+        round_at = self._ticked_at = time.monotonic()
+        while not self._stopped.is_set():
+            wanted = self._scheduler.alarm.wait(round_at)
+            try:
+                if self._ticked or time.monotonic() >= round_at:
+                    self._ticked = False
+                    self._tell_of_beat()
+                    wanted |= self._clusters()
+                    round_at = self._own_clock()
+                for cluster_id in wanted:
+                    self._cycle(cluster_id)
+                self._database.over()
+                self._busy.over()
+            except Exception as error:
+                trouble = trouble_of(error)
+                if trouble is not None:
+                    (self._busy if trouble.code == "busy" else self._database).began(error)
+                else:
+                    log.exception("a tick failed")
+                self._stopped.wait(RETRY_S)
+            finally:
+                connection.close()  # one that broke would not be opened again
+        self._scheduler.stop()
+        connection.close()
+
+    def _own_clock(self) -> float:
+        """When the next round is due, if no tick is heard before."""
+        period = settings.KANT_CYCLE_SECONDS
+        return max(time.monotonic() + period, self._ticked_at + MISSED_TICKS * period)
+
+    def _tell_of_beat(self) -> None:
+        silent = time.monotonic() - self._ticked_at
+        if silent < MISSED_TICKS * settings.KANT_CYCLE_SECONDS:
+            self._scheduler.own_clock = False
+            self._beat.over()
+        elif silent > TOLD_TICKS * settings.KANT_CYCLE_SECONDS:
+            self._scheduler.own_clock = True
+            self._beat.began(TimeoutError(f"no tick for {silent:.0f} s"))
+
+    def _clusters(self) -> set[int]:
+        """Those that are active, and those that are held and may be so no longer."""
+        active = Cluster.objects.filter(is_active=True).values_list("id", flat=True)
+        return {*active, *(cluster_id for cluster_id, _ in list(self._scheduler.keeper.held))}
+
+    def _cycle(self, cluster_id: int) -> None:
+        if self._stopped.is_set():
+            return
+        if cluster_id in self._doorbells:
+            self._doorbells.discard(cluster_id)
+            doorbell.heard(cluster_id)
+        self._scheduler.run(cluster_id)
+
+
+loop = Loop(scheduler)

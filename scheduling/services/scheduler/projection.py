@@ -1,0 +1,157 @@
+"""Node facts and the scheduler's own state, copied to rows for pages and REST."""
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.cluster.columns import OtherPod
+from scheduling.engine.queue.fair_share import Shares
+from scheduling.kube.seam import NodeFacts
+from scheduling.models import Cluster, NodeRecord, SchedulerLease
+from scheduling.services.common.lease import Lease, fence
+from scheduling.session.held import Held, held_on
+from scheduling.session.pace import Pace
+
+BATCH = 500
+COLUMNS = [
+    "gpu_model",
+    "gpus",
+    "healthy_gpus",
+    "allocated_milli",
+    "free_gpus",
+    "allocated_cpu_milli",
+    "allocated_memory_mib",
+    "pods",
+    "leaf",
+    "spine",
+    "superspine",
+    "hyper_node",
+    "zone",
+    "schedulable",
+    "cpu_milli",
+    "memory_mib",
+    "max_pods",
+    "extended",
+    "labels",
+    "taints",
+    "facts",
+    "problems",
+    "updated_at",
+]
+
+
+def write_nodes(
+    lease: Lease,
+    state: ClusterState,
+    changed: list[NodeFacts],
+    gone: set[str],
+    now: datetime,
+) -> None:
+    """Insert or update the rows of changed nodes, drop those of nodes that are gone."""
+    rows = [record(lease, facts, now, held_on(state, facts.node.name)) for facts in changed]
+    with transaction.atomic():
+        fence(lease)
+        NodeRecord.objects.bulk_create(
+            rows,
+            batch_size=BATCH,
+            update_conflicts=True,
+            unique_fields=["cluster", "name"],
+            update_fields=COLUMNS,
+        )
+        mine = NodeRecord.objects.filter(cluster_id=lease.cluster_id, scope=lease.scope)
+        for name in sorted(gone):
+            mine.filter(name=name).delete()
+
+
+def write_status(cluster_id: int, *, connected: bool, message: str, now: datetime) -> None:
+    """What the scheduler says of itself; shown, never decided upon."""
+    Cluster.objects.filter(id=cluster_id).update(
+        connected=connected, status_message=message, last_cycle_at=now
+    )
+
+
+def write_leader(lease: Lease, shares: Shares, pace: Pace, *, own_clock: bool = False) -> None:
+    """By which shares of its tenants and users the scheduler of a scope orders its queue, and how
+    it fares; `own_clock`: ticks of beat stay away. Shown, never decided upon."""
+    users: dict[str, dict[str, float]] = {}
+    for (tenant, user), share in (shares.users or {}).items():
+        users.setdefault(tenant, {})[user] = share
+    SchedulerLease.objects.filter(
+        cluster_id=lease.cluster_id, scope=lease.scope, token=lease.token
+    ).update(
+        shares=dict(shares.tenants),
+        user_shares=users,
+        pace={**pace.document(), "own_clock": own_clock},
+    )
+
+
+def record(lease: Lease, facts: NodeFacts, now: datetime, held: Held | None = None) -> NodeRecord:
+    """The row of a node of this scope; None: nothing is known to be held of it yet."""
+    node, held = facts.node, held or Held()
+    leaf, spine, superspine, *_ = (*node.topology, "", "", "")
+    return NodeRecord(
+        cluster_id=lease.cluster_id,
+        name=node.name,
+        scope=lease.scope,
+        gpu_model=node.gpu_model,
+        gpus=len(node.devices),
+        healthy_gpus=node.healthy_gpus,
+        allocated_milli=held.allocated_milli,
+        free_gpus=held.free_gpus,
+        allocated_cpu_milli=held.allocated_cpu_milli,
+        allocated_memory_mib=held.allocated_memory_mib,
+        pods=held.pods,
+        leaf=leaf,
+        spine=spine,
+        superspine=superspine,
+        hyper_node=node.hyper_node,
+        zone=node.zone,
+        schedulable=node.schedulable,
+        cpu_milli=node.cpu_milli,
+        memory_mib=node.memory_mib,
+        max_pods=node.max_pods,
+        extended=dict(node.extended),
+        labels=dict(node.labels),
+        taints=[{"key": t.key, "value": t.value, "effect": t.effect} for t in node.taints],
+        facts=_facts(facts) | _others(held.others),
+        problems=list(node.problems),
+        updated_at=now,
+    )
+
+
+def _others(others: tuple[OtherPod, ...]) -> dict[str, Any]:
+    """What pods that are not Kant's hold on a node, all together; nothing where there are none."""
+    if not others:
+        return {}
+    amounts: dict[str, Any] = {
+        "other_pods": len(others),
+        "other_gpus": sum(pod.gpus for pod in others),
+        "other_cpu_milli": sum(pod.cpu_milli for pod in others),
+        "other_memory_mib": sum(pod.memory_mib for pod in others),
+    }
+    extended: Counter[str] = Counter()
+    for pod in others:
+        extended.update(pod.extended)
+    if extended:
+        amounts["other_extended"] = dict(extended)
+    return {name: {"value": it, "source": "pods of others on it"} for name, it in amounts.items()}
+
+
+def _facts(seen: NodeFacts) -> dict[str, Any]:
+    """The facts with their sources, and of GPUs and NICs what only they tell: which are bad, and
+    how many NICs are of which extended resource."""
+    facts: dict[str, Any] = {
+        name: {"value": f.value, "source": f.source} for name, f in seen.facts.items()
+    }
+    for name, parts, told_by in (
+        ("unhealthy_gpus", seen.node.devices, "healthy_gpus"),
+        ("unhealthy_nics", seen.node.nics, "nics"),
+    ):
+        if bad := [part.index for part in parts if not part.healthy]:
+            facts[name] = {"value": bad, "source": seen.facts[told_by].source}
+    if counts := Counter(nic.resource for nic in seen.node.nics if nic.resource):
+        facts["nic_resources"] = {"value": dict(counts), "source": seen.facts["nics"].source}
+    return facts

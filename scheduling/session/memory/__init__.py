@@ -1,0 +1,1 @@
+"""What a session remembers, and how it is read from rows."""

@@ -1,0 +1,440 @@
+"""Rows into the engine's nouns, and the cheap questions that tell whether rows changed."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
+from django.utils import timezone
+
+from scheduling.engine.cluster.affinity import read_terms
+from scheduling.engine.deltas import JobHistory, TenantsChanged
+from scheduling.engine.queue.preemption_delay import delay_of
+from scheduling.engine.states import HOLDING, OPEN, WAITING, JobState
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.types import (
+    JobKind,
+    JobRequest,
+    PodPlacement,
+    PodSet,
+    Policy,
+    Quota,
+    QuotaMode,
+    Tenant,
+    Toleration,
+)
+from scheduling.kube.translate.manifests import PodSettings
+from scheduling.models import (
+    Cluster,
+    ClusterPolicy,
+    Job,
+    JobEvent,
+    JobPod,
+    Placement,
+    unreadable_request,
+)
+from scheduling.models import PodSet as PodSetRow
+from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
+from scheduling.policy.document import to_policy
+from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
+from tenants import selectors
+from tenants.models import Quota as QuotaRow
+from tenants.models import Tenant as TenantRow
+
+CHUNK = 500  # ids in one IN list: within the variable limits of every database
+
+
+# --- jobs -----------------------------------------------------------------------------------------
+def waiting_or_holding(cluster_id: int, scope: str) -> list[str]:
+    """Ids of all jobs that are not over, and of those that still have live placements."""
+    open_jobs = _open_jobs(cluster_id, scope)
+    leaving = Placement.objects.filter(
+        job__cluster_id=cluster_id, job__scope=scope, state__in=LIVE_PLACEMENTS
+    )
+    ids = dict.fromkeys(open_jobs.order_by("submitted_at").values_list("id", flat=True))
+    ids.update(dict.fromkeys(leaving.values_list("job_id", flat=True)))
+    return [str(i) for i in ids]
+
+
+def jobs(ids: Iterable[str]) -> tuple[list[LiveJob], list[tuple[str, int, JobState, str]]]:
+    """The jobs, the oldest first, without pods; and of those whose rows make no sense (id,
+    version, state, why)."""
+    good: list[LiveJob] = []
+    bad: list[tuple[str, int, JobState, str]] = []
+    tenants = dict(TenantRow.objects.values_list("id", "name"))
+    for chunk in _chunks(list(ids)):
+        rows = list(Job.objects.filter(id__in=chunk))
+        sets: dict[Any, list[PodSetRow]] = defaultdict(list)
+        for row in PodSetRow.objects.filter(job_id__in=chunk).order_by("job", "index"):
+            sets[row.job_id].append(row)
+        last = _last_places([job for job in rows if job.attempt])
+        plain = _plain_pods([job for job in rows if job.pod_name])
+        for job in rows:
+            try:
+                live = live_job(job, tenants[job.tenant_id], sets[job.id])
+                live.plain = plain.get(job.id, {})
+                live.attempt, live.namespace = last.get(job.id, (live.attempt, live.namespace))
+                good.append(live)
+            except (KeyError, TypeError, ValueError) as error:
+                bad.append((str(job.id), job.version, JobState(job.state), str(error)))
+    # A job that waits for another one must find it known already.
+    good.sort(key=lambda job: (job.request.submitted_at, job.id))
+    return good, bad
+
+
+def _last_places(placed: list[Job]) -> dict[Any, tuple[int, str]]:
+    """The highest attempt among the pods of each of these jobs, and their namespace: the job's own
+    column knows of those that all of it was placed by, not of pods that were placed again alone."""
+    if not placed:
+        return {}
+    rows = Placement.objects.filter(job__in=placed).order_by("attempt")
+    places = rows.values_list("job_id", "attempt", "namespace").distinct()
+    return {job_id: (attempt, namespace) for job_id, attempt, namespace in places}
+
+
+def _plain_pods(taken_up: list[Job]) -> dict[Any, dict[PodKey, PodRef]]:
+    """The pods that each of these jobs stands for."""
+    found: dict[Any, dict[PodKey, PodRef]] = defaultdict(dict)
+    rows = JobPod.objects.filter(job__in=taken_up).order_by() if taken_up else ()
+    for row in rows:
+        ref = PodRef(row.name, str(row.uid), dict(row.labels))
+        found[row.job_id][row.pod_set, row.ordinal] = ref
+    return found
+
+
+def failed_among(ids: tuple[str, ...]) -> list[str]:
+    """Those of these jobs that ended without success, and of these arrays that have such a job."""
+    if not ids:
+        return []
+    ended = Job.objects.filter(state__in=(JobState.FAILED, JobState.CANCELLED)).order_by()
+    jobs = ended.filter(id__in=ids).values_list("id", flat=True)
+    arrays = ended.filter(array_id__in=ids).values_list("array_id", flat=True).distinct()
+    return sorted(str(i) for i in (*jobs, *arrays))
+
+
+def doomed_by(ids: Iterable[str]) -> str | None:
+    """The job or array that failed, of these or of those for the success of which they still wait,
+    however many links away."""
+    todo, seen = set(ids), set[str]()
+    while todo:
+        failed = failed_among(tuple(todo))
+        if failed:
+            return failed[0]
+        seen |= todo
+        before = Job.objects.filter(Q(id__in=todo) | Q(array_id__in=todo), state__in=list(WAITING))
+        links = before.order_by().values_list("after_ok", flat=True)
+        todo = {name for after_ok in links for name in after_ok} - seen
+    return None
+
+
+def open_among(ids: Iterable[str]) -> list[str]:
+    """Those of these jobs, and of the jobs of these arrays, that are not over."""
+    named = Q(id__in=list(ids)) | Q(array_id__in=list(ids))
+    rows = Job.objects.filter(named, state__in=list(OPEN))
+    return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
+
+
+class Preemptions(NamedTuple):
+    """For each time a job was preempted, the job it made room for; and those for which an elastic
+    gang only gave pods up."""
+
+    by: list[str]
+    gave_way_to: list[str]
+
+
+def preemptions(cluster_id: int, scope: str, only: str = "") -> dict[str, Preemptions]:
+    """Of the jobs that are not over, those that ever made room for others; or `only` this job."""
+    told = JobEvent.objects.filter(reason=PREEMPTED).order_by("id")
+    rows = told.filter(job_id=only) if only else told.filter(job__in=_open_jobs(cluster_id, scope))
+    found: dict[str, Preemptions] = defaultdict(lambda: Preemptions([], []))
+    for job_id, gang, evidence in rows.values_list("job_id", "job__gang", "evidence"):
+        of_job = found[str(job_id)]
+        names = of_job.gave_way_to if gang and "which" in evidence else of_job.by
+        names.append(str(evidence.get("by", "")))
+    return found
+
+
+def histories(
+    cluster_id: int, scope: str, jobs: Iterable[LiveJob], policy: Policy
+) -> Iterator[JobHistory]:
+    """What was decided about these jobs before, where that was anything."""
+    jobs = list(jobs)
+    made_room = preemptions(cluster_id, scope, jobs[0].id if len(jobs) == 1 else "")
+    back = _back_at(cluster_id, scope, delay_of(policy))
+    for job in jobs:
+        by, gave_way_to = map(tuple, made_room.get(job.id, ((), ())))
+        back_at = back.get(job.id)
+        told = by or gave_way_to or job.front
+        if told or job.blocked_since is not None or back_at is not None:
+            yield JobHistory(job.id, by, job.blocked_since, job.front, gave_way_to, back_at)
+
+
+def _back_at(cluster_id: int, scope: str, delay_s: float) -> dict[str, float]:
+    """When jobs that wait came back to their queue, or were released, if no longer ago: who waits
+    for longer than that may preempt anyway."""
+    if not delay_s:
+        return {}
+    waiting = Job.objects.filter(cluster_id=cluster_id, scope=scope, state__in=list(WAITING))
+    recent = JobEvent.objects.filter(
+        job__in=waiting,
+        kind__in=(Kind.RELEASED, Kind.REQUEUED, Kind.PREEMPTED),
+        at__gt=timezone.now() - timedelta(seconds=delay_s),
+    )
+    rows = recent.order_by().values_list("job_id").annotate(Max("at"))
+    return {str(job_id): at.timestamp() for job_id, at in rows}
+
+
+def reserved(cluster_id: int, scope: str) -> list[str]:
+    """Ids of jobs that show a reservation."""
+    rows = Job.objects.filter(cluster_id=cluster_id, scope=scope, reserved_start__isnull=False)
+    return [str(i) for i in rows.order_by("id").values_list("id", flat=True)]
+
+
+def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
+    """The job without pods. Raises ValueError where no valid request can be made of its rows."""
+    if not sets:
+        raise ValueError("the job has no pod set")
+    if wrong := unreadable_request(job, sets):
+        raise ValueError(wrong)
+    return LiveJob(
+        request=JobRequest(
+            id=str(job.id),
+            tenant=tenant,
+            submitted_at=job.submitted_at.timestamp(),
+            pod_sets=tuple(pod_set(row) for row in sets),
+            priority=job.priority,
+            gang=job.gang,
+            kind=JobKind(job.kind),
+            preemptible=job.preemptible,
+            declared_s=job.declared_s,
+            strategy=job.strategy,
+            required_level=job.required_level,
+            preferred_level=job.preferred_level,
+            preempts=job.preempts,
+            after=tuple(job.after),
+            after_ok=tuple(job.after_ok),
+            run_limit_s=job.run_limit_s,
+            uses_spares=job.uses_spares,
+            array=str(job.array_id or ""),
+            user=str(job.user_id or ""),
+        ),
+        name=job.name,
+        contents=tuple(content(s) for s in sets),
+        state=JobState(job.state),
+        version=job.version,
+        scope=job.scope,
+        attempt=job.attempt,
+        failures=Failures(job.failures),
+        restarts=job.restarts,
+        max_restarts=job.max_restarts,
+        not_before=max(_seconds(job.not_before), _seconds(job.start_not_before)),
+        held=job.held,
+        admitted_at=_seconds(job.admitted_at),
+        reason=job.reason,
+        notice_s=job.checkpoint_notice_s or 0,
+        labels=dict(job.labels),
+        blocked_since=job.blocked_since.timestamp() if job.blocked_since else None,
+        front=job.front,
+        bound=job.bound_at is not None,
+        namespace=job.pod_namespace,
+        pod_gang=job.pod_gang,
+        pod_hold=job.pod_hold,
+    )
+
+
+def content(row: PodSetRow) -> PodContent:
+    settings = PodSettings(**{name: getattr(row, name) for name in PodSettings.__struct_fields__})
+    env, annotations = dict(row.env), dict(row.annotations)
+    return PodContent(row.image, tuple(row.command), env, annotations, settings)
+
+
+def pod_set(row: PodSetRow) -> PodSet:
+    return PodSet(
+        name=row.name,
+        count=row.count,
+        gpus=row.gpus,
+        gpu_models=tuple(row.gpu_models),
+        gpu_milli=row.gpu_milli,
+        gpu_memory_mib=row.gpu_memory_mib,
+        cpu_milli=row.cpu_milli,
+        memory_mib=row.memory_mib,
+        nics=row.nics,
+        extended=dict(row.extended),
+        min_count=row.min_count,
+        node_selector=dict(row.node_selector),
+        node_affinity=read_terms(row.node_affinity),
+        tolerations=tuple(Toleration(**t) for t in row.tolerations),
+        required_level=row.required_level,
+        preferred_level=row.preferred_level,
+        max_per_node=row.max_per_node,
+        max_per_leaf=row.max_per_leaf,
+        slice_size=row.slice_size,
+        balance_level=row.balance_level,
+    )
+
+
+def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:
+    """Give each job that holds places, or gives them back, its pods: of each the last attempt."""
+    rows = Placement.objects.filter(job__cluster_id=cluster_id, job__scope=scope)
+    leaving = rows.filter(state__in=LIVE_PLACEMENTS).values_list("job_id", flat=True)
+    with_pods = {str(i) for i in leaving} | {i for i, j in live.items() if j.state in HOLDING}
+    # The attempt of the job is the one by which all of it was placed last.
+    since = rows.filter(attempt__gte=F("job__attempt")).order_by("attempt")
+    for chunk in _chunks(sorted(with_pods)):
+        for row in since.filter(job_id__in=chunk).iterator(chunk_size=2000):
+            if (job := live.get(str(row.job_id))) is not None:
+                _add_placement(job, row)
+
+
+def _add_placement(job: LiveJob, row: Placement) -> None:
+    place = PodPlacement(
+        row.pod_set, row.ordinal, row.node, tuple(row.devices), row.milli, tuple(row.nics)
+    )
+    job.namespace = row.namespace
+    key = row.pod_set, row.ordinal
+    earlier = job.pods.get(key)
+    if earlier is not None:
+        job.forget(earlier)
+    job.add(
+        LivePod(
+            place,
+            attempt=row.attempt,
+            name=row.pod_name,
+            gpu_model=row.gpu_model,
+            state=PlacementState(row.state),
+            row=row.pk,
+            placed_at=row.intended_at.timestamp(),
+            running_at=_running_at(row),
+            later=row.intended_at.timestamp() > job.admitted_at,
+            uid=job.plain[key].uid if job.plain else row.pod_uid,
+            reason=row.reason,
+            why=row.message if row.state in LIVE_PLACEMENTS else "",
+        )
+    )
+
+
+def _running_at(row: Placement) -> float | None:
+    """Since when the pod runs; of one that ran before that was noted, since it had its place."""
+    if row.running_at is not None:
+        return row.running_at.timestamp()
+    return row.intended_at.timestamp() if row.state == PlacementState.RUNNING else None
+
+
+# --- what changed ---------------------------------------------------------------------------------
+def versions(cluster_id: int, scope: str) -> dict[str, int]:
+    """Versions of all jobs that are not over: what a lost wake-up is found by."""
+    rows = _open_jobs(cluster_id, scope)
+    return {str(i): version for i, version in rows.values_list("id", "version")}
+
+
+def signature(cluster_id: int) -> tuple[Any, ...]:
+    """Changes whenever a tenant, a quota or the policy of the cluster does, or how it is reached,
+    which comes last."""
+    tenants = TenantRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
+    quotas = QuotaRow.objects.aggregate(Count("id"), Sum("version"), Max("id"))
+    policy = ClusterPolicy.objects.filter(cluster_id=cluster_id).values_list("version").first()
+    cluster = Cluster.objects.filter(id=cluster_id).first()
+    return (*tenants.values(), *quotas.values(), policy, cluster and reached_by(cluster))
+
+
+def reached_by(cluster: Cluster) -> tuple[object, ...]:
+    """What a session is made from that cannot change while it lasts."""
+    return cluster.access, cluster.namespace, cluster.label_map
+
+
+def others_than(cluster_id: int) -> bool:
+    """Whether there are other clusters, whose jobs count against the same quotas."""
+    return Cluster.objects.exclude(id=cluster_id).exists()
+
+
+def tenancy(cluster_id: int, scope: str | None = None) -> TenantsChanged:
+    """Tenants and quotas, with what is used outside of the scope; None = of the whole cluster."""
+    rows = TenantRow.objects.select_related("parent").order_by("id")
+    quotas = QuotaRow.objects.select_related("tenant", "gpu_type").order_by("id")
+    return TenantsChanged(
+        tenants=tuple(
+            Tenant(
+                t.name,
+                t.parent.name if t.parent else None,
+                t.weight,
+                t.max_running,
+                t.min_runtime_s,
+            )
+            for t in rows
+        ),
+        quotas=tuple(
+            Quota(
+                tenant=q.tenant.name,
+                gpu_model=q.gpu_type.name,
+                guaranteed=q.guaranteed_milli,
+                mode=QuotaMode(q.mode),
+                borrow_limit=q.borrow_limit_milli,
+                lend_limit=q.lend_limit_milli,
+            )
+            for q in quotas
+        ),
+        used_elsewhere=used_elsewhere(cluster_id, scope),
+        jobs_elsewhere=jobs_elsewhere(cluster_id, scope),
+    )
+
+
+def namespaces(default: str) -> dict[str, str]:
+    """{tenant: where pods of its jobs are made}; `default` is the cluster's namespace."""
+    return {
+        name: default if given is None else given.value
+        for name, given in selectors.given_to_all()["namespace"].items()
+    }
+
+
+def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, int, int], ...]:
+    """(tenant, GPU model, milli-GPU, of that by jobs that cannot be preempted) that jobs hold in
+    other clusters and scopes: it counts against quota."""
+    own = Q(job__cluster_id=cluster_id)
+    if scope is not None:
+        own &= Q(job__scope=scope)
+    rows = (
+        Placement.objects.filter(~own, state__in=LIVE_PLACEMENTS)
+        .values_list("job__tenant__name", "gpu_model")
+        .annotate(
+            held=Sum("held_milli"),
+            fixed=Sum("held_milli", filter=Q(job__preemptible=False), default=0),
+        )
+        .order_by("job__tenant__name", "gpu_model")
+    )
+    return tuple(rows)
+
+
+def jobs_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, int], ...]:
+    """(tenant, jobs that run in other clusters and scopes), where any tenant is limited in them."""
+    if not TenantRow.objects.filter(max_running__isnull=False).exists():
+        return ()
+    own = Q(cluster_id=cluster_id)
+    if scope is not None:
+        own &= Q(scope=scope)
+    rows = (
+        Job.objects.filter(~own, state__in=list(HOLDING))
+        .order_by("tenant__name")
+        .values_list("tenant__name")
+        .annotate(Count("id"))
+    )
+    return tuple((tenant, jobs) for tenant, jobs in rows)
+
+
+def policy(cluster_id: int) -> Policy:
+    """The cluster's policy; fields its document does not name have their defaults."""
+    row = ClusterPolicy.objects.filter(cluster_id=cluster_id).first()
+    return to_policy(row.document if row else {})
+
+
+def _open_jobs(cluster_id: int, scope: str) -> QuerySet[Job]:
+    # By the states it may have: excluding others, every job that the cluster ever had is read.
+    return Job.objects.filter(cluster_id=cluster_id, scope=scope, state__in=list(OPEN))
+
+
+def _seconds(at: datetime | None) -> float:
+    return at.timestamp() if at else 0.0
+
+
+def _chunks(ids: list[Any]) -> Iterable[list[Any]]:
+    return (ids[i : i + CHUNK] for i in range(0, len(ids), CHUNK))

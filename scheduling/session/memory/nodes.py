@@ -1,0 +1,131 @@
+"""The nodes of a cluster as one scheduler sees them: the facts of all, and which are its own."""
+
+from collections.abc import Iterable, Sequence
+
+from scheduling.engine.cluster.cluster import ClusterState
+from scheduling.engine.deltas import NodeChanged, NodeRemoved
+from scheduling.engine.shards.division import home_of
+from scheduling.engine.shards.lending import closed
+from scheduling.engine.types import Node, Shard
+from scheduling.kube.seam import NodeFacts
+from scheduling.session.held import Held, held_on
+from scheduling.session.memory.live import Outbox
+
+
+class Nodes:
+    """`mine` are the nodes whose rows name this scope: the engine is told of these and no others.
+
+    `strange` are those of them that belong to another scope. `unclaimed` are at home here and
+    have no row that is known; `dirty` are own nodes with facts that their rows do not have yet,
+    `gone` those whose rows are to be deleted.
+    """
+
+    def __init__(self, scope: str, shards: Sequence[Shard], out: Outbox) -> None:
+        self.facts: dict[str, NodeFacts] = {}
+        self.mine: set[str] = set()
+        self.strange: set[str] = set()
+        self.unclaimed: set[str] = set()
+        self.dirty: set[str] = set()
+        self.gone: set[str] = set()
+        self._scope = scope
+        self._shards = shards
+        self._closed: frozenset[str] = frozenset()
+        self._out = out
+        self._touched: set[str] = set()  # nodes whose books changed since rows were written
+        self._written: dict[str, Held] = {}  # what pods hold of nodes, as was written last
+
+    # --- the cluster told ---------------------------------------------------------------------
+    def seen(self, facts: NodeFacts) -> None:
+        name = facts.node.name
+        self.facts[name] = facts
+        self.gone.discard(name)
+        if name in self.mine:
+            self._tell(name)
+        elif self.home(name) == self._scope:
+            self.unclaimed.add(name)
+
+    def vanished(self, name: str) -> None:
+        """The API has the node no longer. It stays here until no pod holds anything on it."""
+        self.facts.pop(name, None)
+        self.unclaimed.discard(name)
+        self.dirty.discard(name)
+        self._written.pop(name, None)
+        if name in self.mine:
+            self.gone.add(name)
+            self._out.deltas.append(NodeRemoved(name))
+
+    def home(self, name: str) -> str:
+        return home_of(self.facts[name].node, self._shards)
+
+    def known(self, name: str) -> Node:
+        """The node as the cluster told it last; without any facts when it is gone."""
+        facts = self.facts.get(name)
+        return facts.node if facts else Node(name)
+
+    # --- rows -----------------------------------------------------------------------------------
+    def follow(self, cluster: ClusterState) -> None:
+        """Hear of every node whose books change. Much frees and takes places, and of some of it
+        nobody is told: only the books themselves know."""
+        cluster.node_followers.append(self._touched)
+        cluster.fact_followers.append(self._touched)
+
+    def changed(self, cluster: ClusterState) -> list[NodeFacts]:
+        """Own nodes that differ from what was answered last; whoever fails to write them begins
+        anew, with all nodes. What the engine has not heard of yet comes when it has."""
+        looked, changed = self.dirty | self._touched, set[str]()
+        for name in looked & self.mine & self.facts.keys():
+            held = held_on(cluster, name)
+            if held is not None and (name in self.dirty or held != self._written.get(name)):
+                self._written[name] = held
+                changed.add(name)
+        self.dirty -= changed
+        self._touched.clear()
+        return [self.facts[name] for name in sorted(changed)]
+
+    # --- what is own ----------------------------------------------------------------------------
+    def arrived(self, names: Iterable[str]) -> None:
+        """Rows of these nodes name this scope now."""
+        for name in sorted(names):
+            self.mine.add(name)
+            self.unclaimed.discard(name)
+            if name in self.facts:
+                self._tell(name)
+            else:
+                self.gone.add(name)
+
+    def leave(self, names: Iterable[str]) -> None:
+        """Forget nodes that are about to be given away; nothing is placed on them from here on."""
+        for name in sorted(names):
+            self.mine.discard(name)
+            self.strange.discard(name)
+            self.dirty.discard(name)
+            self._written.pop(name, None)
+            self._out.deltas.append(NodeRemoved(name))
+
+    def close(self, names: Iterable[str]) -> None:
+        """Let nothing more be placed on these own nodes, and on all others again."""
+        before, self._closed = self._closed, frozenset(names)
+        for name in sorted(before ^ self._closed):
+            if name in self.mine and name in self.facts:
+                self._tell(name)
+
+    def deleted(self, names: Iterable[str]) -> None:
+        """Their rows are deleted."""
+        self.mine.difference_update(names)
+        self.strange.difference_update(names)
+        self.gone.difference_update(names)
+
+    def look_for_unclaimed(self) -> None:
+        """Claim again what is at home here: whoever had it may have deleted its row meanwhile."""
+        self.unclaimed.update(
+            name for name in self.facts if name not in self.mine and self.home(name) == self._scope
+        )
+
+    def _tell(self, name: str) -> None:
+        node = self.facts[name].node
+        self.dirty.add(name)
+        if self.home(name) == self._scope:
+            self.strange.discard(name)
+        else:
+            self.strange.add(name)
+        self._out.deltas.append(NodeChanged(closed(node) if name in self._closed else node))

@@ -1,0 +1,1 @@
+"""How jobs follow their pods, from placement to the end."""

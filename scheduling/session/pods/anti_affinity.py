@@ -1,0 +1,104 @@
+"""Pods that run and keep others away from their topology domain: where a pod may not go."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from scheduling.engine.types import Node, NodeExpression, NodeTerm
+from scheduling.kube.seam import KeepsAway, PodFacts
+from scheduling.kube.translate.label_selectors import selects
+
+NAMED = 3  # pods that a note names
+
+
+class _Keeper(NamedTuple):
+    """A pod with rules: its name, its node, and the rules."""
+
+    name: str
+    node: str
+    rules: tuple[KeepsAway, ...]
+
+
+class AntiAffinity:
+    """The required anti-affinity of the pods of a cluster, whoever bound them.
+
+    `version`: another one after each change of what a pod may not share.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._keepers: dict[str, _Keeper] = {}  # by uid
+        self._nodes: dict[KeepsAway, Counter[str]] = defaultdict(Counter)
+        self._labels: dict[str, Mapping[str, str]] = {}  # by node
+
+    # --- the cluster told ---------------------------------------------------------------------
+    def seen(self, facts: PodFacts) -> None:
+        """A pod; its rules count while it is on a node and has not finished."""
+        on_node = bool(facts.node) and not facts.finished
+        rules = facts.keeps_away if on_node else ()
+        known = self._keepers.get(facts.uid)
+        if known is not None and (known.node, known.rules) != (facts.node, rules):
+            self.gone(facts.uid)
+            known = None
+        if known is None and rules:
+            name = f"{facts.namespace}/{facts.name}"
+            self._keepers[facts.uid] = _Keeper(name, facts.node, rules)
+            for rule in rules:
+                self._nodes[rule][facts.node] += 1
+            self.version += 1
+
+    def gone(self, uid: str) -> None:
+        keeper = self._keepers.pop(uid, None)
+        if keeper is None:
+            return
+        for rule in keeper.rules:
+            nodes = self._nodes[rule]
+            nodes[keeper.node] -= 1
+            if not nodes[keeper.node]:
+                del nodes[keeper.node]
+            if not nodes:
+                del self._nodes[rule]
+        self.version += 1
+
+    def node_seen(self, node: Node) -> None:
+        before = self._labels.get(node.name)
+        self._labels[node.name] = node.labels
+        if before != node.labels and any(node.name in nodes for nodes in self._nodes.values()):
+            self.version += 1
+
+    # --- asking -------------------------------------------------------------------------------
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
+    def affinity(self, namespace: str, labels: Mapping[str, str]) -> tuple[NodeTerm, ...]:
+        """What a node must be like for a pod of these labels in this namespace; () = nothing.
+
+        A node without the topology's label is in no domain, and open to all.
+        """
+        domains: dict[str, set[str]] = defaultdict(set)
+        for rule in self._meant(namespace, labels):
+            for node in self._nodes[rule]:
+                value = self._labels.get(node, {}).get(rule.topology_key)
+                if value is not None:
+                    domains[rule.topology_key].add(value)
+        if not domains:
+            return ()
+        closed = (
+            NodeExpression(key, "NotIn", tuple(sorted(values))) for key, values in domains.items()
+        )
+        return (tuple(sorted(closed)),)
+
+    def who(self, namespace: str, labels: Mapping[str, str]) -> list[str]:
+        """The names of some pods that keep such a pod away."""
+        meant = set(self._meant(namespace, labels))
+        keepers = self._keepers.values()
+        names = (k.name for k in keepers if not meant.isdisjoint(k.rules))
+        return sorted(names)[:NAMED] if meant else []
+
+    def _meant(self, namespace: str, labels: Mapping[str, str]) -> Sequence[KeepsAway]:
+        return [
+            rule
+            for rule in self._nodes
+            if (rule.namespaces is None or namespace in rule.namespaces)
+            and selects(rule.selector, labels)
+        ]

@@ -1,0 +1,467 @@
+"""From placement to the end: how jobs follow their pods.
+
+Decisions of the engine, facts of the watch, results of effects and the passing of time come in;
+deltas, rows to write and effects go to the outbox.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+from scheduling.engine.decisions import Moved, Preempted, RunLimit, Started, Waiting
+from scheduling.engine.deltas import (
+    Checkpointed,
+    JobEnded,
+    JobRequeued,
+    JobSubmitted,
+    PodEnded,
+    PodsRunning,
+)
+from scheduling.engine.states import HOLDING, WAITING, JobState
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.types import Node
+from scheduling.engine.verdict import Reason, counted
+from scheduling.kube.seam import (
+    Bind,
+    CreateAndBind,
+    DeletePod,
+    Effect,
+    EvictPod,
+    Outcome,
+    PatchCondition,
+    PodFacts,
+    Result,
+    SelectNode,
+)
+from scheduling.models.jobs import (
+    CANCELLED,
+    GROWN,
+    MOVED,
+    POD_FAILED,
+    PREEMPTED,
+    ROOM_MADE,
+    RUN_LIMIT,
+)
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session.memory.live import (
+    OVER,
+    Cause,
+    EffectKey,
+    LiveJob,
+    LivePod,
+    Note,
+    ReasonChange,
+)
+from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.plain import EVICTED, POD_DELETED
+from scheduling.session.pods.requeue import COMING, NO_ANSWER, UNPLACED
+from scheduling.session.pods.steps import Evidence, advance, record_of, release, step, which
+from scheduling.session.pods.volumes import Volumes
+
+log = logging.getLogger(__name__)
+
+VICTIMS_TOLD = 20  # of a preemption, by id to the preemptor
+
+
+class Lifecycle(Volumes):
+    """All jobs of a cluster that wait, hold devices or have pods that do. `is_closed`: whether a
+    node takes no new pods."""
+
+    def __init__(self, is_closed: Callable[[str], bool] = lambda _: False) -> None:
+        super().__init__()
+        self.is_closed = is_closed
+
+    # --- the engine decided ---------------------------------------------------------------------
+    def started(self, decision: Started, nodes: Mapping[str, Node], now: float) -> None:
+        """Pods got their place: write them as intents, then create and bind them. `nodes`: those of
+        the places, by name."""
+        job = self.jobs[decision.job_id]
+        if job.leaving is not None:
+            # The engine hears that a job leaves when all of it is gone; until then it may still
+            # find places for pods that are missing. They are not taken.
+            ended = (PodEnded(job.id, p.pod_set, p.ordinal) for p in decision.placements)
+            self.out.deltas.extend(ended)
+            return
+        later = job.state not in WAITING
+        if not later and job.volume_hold is not None:
+            # It waits again since then, and its claims have changed while it did not.
+            self.out.deltas.append(JobRequeued(job.id, now, front=job.front))
+            self.out.deltas.append(JobSubmitted(job.request, job.not_before, held=True))
+            return
+        if not later:
+            job.attempt += 1
+            job.admitted_at = now
+            job.bound = False
+            job.noted_at.clear()
+            if not job.plain:
+                job.namespace = self.namespaces[job.request.tenant]
+            step(self.out, job, Kind.ADMITTED, attempt=job.attempt, not_before=None)
+            self.starting[job.id] = job
+        else:
+            if job.replaced.intersection((p.pod_set, p.ordinal) for p in decision.placements):
+                job.attempt += 1
+            if job.request.gang:
+                self.starting[job.id] = job
+                self._grew(job, len(decision.placements))
+        placed = []
+        for place in decision.placements:
+            node = nodes[place.node]
+            pod = kant_pods.new_pod(job, place, node.gpu_model, later=later)
+            job.add(pod)
+            self.out.writes.intents.append((job, pod))
+            placed.append((pod, node))
+        self.send(job, placed)
+        job.complete = job.has_all()
+
+    def _grew(self, job: LiveJob, more: int) -> None:
+        """Tell that an elastic gang got pods while it ran."""
+        has = more + sum(p.leaving is None and p.state not in OVER for p in job.pods.values())
+        got = counted(more, "more pod has a place", "more pods have places")
+        text = f"{got}: {has} of {job.request.pods}"
+        record: Evidence = (("pods", more), ("has", has), ("asked", job.request.pods))
+        self.out.writes.notes.append(Note(job.id, job.state, GROWN, text, record))
+
+    def quota_changed(self, job_id: str, kind: Kind) -> None:
+        job = self.jobs.get(job_id)
+        wanted = JobState.PENDING if kind == Kind.QUOTA_RESERVED else JobState.QUOTA_RESERVED
+        if job is not None and job.state == wanted:
+            step(self.out, job, kind)
+
+    def waiting(self, decision: Waiting, now: float) -> None:
+        """Keep the reason of a waiting job, or of one that runs and misses pods; of the former an
+        event, only when the reason itself changed."""
+        job = self.jobs.get(decision.job_id)
+        if job is None or job.state not in WAITING:
+            self.out.writes.staying += [decision] * (job is not None)
+            return
+        verdict = self.verdict_on(job, decision.verdict)
+        # Why it failed is the last thing that its events say while it backs off.
+        backs_off = verdict.reason is Reason.BACKING_OFF
+        failed = backs_off and (job.failures.number > 0 or job.reason == POD_FAILED)
+        is_new = verdict.reason != job.reason and not failed
+        is_noted = is_new and job.notes(verdict.reason, now)
+        self.out.writes.reasons.append(ReasonChange(job.id, job.state, verdict, is_new, is_noted))
+        job.reason = verdict.reason
+
+    def lost(
+        self, keys: Iterable[tuple[str, int, int]], is_dead: Callable[[str], bool], now: float
+    ) -> None:
+        """The engine reports pods whose node or device is gone or bad; who still runs may be told.
+
+        `is_dead`: whether nothing that runs on a node can be told anything.
+        """
+        found: dict[str, list[LivePod]] = {}
+        for job_id, pod_set, ordinal in keys:
+            job = self.jobs.get(job_id)
+            pod = job.pods.get((pod_set, ordinal)) if job else None
+            if pod is not None and pod.state not in OVER:
+                pod.lost = True
+                if pod.leaving is None:
+                    found.setdefault(job_id, []).append(pod)
+        for job_id, pods in found.items():
+            blamed = tuple(sorted({pod.place.node for pod in pods}))
+            text = f"Node {', '.join(blamed)} or a GPU of it failed"
+            if not any(map(is_dead, blamed)):
+                self._tell(self.jobs[job_id], pods, now)
+            self._displaced(self.jobs[job_id], pods, "NodeLost", text, blamed, now)
+
+    def preempted(self, decision: Preempted, now: float) -> None:
+        """A job, or some of its pods, must make room for another job."""
+        job = self.jobs.get(decision.job_id)
+        if job is None or job.leaving is not None or job.state not in HOLDING:
+            return
+        text = f"Preempted ({decision.kind}) to make room for job {decision.by}"
+        why = record_of(decision)
+        if job.plain:
+            self.makes_room(job, text, why, now)
+            return
+        if decision.whole:
+            job.front = False
+            step(self.out, job, Kind.PREEMPTED, PREEMPTED, text, why, front=False, **UNPLACED)
+            self.leave.tell(job, job.pods.values(), now)
+            self._leave(job, JobRequeued(job.id, 0.0), Cause(PREEMPTED, text), now)
+            return
+        pods = [job.pods[key] for key in decision.pods if key in job.pods]
+        self.out.writes.notes.append(Note(job.id, job.state, PREEMPTED, text, why + which(pods)))
+        leaves = [(p, PodEnded(job.id, *p.key)) for p in pods if p.state not in OVER]
+        self.leave.tell(job, pods, now)
+        self.leave.pods(job, leaves, Cause(PREEMPTED, text), now)
+
+    def room_made(self, victims: Sequence[Preempted]) -> None:
+        """Tell each preemptor who makes room for it, and what that costs them together."""
+        for job_id in dict.fromkeys(victim.by for victim in victims):
+            job = self.jobs.get(job_id)
+            mine = [victim for victim in victims if victim.by == job_id]
+            if job is None:
+                continue
+            kinds = " and ".join(sorted({victim.kind.value for victim in mine}))
+            who = "1 job makes" if len(mine) == 1 else f"{len(mine)} jobs make"
+            text = f"{who} room ({kinds})"
+            record: Evidence = (
+                ("jobs", len(mine)),
+                ("pods", sum(len(victim.pods) for victim in mine)),
+                ("total_gpu_s", round(mine[0].total_gpu_s, 1)),
+                ("victims", ",".join(victim.job_id for victim in mine[:VICTIMS_TOLD])),
+            )
+            self.out.writes.notes.append(Note(job.id, job.state, ROOM_MADE, text, record))
+
+    def moved(self, decision: Moved, now: float) -> None:
+        """A pod goes to another node, so that fewer nodes are partly used."""
+        job, key = self.jobs.get(decision.job_id), (decision.pod_set, decision.ordinal)
+        pod = job.pods.get(key) if job else None
+        if job is None or job.leaving is not None or pod is None or pod.state in OVER:
+            return
+        text = (
+            f"Pod {pod.name} moves from node {decision.source} to {decision.target}, "
+            "so that one node fewer is partly used"
+        )
+        record: Evidence = (
+            ("pod_set", decision.pod_set),
+            ("ordinal", decision.ordinal),
+            ("which", pod.name),
+            ("from", decision.source),
+            ("to", decision.target),
+        )
+        self.out.writes.notes.append(Note(job.id, job.state, MOVED, text, record))
+        self.leave.tell(job, [pod], now)
+        leaves = [(pod, PodEnded(job.id, *key))]
+        self.leave.pods(job, leaves, Cause(MOVED, f"Moved to node {decision.target}"), now)
+
+    def run_limit(self, decision: RunLimit, now: float) -> None:
+        """End a job that ran longer than it may; tell once that the limit comes near."""
+        job = self.jobs.get(decision.job_id)
+        if job is None or job.leaving is not None or job.state not in HOLDING:
+            return
+        ends = datetime.fromtimestamp(decision.ends_at, UTC)
+        if decision.exceeded:
+            text = f"Its run-time limit ended at {ends:%Y-%m-%d %H:%M:%S} UTC"
+            self._end(job, Kind.FAILED, RUN_LIMIT, text, now)
+        else:
+            text = f"Its run-time limit ends at {ends:%Y-%m-%d %H:%M:%S} UTC"
+            self.out.writes.notes.append(Note(job.id, job.state, "RunLimitNear", text))
+
+    # --- the cluster told -----------------------------------------------------------------------
+    def pod_seen(self, facts: PodFacts, now: float) -> None:
+        found = self._find(facts)
+        if found is None:
+            self.unplaced_seen(facts, now)
+            self.crashed_before(facts)
+            return
+        self.keep(facts)
+        job, pod = found
+        if pod.uid and pod.uid != facts.uid:
+            # A name belongs to one pod at a time: the one that was placed is gone.
+            if pod.state not in OVER:
+                self.vanished(job, pod, now)
+            self.foreign.seen(facts, self.out)
+            return
+        pod.uid = facts.uid
+        saved_at = kant_pods.checkpointed_at(facts, now)
+        told_by = kant_pods.told_by(facts)
+        if told_by is not None:
+            self.leave.was_told(job, pod, told_by, now)
+        if saved_at is not None and saved_at > job.saved_at:
+            job.saved_at = saved_at
+            pod.saved_at = saved_at
+            self.out.deltas.append(Checkpointed(job.id, saved_at))
+        if facts.node and facts.node != pod.place.node and job.plain:
+            self.taken(job, pod, facts.node, now)
+            self.foreign.seen(facts, self.out)
+        elif facts.node and facts.node != pod.place.node:
+            where = f"Pod {pod.name} was bound to {facts.node} instead of {pod.place.node}"
+            self._displaced(job, [pod], "BoundElsewhere", where, (), now)
+        elif facts.phase == "Running" and facts.deleting and self._is_news(job, pod):
+            self._runs(job, pod, now)
+            text = (
+                self._evicted(pod, facts)
+                or f"Pod {pod.name} on node {pod.place.node} is being deleted, not by Kant"
+            )
+            self._tell(job, [pod], now)
+            self._displaced(job, [pod], _why_deleted(job, facts), text, (pod.place.node,), now)
+        elif facts.phase == "Running":
+            self._runs(job, pod, now)
+            self._forgive(job, pod)
+        elif facts.phase == "Succeeded":
+            advance(self.out, job, pod, P.SUCCEEDED)
+        elif facts.phase == "Failed":
+            self._pod_failed(job, pod, facts, now)
+            return
+        elif facts.node:
+            advance(self.out, job, pod, P.BOUND)
+        self.follow(job, now)
+
+    def _runs(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        before = pod.state
+        advance(self.out, job, pod, P.RUNNING)
+        if pod.state == P.RUNNING != before:
+            pod.running_at = now
+            self.out.deltas.append(PodsRunning(job.id, now, (pod.key,)))
+
+    def pod_gone(self, facts: PodFacts, now: float) -> None:
+        self.forget(facts)
+        # Whatever it is found to stand for below: it may have been counted before that stood.
+        self.foreign.gone(facts.uid, self.out)
+        found = self._find(facts)
+        if found is None:
+            self.unplaced_gone(facts, now)
+            return
+        job, pod = found
+        if pod.uid and pod.uid != facts.uid:
+            return
+        if facts.finished:
+            self.pod_seen(facts, now)
+        if pod.state in OVER:
+            return
+        self.vanished(job, pod, now, self._evicted(pod, facts))
+
+    def _evicted(self, pod: LivePod, facts: PodFacts) -> str:
+        """How somebody else ended the pod, as the pod says; "" = it does not."""
+        if not facts.disrupted:
+            return ""
+        node = pod.place.node
+        drained = ", which takes no new pods" if self.is_closed(node) else ""
+        return f"Pod {pod.name} was evicted from node {node}{drained} ({facts.disrupted})"
+
+    def vanished(self, job: LiveJob, pod: LivePod, now: float, evicted: str = "") -> None:
+        """The API has the pod no longer, and it had not finished. `evicted`: what is known of
+        that."""
+        reason = EVICTED if evicted else "PodLost"
+        text = evicted or f"Pod {pod.name} disappeared from node {pod.place.node}"
+        if pod.leaving is None and self._goes_on_without(job, [pod]):
+            self._displaced(job, [pod], reason, text, (), now)
+        leaves_alone = pod.leaving is not None
+        release(self.out, job, pod)
+        if not leaves_alone:
+            self.requeue(job, reason, text, (), now)
+        self.follow(job, now)
+
+    def effect_done(self, effect: Effect, outcome: Outcome, now: float) -> None:
+        if isinstance(effect, PatchCondition) and outcome.result == Result.FAILED:
+            self.not_told(effect.uid)
+        if isinstance(effect, SelectNode):
+            self.selected(effect, outcome, now)
+        if not isinstance(effect, CreateAndBind | Bind | DeletePod | EvictPod):
+            return
+        job_id, attempt, pod_set, ordinal = cast(EffectKey, effect.key)
+        job = self.jobs.get(job_id)
+        pod = job.pods.get((pod_set, ordinal)) if job else None
+        if not job or not pod or pod.attempt != attempt:
+            return
+        if isinstance(effect, DeletePod | EvictPod):
+            if outcome.result == Result.GONE and pod.state not in OVER:
+                release(self.out, job, pod)
+                self.follow(job, now)
+            elif outcome.result == Result.BLOCKED:
+                self.leave.blocked(pod, outcome.retry_after, now)
+            elif outcome.result not in (Result.DONE, Result.GONE):
+                log.warning("cannot delete pod %s: %s", pod.name, outcome.message)
+            return
+        if isinstance(effect, Bind):
+            self.bind_done(job, pod, effect, outcome, now)
+            self.follow(job, now)
+            return
+        pod.uid = pod.uid or outcome.uid
+        if outcome.result == Result.NOT_SENT and job.leaving is None and pod.leaving is None:
+            # The lease ran out on the way. If it is gone for good, the next write finds that.
+            self.out.effects.append(effect)
+            return
+        pod.in_flight = False
+        if outcome.result == Result.BOUND:
+            advance(self.out, job, pod, P.BOUND)
+            self.follow(job, now)
+        elif job.leaving is None and pod.leaving is None:
+            node = pod.place.node
+            # A pod that could not even be created says nothing about the node.
+            what, blamed = (f"bound to {node}", (node,)) if pod.uid else ("created", ())
+            text = f"Pod {pod.name} could not be {what}: {outcome.message or outcome.result}"
+            reason = "BindingFailed"
+            if outcome.result is Result.FAILED:
+                reason, blamed = NO_ANSWER, ()
+            self._displaced(job, [pod], reason, text, blamed, now)
+        if job.leaving is not None:
+            self.leave.give_back(job, now)
+
+    # --- time and people ------------------------------------------------------------------------
+    def overdue(self, now: float) -> None:
+        """Send what waited for its volumes; release what did not start in time; repeat deletions
+        nobody confirmed."""
+        self.follow_volumes(now)
+        for job in list(self.starting.values()):
+            if job.request.gang:
+                self.release_late(job, now)
+        for job in self.leave.sweep(now):
+            self.follow(job, now)
+
+    def cancelled(self, job: LiveJob, version: int, now: float) -> None:
+        """The database says CANCELLED: give back whatever the job holds."""
+        job.state, job.version = JobState.CANCELLED, version
+        cause = Cause(CANCELLED, "Its job was cancelled")
+        self._leave(job, JobEnded(job.id, succeeded=False), cause, now)
+
+    # --- how a job follows its pods -------------------------------------------------------------
+    def _pod_failed(self, job: LiveJob, pod: LivePod, facts: PodFacts, now: float) -> None:
+        if job.leaving is not None or pod.leaving is not None:
+            release(self.out, job, pod)  # it was killed by its deletion
+            self.follow(job, now)
+            return
+        text = kant_pods.failure_text(facts)
+        reason, node = facts.reason or "Rejected", pod.place.node
+        if facts.deleting:
+            reason = _why_deleted(job, facts)
+            text = (
+                self._evicted(pod, facts)
+                or f"Pod {pod.name} on node {node} was deleted, not by Kant"
+            )
+        if not (facts.deleting or kant_pods.was_rejected(facts)):
+            self.crashed(job, pod, text, now)
+            self.follow(job, now)
+        elif self._goes_on_without(job, [pod]):
+            self._displaced(job, [pod], reason, text, (node,), now)
+            advance(self.out, job, pod, P.FAILED, text)
+            self.follow(job, now)
+        else:
+            advance(self.out, job, pod, P.FAILED, text)
+            self.requeue(job, reason, text, (node,), now)
+
+    def follow(self, job: LiveJob, now: float) -> None:
+        """Lift the job to what its pods have reached together."""
+        if job.leaving is not None:
+            self.leave.settle(job)
+            return
+        if job.state not in HOLDING:
+            return
+        gang, up = job.request.gang, job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
+        whole = gang or job.complete
+        if whole and not job.bound and self._is_there(job, {P.INTENDED}):
+            job.bound = True
+            self.out.writes.bound_jobs.append(job.id)
+            if gang:
+                bound = (p for p in job.pods.values() if p.state != P.INTENDED)
+                self.out.writes.held.extend(bound)
+        if whole and self._is_done(job):
+            self._end(job, Kind.SUCCEEDED, "", "", now)
+        elif job.state == JobState.ADMITTED and (self._is_there(job, COMING) if gang else up):
+            step(self.out, job, Kind.RUNNING, failures=0)
+            job.failures.number = 0
+            self.out.writes.failures.pop(job.id, None)  # what this pass noted before
+            if not gang:
+                self.starting.pop(job.id, None)
+
+    def _find(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
+        """The job and pod that a pod of the API stands for, if a placement of now does."""
+        if (plain := self.placed(facts)) is not None:
+            return plain
+        who = kant_pods.identity(facts.labels) if facts.owned else None
+        job = self.jobs.get(who[0]) if who else None
+        pod = job.pods.get(who[2]) if who and job else None
+        if not who or not job or not pod or pod.attempt != who[1]:
+            return None
+        if (facts.namespace, facts.name) != (job.namespace, pod.name):
+            return None  # somebody's copy
+        return None if pod.lost and pod.state in OVER else (job, pod)
+
+
+def _why_deleted(job: LiveJob, facts: PodFacts) -> str:
+    """Why somebody else deleted the pod. What owns a plain pod may just not want it any more."""
+    return POD_DELETED if job.plain and not facts.disrupted else EVICTED

@@ -1,0 +1,165 @@
+"""Pods for which no placement of the scope stands: counted where they hold something."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from typing import NamedTuple
+
+from scheduling.engine.deltas import OtherPodChanged, OtherPodRemoved
+from scheduling.kube.seam import DeletePod, EmitEvent, PodFacts
+from scheduling.session.memory.live import LivePod, Outbox, PodKey
+from scheduling.session.pods import pod as kant_pods
+
+log = logging.getLogger(__name__)
+
+NO_JOB = (
+    "NotOfAJob",
+    "It carries labels that only Kant gives the pods that it makes (kant.io/job, kant.io/attempt, "
+    "kant.io/pod-set, kant.io/ordinal): remove them, and Kant takes the pod up as a job",
+    "Scheduling",
+    "Warning",
+)
+
+UNKNOWN_JOB = (
+    "UnknownJob",
+    "The database of Kant has no job {job}: it was restored from a backup that is older than the "
+    "pod, or belongs to another installation. The pod stays, and what it holds counts as in use; "
+    "whoever does not need it deletes it",
+    "Scheduling",
+    "Warning",
+)
+
+Identity = tuple[str, int, PodKey]  # job, attempt, which pod of it
+
+
+class LookedUp(NamedTuple):
+    """Of pods, by uid: those of other scopes' jobs, those of this scope's jobs for which no
+    placement stands, those that Kant has not made, and those of jobs that are not in the
+    database."""
+
+    others: Set[str]
+    left: Set[str]
+    copies: Set[str]
+    strays: Set[str]
+
+
+# Looks up the pods that it is given with the job that each names, by uid.
+LookUp = Callable[[Mapping[str, tuple[PodFacts, str]]], LookedUp]
+
+
+class ForeignPods:
+    """Which pods the engine counts as foreign, by uid.
+
+    `mine` are the nodes of the scope, None = all there are. Pods on other nodes are only
+    remembered, in case the node comes here. A pod with the labels of Kant's own pods for which no
+    placement is known may be a leftover, another scope's, somebody's copy, or of a job that the
+    database has lost: `leftovers` waits until that is looked up. On the last two an Event tells so.
+    """
+
+    def __init__(self, mine: Set[str] | None = None) -> None:
+        self.mine = mine
+        self.leftovers: dict[str, tuple[PodFacts, Identity]] = {}
+        self._strays: dict[str, str] = {}  # jobs that the database has lost, by uid of their pods
+        self._counted: set[str] = set()
+        self._told: set[str] = set()
+        self._elsewhere: dict[str, PodFacts] = {}
+        self._on_node: dict[str, set[str]] = defaultdict(set)  # uids of `_elsewhere`
+
+    def seen(self, facts: PodFacts, out: Outbox) -> None:
+        """Count what it holds, and note what may be a leftover of Kant's own."""
+        if facts.finished or not facts.node:
+            self._uncount(facts.uid, out)
+            self._strays.pop(facts.uid, None)
+        elif self.mine is None or facts.node in self.mine or facts.uid in self._counted:
+            self._counted.add(facts.uid)
+            out.deltas.append(_held_by(facts))
+        else:
+            self._elsewhere[facts.uid] = facts
+            self._on_node[facts.node].add(facts.uid)
+        who = kant_pods.identity(facts.labels) if facts.owned else None
+        if who and not facts.deleting and not facts.finished:
+            self.leftovers[facts.uid] = facts, who
+        else:
+            self.leftovers.pop(facts.uid, None)
+
+    def gone(self, uid: str, out: Outbox) -> None:
+        self.leftovers.pop(uid, None)
+        self._told.discard(uid)
+        self._strays.pop(uid, None)
+        self._uncount(uid, out)
+
+    def _uncount(self, uid: str, out: Outbox) -> None:
+        if uid in self._counted:
+            self._counted.discard(uid)
+            out.deltas.append(OtherPodRemoved(uid))
+        self._forget(uid)
+
+    @property
+    def lost_jobs(self) -> set[str]:
+        """Jobs that are not in the database and have pods."""
+        return set(self._strays.values())
+
+    def adopt(self, pod: LivePod, out: Outbox) -> None:
+        """A pod whose end nobody can confirm, counted until the API has forgotten it."""
+        self._counted.add(pod.uid)
+        out.deltas.append(OtherPodChanged(pod.uid, pod.place.node, len(pod.place.devices)))
+
+    # --- a divided cluster ------------------------------------------------------------------------
+    def node_arrived(self, node: str, out: Outbox) -> None:
+        """Count what lies on a node that is the scope's from now on."""
+        for uid in sorted(self._on_node.get(node, ())):
+            self._counted.add(uid)
+            out.deltas.append(_held_by(self._elsewhere[uid]))
+            self._forget(uid)
+
+    def not_of_kant(self) -> Iterable[OtherPodChanged]:
+        """What pods hold on the nodes of other scopes that Kant has not placed there."""
+        return (_held_by(facts) for facts in self._elsewhere.values() if not facts.owned)
+
+    def delete_leftovers(self, look_up: LookUp, out: Outbox) -> None:
+        """Delete pods of this scope's jobs for which no placement stands; `look_up` tells what is
+        left over from what is not."""
+        if not self.leftovers:
+            return
+        found = look_up({uid: (facts, who[0]) for uid, (facts, who) in self.leftovers.items()})
+        for uid in sorted(found.left):
+            self._delete(*self.leftovers[uid], out)
+        for uid in sorted(found.copies):
+            facts = self.leftovers[uid][0]
+            if facts.plain is None and not facts.node:  # it waits, and will not be bound
+                self._tell(facts, NO_JOB, out)
+        for uid in sorted(found.strays):
+            facts, (job_id, _, _) = self.leftovers[uid]
+            self._strays[uid] = job_id
+            reason, text, *more = UNKNOWN_JOB
+            self._tell(facts, (reason, text.format(job=job_id), *more), out)
+        for uid in (*found.others, *found.left, *found.copies, *found.strays):
+            del self.leftovers[uid]
+
+    def _tell(self, facts: PodFacts, event: Sequence[str], out: Outbox) -> None:
+        """Say so once on the pod."""
+        if facts.uid not in self._told:
+            self._told.add(facts.uid)
+            log.warning("pod %s: %s", facts.name, event[1])
+            out.effects.append(EmitEvent((), facts.namespace, facts.name, facts.uid, *event))
+
+    def _forget(self, uid: str) -> None:
+        facts = self._elsewhere.pop(uid, None)
+        if facts is not None:
+            self._on_node[facts.node].discard(uid)
+            if not self._on_node[facts.node]:
+                del self._on_node[facts.node]
+
+    def _delete(self, facts: PodFacts, who: Identity, out: Outbox) -> None:
+        log.info("deleting pod %s: no placement stands for it", facts.name)
+        job_id, attempt, key = who
+        out.effects.append(
+            DeletePod((job_id, attempt, *key), facts.namespace, facts.name, facts.uid)
+        )
+
+
+def _held_by(facts: PodFacts) -> OtherPodChanged:
+    gpus = facts.gpus + (1 if facts.gpu_milli else 0)
+    return OtherPodChanged(
+        facts.uid, facts.node, gpus, facts.cpu_milli, facts.memory_mib, facts.extended
+    )

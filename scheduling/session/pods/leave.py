@@ -1,0 +1,249 @@
+"""Giving places back: of jobs that leave, and of pods that leave while their job goes on.
+
+Pods are deleted, again and again until the API confirms it. The engine is told when nothing is
+held any more, not before: a device is never held twice.
+"""
+
+import math
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from scheduling.engine.deltas import JobEnded, JobRequeued, PodEnded, PodRequeued
+from scheduling.engine.states import TERMINAL, JobState
+from scheduling.engine.verdict import counted
+from scheduling.kube.seam import PREEMPTION, Annotate, DeletePod, EmitEvent, EvictPod
+from scheduling.models.jobs import CANCELLED, MOVED, PREEMPTED, RESIZED, RUN_LIMIT
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session.memory.live import (
+    OVER,
+    Cause,
+    KeptPod,
+    LiveJob,
+    LivePod,
+    Note,
+    Notice,
+    Outbox,
+    PodKey,
+    PodLeaves,
+    PodStep,
+)
+from scheduling.session.pods.foreign import ForeignPods
+from scheduling.session.pods.pod import CHECKPOINT_BY
+from scheduling.session.pods.steps import release
+
+# A deletion that nobody confirmed is asked for again: the answer or the watch event was lost.
+ASK_AGAIN_S = 20.0
+
+EVICT_AGAIN_S = 2.0
+# Reasons for which the engine itself made pods leave that could have stayed.
+OWN_CHOICE = frozenset({PREEMPTED, MOVED})
+
+
+class Leaving:
+    """`known` are all jobs of the cluster, those of them that leave are in `jobs`."""
+
+    def __init__(self, known: dict[str, LiveJob], out: Outbox) -> None:
+        self.jobs: dict[str, LiveJob] = {}
+        self.foreign = ForeignPods()
+        self._known = known
+        self._out = out
+        self._pods: list[tuple[LiveJob, LivePod]] = []
+
+    def job(
+        self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
+    ) -> None:
+        """All of the job goes; `last_word` is what the engine is told then. `cause` None: it
+        began to leave before this scheduler."""
+        for pod in job.pods.values():
+            pod.cause = pod.cause or cause
+        if cause is not None:
+            job.reason = cause.reason
+        job.leaving = last_word
+        self.jobs[job.id] = job
+        if isinstance(last_word, JobEnded) and not _is_evicted(job):
+            for pod in job.pods.values():
+                pod.notice = None  # nothing has to be saved any more
+        self.give_back(job, now)
+
+    def tell(self, job: LiveJob, pods: Iterable[LivePod], now: float) -> None:
+        """Tell pods that run to save their work, where the job asks for it; those that are to go
+        stay until they say so, or until its time is up."""
+        self._tell(job, (pod for pod in pods if pod.leaving is None), now)
+
+    def tell_again(self, job: LiveJob, now: float) -> None:
+        """Tell pods found at start that leave alone, and did not hear of it before the last
+        scheduler stopped."""
+        leave = (p for p in job.pods.values() if _has_to_leave(p) or p.reason == RESIZED)
+        self._tell(job, leave, now)
+
+    def _tell(self, job: LiveJob, pods: Iterable[LivePod], now: float) -> None:
+        told = [pod for pod in pods if pod.state == P.RUNNING and pod.notice is None]
+        if not job.notice_s or not told:
+            return
+        by = float(math.ceil(now + job.notice_s))
+        notice = Notice(now, by)
+        until = f"{datetime.fromtimestamp(by, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        for pod in told:
+            pod.notice = notice if job.request.gang else Notice(now, by)
+            note = {CHECKPOINT_BY: until}
+            key = job.effect_key(pod)
+            self._out.effects.append(Annotate(key, job.namespace, pod.name, pod.uid, note))
+        pods_told = counted(len(told), "pod was told to save its", "pods were told to save their")
+        text = f"{pods_told} work by {until}"
+        more = (("pods", len(told)), ("checkpoint_by", until))
+        self._out.writes.notes.append(Note(job.id, job.state, "CheckpointNotice", text, more))
+
+    def was_told(self, job: LiveJob, pod: LivePod, by: float, now: float) -> None:
+        """The last scheduler told this pod to save its work (or a person did: not for longer)."""
+        if pod.notice is None and job.notice_s:
+            by = min(by, now + job.notice_s + 1)
+            shared = (p.notice for p in job.pods.values() if p.notice and job.request.gang)
+            # The end was rounded up to a second.
+            pod.notice = next(shared, None) or Notice(by - job.notice_s - 1, by)
+
+    def pods(
+        self, job: LiveJob, leaves: Iterable[tuple[LivePod, PodLeaves]], cause: Cause, now: float
+    ) -> None:
+        """These pods go, the job goes on and they are placed again while it misses pods; with each,
+        what the engine is told then."""
+        for pod, last_word in leaves:
+            pod.leaving, pod.cause, (pod.reason, pod.why) = last_word, cause, cause
+            self._pods.append((job, pod))
+            if pod.state in (P.BOUND, P.RUNNING):
+                # The next scheduler has to know, or it would take its end for a failure.
+                self._out.writes.steps.append(PodStep(pod, pod.state, pod.state, pod.why))
+            self._remove(job, pod, now)
+        job.complete = job.has_all()
+
+    def resume(self, job: LiveJob) -> None:
+        """Pods of a job found at start that the last scheduler made leave while it goes on."""
+        for pod in job.pods.values():
+            if pod.why and pod.state not in OVER:
+                pod.leaving = PodRequeued(job.id, *pod.key, not_before=0.0)
+                if pod.reason in OWN_CHOICE:
+                    pod.leaving = PodEnded(job.id, *pod.key)
+                self._pods.append((job, pod))
+
+    def sweep(self, now: float) -> list[LiveJob]:
+        """Go on with all that leave; returns the jobs that go on without pods that are gone."""
+        for job in list(self.jobs.values()):
+            self.give_back(job, now)
+        alone = [(j, p) for j, p in self._pods if j.leaving is None and j.id in self._known]
+        for job, pod in alone:
+            self._remove(job, pod, now)
+        self._pods = [(job, pod) for job, pod in alone if pod.state not in OVER]
+        return list({job.id: job for job, pod in alone if pod.state in OVER}.values())
+
+    def give_back(self, job: LiveJob, now: float) -> None:
+        """Delete what still holds devices."""
+        for pod in job.pods.values():
+            self._remove(job, pod, now)
+        self.settle(job)
+
+    def settle(self, job: LiveJob) -> None:
+        """Tell the engine once nothing is held any more."""
+        if job.leaving is None or not job.is_over():
+            return
+        self._out.deltas.append(job.leaving)
+        job.leaving = None
+        del self.jobs[job.id]
+        if job.state in TERMINAL:
+            del self._known[job.id]
+            return
+        job.pods = {}
+        job.replaced = set()
+        job.tally.clear()
+
+    def delete(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        """Ask for the pod's deletion; its Kubernetes Events say why."""
+        pod.delete_sent_at = now
+        preempted = _is_preempted(job, pod)
+        of = (job.effect_key(pod), job.namespace, pod.name, pod.uid)
+        if job.protected and preempted:
+            self._out.effects.append(EvictPod(*of))
+        else:
+            # Only what Kant did not make has an owner that asks why it went.
+            disrupted = _disruption(job, preempted=preempted) if job.plain else None
+            self._out.effects.append(DeletePod(*of, disrupted=disrupted))
+        if pod.cause is not None and pod.state not in OVER:
+            self._out.effects.append(EmitEvent(*of, *pod.cause, "Deleting", _type(pod.cause)))
+            pod.cause = None
+
+    def keep(self, job: LiveJob, key: PodKey, pod: KeptPod) -> None:
+        """This pod stays for its log; the one that stayed until now, of an older attempt, goes."""
+        older, newest = sorted((job.kept.get(key, pod), pod))
+        if older.uid != newest.uid:
+            of = (older.namespace, older.name, older.uid)
+            self._out.effects.append(DeletePod((job.id, older.attempt, *key), *of))
+        job.kept[key] = newest
+
+    def blocked(self, pod: LivePod, retry_after: float, now: float) -> None:
+        """A disruption budget forbids the eviction; it is asked again when it may not any more."""
+        pod.delete_sent_at = now - ASK_AGAIN_S + max(retry_after, EVICT_AGAIN_S)
+
+    def _remove(self, job: LiveJob, pod: LivePod, now: float) -> None:
+        """Have a pod deleted that still holds devices; what never came to be is free at once."""
+        if pod.state in OVER or pod.in_flight or job.keeps(pod) or self._saves(job, pod, now):
+            return
+        waits_again = bool(job.plain) and isinstance(job.leaving, JobRequeued)
+        if pod.state == P.INTENDED and (not pod.uid or waits_again):
+            release(self._out, job, pod)
+        elif pod.delete_sent_at is None:
+            self.delete(job, pod, now)
+        elif now - pod.delete_sent_at > ASK_AGAIN_S:
+            self.delete(job, pod, now)
+            if pod.lost:
+                # A dead node confirms nothing. The job may go on; the pod counts as a foreign
+                # one until the API has forgotten it.
+                self.foreign.adopt(pod, self._out)
+                release(self._out, job, pod)
+
+    def _saves(self, job: LiveJob, pod: LivePod, now: float) -> bool:
+        """Whether the pod still has time to save its work. In a gang one pod speaks for all."""
+        notice = pod.notice
+        if notice is None or notice.closed:
+            return False
+        saved_at = job.saved_at if job.request.gang else pod.saved_at
+        if saved_at < notice.at and now < notice.by:
+            return True
+        notice.closed = True
+        who = "The job" if job.request.gang else f"Pod {pod.name}"
+        if saved_at >= notice.at:
+            text = f"{who} saved its work {saved_at - notice.at:.1f} s after it was told"
+            note = Note(job.id, job.state, "Checkpointed", text)
+        else:
+            text = f"{who} did not say within {notice.by - notice.at:.0f} s that it saved its work"
+            note = Note(job.id, job.state, "CheckpointMissed", text)
+        self._out.writes.notes.append(note)
+        return False
+
+
+def _type(cause: Cause) -> str:
+    """Of the Event: what somebody decided is Normal, what went wrong a Warning."""
+    decided = cause.reason in (PREEMPTED, MOVED, CANCELLED, RESIZED)
+    return "Normal" if decided else "Warning"
+
+
+def _is_evicted(job: LiveJob) -> bool:
+    """Whether its pods go before their work is done: a job of plain pods cannot wait again."""
+    return bool(job.plain) and job.state == JobState.FAILED
+
+
+def _disruption(job: LiveJob, *, preempted: bool) -> tuple[str, str] | None:
+    """Why a plain pod goes that did nothing wrong; None where its job came to its own end."""
+    if preempted:
+        return PREEMPTION
+    if not job.pod_gang or job.reason in ("", CANCELLED, RUN_LIMIT):
+        return None
+    return "GangEnded", f"Kant ended all of gang {job.pod_gang} ({job.reason})"
+
+
+def _is_preempted(job: LiveJob, pod: LivePod) -> bool:
+    """Whether it goes by our own choice, not because it ended, failed or was cancelled."""
+    goes = isinstance(job.leaving, JobRequeued) or _is_evicted(job)
+    return (goes and job.reason == PREEMPTED) or _has_to_leave(pod)
+
+
+def _has_to_leave(pod: LivePod) -> bool:
+    """Whether it goes alone although nothing is wrong with it."""
+    return isinstance(pod.leaving, PodEnded)

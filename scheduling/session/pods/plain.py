@@ -1,0 +1,375 @@
+"""Pods that somebody else made and that name Kant as their scheduler: each is a job of one pod, or
+with others of its gang one job.
+
+Such a pod is offered to the database, which makes a job of it or says why not
+(services/plain_pods/take_up.py). Kant binds the pod and never makes it. So a pod that has been
+bound, or may have been, cannot be placed again: where another job would wait again, its job ends
+(docs/decisions/0015, 0026).
+"""
+
+import re
+from itertools import islice
+from typing import cast
+
+from scheduling.engine.deltas import JobEnded, JobRequeued
+from scheduling.engine.states import HOLDING, WAITING
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.verdict import Reason, Verdict
+from scheduling.kube.seam import (
+    Bind,
+    DeletePod,
+    EmitEvent,
+    Outcome,
+    PatchCondition,
+    PodFacts,
+    Result,
+)
+from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
+from scheduling.models.jobs import CANCELLED, POD_FAILED, PREEMPTED
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session.memory.live import Cause, EffectKey, LiveJob, LivePod, Offer, PodKey
+from scheduling.session.pods import pod as kant_pods
+from scheduling.session.pods.requeue import Requeueing
+from scheduling.session.pods.steps import Evidence, advance, release, step, which
+
+AT_ONCE = 100  # pods offered in one pass
+BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
+BOUND_ELSEWHERE, POD_DELETED, EVICTED = "BoundElsewhere", "PodDeleted", "PodEvicted"
+# Why a gang ends that waits and loses a pod: what is left of it waits for others.
+LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED})
+GANG_INCOMPLETE = "GangIncomplete"
+COUNT = re.compile("[0-9]{1,6}")
+
+Gang = tuple[str, str]  # namespace and name
+
+
+class PlainPods(Requeueing):
+    """`unbound` are the plain pods that wait for a place, by uid, those offered last at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unbound: dict[str, PodFacts] = {}
+        self._places: dict[str, tuple[str, PodKey]] = {}  # job and which pod of it, by uid
+        self._new: dict[str, None] = {}
+        self._short: set[Gang] = set()  # gangs that miss pods, to be told at the next look
+        self._told: dict[str, tuple[Cause, bool]] = {}  # what, and whether the pod was gated
+        self._deleting: set[str] = set()
+        self._missing: set[str] = set()
+        self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
+        self._refused: dict[str, tuple[str, tuple[str, ...]]] = {}  # why, and nodes, by job
+
+    def know(self, job: LiveJob) -> None:
+        """A job that this scheduler looks after from now on."""
+        self.jobs[job.id] = job
+        self._places.update((ref.uid, (job.id, key)) for key, ref in job.plain.items())
+
+    # --- pods without a place ---------------------------------------------------------------------
+    def keep(self, facts: PodFacts) -> None:
+        """Remember the pod as long as it waits for a place."""
+        if facts.plain is not None and not facts.deleting:
+            self.unbound[facts.uid] = facts
+        else:
+            self.forget(facts)
+
+    def forget(self, facts: PodFacts) -> None:
+        """The pod waits no longer for a place."""
+        uid = facts.uid
+        if self.unbound.pop(uid, None) is not None:
+            self._told.pop(uid, None)
+            self._deleting.discard(uid)
+            if (gang := _gang_of(facts)) is not None and not facts.node:
+                self._short.add(gang)
+
+    def unplaced_seen(self, facts: PodFacts, now: float) -> None:
+        """A pod for which no placement of now stands."""
+        before = self.unbound.get(facts.uid)
+        self.keep(facts)
+        if facts.uid in self.unbound:
+            job = self._job_of(facts.uid)
+            if job is not None and job.told and (before is None or before.gated):
+                # Another scope's scheduler saw it sooner: its job came before it, or followed it.
+                self._tell_waiting(facts, job.told)
+            is_news = job is None or before is None or before.plain != facts.plain
+            if is_news and facts.uid not in self._deleting:
+                self._new[facts.uid] = None
+            return
+        if facts.node:
+            self._lost(facts, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(facts.name, facts.node), now)
+        elif facts.finished:
+            self._lost(facts, Kind.FAILED, POD_FAILED, kant_pods.failure_text(facts), now)
+        else:
+            self._lost(facts, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
+        self.foreign.seen(facts, self.out)
+
+    def unplaced_gone(self, facts: PodFacts, now: float) -> None:
+        """Such a pod is gone from the API."""
+        self._lost(facts, Kind.CANCELLED, POD_DELETED, _deleted(facts.name), now)
+
+    def look_after(self, *, takes_up: bool, again: bool, now: float) -> None:
+        """Offer what is new; `again`: from time to time also what was refused, and those whose job
+        is over. `takes_up`: whether it is for this scope to do so."""
+        for key, (at, bind) in list(self._unanswered.items()):
+            if now >= at:
+                del self._unanswered[key]
+                self._bind_again(bind, now)
+        short: set[Gang] = set()
+        if again:
+            self._places = {u: place for u, place in self._places.items() if place[0] in self.jobs}
+            self._end_those_without_pod(now)
+            jobless = (uid for uid in self.unbound if self._job_of(uid) is None)
+            self._new.update(dict.fromkeys(islice(jobless, AT_ONCE)))
+            short, self._short = self._short, short
+        new, self._new = [self.unbound[uid] for uid in self._new if uid in self.unbound], {}
+        if takes_up:
+            self._offer(sorted(new, key=_age), short, again=again)
+
+    def _offer(self, new: list[PodFacts], short: set[Gang], *, again: bool) -> None:
+        """Offer these pods, each with all that wait of its gang, and those of the gangs in `short`.
+        Gangs that miss pods wait for the next look, as these mostly come within moments."""
+        gangs: dict[Gang, list[PodFacts]] = {gang: [] for gang in map(_gang_of, new) if gang}
+        gangs |= {gang: [] for gang in short}
+        for facts in self.unbound.values() if gangs else ():
+            if (gang := _gang_of(facts)) is not None and gang in gangs:
+                gangs[gang].append(facts)
+        units: dict[str | Gang, list[PodFacts]] = {}
+        for facts in new:
+            gang = _gang_of(facts)
+            units[gang or facts.uid] = gangs[gang] if gang else [facts]
+        units |= {gang: gangs[gang] for gang in short}
+        offered = 0
+        for pods in filter(None, units.values()):
+            gang = _gang_of(pods[0])
+            if gang is not None and not again and _is_short(pods):
+                self._short.add(gang)
+            elif offered >= AT_ONCE:
+                self._new.update(dict.fromkeys(facts.uid for facts in pods))
+            else:
+                offered += len(pods)
+                for facts in pods:
+                    self.unbound[facts.uid] = self.unbound.pop(facts.uid)
+                self.out.writes.offers.append(Offer(tuple(sorted(pods, key=_age))))
+
+    @property
+    def has_more(self) -> bool:
+        """There are pods to offer that the last pass left for the next one."""
+        return bool(self._new)
+
+    def answered(self, offers: list[Offer]) -> None:
+        """What the database made of them; who was refused is told, once."""
+        for offer in offers:
+            for pod in offer.pods:
+                if pod.uid in offer.over:
+                    self._delete(pod.uid, pod, offer.over[pod.uid])
+                elif (refusal := offer.refused.get(pod.uid)) is None:
+                    self._told.pop(pod.uid, None)
+                elif pod.uid in self.unbound:
+                    before, self._told[pod.uid] = self._told.get(pod.uid), (refusal, pod.gated)
+                    if before is None or before[0] != refusal:
+                        of = pod.namespace, pod.name, pod.uid
+                        kind = "Normal" if refusal.reason == GANG_INCOMPLETE else "Warning"
+                        self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
+                    if before != (refusal, pod.gated):
+                        self._set_condition(pod, *refusal)
+
+    def not_told(self, uid: str) -> None:
+        """The API server did not answer when the pod was to be told something: it is told again."""
+        self._told.pop(uid, None)
+        if (job := self._job_of(uid)) is not None:
+            job.told = ""
+
+    # --- jobs that wait ---------------------------------------------------------------------------
+    def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
+        """What the engine says of a waiting job; it knows that a job is held, not why."""
+        if verdict.reason is Reason.ON_HOLD and job.pod_hold and not job.held:
+            gated = any(pod.gated for pod in self._unbound_of(job))
+            helps = "remove the gates" if gated else "change the pod"
+            return Verdict(Reason.ON_HOLD, job.pod_hold, {}, (helps,))
+        return verdict
+
+    def tell_why(self) -> None:
+        """Put on the pods why they wait, where the reason changed in this pass, unless it is that
+        they were refused. What the last scheduler had to tell may not have reached them: each is
+        told at least once."""
+        writes = self.out.writes
+        told = [
+            (r.job_id, f"{r.verdict.reason}: {r.verdict.summary}", r.is_new) for r in writes.reasons
+        ]
+        again = (t for t in writes.transitions if t.kind is Kind.REQUEUED)
+        told += [(t.job_id, f"{t.reason}: {t.message}", True) for t in again]
+        for job_id, text, is_new in told:
+            job = self.jobs.get(job_id)
+            if job is not None and (is_new or not job.told):
+                job.told = text
+                for pod in self._unbound_of(job):
+                    self._tell_waiting(pod, text)
+
+    def _tell_waiting(self, pod: PodFacts, text: str) -> None:
+        if pod.uid not in self._told:
+            self._set_condition(pod, "Unschedulable", text)
+
+    def _set_condition(self, pod: PodFacts, reason: str, text: str) -> None:
+        if not pod.gated:  # of a gated one the API server has said so
+            to = (pod.namespace, pod.name, pod.uid)
+            self.out.effects.append(PatchCondition((), *to, reason, text))
+
+    def _job_of(self, uid: str) -> LiveJob | None:
+        """The job that stands for a plain pod, where it is one of this scope."""
+        return self.jobs.get(self._places[uid][0]) if uid in self._places else None
+
+    def _unbound_of(self, job: LiveJob) -> list[PodFacts]:
+        """The plain pods of the job that wait for a place."""
+        return [self.unbound[ref.uid] for ref in job.plain.values() if ref.uid in self.unbound]
+
+    def _lost(self, facts: PodFacts, kind: Kind, reason: str, text: str, now: float) -> None:
+        """The pod cannot be bound any more: its job ends, if it waits."""
+        job = self._job_of(facts.uid)
+        if job is not None and _waits(job):
+            self._end(job, kind, reason, _of_gang(job, text), now)
+
+    def _end_those_without_pod(self, now: float) -> None:
+        """End waiting jobs of which a pod was not there in two looks: one that was deleted before
+        this scheduler watched is never reported gone."""
+        waiting = [job for job in self.jobs.values() if _waits(job)]
+        found = [job for job in waiting if len(self._unbound_of(job)) < len(job.plain)]
+        for job in found:
+            if job.id in self._missing:
+                gone = (ref.name for ref in job.plain.values() if ref.uid not in self.unbound)
+                text = _of_gang(job, _deleted(next(gone)))
+                self._end(job, Kind.CANCELLED, POD_DELETED, text, now)
+        self._missing = {job.id for job in found}
+
+    # --- jobs that hold a place -------------------------------------------------------------------
+    def placed(self, facts: PodFacts) -> tuple[LiveJob, LivePod] | None:
+        """The job and pod that a plain pod stands for, if it has a place."""
+        job = self._job_of(facts.uid) if facts.owned else None
+        pod = job.pods.get(self._places[facts.uid][1]) if job is not None else None
+        if job is None or pod is None or (pod.lost and pod.state is P.RELEASED):
+            return None
+        return job, pod
+
+    def bind_done(
+        self, job: LiveJob, pod: LivePod, bind: Bind, outcome: Outcome, now: float
+    ) -> None:
+        """How the binding of a plain pod ended; the pod is there or not, whatever that was."""
+        if outcome.result in (Result.FAILED, Result.NOT_SENT) and job.leaving is None:
+            # Perhaps it is bound: its place is kept until the API server answers.
+            self._unanswered[job.effect_key(pod)] = now + BIND_AGAIN_S, bind
+            return
+        pod.in_flight = False
+        if outcome.result == Result.BOUND:
+            advance(self.out, job, pod, P.BOUND)
+        elif outcome.result == Result.TAKEN:
+            self.taken(job, pod, outcome.node, now)
+        elif outcome.result in (Result.GONE, Result.DELETING, Result.NEW_INCARNATION):
+            release(self.out, job, pod)
+            self.requeue(job, POD_DELETED, _deleted(pod.name), (), now)
+        elif job.leaving is None:
+            text = f"Pod {pod.name} could not be bound to {pod.place.node}: {outcome.message}"
+            first, nodes = self._refused.get(job.id, (text, ()))
+            self._refused[job.id] = first, (*nodes, pod.place.node)
+        if job.id in self._refused and not any(each.in_flight for each in job.pods.values()):
+            # Only now is known whether any pod of the gang was bound.
+            text, nodes = self._refused.pop(job.id)
+            self.requeue(job, "BindingFailed", text, tuple(sorted(set(nodes))), now)
+        if job.leaving is not None:
+            self.leave.give_back(job, now)
+
+    def _bind_again(self, bind: Bind, now: float) -> None:
+        job_id, attempt, *key = cast(EffectKey, bind.key)
+        job = self.jobs.get(job_id)
+        pod = job.pods.get((key[0], key[1])) if job is not None else None
+        if job is None or pod is None or pod.attempt != attempt or not pod.in_flight:
+            return
+        if job.leaving is None:
+            self.out.effects.append(bind)
+        else:
+            pod.in_flight = False
+            self.leave.give_back(job, now)
+
+    def taken(self, job: LiveJob, pod: LivePod, node: str, now: float) -> None:
+        """Somebody else bound the pod: it is theirs, and stays."""
+        release(self.out, job, pod)
+        if job.leaving is None and job.state in HOLDING:
+            self._end(job, Kind.FAILED, BOUND_ELSEWHERE, _bound_to(pod.name, node), now)
+        self.leave.settle(job)
+
+    def makes_room(self, job: LiveJob, text: str, why: Evidence, now: float) -> None:
+        """Preempted plain pods are evicted, and their job ends with them."""
+        pods = list(job.pods.values())
+        self.leave.tell(job, pods, now)
+        why += which(pods)
+        step(self.out, job, Kind.FAILED, PREEMPTED, text, why, failures=job.failures.number)
+        self._leave(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
+
+    def requeue(
+        self, job: LiveJob, reason: str, message: str, blamed: tuple[str, ...], now: float
+    ) -> None:
+        """A job of plain pods waits again only if certainly none of them was bound."""
+        unbound = all(p.state is P.INTENDED and not p.in_flight for p in job.pods.values())
+        if not job.plain or unbound:
+            super().requeue(job, reason, message, blamed, now)
+        elif job.leaving is None and job.state in HOLDING:
+            if reason in (EVICTED, "PodLost", POD_DELETED):
+                why = EVICTED if reason == EVICTED else POD_DELETED
+                self._end(job, Kind.CANCELLED, why, message, now)
+            else:
+                self._end(job, Kind.FAILED, reason, message, now)
+
+    def _leave(
+        self, job: LiveJob, last_word: JobEnded | JobRequeued, cause: Cause | None, now: float
+    ) -> None:
+        waiting = [] if job.pods else self._unbound_of(job)
+        self._refused.pop(job.id, None)
+        super()._leave(job, last_word, cause, now)
+        if not isinstance(last_word, JobEnded):
+            return
+        cause = cause or Cause(CANCELLED, "Its job is over")
+        if job.pod_gang and cause.reason in LOST_ONE:
+            self._new.update(dict.fromkeys(pod.uid for pod in waiting))
+            return
+        for pod in waiting:
+            self._delete(job.id, pod, cause)
+
+    def _delete(self, job_id: str, pod: PodFacts, cause: Cause) -> None:
+        """A pod that waits and whose job is over would wait for ever."""
+        of = (job_id, 0, 0, 0), pod.namespace, pod.name, pod.uid  # of no attempt
+        kind = "Normal" if cause.reason == CANCELLED else "Warning"
+        self.out.effects.append(DeletePod(*of))
+        if pod.uid not in self._deleting:
+            self._deleting.add(pod.uid)
+            self.out.effects.append(EmitEvent(*of, *cause, "Deleting", kind))
+
+
+def _waits(job: LiveJob) -> bool:
+    """Whether it is a job of plain pods that waits."""
+    return bool(job.plain) and job.leaving is None and job.state in WAITING
+
+
+def _gang_of(facts: PodFacts) -> Gang | None:
+    """The gang that the pod names."""
+    return (facts.namespace, facts.labels[GANG]) if GANG in facts.labels else None
+
+
+def _is_short(pods: list[PodFacts]) -> bool:
+    """Whether these pods of one gang say alike that there are to be more of them."""
+    sizes = {pod.annotations.get(GANG_SIZE, "") for pod in pods}
+    return len(sizes) == 1 and bool(COUNT.fullmatch(size := sizes.pop())) and len(pods) < int(size)
+
+
+def _of_gang(job: LiveJob, text: str) -> str:
+    """Why a waiting job lost a pod, and what that means for the others."""
+    if not job.pod_gang:
+        return text
+    return f"{text}. What is left of gang {job.pod_gang} waits for another pod"
+
+
+def _age(facts: PodFacts) -> tuple[float, str]:
+    return facts.plain.created_at if facts.plain else 0.0, facts.uid
+
+
+def _deleted(name: str) -> str:
+    return f"Pod {name} was deleted"
+
+
+def _bound_to(name: str, node: str) -> str:
+    return f"Pod {name} was bound to node {node} by another scheduler"

@@ -1,0 +1,155 @@
+"""The pods of a live job: how one is asked for, recognised, and judged when it failed."""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from scheduling.engine.cluster.columns import extended_of
+from scheduling.engine.types import Node, PodPlacement
+from scheduling.kube.seam import Bind, CreateAndBind, PodFacts
+from scheduling.kube.translate import manifests
+from scheduling.session.memory.live import LiveJob, LivePod, PodKey
+
+CHECKPOINT_BY = "kant.io/checkpoint-by"
+CHECKPOINTED_AT = "kant.io/checkpointed-at"
+
+# Reasons with which a pod ends as Failed although its own program is not to blame: the kubelet
+# rejected it, or the node took it down (kubelet eviction, node shutdown).
+NOT_ITS_FAULT = re.compile(
+    r"OutOf\S+|UnexpectedAdmissionError|TopologyAffinityError|Node(Affinity|Name|Ports|Lost)"
+    r"|TaintToleration|PodOS\w+|SupplementalGroupsPolicyNotSupported|InvalidNodeInfo"
+    r"|Evicted|Preempting|Shutdown|NodeShutdown|Terminated|TerminationByKubelet|AdmissionFailed"
+    r"|ContainerStatusUnknown"
+)
+
+
+def new_pod(job: LiveJob, place: PodPlacement, gpu_model: str, *, later: bool) -> LivePod:
+    """A pod of the job's attempt, to be created or bound; a new one's name is unique."""
+    if job.plain:
+        ref = job.plain[place.pod_set, place.ordinal]
+        return LivePod(place, job.attempt, ref.name, gpu_model, uid=ref.uid)
+    name = name_of(job, job.attempt, place.pod_set, place.ordinal)
+    return LivePod(place, job.attempt, name, gpu_model, later=later)
+
+
+def name_of(job: LiveJob, attempt: int, pod_set: int, ordinal: int) -> str:
+    """Of a pod that Kant makes for the job; "" if it has no such pod set."""
+    if pod_set >= len(job.request.pod_sets):
+        return ""
+    name = job.request.pod_sets[pod_set].name
+    return manifests.pod_name(job.name, job.id, attempt, pod_set, name, ordinal)
+
+
+def create_and_bind(job: LiveJob, pod: LivePod, node: Node) -> CreateAndBind | Bind:
+    """The effect that brings one pod of the job to its place; a plain pod exists already. It asks
+    for GPUs and NICs by the resources that the node advertises them as: a kubelet drops a request
+    for one that its node does not have, and the pod would run without."""
+    place = pod.place
+    chosen = manifests.binding_annotations(place.devices, place.milli, place.nics)
+    if job.plain:
+        of = job.effect_key(pod), job.namespace, pod.name, pod.uid
+        return Bind(*of, place.node, chosen)
+    pod_set = job.request.pod_sets[place.pod_set]
+    content = job.contents[place.pod_set]
+    template = manifests.PodTemplate(
+        namespace=job.namespace,
+        job_id=job.id,
+        tenant=job.request.tenant,
+        attempt=pod.attempt,
+        pod_set=place.pod_set,
+        image=content.image,
+        command=content.command,
+        env=content.env,
+        gpus=pod_set.gpus,
+        cpu_milli=pod_set.cpu_milli,
+        memory_mib=pod_set.memory_mib,
+        gpu_resource=node.gpu_resource,
+        extended=extended_of(node, place, pod_set),
+        labels=job.labels,
+        annotations=content.annotations,
+        settings=content.settings,
+        node_selector=pod_set.node_selector,
+        node_affinity=pod_set.node_affinity,
+        tolerations=pod_set.tolerations,
+        is_told=job.notice_s > 0,
+        gang=_gang(job, place.pod_set),
+    )
+    return CreateAndBind(
+        key=job.effect_key(pod),
+        namespace=job.namespace,
+        name=pod.name,
+        manifest=manifests.pod_manifest(template, pod.name, place.ordinal, place.milli),
+        node=place.node,
+        annotations=chosen,
+    )
+
+
+def _gang(job: LiveJob, pod_set: int) -> manifests.Gang | None:
+    """What a pod of the set is told of the others, None where there are none."""
+    sets = job.request.pod_sets
+    if job.request.pods < 2:
+        return None
+    return manifests.Gang(
+        job_name=job.name,
+        pod_set_name=sets[pod_set].name,
+        first_rank=sum(each.count for each in sets[:pod_set]),
+        world_size=job.request.pods,
+        head=manifests.host_name(0, sets[0].name, 0),
+    )
+
+
+def labels_of(job: LiveJob, pod: LivePod) -> dict[str, str]:
+    """The labels of a pod of the job."""
+    if job.plain:
+        return dict(job.plain[pod.key].labels)
+    own = manifests.own_labels(job.id, job.request.tenant, pod.attempt, *pod.key)
+    return {**job.labels, **own}
+
+
+def identity(labels: Mapping[str, str]) -> tuple[str, int, PodKey] | None:
+    """(job id, attempt, pod key) of a pod of Kant's own, None for any other."""
+    try:
+        key = int(labels[manifests.POD_SET]), int(labels[manifests.ORDINAL])
+        return labels[manifests.JOB], int(labels[manifests.ATTEMPT]), key
+    except (KeyError, ValueError):
+        return None
+
+
+def checkpointed_at(pod: PodFacts, now: float) -> float | None:
+    """When the pod says that its job saved its work (`kant.io/checkpointed-at`, seconds since the
+    epoch); None when it does not say so. A time in the future counts as now."""
+    try:
+        at = float(pod.annotations.get(CHECKPOINTED_AT, ""))
+    except ValueError:
+        return None
+    return min(at, now) if math.isfinite(at) else None
+
+
+def told_by(pod: PodFacts) -> float | None:
+    """Until when the pod was told to save its work (`kant.io/checkpoint-by`, RFC 3339); None when
+    it was not."""
+    try:
+        return datetime.fromisoformat(pod.annotations.get(CHECKPOINT_BY, "")).timestamp()
+    except ValueError:
+        return None
+
+
+def was_rejected(pod: PodFacts) -> bool:
+    """A Failed pod that did not fail by its own program: the place is to blame, not the job."""
+    if NOT_ITS_FAULT.fullmatch(pod.reason):
+        return True
+    return pod.exit_code is None and pod.reason != "DeadlineExceeded"
+
+
+def has_crashed(pod: PodFacts) -> bool:
+    """A Failed pod whose own program is to blame."""
+    return pod.phase == "Failed" and not was_rejected(pod)
+
+
+def failure_text(pod: PodFacts) -> str:
+    """One sentence on why a pod failed."""
+    code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
+    reason = f" ({pod.reason})" if pod.reason else ""
+    detail = f": {pod.message}" if pod.message else ""
+    return f"Pod {pod.name} on node {pod.node or '—'} failed{code}{reason}{detail}"

@@ -1,0 +1,89 @@
+"""The steps of the live loop: a job along the table of transitions, a pod towards its end."""
+
+from collections.abc import Iterable
+
+from scheduling.engine.decisions import Preempted
+from scheduling.engine.deltas import PodEnded
+from scheduling.engine.states import JobEventKind as Kind
+from scheduling.engine.states import after
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session.memory.live import OVER, LiveJob, LivePod, Outbox, PodStep, Transition
+
+Evidence = tuple[tuple[str, int | float | str], ...]
+ORDER = (P.INTENDED, P.BOUND, P.RUNNING, P.SUCCEEDED, P.FAILED, P.RELEASED)
+
+
+def step(
+    out: Outbox,
+    job: LiveJob,
+    kind: Kind,
+    reason: str = "",
+    message: str = "",
+    evidence: Evidence = (),
+    /,
+    **columns: object,
+) -> None:
+    """What happened to a job, with the columns that change beside its state."""
+    to, more = after(job.state, kind), tuple(columns.items())
+    out.writes.transitions.append(
+        Transition(job.id, kind, job.state, to, job.version, reason, message, more, evidence)
+    )
+    job.state, job.version = to, job.version + 1
+
+
+def advance(out: Outbox, job: LiveJob, pod: LivePod, to: P, message: str = "") -> None:
+    """Move a pod forward; a late or repeated report changes nothing.
+
+    A pod that is over while its job goes on is told to the engine: its end, or what was decided
+    when it was made to leave. A pod that left is placed again, so the job must not count it. Why it
+    leaves stays in its row: the next scheduler has to know.
+    """
+    if to == P.SUCCEEDED and pod.leaving is not None:
+        to = P.RELEASED  # it was told to stop, and did so well
+    if pod.state in OVER or ORDER.index(to) <= ORDER.index(pod.state):
+        return
+    alone = not job.request.gang or job.bound
+    if alone and pod.state == P.INTENDED and to != P.RELEASED:
+        out.writes.held.append(pod)
+    out.writes.steps.append(PodStep(pod, pod.state, to, message or pod.why))
+    job.tally[pod.state] -= 1
+    job.tally[to] += 1
+    pod.state = to
+    if to in OVER and job.leaving is None:
+        out.deltas.append(pod.leaving or PodEnded(job.id, *pod.key))
+        if pod.leaving is not None:
+            job.replaced.add(pod.key)
+            job.forget(pod)
+
+
+def release(out: Outbox, job: LiveJob, pod: LivePod) -> None:
+    """The pod holds nothing any more, without an end of its own."""
+    pod.in_flight = False
+    advance(out, job, pod, P.RELEASED)
+
+
+def which(pods: Iterable[LivePod]) -> Evidence:
+    """The names of the pods that an event is about."""
+    return (("which", ",".join(pod.name for pod in pods)),)
+
+
+def record_of(decision: Preempted) -> Evidence:
+    """For whom, why, what it cost this job and all victims together, and what each other choice
+    of victims would have cost, the cheapest first."""
+    record: dict[str, int | float | str] = {
+        "by": decision.by,
+        "kind": decision.kind.value,
+        "pods": len(decision.pods),
+        "cost_gpu_s": round(decision.cost_gpu_s, 1),
+        "total_gpu_s": round(decision.total_gpu_s, 1),
+        "alternatives": "none: by GPU count nobody else would have made room",
+    }
+    if decision.examined:
+        record["alternatives"] = f"none: {decision.examined} others tried did not make room"
+    if decision.alternatives:
+        record["alternative_gpu_s"] = round(decision.alternatives[0].cost_gpu_s, 1)
+        record["alternatives"] = "; ".join(
+            f"{a.choice}: {a.cost_gpu_s - decision.total_gpu_s:+.1f} GPU-s, {a.jobs} jobs"
+            for a in decision.alternatives
+        )
+    return tuple(record.items())

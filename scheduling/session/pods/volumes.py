@@ -1,0 +1,278 @@
+"""What else than their own wishes decides where pods can be placed: the volume claims that they
+mount (docs/decisions/0040-volume-claims.md), and pods that keep others away.
+
+What these ask of nodes is added to the node affinity of a job. A claim that waits for its
+first consumer is told the node when the job is placed; its pods are made when it is bound.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+from scheduling.engine.cluster.affinity import both, matches, said
+from scheduling.engine.states import HOLDING, WAITING
+from scheduling.engine.types import Node, NodeTerm
+from scheduling.engine.verdict import Reason, Verdict
+from scheduling.kube.seam import Outcome, PodFacts, Result, SelectNode
+from scheduling.kube.translate.manifests import own_labels
+from scheduling.models.jobs import PlacementState as P
+from scheduling.session.memory.live import LiveJob, LivePod, Note, PodKey
+from scheduling.session.memory.storage import Need, Storage
+from scheduling.session.pods.anti_affinity import AntiAffinity
+from scheduling.session.pods.plain import PlainPods
+from scheduling.session.pods.pod import create_and_bind
+from scheduling.session.pods.requeue import NO_ANSWER
+
+NOT_BOUND, ELSEWHERE, SELECTED = "VolumeNotBound", "VolumeElsewhere", "VolumeSelected"
+# Reasons for which only some nodes were looked at: it helps to know that the volume decides which.
+BY_NODES = frozenset(
+    {
+        Reason.EXCEEDS_CAPACITY,
+        Reason.NO_MATCHING_GPU_TYPE,
+        Reason.INSUFFICIENT_GPUS,
+        Reason.FRAGMENTED_CAPACITY,
+        Reason.INSUFFICIENT_CPU_OR_MEMORY,
+    }
+)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Which job had a claim told its node, and whether the claim was seen to know it."""
+
+    job_id: str
+    seen: bool = False
+
+
+class Volumes(PlainPods):
+    """Which nodes the jobs of a scope may use because of their volumes and of pods that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storage = Storage()
+        self.anti_affinity = AntiAffinity()
+        self._mounting: dict[str, LiveJob] = {}  # jobs with claims whose pods Kant makes
+        self._judged = 0, 0  # the versions of both by which they were judged
+        self._to_judge = False  # all of them, for another reason
+        self._awaiting: dict[str, LiveJob] = {}  # with pods that were placed and wait for claims
+        self._asked: dict[tuple[str, str], _Asked] = {}  # by namespace and name of the claim
+
+    # --- jobs that wait ---------------------------------------------------------------------------
+    def know(self, job: LiveJob) -> None:
+        super().know(job)
+        self.judge(job)
+
+    def keep(self, facts: PodFacts) -> None:
+        super().keep(facts)
+        if facts.plain is not None and facts.plain.claims:
+            self._to_judge = True
+
+    def judge_again(self) -> None:
+        """Where pods are made has changed, or what a job mounts."""
+        self._to_judge = True
+
+    def judged(self) -> list[LiveJob]:
+        """The jobs for which it has changed whether, or where, their pods can be placed."""
+        versions = self.storage.version, self.anti_affinity.version
+        if self._judged == versions and not self._to_judge:
+            return []
+        repelled = self._judged[1] != versions[1]
+        self._judged, self._to_judge = versions, False
+        if repelled:
+            return [job for job in self.jobs.values() if self.judge(job)]
+        known = {id(job) for job in self.jobs.values()} if self._mounting else set()
+        self._mounting = {i: job for i, job in self._mounting.items() if id(job) in known}
+        plain = [job for job in self.jobs.values() if job.plain]
+        return [job for job in (*self._mounting.values(), *plain) if self.constrain(job)]
+
+    def judge(self, job: LiveJob) -> bool:
+        """As `constrain`, of a job of the scope: it is judged again when storage changes."""
+        if any(content.claims for content in job.contents):
+            self._mounting[job.id] = job
+        return self.constrain(job)
+
+    def constrain(self, job: LiveJob) -> bool:
+        """Set which nodes the engine is told to use for a job; whether that changed."""
+        claims = [self._claims(job, keys) for keys in _keys(job)]
+        if not (any(claims) or self.anti_affinity) and job.request is job.asked:
+            return False
+        if job.plain and job.state not in WAITING:
+            # It is on its node, or will be, whatever becomes of its claims.
+            job.request = replace(job.asked, pod_sets=job.request.pod_sets)
+            return False
+        before = job.request, job.volume_hold, job.node_note
+        sets, notes, job.volume_hold = list(job.asked.pod_sets), [], None
+        for index, names in enumerate(claims):
+            for name in names:
+                need = self._need(job, name)
+                job.volume_hold = job.volume_hold or need.hold
+                for terms in need.affinity:
+                    affinity = both(sets[index].node_affinity, terms)
+                    sets[index] = replace(sets[index], node_affinity=affinity)
+                    notes.append(f"Volume claim {name} is only for nodes with {said(terms)}.")
+            terms, keepers = self._kept_from(job, index)
+            if terms:
+                affinity = both(sets[index].node_affinity, terms)
+                sets[index] = replace(sets[index], node_affinity=affinity)
+                notes.append(
+                    f"Pods with a required anti-affinity ({', '.join(keepers)}) leave only nodes "
+                    f"with {said(terms)}."
+                )
+        job.request = replace(job.asked, pod_sets=tuple(sets))
+        if job.request == job.asked:
+            job.request = job.asked
+        job.node_note = " ".join(dict.fromkeys(notes))
+        return before != (job.request, job.volume_hold, job.node_note)
+
+    def verdict_on(self, job: LiveJob, verdict: Verdict) -> Verdict:
+        """The engine knows that a job is held, or that few nodes are for it, not why."""
+        by_person = job.held or job.pod_hold or verdict.evidence
+        if verdict.reason is Reason.ON_HOLD and job.volume_hold and not by_person:
+            return Verdict(
+                Reason.WAITING_FOR_VOLUME, job.volume_hold.text, {}, (job.volume_hold.helps,)
+            )
+        if job.node_note and verdict.reason in BY_NODES:
+            summary = f"{verdict.summary.rstrip('.')}. {job.node_note}"
+            verdict = replace(verdict, summary=summary)
+        return super().verdict_on(job, verdict)
+
+    # --- jobs that were placed --------------------------------------------------------------------
+    def send(self, job: LiveJob, placed: Iterable[tuple[LivePod, Node]]) -> None:
+        """Make and bind these pods, each on its node, if what they mount can be mounted; else when
+        it can be, pods of a gang together. Doing so once more is harmless: the door finds what is
+        there."""
+        found = [(pod, node, self._waits(job, pod)) for pod, node in placed]
+        together = job.request.gang and any(waits for _, _, waits in found)
+        for pod, node, waits in found:
+            if waits or together:
+                pod.awaits = node
+                self._awaiting[job.id] = job
+            else:
+                pod.awaits, pod.in_flight = None, True
+                self.out.effects.append(create_and_bind(job, pod, node))
+
+    def _waits(self, job: LiveJob, pod: LivePod) -> bool:
+        return any(not self._need(job, name).can_be_mounted for name in self._claims_of(job, pod))
+
+    def follow_volumes(self, now: float) -> None:
+        """Send pods whose claims are bound; give back the places of those whose claims will not be,
+        or are elsewhere."""
+        for job in list(self._awaiting.values()):
+            pods = [p for p in job.pods.values() if p.awaits is not None and _is_to_come(p)]
+            if pods and job.leaving is None and job.state in HOLDING:
+                self._follow(job, pods, now)
+            else:
+                del self._awaiting[job.id]
+                self._asked = {c: a for c, a in self._asked.items() if a.job_id != job.id}
+
+    def _follow(self, job: LiveJob, pods: list[LivePod], now: float) -> None:
+        mounts = {pod.key: self._claims_of(job, pod) for pod in pods}
+        needs = {name: self._need(job, name) for names in mounts.values() for name in names}
+        for name, need in needs.items():
+            if not self._ask(job, name, need, [p for p in pods if name in mounts[p.key]], now):
+                return
+        ready = [p for p in pods if all(needs[name].can_be_mounted for name in mounts[p.key])]
+        for pod in ready:
+            for name in mounts[pod.key]:
+                if not _is_for(needs[name], pod):
+                    text = f"The volume of claim {name} is not for node {pod.place.node}"
+                    self._displaced(job, [pod], ELSEWHERE, text, (), now)
+                    return
+        if len(ready) == len(pods) or not job.request.gang:
+            self.send(job, [(pod, pod.awaits) for pod in ready if pod.awaits is not None])
+        late = [p for p in pods if p.awaits and 0 < p.placed_at < now - self.policy.gang_timeout_s]
+        if late:
+            name = next(name for name, need in needs.items() if not need.can_be_mounted)
+            waited = now - late[0].placed_at
+            text = f"Volume claim {name} was not bound {waited:.0f} s after the placement"
+            self._displaced(job, late, NOT_BOUND, text, (), now)
+
+    def _ask(self, job: LiveJob, name: str, need: Need, pods: list[LivePod], now: float) -> bool:
+        """Have the volume of a claim made for the node of the first of these pods. False where it
+        could not be: who makes volumes has taken the node back, and the pods have left."""
+        claim, node = (job.namespace, name), pods[0].place.node
+        asked = self._asked.get(claim)
+        mine = asked is not None and asked.job_id == job.id
+        if need.first is None:
+            if asked is not None and mine and self.storage.selected_node(*claim):
+                asked.seen = True
+        elif asked is None:
+            self._asked[claim] = _Asked(job.id)
+            of = (job.id, name), job.namespace, name, need.first.uid, node
+            self.out.effects.append(SelectNode(*of))
+            text = f"A volume for claim {name} is to be made on node {node}"
+            self.out.writes.notes.append(Note(job.id, job.state, SELECTED, text))
+        elif mine and asked.seen:
+            del self._asked[claim]
+            text = f"No volume could be made for claim {name} on node {node}"
+            self._displaced(job, pods, NOT_BOUND, text, (node,), now)
+            return False
+        return True
+
+    def selected(self, effect: SelectNode, outcome: Outcome, now: float) -> None:
+        """How telling a claim its node ended."""
+        job_id, name = cast(tuple[str, str], effect.key)
+        job = self._awaiting.get(job_id)
+        if job is None or outcome.result is Result.DONE:
+            return
+        if outcome.result is Result.NOT_SENT:
+            self._asked.pop((effect.namespace, name), None)
+            return
+        pods = [p for p in job.pods.values() if p.awaits and name in self._claims_of(job, p)]
+        reason = NO_ANSWER if outcome.result is Result.FAILED else NOT_BOUND
+        why = outcome.message or outcome.result
+        text = f"Volume claim {name} could not be told its node {effect.node}: {why}"
+        if pods and job.leaving is None:
+            self._displaced(job, pods, reason, text, (), now)
+
+    # --- pods that keep others away ---------------------------------------------------------------
+    def _kept_from(self, job: LiveJob, pod_set: int) -> tuple[tuple[NodeTerm, ...], list[str]]:
+        """What pods that run ask of the nodes of a pod set, and the names of some of them."""
+        terms, keepers = tuple[NodeTerm, ...](), dict[str, None]()
+        for labels in self._labels(job, pod_set) if self.anti_affinity else ():
+            found = self.anti_affinity.affinity(self._namespace(job), labels)
+            if found:
+                terms = both(terms, found)
+                keepers.update(dict.fromkeys(self.anti_affinity.who(self._namespace(job), labels)))
+        return terms, list(keepers)
+
+    def _labels(self, job: LiveJob, pod_set: int) -> list[Mapping[str, str]]:
+        """The labels of the pods of a pod set; those that Kant makes differ in what it gives."""
+        if job.plain:
+            return [ref.labels for key, ref in job.plain.items() if key[0] == pod_set]
+        return [{**job.labels, **own_labels(job.id, job.request.tenant, job.attempt, pod_set, 0)}]
+
+    def _namespace(self, job: LiveJob) -> str:
+        """Where its pods are, or will be."""
+        placed = job.plain or job.state in HOLDING
+        return job.namespace if placed else self.namespaces.get(job.request.tenant, "")
+
+    # --- claims -----------------------------------------------------------------------------------
+    def _need(self, job: LiveJob, name: str) -> Need:
+        return self.storage.need(self._namespace(job), name)
+
+    def _claims_of(self, job: LiveJob, pod: LivePod) -> list[str]:
+        return self._claims(job, [pod.key])
+
+    def _claims(self, job: LiveJob, keys: Iterable[PodKey]) -> list[str]:
+        """The names of the claims that these pods of one pod set mount."""
+        if not job.plain:
+            return list(job.contents[next(iter(keys))[0]].claims)
+        pods = (self.unbound.get(job.plain[key].uid) for key in keys)
+        return sorted({name for pod in pods if pod and pod.plain for name in pod.plain.claims})
+
+
+def _keys(job: LiveJob) -> list[list[PodKey]]:
+    """The pods of each pod set; of one that Kant makes, one pod is like the others."""
+    sets = range(len(job.asked.pod_sets))
+    if not job.plain:
+        return [[(index, 0)] for index in sets]
+    return [[key for key in job.plain if key[0] == index] for index in sets]
+
+
+def _is_to_come(pod: LivePod) -> bool:
+    return pod.state is P.INTENDED and pod.leaving is None and not pod.in_flight
+
+
+def _is_for(need: Need, pod: LivePod) -> bool:
+    return pod.awaits is not None and all(matches(pod.awaits, terms) for terms in need.affinity)

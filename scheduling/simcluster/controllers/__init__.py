@@ -1,0 +1,1 @@
+"""What acts on the objects of the embedded cluster: kubelets, volumes, evictions."""

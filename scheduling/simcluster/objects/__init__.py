@@ -1,0 +1,1 @@
+"""Objects of the embedded cluster: their rules, their store, lists and watches."""
