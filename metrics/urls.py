@@ -10,6 +10,7 @@ from metrics.pages.usage import views as usage_views
 
 urlpatterns = [
     path("", overview.overview, name="overview"),
+    path("can-start/", overview.can_start, name="can-start"),
     path("usage/", usage_views.page, name="usage"),
     path("usage/chart.json", usage_views.chart, name="usage-chart"),
     path(

@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path
 
-from scheduling.api import clusters, jobs, logs
+from scheduling.api import clusters, jobs, logs, startable
 
 urlpatterns: list[URLPattern] = [
     path("jobs", jobs.JobsView.as_view(), name="api-jobs"),
@@ -34,6 +34,7 @@ urlpatterns: list[URLPattern] = [
         jobs.JobArrayReleaseView.as_view(),
         name="api-job-array-release",
     ),
+    path("startable", startable.StartableView.as_view(), name="api-startable"),
     path("clusters", clusters.ClustersView.as_view(), name="api-clusters"),
     path("clusters/<str:name>", clusters.ClusterView.as_view(), name="api-cluster"),
     path("clusters/<str:name>/nodes", clusters.NodesView.as_view(), name="api-nodes"),

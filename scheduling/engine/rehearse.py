@@ -92,7 +92,17 @@ class Rehearsal:
     instead: tuple[Instead, ...]
 
 
-copied_by_fields(QuotaTerms, Places, Instead, Rehearsal)
+@dataclass(frozen=True, slots=True)
+class Rise:
+    """How many of rising requests would start now, one instead of the other: `places` of the last
+    that would, and why the next would not; None = none would, or all."""
+
+    started: int
+    places: Places | None
+    verdict: Verdict | None
+
+
+copied_by_fields(QuotaTerms, Places, Instead, Rehearsal, Rise)
 
 
 def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsal:
@@ -115,6 +125,26 @@ def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsa
         quota,
         tuple(_instead(twin, job, now)) if waits else (),
     )
+
+
+def rise(state: SchedulerState, requests: Iterable[JobRequest], now: float) -> Rise:
+    """Submit requests of one id, each greater than the one before, until one would not start
+    without preempting anybody. The state decides for whoever waits in it, and is no use afterwards
+    but to be asked again."""
+    places: Places | None = None
+    verdict: Verdict | None = None
+    run_cycle(state, [], now)  # who waits was there before it
+    started, before = 0, list[Delta]()
+    for request in requests:
+        tried = replace(request, preempts=False)  # so that withdrawn it leaves the state as it was
+        found = _places(state, tried, run_cycle(state, [*before, JobSubmitted(tried)], now))
+        before = [JobEnded(tried.id)]
+        if found is None or found.pods < tried.pods:
+            verdict = state.jobs[tried.id].verdict
+            break
+        started, places = started + 1, found
+    run_cycle(state, before, now)
+    return Rise(started, places, verdict)
 
 
 def standing(facts: Iterable[Delta], now: float) -> SchedulerState:

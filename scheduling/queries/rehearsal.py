@@ -1,8 +1,6 @@
 """Would a job start now, and if not, why and when: asked before it is submitted.
 
-The state of the scheduler is in another process. One like it is made of the rows, as a scheduler
-does at its start, and asked by the engine (`engine.rehearse`). Rows do not tell nodes
-that are avoided after a failure, nor disruption budgets and checkpoints.
+The engine is asked (`engine.rehearse`), by what rows tell (`known`).
 """
 
 import time
@@ -11,18 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
-from django.utils import timezone
-
-from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.deltas import (
-    Delta,
-    DisruptionBudget,
-    JobEnded,
-    JobSubmitted,
-    NodeChanged,
-    OtherPodChanged,
-    PolicyChanged,
-)
+from scheduling.engine.deltas import JobSubmitted
 from scheduling.engine.demand.pools import Pools
 from scheduling.engine.rehearse import (
     Instead,
@@ -33,19 +20,14 @@ from scheduling.engine.rehearse import (
     rehearse,
     standing,
 )
-from scheduling.engine.shards.division import WHOLE, WIDE, home_of, route
-from scheduling.engine.states import HOLDING, WAITING
-from scheduling.engine.types import JobRequest, Policy, PreemptionKind, Shard
-from scheduling.engine.verdict import Reason, Verdict, counted
-from scheduling.models import Cluster, Job, NodeRecord
-from scheduling.models.jobs import PlacementState
+from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.types import JobRequest, PreemptionKind
+from scheduling.engine.verdict import Verdict, counted
+from scheduling.models import Cluster, Job
 from scheduling.queries import quota_use
 from scheduling.queries.explain import Ahead, Reserved, Start, explain_job, policy_in_use
-from scheduling.queries.history import node_of
-from scheduling.queries.standstill import standstill
-from scheduling.session.memory import divided, load
-from scheduling.session.memory.live import LiveJob
-from scheduling.session.memory.past import half_life_of, past_use
+from scheduling.queries.known import CannotTell, Known
+from scheduling.session.memory import load
 from tenants.models import GpuType, User
 
 
@@ -100,23 +82,21 @@ class Rehearsed:
         return [self.summary] if self.outlook is Outlook.NEVER else []
 
 
-class _CannotTell(Exception):
-    """Why the engine cannot be asked."""
-
-
 def rehearse_job(viewer: User, job: Job) -> Rehearsed:
     """Ask about a job as `submit_job` answers it with `dry_run`."""
     live = load.live_job(job, job.tenant.name, list(job.pod_sets.all()))
     try:
-        known = _known(job, live)
-    except _CannotTell as error:
+        known = Known(job.cluster)
+        job.scope = known.scope_of(live.request)
+    except CannotTell as error:
         return _by_quota_alone(live.request, str(error), job.cluster)
     # The scheduler of a shard need not know the jobs that it waits for.
     before = (*live.request.after, *live.request.after_ok)
     held = job.held or (job.scope != WHOLE and bool(load.open_among(before)))
     now = time.time()
     asked = JobSubmitted(live.request, live.not_before, held)
-    return _told(viewer, job, live.request, rehearse(standing(known, now), asked, now))
+    state = standing(known.facts(job.scope), now)
+    return _told(viewer, job, live.request, rehearse(state, asked, now))
 
 
 def _by_quota_alone(request: JobRequest, why: str, cluster: Cluster) -> Rehearsed:
@@ -137,81 +117,6 @@ def _least_of(request: JobRequest) -> Iterator[tuple[Sequence[str], int]]:
     with_gpus = [s for s in request.pod_sets if s.gpus]
     for s in with_gpus if request.gang else with_gpus[:1]:
         yield s.gpu_models or known, (s.least if request.gang else 1) * s.milli_per_pod
-
-
-# --- what is known --------------------------------------------------------------------------------
-def _known(job: Job, live: LiveJob) -> list[Delta]:
-    """All that a scheduler of the job would be told at its start; the job gets its scope. Raises
-    _CannotTell."""
-    cluster = job.cluster
-    rows = list(NodeRecord.objects.filter(cluster=cluster).defer("problems").order_by("name"))
-    if why := standstill(cluster):
-        raise _CannotTell(why)
-    if not rows:
-        raise _CannotTell(f"No node of cluster {cluster.name} is known.")
-    policy = policy_in_use(cluster.pk)
-    if policy.shards:
-        job.scope = _scope_of(live.request, policy, rows, cluster)
-    facts: list[Delta] = [PolicyChanged(policy), load.tenancy(cluster.pk, job.scope)]
-    if policy.fair_share and job.scope != WHOLE:
-        facts.append(divided.others(cluster.pk, job.scope))
-    if half_life_s := half_life_of(policy):
-        facts.append(past_use(cluster.pk, half_life_s, timezone.now()))
-    for row in rows:
-        if row.scope == job.scope:
-            facts += _others_on(row)
-            facts.append(NodeChanged(node_of(row)))
-    return facts + list(_jobs(cluster, job.scope, policy))
-
-
-def _scope_of(
-    request: JobRequest, policy: Policy, rows: Sequence[NodeRecord], cluster: Cluster
-) -> str:
-    """The shard whose scheduler would decide about the job."""
-    shards: tuple[Shard, ...] = policy.shards
-    empty = {shard.name: ClusterState() for shard in shards}
-    for row in rows:
-        node = node_of(row)
-        empty[home_of(node, shards)].upsert_node(node)
-    strategy = policy.strategies.get(request.kind, "binpack")
-    scope = route(request, empty, divided.demand(cluster.pk), strategy)
-    if scope == WIDE:
-        raise _CannotTell("it fits into no shard alone and waits for nodes that the shards lend.")
-    return scope
-
-
-def _others_on(row: NodeRecord) -> Iterator[Delta]:
-    """Pods of others on the node, as many as there are, which together hold what they hold."""
-    held = {name: row.facts.get(f"other_{name}", {"value": 0})["value"] for name in OTHER_AMOUNTS}
-    extended = row.facts.get("other_extended", {"value": {}})["value"]
-    for at in range(held.pop("pods")):
-        yield OtherPodChanged(f"{row.name} {at}", row.name, **held, extended=extended)
-        held, extended = {}, {}
-
-
-OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
-
-
-def _jobs(cluster: Cluster, scope: str, policy: Policy) -> Iterator[Delta]:
-    """The jobs that wait or hold places, as their rows tell."""
-    jobs, _ = load.jobs(load.waiting_or_holding(cluster.pk, scope))
-    load.add_placements(cluster.pk, scope, {job.id: job for job in jobs})
-    for job in jobs:
-        if job.state in WAITING and not job.pods:
-            for failed in load.failed_among(job.request.after_ok):
-                yield JobEnded(failed, succeeded=False)
-            held = job.is_held or job.reason == Reason.WAITING_FOR_VOLUME
-            yield JobSubmitted(job.request, job.not_before, held)
-            continue
-        holds = job.state in HOLDING
-        if holds:
-            again = (PlacementState.FAILED, PlacementState.RELEASED)
-            for pod in [p for p in job.pods.values() if p.state in again]:
-                job.forget(pod)
-        yield job.restored()
-        if not holds:  # its pods are being deleted: they stay until then, and are nobody's victims
-            yield DisruptionBudget(job.id, 0)
-    yield from load.histories(cluster.pk, scope, jobs, policy)
 
 
 # --- what is told ---------------------------------------------------------------------------------

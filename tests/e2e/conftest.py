@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.e2e import scene
@@ -194,7 +195,8 @@ def new_tab(browser: Browser, site: str) -> Iterator[Any]:
 
 @pytest.fixture
 def played(db) -> None:
-    """The scene in the database of an ordinary test."""
+    """The scene in the database of an ordinary test, of which nobody was told anything before."""
+    cache.clear()
     scene.play()
 
 

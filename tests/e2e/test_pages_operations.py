@@ -111,12 +111,38 @@ def test_overview_names_a_number_like_the_filter_that_lists_it(as_user):
     assert f'<dt>{title}</dt><dd class="big">{count} ' in text
 
 
-def test_overview_cuts_what_fits_to_what_the_quota_allows(as_user):
-    text = as_user("erin").get("/").content.decode()
-    shown = dict(re.findall(r"Can start, (\w+)</dt><dd class=\"big\">(\d+)", text))
+def test_overview_tells_what_a_new_job_could_start_with_and_why_no_more(as_user):
+    client = as_user("erin")
+    first = client.get("/").content.decode()
+    assert first.count("being worked out…") == 3
+    part = client.get("/can-start/").content.decode()
+    shown = dict(re.findall(r"Can start, (\w+)</dt><dd class=\"big\">(\d+)", part))
     assert shown.keys() == {"H200", "H100", "L40S"}
     # vision holds 6 of its 8 L40S and may borrow; more than 68 whole GPUs are not free.
-    assert 0 < int(shown["L40S"]) <= 68
+    assert 0 < int(shown["L40S"]) <= 64
+    for gpu_type, gpus in shown.items():
+        per_node = 4 if gpu_type == "L40S" else 8
+        document = {"name": "new", "tenant": "vision", "gpu_type": gpu_type, "preempts": False}
+        for size, starts in ((int(gpus), True), (max(1, 2 * int(gpus)), False)):
+            pods = {"gpus": min(size, per_node), "replicas": max(1, size // per_node)}
+            if size:
+                answer = client.post(
+                    "/api/v1/jobs?dry_run=true", document | pods, content_type="application/json"
+                ).json()
+                assert (answer["rehearsal"]["outlook"] == "starts") == starts, (gpu_type, size)
+    # From now on the page has it from its beginning, and when it asks for its news.
+    assert "being worked out…" not in client.get("/").content.decode()
+    live = client.get("/", headers={"HX-Request": "true"}).content.decode()
+    assert "GPUs now" in live
+
+
+def test_overview_says_where_nobody_can_tell_what_could_start(as_user):
+    client = as_user("erin")
+    Cluster.objects.update(connected=False, status_message="")
+    part = client.get("/can-start/").content.decode()
+    assert "The scheduler has no connection to cluster demo." in part
+    assert client.get("/can-start/").status_code == 200
+    assert as_user("vik").get("/can-start/").content.decode().strip() == ""
 
 
 def test_someone_without_a_tenant_is_told_what_to_do(client, db):

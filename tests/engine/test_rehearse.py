@@ -1,12 +1,13 @@
 """A rehearsal says what the next cycle does with the job, and changes nothing."""
 
 import random
+from copy import deepcopy
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.preemption import preempt
-from scheduling.engine.rehearse import Places, Rehearsal, rehearse
+from scheduling.engine.rehearse import Places, Rehearsal, rehearse, rise
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.engine.verdict import Reason
 from tests.engine.cycles import NODES, SORTS, Cycles
@@ -117,6 +118,47 @@ def compare(said: Rehearsal, world: Cycles, asked: d.JobSubmitted) -> None:
     assert set(said.preempted) == {p.job_id for p in result.preempted if p.by == name}
     reserved = [r for r in result.reservations if r.job_id == name and r.start_at is not None]
     assert ([said.reservation] if said.reservation else []) == reserved
+
+
+def test_of_rising_requests_those_start_that_would_start_alone(monkeypatch) -> None:
+    """Each is rehearsed by itself on a copy, and the answers are the same."""
+    monkeypatch.setattr(preempt, "PLANS_PER_CYCLE", 1 << 30)
+    seen = {"none": 0, "some": 0, "all": 0}
+    for seed in range(4):
+        rng, world = random.Random(seed), Cycles()
+        for step in range(30):
+            if step % 15 == 0:
+                world.switch_policy(step // 15 + seed, preempt=seed % 2 == 0)
+            if rng.random() < 0.4:
+                world.end(rng.randrange(100))
+            name, words = f"j{world.count}", [f"p{rng.choice((0, 0, 5))}"]
+            words += rng.choice(([], ["s=20"], ["s=100"]))
+            request = job(name, rng.choice("abc"), rng.choice(ASKS), *words, at=world.now)
+            world.count += 1
+            world.alive[name] = request
+            world.pending.append(d.JobSubmitted(request))
+            world.cycle(1)
+            if step % 3 == 0:
+                outcome = compare_rise(world.state, rng.choice("abc"), world.now)
+                seen[outcome] += 1
+    assert all(seen.values()), seen
+
+
+def compare_rise(state: SchedulerState, tenant: str, now: float) -> str:
+    asks = ("1x1", "1x2", "1x4", "1x8", "2x8", "3x8")
+    rising = [job("new", tenant, f"{ask} H100", "preempts=no", at=now) for ask in asks]
+    settled = deepcopy(state)
+    run_cycle(settled, [], now)
+    alone = [rehearse(settled, d.JobSubmitted(request), now) for request in rising]
+    fits = [said.places is not None for said in alone]
+    started = fits.index(False) if False in fits else len(fits)
+    told = rise(settled, rising, now)
+    assert told.started == started
+    assert told.places == (alone[started - 1].places if started else None)
+    assert told.verdict == (None if started == len(fits) else alone[started].verdict)
+    # Nothing of what was tried is left.
+    assert rise(settled, rising, now) == told
+    return "none" if not started else "all" if started == len(fits) else "some"
 
 
 def fleet(*running: tuple[str, str], policy: Policy | None = None, **quota: int) -> SchedulerState:

@@ -1,18 +1,16 @@
 """The first page of engineers and tenant admins: my jobs, my quota, what can start now."""
 
-from dataclasses import dataclass
-
 from django.db.models import Exists, OuterRef, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET
 
-from metrics import definitions, selectors
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
 from scheduling.models import Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS
-from scheduling.queries.quota_use import headroom, quota_book, quota_uses
+from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import visible_jobs
+from scheduling.queries.startable import startable, told_before
 from tenants.facts import QuotaUse
 from tenants.models import GpuType, Tenant
 from tenants.permissions import Access, access_of
@@ -20,37 +18,6 @@ from tenants.selectors import visible_tenants
 from tenants.web import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Startable:
-    """The largest job of a tenant that would start now on one GPU type, in whole GPUs."""
-
-    gpu_type: str
-    tenant: str
-    gpus: int
-    in_leaf: int
-    quota_left: bool
-
-
-def startable(tenants: list[Tenant]) -> list[Startable]:
-    """Per GPU type the tenant that could start most: what fits, cut to what its quota allows."""
-    book = quota_book()
-    rows = []
-    for gpu_type in GpuType.objects.values_list("name", flat=True):
-        use = definitions.pool_use(selectors.node_uses(selectors.node_records(None, gpu_type)))
-        best = max((headroom(book, t.name, gpu_type) // definitions.MILLI, t.name) for t in tenants)
-        allowed, tenant = best
-        rows.append(
-            Startable(
-                gpu_type,
-                tenant,
-                min(use.largest_gang_any, allowed),
-                min(use.largest_gang_leaf, allowed),
-                allowed > 0,
-            )
-        )
-    return rows
 
 
 def held_by(jobs: QuerySet[Job]) -> int:
@@ -80,7 +47,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     for use in quota_uses():
         if use.tenant in names and (use.guaranteed or use.used):
             uses.setdefault(use.tenant, []).append(use)
-    mine = submittable(access, tenants)
+    mine = [t.name for t in submittable(access, tenants)]
+    told = told_before(user, mine) if mine else None
     context = {
         "nav": "overview",
         "administers": administers,
@@ -91,6 +59,21 @@ def overview(request: HttpRequest) -> HttpResponse:
         "ended": jobs.filter(state__in=list(TERMINAL)).count(),
         "held_milli": held_by(jobs),
         "uses": sorted(uses.items()),
-        "startable": startable(mine) if mine else [],
+        "mine": mine,
+        "told": told,
+        # Until the first answer is there.
+        "gpu_types": GpuType.objects.values_list("name", flat=True) if told is None else (),
     }
     return render(request, live_or_whole(request, "metrics/overview/overview.html"), context)
+
+
+@require_GET
+@page_login_required
+def can_start(request: HttpRequest) -> HttpResponse:
+    """What a new job could start with: a part of the overview that comes after it, for the engine
+    is asked."""
+    user = actor_of(request)
+    tenants = list(visible_tenants(user))
+    mine = [t.name for t in submittable(access_of(user), tenants)]
+    told = startable(user, mine) if mine else None
+    return render(request, "metrics/overview/_can_start.html", {"told": told, "mine": mine})

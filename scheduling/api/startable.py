@@ -1,0 +1,56 @@
+"""REST for what a new job could start with."""
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from scheduling.queries.startable import startable
+from tenants.api.base import View
+from tenants.api.schema import Shape
+from tenants.models import Scope
+from tenants.permissions import access_of
+from tenants.selectors import visible_tenants
+
+
+class StartableOutput(serializers.Serializer[Any]):
+    """The largest new gang of `tenant`, one of yours, that would start now on a GPU type, of 1, 2,
+    4 ... GPUs of a node or as many whole nodes. It declares no run time and preempts nobody.
+    `in_leaf`: within one leaf group, null where none are known. `free`: GPUs that nobody holds.
+    `refused`: the next size, which would not start, with its reason (empty where nobody can tell)
+    and why; null = none is greater."""
+
+    gpu_type = serializers.CharField()
+    tenant = serializers.CharField()
+    cluster = serializers.CharField()
+    gpus = serializers.IntegerField()
+    in_leaf = serializers.IntegerField(allow_null=True)
+    free = serializers.IntegerField()
+    refused = serializers.IntegerField(allow_null=True)
+    reason = serializers.CharField()
+    summary = serializers.CharField(source="why")
+
+
+class StartableNowOutput(serializers.Serializer[Any]):
+    """`as_of`: what was known of the cluster that was looked at longest ago. `troubles`: of which
+    clusters nothing can be told, and why."""
+
+    as_of = serializers.DateTimeField(allow_null=True)
+    items = StartableOutput(many=True, source="rows")
+    troubles = serializers.ListField(child=serializers.CharField())
+
+
+class StartableView(View):
+    """How large a new job could be and start now, by GPU type: what is free, less what quotas,
+    reservations and those who wait leave it."""
+
+    scope = Scope.SUBMIT
+    shapes = {
+        "GET": Shape(StartableNowOutput),
+    }
+
+    def get(self, _request: Request) -> Response:
+        access = access_of(self.actor)
+        mine = [t.name for t in visible_tenants(self.actor) if access.may_submit(t.pk)]
+        return Response(StartableNowOutput(startable(self.actor, mine)).data)
