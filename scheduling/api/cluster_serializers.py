@@ -7,10 +7,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from scheduling.addresses import is_http_address
+from scheduling.job_fields.faults import SLUG, SLUG_RULE
 from scheduling.models import Cluster
 from scheduling.queries.selectors import leaders_of
 from scheduling.queries.standstill import standstill
-from scheduling.services.common.faults import SLUG, SLUG_RULE
 from scheduling.services.jobs.rules import effective_rules
 from tenants.api.fields import Boolean, Gpus, Object, Serializer, Text
 from tenants.api.serializers import Reason

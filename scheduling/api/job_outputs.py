@@ -5,75 +5,16 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from scheduling.api.document_serializers import output, output_of
 from scheduling.engine.states import JobState
+from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.models import Job
 from scheduling.queries.explain import GATES
 from scheduling.queries.secret_env import shown_env
 from tenants.api.fields import Gpus
 
-
-class TolerationOutput(serializers.Serializer[Any]):
-    key = serializers.CharField()
-    operator = serializers.CharField()
-    value = serializers.CharField()
-    effect = serializers.CharField()
-
-
-class NodeExpressionOutput(serializers.Serializer[Any]):
-    key = serializers.CharField()
-    operator = serializers.CharField()
-    values = serializers.ListField(child=serializers.CharField())
-
-
-class NodeTermOutput(serializers.Serializer[Any]):
-    match_expressions = NodeExpressionOutput(many=True)
-    match_fields = NodeExpressionOutput(many=True)
-
-
-class VolumeOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    mount_path = serializers.CharField()
-    read_only = serializers.BooleanField()  # type: ignore[assignment]
-    persistent_volume_claim = serializers.CharField(allow_null=True)
-    config_map = serializers.CharField(allow_null=True)
-    secret = serializers.CharField(allow_null=True)
-
-
-class SecretKeyOutput(serializers.Serializer[Any]):
-    secret = serializers.CharField()
-    key = serializers.CharField()
-
-
-class PodSetOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    count = serializers.IntegerField()
-    min_count = serializers.IntegerField(allow_null=True)
-    gpu_types = serializers.ListField(child=serializers.CharField(), source="gpu_models")
-    gpus = serializers.IntegerField()
-    gpu_milli = serializers.IntegerField()
-    gpu_memory_mib = serializers.IntegerField()
-    cpu_milli = serializers.IntegerField()
-    memory_mib = serializers.IntegerField()
-    nics = serializers.IntegerField()
-    node_selector = serializers.DictField(child=serializers.CharField())
-    node_affinity = NodeTermOutput(many=True)
-    tolerations = TolerationOutput(many=True)
-    required_level = serializers.CharField()
-    preferred_level = serializers.CharField()
-    slice_size = serializers.IntegerField()
-    balance_level = serializers.CharField()
-    max_per_node = serializers.IntegerField(allow_null=True)
-    max_per_leaf = serializers.IntegerField(allow_null=True)
-    extended = serializers.DictField(child=serializers.IntegerField())
-    image = serializers.CharField()
-    command = serializers.ListField(child=serializers.CharField())
-    env = serializers.DictField(child=serializers.CharField())
-    annotations = serializers.DictField(child=serializers.CharField())
-    service_account = serializers.CharField()
-    image_pull_secrets = serializers.ListField(child=serializers.CharField())
-    shm_mib = serializers.IntegerField()
-    volumes = VolumeOutput(many=True)
-    env_from_secrets = serializers.DictField(child=SecretKeyOutput())
+# Told of a job otherwise than its document says it.
+ELSEWHERE = ("name", "tenant", "cluster", "array", "pod_sets")
 
 
 class PlainPodOutput(serializers.Serializer[Any]):
@@ -100,27 +41,9 @@ class JobOutput(serializers.Serializer[Job]):
     cluster = serializers.CharField(source="cluster.name")
     scope = serializers.CharField()
     user = serializers.SerializerMethodField()
-    kind = serializers.CharField()
-    priority = serializers.IntegerField()
-    gang = serializers.BooleanField()
-    preemptible = serializers.BooleanField()
-    preempts = serializers.BooleanField()
-    uses_spares = serializers.BooleanField()
-    declared_s = serializers.IntegerField(allow_null=True)
-    run_limit_s = serializers.IntegerField(allow_null=True)
-    checkpoint_notice_s = serializers.IntegerField(allow_null=True)
-    max_restarts = serializers.IntegerField()
     restarts = serializers.IntegerField()
-    not_before = serializers.DateTimeField(source="start_not_before", allow_null=True)
-    held = serializers.BooleanField()
-    after = serializers.ListField(child=serializers.UUIDField())
-    after_ok = serializers.ListField(child=serializers.UUIDField())
     array = serializers.UUIDField(source="array_id", allow_null=True)
     array_index = serializers.IntegerField(allow_null=True)
-    strategy = serializers.CharField()
-    required_level = serializers.CharField()
-    preferred_level = serializers.CharField()
-    labels = serializers.DictField(child=serializers.CharField())
     gpus = Gpus(source="gpu_milli")
     state = serializers.ChoiceField([s.value for s in JobState])
     reason = serializers.CharField()
@@ -132,7 +55,10 @@ class JobOutput(serializers.Serializer[Job]):
     running_at = serializers.DateTimeField(allow_null=True)
     ended_at = serializers.DateTimeField(allow_null=True)
     pod = serializers.SerializerMethodField()
-    pod_sets = PodSetOutput(many=True)
+    pod_sets = output(PodSetDocument)(many=True)
+
+    def get_fields(self) -> dict[str, Any]:
+        return super().get_fields() | output_of(JobDocument, ELSEWHERE)
 
     def to_representation(self, job: Job) -> dict[str, Any]:
         body: dict[str, Any] = super().to_representation(job)

@@ -8,7 +8,8 @@ from django import forms
 
 from scheduling.engine.cluster.affinity import NAME, OPERATORS, read_terms
 from scheduling.engine.types import NodeExpression
-from scheduling.services.common.faults import LIMITS
+from scheduling.job_fields.definition import PodSetDocument
+from scheduling.job_fields.parts import limits_of
 from tenants import texts
 
 MAX_TEXT = 65_536
@@ -149,7 +150,7 @@ def gib(name: str, label: str, help_text: str = "") -> forms.DecimalField:
         label=label,
         required=False,
         min_value=0,
-        max_value=LIMITS[name][1] // 1024,
+        max_value=limits_of(PodSetDocument, name)[1] // 1024,
         decimal_places=4,
         help_text=help_text,
     )

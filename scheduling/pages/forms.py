@@ -7,9 +7,10 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.states import WAITING
+from scheduling.job_fields.definition import JobDocument, PodSetDocument
+from scheduling.job_fields.parts import limits_of
 from scheduling.kube.translate.manifests import VOLUME_SOURCES
 from scheduling.models import Job, PodSet
-from scheduling.services.common.faults import LIMITS
 from scheduling.services.jobs.resizing import may_be_resized
 from tenants.errors import DomainError
 from tenants.forms import Fields
@@ -67,17 +68,17 @@ class ChangeForm(Fields):
         label="Priority",
         show_hidden_initial=True,
         help_text="Higher goes first",
-        min_value=LIMITS["priority"][0],
-        max_value=LIMITS["priority"][1],
+        min_value=limits_of(JobDocument, "priority")[0],
+        max_value=limits_of(JobDocument, "priority")[1],
     )
     declared_min = minutes(
         "Run time, minutes",
-        LIMITS["declared_s"][1],
+        limits_of(JobDocument, "declared_s")[1],
         help_text="Expected, from its start. Empty: not declared",
     )
     limit_min = minutes(
         "Run-time limit, minutes",
-        LIMITS["run_limit_s"][1],
+        limits_of(JobDocument, "run_limit_s")[1],
         help_text="It is ended so long after its start. Empty: no limit",
     )
 
@@ -135,7 +136,7 @@ def _pods(job: Job, row: PodSet, label: str, *, required: bool) -> forms.Integer
         initial=row.count,
         show_hidden_initial=True,
         min_value=least,
-        max_value=LIMITS["count"][1],
+        max_value=limits_of(PodSetDocument, "count")[1],
         help_text="" if job.state in WAITING else "Fewer: the last ones leave",
     )
 
@@ -169,7 +170,7 @@ class LimitsForm(Fields):
     max_priority = limit(
         "Highest priority",
         "Jobs that ask for more are refused. Empty: no limit",
-        *LIMITS["priority"],
+        *limits_of(JobDocument, "priority"),
     )
     min_runtime_min = minutes("Minimum run time, minutes", MAX_MIN_RUNTIME_S, least=Decimal(0))
     namespace = forms.CharField(

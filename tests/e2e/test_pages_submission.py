@@ -11,9 +11,9 @@ from django.forms import model_to_dict
 from django.urls import reverse
 
 from scheduling.api.job_serializers import JobInput
+from scheduling.job_fields.definition import MAX_POD_SETS
+from scheduling.job_fields.values import MAX_VOLUMES
 from scheduling.models import Job, JobEvent
-from scheduling.services.jobs.pod_settings_spec import MAX_VOLUMES
-from scheduling.services.jobs.spec import MAX_POD_SETS
 from scheduling.templatetags.jobs import nodes_of
 
 FORM = {

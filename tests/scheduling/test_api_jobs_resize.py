@@ -4,8 +4,8 @@ import uuid
 
 import pytest
 
+from scheduling.job_fields.faults import MAX_PODS
 from scheduling.models import Job, JobEvent, NodeRecord, Placement
-from scheduling.services.common.faults import MAX_PODS
 from tests.scheduling.test_api_jobs_change import HELLO, URL, patch, pointers, submit
 
 SERVICE = {"gang": False, "kind": "inference", "replicas": 4}

@@ -61,10 +61,11 @@ def test_pods_that_ask_for_the_same_are_a_pod_set_in_the_order_of_their_names():
     sets = pod_sets_of([*workers[:3], other, *workers[4:], member("launcher", "12", gpus=0)])
     assert names(sets) == [["launcher"], [f"worker-{n}" for n in range(11)]]
     spec = job_spec(document_of(sets, "live"))
-    assert (spec.name, spec.tenant, spec.gang, spec.cluster) == ("train", "team", True, "live")
+    job = spec.job
+    assert (job.name, job.tenant, job.gang, job.cluster) == ("train", "team", True, "live")
     assert [(s.count, s.gpus, s.cpu_milli) for s in spec.pod_sets] == [(1, 0, 100), (11, 8, 100)]
-    assert spec.labels == {"app": "bert"}  # what all have
-    assert spec.max_restarts == 0
+    assert job.labels == {"app": "bert"}  # what all have
+    assert job.max_restarts == 0
 
 
 @pytest.mark.parametrize(

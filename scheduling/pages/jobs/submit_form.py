@@ -7,17 +7,19 @@ from typing import Any
 from django import forms
 
 from scheduling.engine.types import MILLI, JobKind
-from scheduling.pages.form_fields import Names, NodeTerms, Pairs, SecretKeys, gib, node_line_at
-from scheduling.pages.forms import DAMAGED, SHORTEST_MIN, SHOWN_AS
-from scheduling.pages.jobs.volume_form import VolumeForm, Volumes
-from scheduling.services.common.faults import LEVELS, LIMITS
-from scheduling.services.jobs.pod_set_spec import MAX_ENV, MAX_NODE_LABELS
-from scheduling.services.jobs.pod_settings_spec import (
+from scheduling.job_fields.definition import MAX_POD_SETS, JobDocument, PodSetDocument
+from scheduling.job_fields.faults import LEVELS
+from scheduling.job_fields.parts import limits_of
+from scheduling.job_fields.values import (
+    MAX_ENV,
     MAX_ENV_FROM_SECRETS,
+    MAX_NODE_LABELS,
     MAX_PULL_SECRETS,
     NAME_LENGTH,
 )
-from scheduling.services.jobs.spec import MAX_POD_SETS
+from scheduling.pages.form_fields import Names, NodeTerms, Pairs, SecretKeys, gib, node_line_at
+from scheduling.pages.forms import DAMAGED, SHORTEST_MIN, SHOWN_AS
+from scheduling.pages.jobs.volume_form import VolumeForm, Volumes
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import slug_validator
@@ -54,14 +56,14 @@ class JobForm(Fields):
         label="Priority",
         initial=0,
         help_text="Higher goes first",
-        min_value=LIMITS["priority"][0],
-        max_value=LIMITS["priority"][1],
+        min_value=limits_of(JobDocument, "priority")[0],
+        max_value=limits_of(JobDocument, "priority")[1],
     )
     declared_min = forms.DecimalField(
         label="Run time, minutes",
         required=False,
         min_value=SHORTEST_MIN,
-        max_value=LIMITS["declared_s"][1] // 60,
+        max_value=limits_of(JobDocument, "declared_s")[1] // 60,
         decimal_places=2,
         help_text="Expected; helps it start sooner",
     )
@@ -77,8 +79,8 @@ class JobForm(Fields):
     max_restarts = forms.IntegerField(
         label="Restarts",
         required=False,
-        min_value=LIMITS["max_restarts"][0],
-        max_value=LIMITS["max_restarts"][1],
+        min_value=limits_of(JobDocument, "max_restarts")[0],
+        max_value=limits_of(JobDocument, "max_restarts")[1],
         help_text="After its program failed. Empty: none, 1000 where kind is Inference and it is "
         "no gang",
     )
@@ -86,15 +88,15 @@ class JobForm(Fields):
         label="Run-time limit, minutes",
         required=False,
         min_value=SHORTEST_MIN,
-        max_value=LIMITS["run_limit_s"][1] // 60,
+        max_value=limits_of(JobDocument, "run_limit_s")[1] // 60,
         decimal_places=2,
         help_text="It is ended so long after its start. Empty: no limit",
     )
     checkpoint_notice_s = forms.IntegerField(
         label="Checkpoint notice, seconds",
         required=False,
-        min_value=LIMITS["checkpoint_notice_s"][0],
-        max_value=LIMITS["checkpoint_notice_s"][1],
+        min_value=limits_of(JobDocument, "checkpoint_notice_s")[0],
+        max_value=limits_of(JobDocument, "checkpoint_notice_s")[1],
         help_text="Its pods are told so long before they are deleted. Empty: not told",
     )
     not_before = forms.DateTimeField(
@@ -150,7 +152,7 @@ class PodSetForm(Fields):
     min_count = forms.IntegerField(
         label="At least, pods",
         required=False,
-        min_value=LIMITS["min_count"][0],
+        min_value=limits_of(PodSetDocument, "min_count")[0],
         help_text="It starts with so many and grows (elastic gang). Empty: all",
     )
     gpus = forms.DecimalField(
@@ -167,7 +169,7 @@ class PodSetForm(Fields):
         label="CPU cores per pod",
         required=False,
         min_value=0,
-        max_value=LIMITS["cpu_milli"][1] // MILLI,
+        max_value=limits_of(PodSetDocument, "cpu_milli")[1] // MILLI,
         decimal_places=3,
     )
     memory_gib = gib("memory_mib", "Memory per pod, GiB")
@@ -192,8 +194,8 @@ class PodSetForm(Fields):
     nics = forms.IntegerField(
         label="NICs per pod",
         required=False,
-        min_value=LIMITS["nics"][0],
-        max_value=LIMITS["nics"][1],
+        min_value=limits_of(PodSetDocument, "nics")[0],
+        max_value=limits_of(PodSetDocument, "nics")[1],
         help_text="Which it holds alone",
     )
     service_account = forms.CharField(

@@ -17,6 +17,8 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_POST
 
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobState
+from scheduling.job_fields.definition import MAX_POD_SETS
+from scheduling.job_fields.values import MAX_VOLUMES
 from scheduling.models import Cluster, Job
 from scheduling.pages.jobs.job import job_or_404
 from scheduling.pages.jobs.submit_again import Filled, filled_from
@@ -29,8 +31,6 @@ from scheduling.queries.rehearsal import rehearse_job
 from scheduling.queries.selectors import JobArray, visible_jobs
 from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.document import document_of
-from scheduling.services.jobs.pod_settings_spec import MAX_VOLUMES
-from scheduling.services.jobs.spec import MAX_POD_SETS
 from scheduling.services.jobs.submit import submit_job
 from tenants.errors import Conflict, DomainError, NotFound
 from tenants.forms import Fields

@@ -4,9 +4,9 @@ from typing import Any
 
 from django import forms
 
+from scheduling.job_fields.values import MAX_VOLUMES, NAME_LENGTH, PATH_LENGTH
 from scheduling.kube.translate.manifests import VOLUME_SOURCES
 from scheduling.pages.forms import DAMAGED
-from scheduling.services.jobs.pod_settings_spec import MAX_VOLUMES, NAME_LENGTH, PATH_LENGTH
 from tenants.forms import Fields
 
 SOURCES = [(kind, kind.replace("_", " ").capitalize()) for kind in VOLUME_SOURCES]

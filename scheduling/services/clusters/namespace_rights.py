@@ -8,8 +8,8 @@ tenant and those below it; for any other the operators say in `namespace_tenants
 from collections.abc import Iterable
 from typing import Any
 
+from scheduling.job_fields.faults import SLUG, SLUG_RULE
 from scheduling.models import Cluster
-from scheduling.services.common.faults import SLUG, SLUG_RULE
 from tenants.errors import FieldError
 from tenants.models import Tenant
 from tenants.permissions import lineage

@@ -14,7 +14,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.constraints import in_order
 from scheduling.engine.demand.competing_pod_sets import compete, never_together
 from scheduling.engine.placement import fits_when_empty
-from scheduling.engine.types import CpuJobs, JobRequest, PodSet
+from scheduling.engine.types import CpuJobs, JobKind, JobRequest, PodSet
 from scheduling.engine.verdict import AMOUNT_WORDS, Reason, Verdict
 from scheduling.models import NODES_WITHOUT_GPUS, Cluster, NodeRecord
 from scheduling.policy.document import to_policy
@@ -61,7 +61,7 @@ def refuse_what_never_fits(
     for index, pod_set in enumerate(spec.pod_sets):
         if pod_set.gpus:
             _check_one(cluster, spec, index, _acceptable(pod_set, installed))
-    if spec.gang:
+    if spec.job.gang:
         _check_sum(cluster, spec, installed, apart)
         _check_together(cluster, spec, apart)
 
@@ -92,7 +92,7 @@ def _check_without_gpus(cluster: Cluster, spec: JobSpec, apart: str) -> None:
                     f"“{cluster.name}” has {most}. Ask for at most so much per pod.",
                 )
         at_once = sum(s.least * n for s, n in zip(spec.pod_sets, asked, strict=True))
-        if spec.gang and at_once > total:
+        if spec.job.gang and at_once > total:
             raise _exceeds(
                 (name,) if spec.short_form else ("pod_sets",),
                 f"The job needs {at_once} {words} at once; the nodes without GPUs of cluster "
@@ -140,10 +140,10 @@ def _check_together(cluster: Cluster, spec: JobSpec, apart: str) -> None:
     """The pod sets of a gang must fit beside each other. Only as many nodes are read as that
     takes."""
     job = JobRequest(
-        *("", spec.tenant, 0.0, spec.pod_sets),
-        kind=spec.kind,
-        strategy=spec.strategy,
-        required_level=spec.required_level,
+        *("", spec.job.tenant, 0.0, spec.pod_sets),
+        kind=JobKind(spec.job.kind),
+        strategy=spec.job.strategy,
+        required_level=spec.job.required_level,
     )
     if not compete(job):
         return

@@ -12,33 +12,27 @@ from django.db.models import F, prefetch_related_objects
 from django.utils import timezone
 
 from scheduling.engine.states import HOLDING, WAITING, JobEventKind, JobState
+from scheduling.job_fields.definition import JobDocument
+from scheduling.job_fields.faults import Faults
+from scheduling.job_fields.nouns import check_values
+from scheduling.job_fields.parts import fields_of
 from scheduling.models import Cluster, Job, JobEvent
 from scheduling.queries.wording import in_state
 from scheduling.services.common.doorbell import ring_after_commit
-from scheduling.services.common.faults import Faults
 from scheduling.services.jobs.dependencies import refuse_bad_dependencies, refuse_cycle
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.resizing import SIZES, Resize
 from scheduling.services.jobs.rules import refuse_priority
-from scheduling.services.jobs.spec import check_wishes
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import User
 from tenants.permissions import Access, access_of
 from tenants.services.transactions import unit_of_work
 
 # What may be changed, and the column that holds it.
-COLUMNS = {
-    "priority": "priority",
-    "declared_s": "declared_s",
-    "run_limit_s": "run_limit_s",
-    "checkpoint_notice_s": "checkpoint_notice_s",
-    "max_restarts": "max_restarts",
-    "not_before": "start_not_before",
-    "after": "after",
-    "after_ok": "after_ok",
-}
+CHANGES = {name: f for name, f in fields_of(JobDocument).items() if f.change}
+COLUMNS = {name: field.column for name, field in CHANGES.items()}
 DEPENDENCIES = ("after", "after_ok")
-WHILE_IT_RUNS = ("run_limit_s", "declared_s")
+WHILE_IT_RUNS = tuple(n for n, f in CHANGES.items() if f.change and f.change.running)
 SIZED = ("gpu_milli", "first_pods", "first_gpu_milli")  # follow the counts of its pods
 
 
@@ -82,10 +76,11 @@ def nothing_to_change(*names: str) -> Invalid:
 def columns_of(changes: Mapping[str, Any]) -> dict[str, Any]:
     """The columns that `changes` set; raises Invalid naming each field that is wrong by itself."""
     faults = Faults()
-    check_wishes({name: v for name, v in changes.items() if v is not None}, faults)
+    given = {name: v for name, v in changes.items() if v is not None}
+    check_values(JobDocument, given, (), faults)
     faults.raise_if_any()
     return {
-        COLUMNS[name]: [str(i) for i in value] if name in DEPENDENCIES else value
+        COLUMNS[name]: None if value is None else CHANGES[name].kind.stored(value)
         for name, value in changes.items()
     }
 

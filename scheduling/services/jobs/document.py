@@ -4,41 +4,20 @@ that `services.orders` makes. Pure: it reads rows and asks nobody.
 
 from typing import Any
 
-from scheduling.engine.types import Toleration
+from scheduling.job_fields.definition import JobDocument, PodSetDocument
+from scheduling.job_fields.nouns import document_of as differing
 from scheduling.models import Job, PodSet, unreadable_request
 from scheduling.queries.secret_env import shown_env
-from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX, Order, pod_set_row, rows_of
-from scheduling.services.jobs.pod_set_spec import GROUP_LEVELS, pod_set, template
+from scheduling.services.jobs.orders import ARRAY_COUNT, ARRAY_INDEX
 from scheduling.services.jobs.spec import (
     DEFAULT_POD_SET,
-    JobSpec,
+    GPU_TYPE,
+    GROUP_LEVELS,
+    REPLICAS,
     default_name,
     default_restarts,
-    job_spec,
 )
 from tenants.errors import Conflict
-
-# Columns that the document has under the same name, but for what differs in `COLUMNS`.
-JOB_FIELDS = (
-    *("kind", "priority", "gang", "preemptible", "preempts", "uses_spares", "declared_s"),
-    *("run_limit_s", "checkpoint_notice_s", "not_before", "held", "after", "after_ok"),
-    *("strategy", "labels"),
-)
-COLUMNS = {"not_before": "start_not_before"}
-POD_SET_FIELDS = (
-    *("count", "min_count", "gpus", "gpu_milli", "gpu_memory_mib", "cpu_milli", "memory_mib"),
-    *(
-        "nics",
-        "node_selector",
-        "node_affinity",
-        *GROUP_LEVELS,
-        "slice_size",
-        "balance_level",
-        "max_per_node",
-    ),
-    *("max_per_leaf", "extended", "image", "command", "env", "env_from_secrets", "annotations"),
-    *("service_account", "image_pull_secrets", "shm_mib"),
-)
 
 
 def document_of(job: Job) -> dict[str, Any]:
@@ -65,12 +44,11 @@ def document_of(job: Job) -> dict[str, Any]:
         "name": job.name,
         "tenant": job.tenant.name,
         "cluster": job.cluster.name,
+        **differing(JobDocument, vars(job), ("name", "max_restarts")),
     }
-    bare, _ = rows_of(None, Order(_bare_spec(job), job.tenant, job.cluster), job.submitted_at)
-    document |= _differing(job, bare, JOB_FIELDS)
+    levels = {name: document.pop(name) for name in GROUP_LEVELS if name in document}
     if job.max_restarts != default_restarts(job.kind, job.gang):
         document["max_restarts"] = job.max_restarts
-    levels = _differing(job, bare, GROUP_LEVELS)
     sets = [_pod_set_document(row) for row in rows]
     if len(rows) == 1 and rows[0].name == DEFAULT_POD_SET and not levels:
         return {**document, **_short(sets[0])}
@@ -95,50 +73,16 @@ def document_of_array(first: Job, count: int) -> dict[str, Any]:
     return {**document, "array": {"count": count}}
 
 
-def _bare_spec(job: Job) -> JobSpec:
-    """The job of which nothing is said but what has to be."""
-    return job_spec({"name": job.name, "tenant": job.tenant.name, "gpus": 1})
-
-
 def _pod_set_document(row: PodSet) -> dict[str, Any]:
     """A pod set without its name."""
-    bare = pod_set_row(row.job, row.index, pod_set({"name": row.name}), template({}))
-    document: dict[str, Any] = {}
+    document = differing(PodSetDocument, vars(row), ("name",))
     if len(row.gpu_models) == 1:
-        document["gpu_type"] = row.gpu_models[0]
-    elif row.gpu_models:
-        document["gpu_types"] = row.gpu_models
-    document |= _differing(row, bare, POD_SET_FIELDS)
+        document[GPU_TYPE] = document.pop("gpu_types")[0]
     if "env" in document:
         document["env"] = shown_env(row.job, document["env"])
-    if row.tolerations:
-        none = Toleration()
-        document["tolerations"] = [
-            {name: value for name, value in one.items() if value != getattr(none, name)}
-            for one in row.tolerations
-        ]
-    if row.volumes:
-        document["volumes"] = [_volume(one) for one in row.volumes]
     return document
 
 
 def _short(item: dict[str, Any]) -> dict[str, Any]:
     """A pod set as it stands in a job that has no other."""
-    return {"replicas" if name == "count" else name: value for name, value in item.items()}
-
-
-def _volume(row: dict[str, Any]) -> dict[str, Any]:
-    """Only a claim can be written to, and can where nothing is said."""
-    assumed = "persistent_volume_claim" not in row
-    said = row["read_only"] != assumed
-    return {name: value for name, value in row.items() if name != "read_only" or said}
-
-
-def _differing(row: Any, bare: Any, names: tuple[str, ...]) -> dict[str, Any]:
-    """The fields in which a row differs from one of which nothing is said."""
-    columns = {name: COLUMNS.get(name, name) for name in names}
-    return {
-        name: getattr(row, column)
-        for name, column in columns.items()
-        if getattr(row, column) != getattr(bare, column)
-    }
+    return {REPLICAS if name == "count" else name: value for name, value in item.items()}

@@ -2,19 +2,20 @@
 together (no gang), or it can do with fewer (an elastic gang)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec import structs
 
 from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import HOLDING, TERMINAL, JobState
+from scheduling.job_fields.faults import MAX_PODS, Faults
+from scheduling.job_fields.nouns import pod_set_of
 from scheduling.models import Job, Placement, PodSet
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.wording import in_state
-from scheduling.services.common.faults import MAX_PODS, Faults
 from scheduling.services.jobs.capacity import pools, refuse_what_never_fits
 from scheduling.services.jobs.pod_set_spec import check_pod_set
-from scheduling.services.jobs.spec import MINIMUM_OF_GANGS, TOO_MANY_PODS, job_spec
-from scheduling.session.memory.load import pod_set
+from scheduling.services.jobs.spec import MINIMUM_OF_GANGS, TOO_MANY_PODS, JobSpec, job_spec
 from tenants.errors import Conflict, Path
 
 SIZES = ("count", "min_count")
@@ -53,7 +54,7 @@ class Resize:
     def columns(self) -> dict[str, Any]:
         if not self.changed:
             return {}
-        job, sets = self._job, [pod_set(row) for row in self._rows]
+        job, sets = self._job, [pod_set_of(vars(row)) for row in self._rows]
         columns: dict[str, Any] = {
             "gpu_milli": sum(s.count * s.milli_per_pod for s in sets),
             "growth": None,
@@ -136,8 +137,8 @@ class Resize:
 
     def _refuse_what_never_fits(self) -> None:
         bare = job_spec({"name": self._job.name, "tenant": "any", "gpus": 1})
-        sets = tuple(pod_set(row) for row in self._rows)
-        spec = replace(bare, gang=self._job.gang, pod_sets=sets, short_form=False)
+        job = structs.replace(bare.job, gang=self._job.gang)
+        spec = JobSpec(job, tuple(pod_set_of(vars(row)) for row in self._rows))
         apart = "submit it again with gang set to false"
         cluster = self._job.cluster
         refuse_what_never_fits(cluster, spec, pools(cluster), apart)

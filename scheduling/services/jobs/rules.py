@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from scheduling.services.common.faults import LIMITS
+from scheduling.job_fields.definition import JobDocument
+from scheduling.job_fields.parts import limits_of
 from scheduling.services.jobs.spec import JobSpec
 from tenants import texts
 from tenants.errors import FieldError, Invalid, Path
@@ -78,7 +79,7 @@ def _fault_of(name: str, value: Any) -> str:
     if name == "toleration_of_everything":
         return "" if isinstance(value, bool) else "Must be true or false."
     if name == "max_priority":
-        least, most = LIMITS["priority"]
+        least, most = limits_of(JobDocument, "priority")
         good = value is None or (
             isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
         )
@@ -125,16 +126,16 @@ def _of_priority(rules: JobRules, priority: int) -> FieldError | None:
 
 
 def _of_job(rules: JobRules, spec: JobSpec) -> Iterator[FieldError]:
-    if fault := _of_priority(rules, spec.priority):
+    if fault := _of_priority(rules, spec.job.priority):
         yield fault
-    for name, value in spec.labels.items():
+    for name, value in spec.job.labels.items():
         if any(_is_among(each, rules.denied_labels) for each in (name, f"{name}={value}")):
             yield _refused(("labels", name), f"The label {name}={value}", "denied_labels")
 
 
 def _of_pods(rules: JobRules, spec: JobSpec, index: int) -> Iterator[FieldError]:
-    pods, template = spec.pod_sets[index], spec.templates[index]
-    for at, each in enumerate(pods.tolerations):
+    pods = spec.job.pod_sets[index]
+    for at, each in enumerate(spec.pod_sets[index].tolerations):
         here = (*spec.path(index, "tolerations"), at)
         if not each.key and not rules.toleration_of_everything:
             yield FieldError(
@@ -145,7 +146,7 @@ def _of_pods(rules: JobRules, spec: JobSpec, index: int) -> Iterator[FieldError]
         elif each.key and _is_among(each.key, rules.denied_tolerations):
             text = f"The toleration of {each.key}"
             yield _refused((*here, "key"), text, "denied_tolerations")
-    account = template.settings.service_account
+    account = pods.service_account
     allowed = rules.service_accounts
     if account and allowed is not None and not _is_among(account, allowed):
         yield FieldError(
@@ -154,13 +155,13 @@ def _of_pods(rules: JobRules, spec: JobSpec, index: int) -> Iterator[FieldError]
             f"({', '.join(allowed) or 'none'}). Choose one, or have an operator add it to "
             f"service_accounts in {WHERE}.",
         )
-    for name in template.annotations:
+    for name in pods.annotations:
         if _is_among(name, rules.denied_annotations):
             here = (*spec.path(index, "annotations"), name)
             yield _refused(here, f"The annotation {name}", "denied_annotations")
     for field, names in (
-        ("env", template.env),
-        ("env_from_secrets", template.settings.env_from_secrets),
+        ("env", pods.env),
+        ("env_from_secrets", pods.env_from_secrets),
     ):
         for name in names:
             if _is_among(name, rules.denied_env):

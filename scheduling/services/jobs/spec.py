@@ -7,75 +7,41 @@ Pure: no database, no clock. Whether names in it exist and whether it fits a clu
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
-from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.types import JobKind, PodSet
-from scheduling.kube.translate.gpu_parts import is_part
-from scheduling.services.common.faults import LIMITS, MAX_PODS, SLUG, SLUG_RULE, Faults
-from scheduling.services.jobs.pod_set_spec import (
-    GROUP_LEVELS,
-    JOB_AMOUNTS,
-    POD_SET_AMOUNTS,
-    PodTemplate,
-    amount,
-    check_levels,
-    check_pod_set,
-    pod_set,
-    refuse_own_names,
-    template,
+from scheduling.job_fields.definition import (
+    MAX_POD_SETS,
+    ArrayDocument,
+    JobDocument,
+    PodSetDocument,
 )
-from scheduling.services.jobs.pod_settings_spec import SETTINGS
-from tenants.errors import Path
+from scheduling.job_fields.faults import MAX_PODS, Faults
+from scheduling.job_fields.nouns import check_values, columns_of, made_of, pod_set_of
+from scheduling.job_fields.parts import fields_of, limits_of
+from scheduling.kube.translate.gpu_parts import is_part
+from scheduling.services.jobs.pod_set_spec import amount, check_pod_set
+from tenants.errors import FieldError, Path
 
-MAX_POD_SETS = 32
 DEFAULT_POD_SET = "worker"
-MAX_ARRAY = 10_000
 MAX_ARRAY_BYTES = 64_000_000
-MAX_DEPENDENCIES = 1000
 # What is said of counts also where they are changed later.
 MINIMUM_OF_GANGS = "Pods that start one by one have no least number. Leave it out, or set gang."
 TOO_MANY_PODS = f"A job has at most {MAX_PODS} pods."
+# These stand in a pod set, and in a job that has pod sets for all of them together.
+GROUP_LEVELS = ("required_level", "preferred_level")
+# Other names of fields: of the count in a job without `pod_sets`, and of one acceptable GPU type.
+REPLICAS, GPU_TYPE = "replicas", "gpu_type"
 # A job of one pod set may be written without `pod_sets`; these names then stand in the job.
-SHORT_FORM = frozenset({*POD_SET_AMOUNTS, *GROUP_LEVELS, "replicas", "gpu_type", "gpu_types"}) | {
-    *("node_selector", "node_affinity", "tolerations", "balance_level", "extended"),
-    *("image", "command", "env", "annotations"),
-    *SETTINGS,
-}
+SHORT_FORM = fields_of(PodSetDocument).keys() - {"name"} | {REPLICAS, GPU_TYPE}
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A valid job document. `cluster` "" = the only one there is.
+    """A valid job document, and its pod sets as the engine knows them."""
 
-    `after`, `after_ok`: ids of jobs. `array`: how many such jobs are meant, None = this one.
-    """
-
-    name: str
-    tenant: str
-    cluster: str
-    kind: JobKind
-    priority: int
-    gang: bool
-    preemptible: bool
-    preempts: bool
-    uses_spares: bool
-    declared_s: int | None
-    run_limit_s: int | None
-    checkpoint_notice_s: int | None
-    max_restarts: int
-    start_not_before: datetime | None
-    held: bool
-    after: tuple[str, ...]
-    after_ok: tuple[str, ...]
-    strategy: str
-    required_level: str
-    preferred_level: str
-    labels: Mapping[str, str]
+    job: JobDocument
     pod_sets: tuple[PodSet, ...]
-    templates: tuple[PodTemplate, ...]
-    array: int | None = None
     short_form: bool = False
 
     def path(self, pod_set: int, field: str) -> Path:
@@ -91,35 +57,21 @@ class JobSpec:
 def job_spec(document: Mapping[str, Any]) -> JobSpec:
     """Read a job document whose values have the right types; raises Invalid naming each fault."""
     faults = Faults()
-    # A null stands for “not given”, as in every API.
-    given = {name: value for name, value in document.items() if value is not None}
+    given = _without_nulls(document)
     sets = _pod_set_documents(given, faults)
-    for name in ("name", "tenant"):
-        faults.unless(bool(SLUG.fullmatch(given.get(name, ""))), (name,), SLUG_RULE)
-    check_wishes(given, faults)
-    strategy = given.get("strategy", "")
-    faults.unless(
-        strategy in ("", *STRATEGIES), ("strategy",), f"Choose one of {', '.join(STRATEGIES)}."
-    )
-    kind = given.get("kind", JobKind.TRAINING)
-    faults.unless(kind in list(JobKind), ("kind",), f"Choose one of {', '.join(JobKind)}.")
-    labels = given.get("labels", {})
-    faults.labels(labels, ("labels",))
-    refuse_own_names(labels, ("labels",), faults)
-    prefix = "pod_sets" in given
-    if prefix:
-        check_levels(given, GROUP_LEVELS, (), faults)
-    array = _check_array(given, sets, faults)
+    in_sets = "pod_sets" in given
+    # In the short form the levels stand for the only pod set, which is all of the job.
+    of_job = {n: v for n, v in given.items() if in_sets or n not in GROUP_LEVELS}
+    check_values(JobDocument, {"name": "", "tenant": "", **of_job}, (), faults)
+    _check_array(given, sets, faults)
     gang = given.get("gang", True)
     for index, item in enumerate(sets):
-        at: Path = ("pod_sets", index) if prefix else ()
-        check_pod_set(item, at, faults)
-        faults.unless(
-            gang or "min_count" not in item,
-            (*at, "min_count"),
-            MINIMUM_OF_GANGS,
-        )
-    _check_demand(sets, prefix, faults)
+        at: Path = ("pod_sets", index) if in_sets else ()
+        found = Faults()
+        check_pod_set(item, at, found)
+        faults.found += map(_as_replicas, found.found) if REPLICAS in given else found.found
+        faults.unless(gang or "min_count" not in item, (*at, "min_count"), MINIMUM_OF_GANGS)
+    _check_demand(sets, in_sets, faults)
     names = [item["name"] for item in sets]
     for index, name in enumerate(names):
         faults.unless(
@@ -129,54 +81,20 @@ def job_spec(document: Mapping[str, Any]) -> JobSpec:
         )
     faults.unless(
         sum(amount(item, "count", 1) for item in sets) <= MAX_PODS,
-        ("pod_sets",) if prefix else ("replicas",),
+        ("pod_sets",) if in_sets else (REPLICAS,),
         TOO_MANY_PODS,
     )
     faults.raise_if_any()
-    return JobSpec(
-        name=given["name"],
-        tenant=given["tenant"],
-        cluster=given.get("cluster", ""),
-        kind=JobKind(kind),
-        priority=given.get("priority", 0),
-        gang=gang,
-        preemptible=given.get("preemptible", True),
-        preempts=given.get("preempts", True),
-        uses_spares=given.get("uses_spares", False),
-        declared_s=given.get("declared_s"),
-        run_limit_s=given.get("run_limit_s"),
-        checkpoint_notice_s=given.get("checkpoint_notice_s"),
-        max_restarts=given.get("max_restarts", default_restarts(kind, gang)),
-        start_not_before=given.get("not_before"),
-        held=given.get("held", False),
-        after=tuple(map(str, given.get("after", ()))),
-        after_ok=tuple(map(str, given.get("after_ok", ()))),
-        strategy=strategy,
-        # In the short form they stand for the only pod set, which is all of the job.
-        required_level=given.get("required_level", "") if prefix else "",
-        preferred_level=given.get("preferred_level", "") if prefix else "",
-        labels=dict(labels),
-        pod_sets=tuple(pod_set(item) for item in sets),
-        templates=tuple(template(item) for item in sets),
-        array=array,
-        short_form=not prefix,
-    )
-
-
-def check_wishes(given: Mapping[str, Any], faults: Faults) -> None:
-    """What may also be changed while the job waits: amounts of the job and its dependencies."""
-    faults.in_range(given, JOB_AMOUNTS, ())
-    for name in ("after", "after_ok"):
-        faults.unless(
-            len(given.get(name, ())) <= MAX_DEPENDENCIES,
-            (name,),
-            f"At most {MAX_DEPENDENCIES} jobs.",
-        )
+    read = [made_of(PodSetDocument, _with_gpu_types(item)) for item in sets]
+    restarts = default_restarts(given.get("kind", JobKind.TRAINING), gang)
+    job = made_of(JobDocument, {"max_restarts": restarts, **of_job, "pod_sets": read})
+    return JobSpec(job, tuple(pod_set_of(columns_of(one)) for one in read), not in_sets)
 
 
 def default_restarts(kind: str, gang: bool) -> int:
     """How often it is restarted where the document does not say: one crash ends no service."""
-    return LIMITS["max_restarts"][1] if kind == JobKind.INFERENCE and not gang else 0
+    _, most = limits_of(JobDocument, "max_restarts")
+    return most if kind == JobKind.INFERENCE and not gang else 0
 
 
 def default_name(index: int) -> str:
@@ -184,11 +102,11 @@ def default_name(index: int) -> str:
     return f"set-{index}" if index else DEFAULT_POD_SET
 
 
-def _check_demand(sets: Sequence[Mapping[str, Any]], prefix: bool, faults: Faults) -> None:
+def _check_demand(sets: Sequence[Mapping[str, Any]], in_sets: bool, faults: Faults) -> None:
     """Each pod has to ask for something; a job without GPUs for nothing that comes with GPUs."""
     has_gpus = any(amount(item, "gpus", 0) for item in sets)
     for index, item in enumerate(sets):
-        at: Path = ("pod_sets", index) if prefix else ()
+        at: Path = ("pod_sets", index) if in_sets else ()
         faults.unless(
             any(amount(item, name, 0) for name in ("gpus", "cpu_milli", "memory_mib"))
             or any(item.get("extended", {}).values()),
@@ -210,12 +128,12 @@ def _check_without_gpus(item: Mapping[str, Any], at: Path, faults: Faults) -> No
 
 def _check_array(
     given: Mapping[str, Any], sets: Sequence[Mapping[str, Any]], faults: Faults
-) -> int | None:
-    """How many jobs the array has; None where the document means one job."""
+) -> None:
+    """What is wrong with an array of such jobs, where one is meant."""
     if "array" not in given:
-        return None
+        return
+    check_values(ArrayDocument, given["array"], ("array",), faults)
     count: int = given["array"]["count"]
-    faults.unless(1 <= count <= MAX_ARRAY, ("array", "count"), f"Must be from 1 to {MAX_ARRAY}.")
     longest = 63 - len(f"-{count - 1}")
     faults.unless(
         len(given.get("name", "")) <= longest,
@@ -235,7 +153,6 @@ def _check_array(
         f"{count} copies of this document are {stored // 10**6} MB; {MAX_ARRAY_BYTES // 10**6} MB "
         "are allowed. Shorten env, annotations or command, or submit several arrays.",
     )
-    return count
 
 
 def _pod_set_documents(given: Mapping[str, Any], faults: Faults) -> list[dict[str, Any]]:
@@ -249,13 +166,26 @@ def _pod_set_documents(given: Mapping[str, Any], faults: Faults) -> list[dict[st
         faults.unless(
             1 <= count <= MAX_POD_SETS, ("pod_sets",), f"Give 1 to {MAX_POD_SETS} pod sets."
         )
-        items = [
-            {n: v for n, v in item.items() if v is not None}
-            for item in given["pod_sets"][:MAX_POD_SETS]
-        ]
+        items = given["pod_sets"][:MAX_POD_SETS]
         return [{"name": default_name(i), **item} for i, item in enumerate(items)]
     item = {name: given[name] for name in short}
-    if "replicas" in item:
+    if REPLICAS in item:
         faults.unless("count" not in item, ("count",), "Give `replicas` or `count`, not both.")
-        item["count"] = item.pop("replicas")
+        item["count"] = item.pop(REPLICAS)
     return [{"name": DEFAULT_POD_SET, **item}]
+
+
+def _as_replicas(fault: FieldError) -> FieldError:
+    """A fault of the count, by the name that it was given under."""
+    return FieldError((REPLICAS,), fault.detail) if fault.path == ("count",) else fault
+
+
+def _with_gpu_types(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {**item, "gpu_types": [item[GPU_TYPE]]} if GPU_TYPE in item else dict(item)
+
+
+def _without_nulls(value: Any) -> Any:
+    """A null stands for “not given”, as in every API."""
+    if isinstance(value, Mapping):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value

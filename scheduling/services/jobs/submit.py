@@ -46,7 +46,7 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     waiting jobs.
     """
     order = _accepted(actor, document)
-    if order.spec.array is not None:
+    if order.spec.job.array is not None:
         raise Invalid.field("array", "One job is submitted here, not an array of jobs.")
     job, sets = rows_of(actor, order, timezone.now())
     with unit_of_work(dry_run):
@@ -68,9 +68,9 @@ def submit_array(
     Each is named by its index, which its pods find in KANT_ARRAY_INDEX. Raises as `submit_job`.
     """
     order = _accepted(actor, document)
-    count = order.spec.array
-    if count is None:
+    if order.spec.job.array is None:
         raise Invalid.field("array", "Say how many jobs, e.g. array: {count: 100}.")
+    count = order.spec.job.array.count
     now = timezone.now()
     job, sets = rows_of(actor, order, now)
     job.array_id = uuid.uuid4()
@@ -80,7 +80,7 @@ def submit_array(
         ring_after_commit(job.cluster_id)
     return selectors.JobArray(
         id=job.array_id,
-        name=order.spec.name,
+        name=order.spec.job.name,
         tenant=order.tenant.name,
         cluster=order.cluster.name,
         user=actor.get_username(),
@@ -120,12 +120,12 @@ def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
     access = access_of(actor)
     tenant = _tenant_to_submit_to(access, spec)
     cluster = _cluster_of(spec)
-    refuse_too_high(tenant.pk, spec.priority)
+    refuse_too_high(tenant.pk, spec.job.priority)
     refuse_what_may_not_be_named(cluster.job_rules, spec)
     refuse_unknown_gpu_types(spec)
     refuse_what_never_fits(cluster, spec, pools(cluster))
-    if spec.after or spec.after_ok:
-        wanted = {"after": spec.after, "after_ok": spec.after_ok}
+    if spec.job.after or spec.job.after_ok:
+        wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
         refuse_bad_dependencies(access, cluster, wanted)
     return Order(spec, tenant, cluster)
 
@@ -224,7 +224,7 @@ def _cancelled(actor: User, job: Job) -> Job:
 
 
 def _tenant_to_submit_to(access: Access, spec: JobSpec) -> Tenant:
-    tenant = tenant_by_name(access, spec.tenant)
+    tenant = tenant_by_name(access, spec.job.tenant)
     if not access.may_submit(tenant.pk):
         raise NotAllowed(
             f"Submitting to tenant “{tenant.name}” needs the role engineer or tenant-admin there. "
@@ -237,12 +237,12 @@ def _tenant_to_submit_to(access: Access, spec: JobSpec) -> Tenant:
 def _cluster_of(spec: JobSpec) -> Cluster:
     """The named cluster, or the only active one."""
     clusters = {c.name: c for c in Cluster.objects.filter(is_active=True)}
-    if spec.cluster in clusters:
-        return clusters[spec.cluster]
+    if spec.job.cluster in clusters:
+        return clusters[spec.job.cluster]
     names = ", ".join(sorted(clusters)) or "none"
-    if spec.cluster:
+    if spec.job.cluster:
         raise Invalid.field(
-            "cluster", f"There is no active cluster {spec.cluster!r}. Active clusters: {names}."
+            "cluster", f"There is no active cluster {spec.job.cluster!r}. Active clusters: {names}."
         )
     if len(clusters) != 1:
         raise Invalid.field("cluster", f"Say which cluster to run on. Active clusters: {names}.")

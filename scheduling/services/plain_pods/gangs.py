@@ -5,10 +5,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduling.engine.verdict import counted
+from scheduling.job_fields.definition import MAX_POD_SETS
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG
-from scheduling.services.jobs.spec import MAX_POD_SETS
 from scheduling.services.plain_pods.spec import (
     ASK_FOR_GPUS,
     PLACES,

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 
 from scheduling.engine.cluster.affinity import write_terms
 from scheduling.engine.types import MILLI, JobKind
+from scheduling.job_fields.definition import IMAGE
+from scheduling.job_fields.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
+from scheduling.job_fields.values import OWN_PREFIX
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
-from scheduling.services.common.faults import MAX_PODS, SLUG, SLUG_RULE, Faults
-from scheduling.services.jobs.pod_set_spec import IMAGE, OWN_PREFIX, check_pod_set
+from scheduling.services.jobs.pod_set_spec import check_pod_set
 from scheduling.session.memory.live import Cause
 from scheduling.session.pods.pod import CHECKPOINT_BY, CHECKPOINTED_AT
 from tenants import texts

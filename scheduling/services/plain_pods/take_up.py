@@ -209,7 +209,7 @@ def _spec(place: _Place, tenant: Tenant, sets: PodSets) -> JobSpec:
         refuse_what_never_fits(
             place.cluster, spec, place.installed, f"leave {GANG} and {GANG_SIZE} out"
         )
-        refuse_too_high(tenant.pk, spec.priority)
+        refuse_too_high(tenant.pk, spec.job.priority)
     except DomainError as error:
         raise refusal_of(error, sets) from None
     return spec

@@ -8,22 +8,19 @@ from typing import Any, NamedTuple
 from django.db.models import Count, F, Max, Q, QuerySet, Sum
 from django.utils import timezone
 
-from scheduling.engine.cluster.affinity import read_terms
 from scheduling.engine.deltas import JobHistory, TenantsChanged
 from scheduling.engine.queue.preemption_delay import delay_of
 from scheduling.engine.states import HOLDING, OPEN, WAITING, JobState
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import (
-    JobKind,
     JobRequest,
     PodPlacement,
-    PodSet,
     Policy,
     Quota,
     QuotaMode,
     Tenant,
-    Toleration,
 )
+from scheduling.job_fields.nouns import pod_set_of, wishes_of
 from scheduling.kube.translate.manifests import PodSettings
 from scheduling.models import (
     Cluster,
@@ -202,22 +199,10 @@ def live_job(job: Job, tenant: str, sets: list[PodSetRow]) -> LiveJob:
             id=str(job.id),
             tenant=tenant,
             submitted_at=job.submitted_at.timestamp(),
-            pod_sets=tuple(pod_set(row) for row in sets),
-            priority=job.priority,
-            gang=job.gang,
-            kind=JobKind(job.kind),
-            preemptible=job.preemptible,
-            declared_s=job.declared_s,
-            strategy=job.strategy,
-            required_level=job.required_level,
-            preferred_level=job.preferred_level,
-            preempts=job.preempts,
-            after=tuple(job.after),
-            after_ok=tuple(job.after_ok),
-            run_limit_s=job.run_limit_s,
-            uses_spares=job.uses_spares,
+            pod_sets=tuple(pod_set_of(vars(row)) for row in sets),
             array=str(job.array_id or ""),
             user=str(job.user_id or ""),
+            **wishes_of(vars(job)),
         ),
         name=job.name,
         contents=tuple(content(s) for s in sets),
@@ -247,31 +232,6 @@ def content(row: PodSetRow) -> PodContent:
     settings = PodSettings(**{name: getattr(row, name) for name in PodSettings.__struct_fields__})
     env, annotations = dict(row.env), dict(row.annotations)
     return PodContent(row.image, tuple(row.command), env, annotations, settings)
-
-
-def pod_set(row: PodSetRow) -> PodSet:
-    return PodSet(
-        name=row.name,
-        count=row.count,
-        gpus=row.gpus,
-        gpu_models=tuple(row.gpu_models),
-        gpu_milli=row.gpu_milli,
-        gpu_memory_mib=row.gpu_memory_mib,
-        cpu_milli=row.cpu_milli,
-        memory_mib=row.memory_mib,
-        nics=row.nics,
-        extended=dict(row.extended),
-        min_count=row.min_count,
-        node_selector=dict(row.node_selector),
-        node_affinity=read_terms(row.node_affinity),
-        tolerations=tuple(Toleration(**t) for t in row.tolerations),
-        required_level=row.required_level,
-        preferred_level=row.preferred_level,
-        max_per_node=row.max_per_node,
-        max_per_leaf=row.max_per_leaf,
-        slice_size=row.slice_size,
-        balance_level=row.balance_level,
-    )
 
 
 def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> None:

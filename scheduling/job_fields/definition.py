@@ -1,0 +1,449 @@
+"""Every field of a job document: its type, range, unit, default and help, once.
+
+From here come what is refused, the REST bodies in and out, the rows, the engine's nouns, the fields
+of the submit form and the flags of `kant submit` (docs/add-a-job-field.md).
+"""
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from scheduling.engine.types import MILLI, JobKind
+from scheduling.job_fields import values
+from scheduling.job_fields.faults import MAX_PODS
+from scheduling.job_fields.parts import CORES, GIB, MINUTES, Asked, Change, Column, Flag
+from scheduling.job_fields.values import MAX_VALUES
+
+MAX_POD_SETS = 32
+MAX_ARRAY = 10_000
+IMAGE = "busybox:stable"
+WITHIN = "All pods within one group of this network level."
+NEAR = "The same, where it is possible."
+
+Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
+Seconds = Annotated[int, Meta(ge=1, le=10 * 366 * 86400)]
+Notice = Annotated[int, Meta(ge=1, le=3600)]
+Restarts = Annotated[int, Meta(ge=0, le=1000)]
+Pods = Annotated[int, Meta(ge=1, le=MAX_PODS)]
+Slice = Annotated[int, Meta(ge=0, le=MAX_PODS)]
+Devices = Annotated[int, Meta(ge=0, le=1024)]
+Share = Annotated[int, Meta(ge=1, le=MILLI)]
+GpuMib = Annotated[int, Meta(ge=0, le=10**7)]
+CpuMilli = Annotated[int, Meta(ge=0, le=10**8)]
+Mib = Annotated[int, Meta(ge=0, le=10**9)]
+Units = Annotated[int, Meta(ge=0, le=values.MAX_EXTENDED)]
+
+Name = Annotated[str, Meta(min_length=1, max_length=63)]
+Value = Annotated[str, Meta(max_length=63)]
+Word = Annotated[str, Meta(max_length=32)]
+Key = Annotated[str, Meta(min_length=1, max_length=317)]
+TaintKey = Annotated[str, Meta(max_length=317)]
+Resource = Annotated[str, Meta(min_length=1, max_length=values.NAME_LENGTH)]
+Optional = Annotated[str, Meta(max_length=values.NAME_LENGTH)]
+Long = Annotated[str, Meta(max_length=65536)]
+JobId = Annotated[str, Meta(extra_json_schema={"format": "uuid"})]
+
+
+class TolerationDocument(Struct, frozen=True, kw_only=True):
+    key: TaintKey = ""
+    operator: Annotated[str, values.OPERATOR] = "Equal"
+    value: Value = ""
+    effect: Annotated[str, values.EFFECT] = ""
+
+
+class NodeExpressionDocument(Struct, frozen=True, kw_only=True):
+    """What a label of a node, or its metadata.name, has to be like."""
+
+    key: Key
+    operator: Annotated[str, values.NODE_OPERATOR]
+    values: Annotated[list[Optional], Meta(max_length=MAX_VALUES)] = []
+
+
+Expressions = Annotated[list[NodeExpressionDocument], Meta(max_length=values.MAX_EXPRESSIONS)]
+
+
+class NodeTermDocument(Struct, frozen=True, kw_only=True):
+    """All of its expressions have to hold."""
+
+    match_expressions: Annotated[Expressions, Meta(description="Of labels.")] = []
+    match_fields: Annotated[Expressions, Meta(description="Of metadata.name.")] = []
+
+
+class VolumeDocument(Struct, frozen=True, kw_only=True):
+    """One of the claim, the config map and the secret; all of them in the namespace of the pods."""
+
+    name: Name
+    mount_path: Annotated[str, Meta(min_length=1, max_length=values.PATH_LENGTH)]
+    read_only: bool = False
+    persistent_volume_claim: Resource | None = None
+    config_map: Resource | None = None
+    secret: Resource | None = None
+
+
+class SecretKeyDocument(Struct, frozen=True, kw_only=True):
+    secret: Resource
+    key: Resource
+
+
+class ArrayDocument(Struct, frozen=True, kw_only=True):
+    count: Annotated[int, Meta(ge=1, le=MAX_ARRAY)]
+
+
+class PodSetDocument(Struct, frozen=True, kw_only=True):
+    """What one pod of a set needs and runs, and how many there are. `name` "" = by its place."""
+
+    name: Annotated[Name, values.SLUGS, Asked("Name")] = ""
+    count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (1)")] = 1
+    min_count: Annotated[
+        Pods | None,
+        Asked("At least, pods", "It starts with so many and grows (elastic gang). Empty: all"),
+        Flag(
+            "--min-count",
+            "N",
+            "pods that it can do with: it starts with them and grows (elastic gang)",
+        ),
+    ] = None
+    gpu_types: Annotated[
+        list[Name],
+        Meta(max_length=32),
+        values.GPU_TYPES,
+        Column("gpu_models"),
+        Flag(
+            "-G --gpu-type",
+            "TYPE",
+            "GPU type it may run on; again for others, the preferred first",
+            again=True,
+        ),
+    ] = []
+    gpus: Annotated[Devices, Flag("-g --gpus", "N", "GPUs of each pod")] = 0
+    gpu_milli: Annotated[Share, Flag("--gpu-milli", "N", "a share of one GPU, in thousandths")] = (
+        MILLI
+    )
+    gpu_memory_mib: Annotated[
+        GpuMib, Flag("--gpu-memory", "MIB", "a share of one GPU, by its memory")
+    ] = 0
+    cpu_milli: Annotated[
+        CpuMilli,
+        Asked("CPU cores per pod", name="cpus", unit=CORES),
+        Flag("--cpu", "CORES", "CPU of each pod, e.g. 8", reads="cores"),
+    ] = 0
+    memory_mib: Annotated[
+        Mib,
+        Asked("Memory per pod, GiB", name="memory_gib", unit=GIB),
+        Flag("--memory", "MIB", "memory of each pod"),
+    ] = 0
+    nics: Annotated[
+        Devices,
+        Asked("NICs per pod", "Which it holds alone", folded=True),
+        Flag("--nics", "N", "NICs that each pod holds alone"),
+    ] = 0
+    node_selector: Annotated[
+        dict[str, Value],
+        Meta(max_length=values.MAX_NODE_LABELS),
+        values.NODE_LABELS,
+        Asked(
+            "Node selector", "Only nodes with these labels, one a line: LABEL=VALUE", folded=True
+        ),
+        Flag("--node-selector", "LABEL=VALUE", "only nodes with this label"),
+    ] = {}
+    node_affinity: Annotated[
+        list[NodeTermDocument],
+        Meta(max_length=values.MAX_TERMS),
+        Meta(description="Terms of which a node has to match one, beside node_selector."),
+        values.NODE_AFFINITY,
+        Asked(
+            "Node affinity",
+            "Only nodes for which all lines hold: zone In a, b; disk NotIn hdd; fast Exists; "
+            "old DoesNotExist; cores Gt 64; cores Lt 128. metadata.name is the node's name; a "
+            "line “or” begins another choice",
+            folded=True,
+        ),
+        Flag(
+            "-x --exclude-node",
+            "NODE",
+            "not on this node; again for others",
+            reads="not_node",
+            again=True,
+        ),
+    ] = []
+    required_level: Annotated[
+        Word,
+        Meta(description=WITHIN),
+        values.LEVEL,
+        Asked("Network"),
+        Flag("--within", "LEVEL", "all pods within one group of this network level, e.g. leaf"),
+    ] = ""
+    preferred_level: Annotated[
+        Word,
+        Meta(description=NEAR),
+        values.LEVEL,
+        Flag("--near", "LEVEL", "the same, where it is possible"),
+    ] = ""
+    slice_size: Annotated[
+        Slice, Meta(description="With it, each slice of so many pods instead of all pods.")
+    ] = 0
+    balance_level: Annotated[
+        Word,
+        Meta(description="Spread the pods evenly over the groups of this level."),
+        values.LEVEL,
+    ] = ""
+    max_per_node: Annotated[
+        Pods | None, Flag("--max-per-node", "N", "most of its pods on one node")
+    ] = None
+    max_per_leaf: Pods | None = None
+    tolerations: Annotated[list[TolerationDocument], Meta(max_length=32), values.TOLERATIONS] = []
+    extended: Annotated[
+        dict[str, Units],
+        Meta(max_length=values.MAX_NODE_LABELS),
+        Meta(description="Extended resources of Kubernetes per pod, e.g. {“vendor.com/card”: 1}."),
+        values.EXTENDED,
+    ] = {}
+    image: Annotated[
+        str,
+        Meta(min_length=1, max_length=500),
+        values.IMAGES,
+        Asked("Image"),
+        Flag("--image", "", "container image"),
+    ] = IMAGE
+    command: Annotated[
+        list[Long],
+        Meta(max_length=256),
+        Asked("Command", "Runs in a shell; empty: what the image starts"),
+    ] = []
+    env: Annotated[
+        dict[str, Long],
+        Meta(max_length=values.MAX_ENV),
+        values.VARIABLES,
+        Asked("Environment", "A variable a line: NAME=VALUE", folded=True),
+        Flag("-e --env", "NAME=VALUE", "environment of the containers"),
+    ] = {}
+    env_from_secrets: Annotated[
+        dict[str, SecretKeyDocument],
+        Meta(max_length=values.MAX_ENV_FROM_SECRETS),
+        Meta(
+            description="Variables by name, each with the secret and the key that its value is "
+            "under."
+        ),
+        values.SECRET_VARIABLES,
+        Asked(
+            "Environment from secrets",
+            "A variable a line: NAME=SECRET/KEY. Kant never reads the value",
+            folded=True,
+        ),
+        Flag(
+            "--env-from-secret",
+            "NAME=SECRET/KEY",
+            "the same, its value from a key of a secret",
+            reads="secret_key",
+        ),
+    ] = {}
+    annotations: Annotated[dict[str, Long], Meta(max_length=64), values.ANNOTATIONS] = {}
+    service_account: Annotated[
+        Optional,
+        values.ACCOUNT,
+        Asked("Service account", "Whose rights the pods have. Empty: none", folded=True),
+        Flag("--service-account", "NAME", "service account of the pods"),
+    ] = ""
+    image_pull_secrets: Annotated[
+        list[Resource],
+        Meta(max_length=values.MAX_PULL_SECRETS),
+        values.NAMES,
+        Asked("Image pull secrets", "Names, with spaces between", folded=True),
+        Flag(
+            "--image-pull-secret",
+            "NAME",
+            "secret by which the image is pulled; again for others",
+            again=True,
+        ),
+    ] = []
+    shm_mib: Annotated[
+        Mib,
+        Meta(description="Size of /dev/shm, in memory; 0 = as the node gives it."),
+        Asked(
+            "Size of /dev/shm, GiB",
+            "In memory. Empty: as the node gives it",
+            name="shm_gib",
+            unit=GIB,
+            folded=True,
+        ),
+        Flag("--shm", "MIB", "size of /dev/shm of each pod"),
+    ] = 0
+    volumes: Annotated[
+        list[VolumeDocument], Meta(max_length=values.MAX_VOLUMES), values.VOLUMES
+    ] = []
+
+
+class JobDocument(Struct, frozen=True, kw_only=True):
+    """A job. `cluster` "" = the only one there is; `array`: how many such jobs are meant, None =
+    this one. The levels are for all pod sets together."""
+
+    name: Annotated[
+        Name,
+        values.SLUGS,
+        Asked("Name", "Lower-case letters, digits and hyphens"),
+        Flag("-n --name", "", "its name; the first word of the command if not given"),
+    ]
+    tenant: Annotated[
+        Name,
+        values.SLUGS,
+        Column(""),
+        Asked("Tenant"),
+        Flag("-t --tenant", "", "whose quota it uses; may be left out by members of one tenant"),
+    ]
+    cluster: Annotated[
+        Name,
+        Column(""),
+        Asked("Cluster"),
+        Flag("-c --cluster", "", "where it runs, if there are several"),
+    ] = ""
+    kind: Annotated[
+        str,
+        values.JOB_KIND,
+        Asked("Kind"),
+        Flag("--kind", "KIND", "training, inference, development, …"),
+    ] = JobKind.TRAINING.value
+    priority: Annotated[
+        Priority,
+        Change(),
+        Asked("Priority", "Higher goes first"),
+        Flag("--priority", "N", "larger goes first"),
+    ] = 0
+    gang: Annotated[
+        bool,
+        Asked("All pods start together, or none (gang)"),
+        Flag("--gang", "", "all pods start together (default)", reads="yes_or_no"),
+    ] = True
+    preemptible: Annotated[
+        bool,
+        Meta(
+            description="Whether it may lose its place to others. Where the policy has `reclaim`, "
+            "one that may not holds only what its tenant is guaranteed."
+        ),
+        Asked(
+            "May be preempted and queued again",
+            "Where lenders may take quota back, a job that may not be preempted borrows none",
+        ),
+        Flag(
+            "--preemptible",
+            "",
+            "whether it may lose its place to others (default: it may); where lenders reclaim, one "
+            "that may not holds no borrowed quota",
+            reads="yes_or_no",
+        ),
+    ] = True
+    preempts: Annotated[bool, Meta(description="Whether it may take the places of others.")] = True
+    uses_spares: Annotated[bool, Meta(description="Whether it may start on hot-spare nodes.")] = (
+        False
+    )
+    declared_s: Annotated[
+        Seconds | None,
+        Meta(description="Expected run time in seconds; helps it start sooner."),
+        Change(running=True),
+        Asked(
+            "Run time, minutes",
+            "Expected; helps it start sooner",
+            name="declared_min",
+            unit=MINUTES,
+        ),
+        Flag("--time", "TIME", "how long it will run, e.g. 90m or 1d12h: it may start sooner"),
+    ] = None
+    run_limit_s: Annotated[
+        Seconds | None,
+        Meta(description="Longest run time in seconds; then the job is ended, after a warning."),
+        Change(running=True),
+        Asked(
+            "Run-time limit, minutes",
+            "It is ended so long after its start. Empty: no limit",
+            name="limit_min",
+            unit=MINUTES,
+            folded=True,
+        ),
+        Flag("--time-limit", "TIME", "when it is ended"),
+    ] = None
+    checkpoint_notice_s: Annotated[
+        Notice | None,
+        Meta(
+            description="How many seconds before its deletion a pod is told to save its work; "
+            "null = not told."
+        ),
+        Change(),
+        Asked(
+            "Checkpoint notice, seconds",
+            "Its pods are told so long before they are deleted. Empty: not told",
+            folded=True,
+        ),
+        Flag(
+            "--checkpoint-notice",
+            "TIME",
+            "how long before its deletion a pod is told to save its work",
+        ),
+    ] = None
+    max_restarts: Annotated[
+        Restarts,
+        Meta(
+            description="How often it, or a pod that it can do without, is placed again after its "
+            "program failed; default 0, for jobs of kind inference that are no gang 1000."
+        ),
+        Change(),
+        Asked(
+            "Restarts",
+            "After its program failed. Empty: none, 1000 where kind is Inference and it is no gang",
+            folded=True,
+        ),
+        Flag(
+            "--max-restarts",
+            "N",
+            "how often it, or a pod of it, is placed again after its program failed",
+        ),
+    ] = 0
+    not_before: Annotated[
+        datetime | None,
+        Meta(description="The job is not started earlier; null = at once."),
+        Column("start_not_before"),
+        Change(),
+        Asked(
+            "Not before, UTC", "It does not start earlier. Empty: as soon as it can", folded=True
+        ),
+        Flag("--begin", "WHEN", "not earlier, e.g. 2030-01-31T12:00Z"),
+    ] = None
+    held: Annotated[
+        bool,
+        Meta(description="Wait until it is released."),
+        Flag("--hold", "", "wait for kant release", reads="yes"),
+    ] = False
+    after: Annotated[
+        list[JobId],
+        Meta(max_length=values.MAX_DEPENDENCIES),
+        Meta(
+            description="Ids of jobs, or of arrays, all of which must have ended before this one "
+            "starts."
+        ),
+        values.JOB_IDS,
+        Change(),
+    ] = []
+    after_ok: Annotated[
+        list[JobId],
+        Meta(max_length=values.MAX_DEPENDENCIES),
+        Meta(
+            description="Ids of jobs, or of arrays, all of which must have succeeded before this "
+            "one starts."
+        ),
+        values.JOB_IDS,
+        Change(),
+    ] = []
+    array: Annotated[ArrayDocument | None, Column("")] = None
+    strategy: Annotated[
+        Word,
+        values.STRATEGY,
+        Flag("--strategy", "NAME", "placement strategy instead of the cluster's"),
+    ] = ""
+    required_level: Annotated[Word, Meta(description=WITHIN), values.LEVEL] = ""
+    preferred_level: Annotated[Word, Meta(description=NEAR), values.LEVEL] = ""
+    labels: Annotated[
+        dict[str, Value],
+        Meta(max_length=64),
+        values.LABELS,
+        Flag("--label", "NAME=VALUE", "a label of the job"),
+    ] = {}
+    pod_sets: Annotated[list[PodSetDocument], Meta(max_length=MAX_POD_SETS), Column("")] = []

@@ -1,0 +1,84 @@
+"""From documents to rows, and from rows to the engine's nouns and to the shortest documents: by the
+names of the fields, as the definition has them.
+
+`columns`: {column: value} of a row, as `vars(row)` has them or `columns_of` makes them.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct, inspect
+
+from scheduling.engine.types import JobRequest, PodSet
+from scheduling.job_fields.definition import JobDocument, PodSetDocument
+from scheduling.job_fields.faults import Faults
+from scheduling.job_fields.parts import Field, fields_of, plain
+from tenants import texts
+from tenants.errors import Path
+
+S = TypeVar("S", bound=Struct)
+
+
+def check_values(struct: type[Struct], given: Mapping[str, Any], at: Path, faults: Faults) -> None:
+    """Each value that is given, of the right type, by itself."""
+    for field in fields_of(struct).values():
+        if field.name not in given:
+            continue
+        value, here = given[field.name], (*at, field.name)
+        if field.limits and not field.limits[0] <= value <= field.limits[1]:
+            faults.add(here, texts.between(*field.limits))
+        if field.kind.check is not None:
+            field.kind.check(value, here, faults)
+
+
+def made_of(struct: type[S], given: Mapping[str, Any]) -> S:
+    """The document with all its fields, of those that are given and right; others are ignored."""
+    known = (field for field in fields_of(struct).values() if field.name in given)
+    return struct(**{field.name: _stored_value(field, given[field.name]) for field in known})
+
+
+def _stored_value(field: Field, value: Any) -> Any:
+    of = plain(field.type)
+    if isinstance(of, inspect.StructType) and isinstance(value, Mapping):
+        return made_of(of.cls, value)
+    return field.kind.stored(value)
+
+
+def columns_of(document: Struct) -> dict[str, Any]:
+    """The columns of the row of a document."""
+    return {field.column: getattr(document, field.name) for field in _stored(type(document))}
+
+
+def document_of(
+    struct: type[Struct], columns: Mapping[str, Any], without: Iterable[str] = ()
+) -> dict[str, Any]:
+    """What of a row differs from one of which nothing is said, as a document says it."""
+    return {
+        field.name: field.kind.short(value)
+        for field in _stored(struct)
+        if field.name not in without and (value := columns[field.column]) != field.default
+    }
+
+
+def pod_set_of(columns: Mapping[str, Any]) -> PodSet:
+    """What the engine knows of a pod set."""
+    return PodSet(**{name: read(columns[name]) for name, read in _POD_SET})
+
+
+def wishes_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job asks for of what the engine knows of it, as fields of a `JobRequest`."""
+    return {name: read(columns[name]) for name, read in _JOB_REQUEST}
+
+
+def _stored(struct: type[Struct]) -> list[Field]:
+    return [field for field in fields_of(struct).values() if field.column]
+
+
+def _known(struct: type[Struct], noun: type) -> tuple[tuple[str, Any], ...]:
+    """(column, how its value is read) for each field of a noun that is called as a column."""
+    names = {field.name for field in dataclasses.fields(noun)}
+    return tuple((f.column, f.kind.noun) for f in _stored(struct) if f.column in names)
+
+
+_POD_SET, _JOB_REQUEST = _known(PodSetDocument, PodSet), _known(JobDocument, JobRequest)

@@ -1,0 +1,171 @@
+"""What the definition says of a field beside its type, and how both are read back."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import NODEFAULT, Meta, Struct
+from msgspec.structs import fields
+
+from scheduling.job_fields.faults import Faults
+from tenants.errors import Path
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What values mean beyond their type.
+
+    `check(value, path, faults)`: what can be wrong. `stored`: from a document to a row, `noun`:
+    from there to the engine, `short`: from a row to the shortest document. `one_of`: its names.
+    """
+
+    check: Callable[[Any, Path, Faults], None] | None = None
+    stored: Callable[[Any], Any] = _as_it_is
+    noun: Callable[[Any], Any] = _as_it_is
+    short: Callable[[Any], Any] = _as_it_is
+    one_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How people write an amount: `size` of the document's are one of theirs."""
+
+    size: int
+    decimals: int
+    least: Decimal = Decimal(0)
+
+    def read(self, value: Decimal) -> int:
+        return round(self.size * value)
+
+    def write(self, amount: float) -> str:
+        """ "64", "0.5"; what is not nothing is not written as 0."""
+        value = round(Decimal(amount) / self.size, self.decimals)
+        return f"{max(value, self.least if amount else value).normalize():f}"
+
+
+MINUTES, GIB, CORES = Unit(60, 2, Decimal("0.02")), Unit(1024, 4), Unit(1000, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The field of the submit form. `name`: of the form's field, where it is not the document's.
+    `folded`: it stands among what few people need."""
+
+    label: str
+    hint: str = ""
+    name: str = ""
+    unit: Unit | None = None
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """The flag of `kant submit`: its names with spaces between, what follows it, what it says.
+    `reads`: how its text is read (`kant.client.submission`); "" = by the type. `again`: it may be
+    given several times."""
+
+    names: str
+    metavar: str
+    says: str
+    reads: str = ""
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """The column where it is not called as the field; "" = the job's row has none."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """It may be asked for anew while the job waits; with `running` also later."""
+
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field of the definition, as its consumers read it. `default` NODEFAULT = has to be given.
+    `type`: what msgspec reads of its type, without what it says beside."""
+
+    name: str
+    type: msgspec.inspect.Type
+    default: Any
+    help: str
+    column: str
+    kind: Kind
+    asked: Asked | None
+    flag: Flag | None
+    change: Change | None
+
+    @property
+    def optional(self) -> bool:
+        """Whether null is a value of it."""
+        return isinstance(self.type, msgspec.inspect.UnionType)
+
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """(least, most) of an amount."""
+        one = plain(self.type)
+        if isinstance(one, msgspec.inspect.IntType) and one.ge is not None and one.le is not None:
+            return one.ge, one.le
+        return None
+
+
+def plain(of: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """A type without descriptions, and without null where that is allowed too."""
+    while isinstance(of, msgspec.inspect.Metadata):
+        of = of.type
+    if isinstance(of, msgspec.inspect.UnionType):
+        (of,) = (plain(t) for t in of.types if not isinstance(t, msgspec.inspect.NoneType))
+    return of
+
+
+@cache
+def fields_of(struct: type[Struct]) -> Mapping[str, Field]:
+    """The fields of a definition by name, in its order."""
+    hints = get_type_hints(struct, include_extras=True)
+    return {f.name: _field(f, hints[f.name]) for f in fields(struct)}
+
+
+def _field(of: Any, hint: Any) -> Field:
+    said = hint.__metadata__ if get_origin(hint) is Annotated else ()
+    inner = get_args(hint)[0] if said else hint
+
+    def part(kind: type) -> Any:
+        return next((one for one in said if isinstance(one, kind)), None)
+
+    sizes = [one for one in said if isinstance(one, Meta) and one.description is None]
+    helps = [one.description for one in said if isinstance(one, Meta) and one.description]
+    column = part(Column)
+    if of.default_factory is not NODEFAULT:
+        default = of.default_factory()
+    else:
+        default = of.default
+    return Field(
+        name=of.name,
+        type=msgspec.inspect.type_info(Annotated[inner, *sizes] if sizes else inner),
+        default=default,
+        help="".join(helps),
+        column=of.name if column is None else column.name,
+        kind=part(Kind) or Kind(),
+        asked=part(Asked),
+        flag=part(Flag),
+        change=part(Change),
+    )
+
+
+def limits_of(struct: type[Struct], name: str) -> tuple[int, int]:
+    """(least, most) of an amount."""
+    limits = fields_of(struct)[name].limits
+    assert limits is not None, name
+    return limits
