@@ -15,6 +15,8 @@ from metrics.chaos.organisation import GANG_TIMEOUT_S, ROOT
 from metrics.chaos.shape import ProductionShape
 from scheduling.engine.states import TERMINAL, WAITING
 from scheduling.engine.verdict import NEVER
+from scheduling.kube.translate.manifests import JOB
+from scheduling.kube.translate.plain_pods import GANG
 
 LOOK_S = 1.0
 # Beyond the time-out of a gang: Kant sees it and its pods go, on a machine that may be busy.
@@ -34,7 +36,7 @@ SELECT CASE WHEN array_index IS NULL THEN name
             ELSE left(name, -1 - length(array_index::text)) END AS submitted, count(*)
 FROM scheduling_job WHERE pod_name = '' GROUP BY submitted
 """
-PLAIN_JOBS = "SELECT pod_name, count(*) FROM scheduling_job WHERE pod_name <> '' GROUP BY pod_name"
+PLAIN_JOBS = "SELECT name, job_id::text FROM scheduling_jobpod"
 EVENTS = """
 SELECT j.name, j.array_index, j.state, e.kind, e.from_state, e.to_state
 FROM scheduling_jobevent e JOIN scheduling_job j ON j.id = e.job_id
@@ -74,9 +76,15 @@ def jobs_lost_or_doubled(shape: ProductionShape, made: list[Submission]) -> Iter
             yield f"{name} is {count} jobs, not {each.jobs}; its answers: {each.answers}"
     for name, count in found.items():
         yield f"{name} is {count} jobs, and nobody submitted it"
-    for name, count in shape.rows(PLAIN_JOBS):
-        if count > 1:
-            yield f"plain pod {name} has {count} jobs"
+    jobs: defaultdict[str, set[str]] = defaultdict(set)
+    for pod, job in shape.rows(PLAIN_JOBS):
+        jobs[pod].add(job)
+    for each in made:
+        found_in = set[str]().union(*(jobs.pop(pod["metadata"]["name"], ()) for pod in each.pods))
+        if len(found_in) > 1:
+            yield f"plain pods {each.name} are {len(found_in)} jobs, not 1"
+    for pod in jobs:
+        yield f"plain pod {pod} has a job, and nobody made it"
 
 
 def books_differ(shape: ProductionShape) -> list[str]:
@@ -197,10 +205,12 @@ def _items(shape: ProductionShape, path: str) -> list[dict[str, Any]]:
 
 
 class GangWatch:
-    """Looks every second for gangs of which some pods are bound and others are not.
+    """Looks every second for gangs of which some pods are bound and others are not. A gang whose
+    bound pods have all ended holds nothing: of one that failed, what had succeeded stays.
 
     The time of such a gang counts while no fault is in force (`calm`), from the last one on.
-    `found`: what stayed so for longer than its time-out allows. `seen`: ids of gangs with a pod.
+    `found`: what stayed so for longer than its time-out allows. `seen`: gangs with a pod,
+    by the id of the job or the name of the plain gang.
     """
 
     def __init__(self, shape: ProductionShape, submitters: Submitters) -> None:
@@ -225,19 +235,28 @@ class GangWatch:
     def _run(self) -> None:
         while not self._stop.wait(LOOK_S):
             try:
-                pods = _items(self._shape, KANT_PODS)
+                pods = [*_items(self._shape, KANT_PODS), *_items(self._shape, PLAIN_PODS)]
             except OSError:
                 self._since.clear()  # the API server is away: nobody could have bound the rest
                 continue
             self._look(pods)
 
     def _look(self, pods: list[dict[str, Any]]) -> None:
-        bound: defaultdict[str, int] = defaultdict(int)
+        bound: Counter[str] = Counter()
+        done: Counter[str] = Counter()
         for pod in pods:
             if pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]:
-                bound[pod["metadata"]["labels"].get("kant.io/job", "")] += 1
-        needed = {each.id: each for each in list(self._submitters.made) if each.needed and each.id}
-        half = {job for job, count in bound.items() if job in needed and count < needed[job].needed}
+                labels = pod["metadata"]["labels"]
+                gang = labels.get(JOB) or labels.get(GANG, "")
+                bound[gang] += 1
+                done[gang] += pod["status"]["phase"] in ("Succeeded", "Failed")
+        gangs = [each for each in list(self._submitters.made) if each.needed]
+        needed = {each.name if each.pods else each.id: each for each in gangs}
+        half = {
+            gang
+            for gang, count in bound.items()
+            if gang in needed and done[gang] < count < needed[gang].needed
+        }
         self.seen |= bound.keys() & needed.keys()
         now = time.monotonic()
         begun = self._since if self.calm else {}

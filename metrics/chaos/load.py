@@ -6,12 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
 from metrics.benches.stage import GPUS, MODEL
 from metrics.chaos.organisation import NAMESPACE, TENANTS
 from metrics.chaos.shape import ProductionShape
+from scheduling.kube.translate.manifests import TENANT
+from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
 
 A_ROUND = 12  # submissions
 OVER_S = 6.0  # before, within and after the faults of a round
@@ -25,15 +28,15 @@ REPEAT = frozenset({409, 429, 500, 502, 503, 504})
 
 @dataclass(eq=False)
 class Submission:
-    """A job document, or a plain pod, and what became of it.
+    """A job document, or plain pods, and what became of it.
 
     `jobs`: how many jobs it makes. `needed`: how many pods of a gang start together, 0 = no gang.
     `answers`: statuses in order. `id`: of the job or array. `faults`: what no repetition mends.
     """
 
     name: str
-    document: dict[str, Any]
-    plain: bool = False
+    document: dict[str, Any] = field(default_factory=dict)
+    pods: tuple[dict[str, Any], ...] = ()
     jobs: int = 1
     needed: int = 0
     id: str = ""
@@ -97,27 +100,45 @@ def _array(random: Random, name: str) -> Submission:
     return Submission(name, document, jobs=count)
 
 
-def _plain_pod(random: Random, name: str) -> Submission:
-    amounts = {"nvidia.com/gpu": str(random.choice([1, 2, 4, GPUS])), "cpu": "100m"}
+def _plain(random: Random, name: str) -> Submission:
+    return Submission(
+        name, pods=(_pod(name, random.choice(TENANTS), random.choice([1, 2, 4, GPUS])),)
+    )
+
+
+def _plain_gang(random: Random, name: str) -> Submission:
+    count, tenant, gpus = random.randint(2, 4), random.choice(TENANTS), random.choice([4, GPUS])
+    pods = [_pod(f"{name}-{i}", tenant, gpus) for i in range(count)]
+    for pod in pods:
+        pod["metadata"]["labels"][GANG] = name
+        pod["metadata"]["annotations"][GANG_SIZE] = str(count)
+    return Submission(name, pods=tuple(pods), needed=count)
+
+
+def _pod(name: str, tenant: str, gpus: int) -> dict[str, Any]:
+    amounts = {"nvidia.com/gpu": str(gpus), "cpu": "100m"}
     limits = {"nvidia.com/gpu": amounts["nvidia.com/gpu"]}
-    resources = {"requests": amounts, "limits": limits}
-    meta = {
-        "name": name,
-        "labels": {"kant.io/tenant": random.choice(TENANTS)},
-        "annotations": {"sim.kant.io/run-seconds": "2.0"},
+    container = {"name": "main", "image": "team/train:1"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "labels": {TENANT: tenant},
+            "annotations": {"sim.kant.io/run-seconds": "2.0"},
+        },
+        "spec": {
+            "schedulerName": "kant",
+            "restartPolicy": "Never",
+            "containers": [{**container, "resources": {"requests": amounts, "limits": limits}}],
+        },
     }
-    spec = {
-        "schedulerName": "kant",
-        "restartPolicy": "Never",
-        "containers": [{"name": "main", "image": "team/train:1", "resources": resources}],
-    }
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
-    return Submission(name, pod, plain=True)
 
 
 # How often each is made.
 _SHAPES: dict[Callable[[Random, str], Submission], int] = {
-    _single: 3, _gang: 4, _elastic: 2, _urgent: 2, _fixed: 1, _failing: 1, _array: 2, _plain_pod: 3,
+    _single: 3, _gang: 4, _elastic: 2, _urgent: 2, _fixed: 1, _failing: 1, _array: 2, _plain: 2,
+    _plain_gang: 2,
 }  # fmt: skip
 
 
@@ -161,8 +182,9 @@ class Submitters:
 
     def _send(self, each: Submission, due: float) -> None:
         self._stop.wait(max(0.0, due - time.monotonic()))
-        if each.plain:
-            each.answered = self._answer(each, lambda: self._create(each)) is not None
+        if each.pods:
+            asks = (partial(self._create, pod) for pod in each.pods)
+            each.answered = all(self._answer(each, ask) is not None for ask in asks)
         else:
             self._send_job(each)
 
@@ -181,9 +203,9 @@ class Submitters:
         key = f"{self._seed}-{job.name}"
         return self._shape.rest("POST", "/jobs", job.document, **{"Idempotency-Key": key})
 
-    def _create(self, pod: Submission) -> tuple[int, Any]:
+    def _create(self, pod: dict[str, Any]) -> tuple[int, Any]:
         """A pod has a name and no key: one that is there was made by a request without a reply."""
-        status, found = self._shape.kubernetes("POST", PLAIN_PODS, pod.document)
+        status, found = self._shape.kubernetes("POST", PLAIN_PODS, pod)
         return (200, found) if status == 409 else (status, found)
 
     def _answer(self, of: Submission, ask: Callable[[], tuple[int, Any]]) -> Any:
@@ -209,4 +231,4 @@ class Submitters:
 
 def expected_jobs(made: Iterable[Submission]) -> dict[str, Submission]:
     """{name of the job: its submission}, of those made by REST."""
-    return {each.name: each for each in made if not each.plain}
+    return {each.name: each for each in made if not each.pods}

@@ -1,8 +1,10 @@
 """Tenants, quotas, a policy and the cluster of a chaos run, in the database of the settings.
 
-Run as a module with the path of a kubeconfig; prints an operator's API token.
+Run as a module with the path of a kubeconfig and the shards of the policy in JSON; prints an
+operator's API token.
 """
 
+import json
 import os
 import sys
 
@@ -65,7 +67,8 @@ def main() -> None:
         "namespace_tenants": {NAMESPACE: list(TENANTS)},
     }
     cluster = create_cluster(operator, CLUSTER, values, source=source)
-    change_policy(operator, cluster, POLICY, expected_version=0, source=source)
+    policy = {**POLICY, "shards": json.loads(sys.argv[2])}
+    change_policy(operator, cluster, policy, expected_version=0, source=source)
     print(create_token(operator, "chaos").secret)
 
 

@@ -28,13 +28,11 @@ STATES = "SELECT state, count(*) FROM scheduling_job GROUP BY state ORDER BY sta
 class Run:
     """So many rounds in one production shape. Raises what ProductionShape raises."""
 
-    def __init__(
-        self, shape: ProductionShape, count: int, seed: int, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, shape: ProductionShape, count: int, seed: int) -> None:
         self._shape = shape
         self._count = count
         self._seed = seed
-        self._tell = tell
+        self._tell = shape.tell
         self._faults = FaultRunner(shape)
         self._submitters = Submitters(shape, seed)
         self._gangs = GangWatch(shape, self._submitters)
@@ -132,4 +130,5 @@ class Run:
             "holdings": audit["open"] + audit["closed"],
             "gangs_seen": len(self._gangs.seen),
             "violations": [each._asdict() for each in self.violations],
+            "kept": self._shape.keep() if self.violations else "",
         }

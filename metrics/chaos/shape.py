@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,12 +30,14 @@ from metrics.chaos.programs import (
 )
 
 NODES = 8
+MOST_SHARDS = NODES // 2
 LEASE_S = 5.0
 CALL_WITHIN_S = 10.0
 UP_WITHIN_S = 180.0  # all that was started; minutes on a machine that is busy
 SCHEDULERS = ("scheduler-a", "scheduler-b")
 LEADER = "SELECT holder FROM scheduling_schedulerlease WHERE expires_at IS NOT NULL"
 LED = "SELECT count(*) FROM scheduling_schedulerlease WHERE expires_at > now()"
+LEAF_LABELS = [f"network.topology.nvidia.com/{level}" for level in ("core", "spine", "leaf")]
 
 
 class ChaosError(RuntimeError):
@@ -42,14 +45,17 @@ class ChaosError(RuntimeError):
 
 
 class ProductionShape:
-    """PostgreSQL, Redis, the embedded cluster, two schedulers, web, worker and beat.
+    """PostgreSQL, Redis, the embedded cluster, two schedulers, web, worker and beat. From two
+    `shards` on the cluster is divided into so many, each a leaf.
 
-    A context manager: all have ended and their folders are gone when it is left.
-    `programs`: by name. `token`: an operator's.
+    A context manager: all have ended when it is left, and their folders are gone, unless it is left
+    by an error or `keep` was called. `programs`: by name. `token`: an operator's.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None], shards: int = 1) -> None:
         self._tell = tell
+        self._shards = shards
+        self._keeps = False
         self._stack = ExitStack()
         self.programs: dict[str, Program] = {}
         self.token = ""
@@ -58,19 +64,38 @@ class ProductionShape:
         self._redis, self._account = redis_program(), account_of_postgres()
 
     def __enter__(self) -> Self:
-        temporary = tempfile.TemporaryDirectory
+        self.folder = Path(tempfile.mkdtemp(prefix="kant-chaos-"))
+        # Of its own: it belongs to the user that runs PostgreSQL.
+        self._data = Path(tempfile.mkdtemp(prefix="kant-chaos-postgres-"))
         with ExitStack() as stack:
-            self.folder = Path(stack.enter_context(temporary(prefix="kant-chaos-")))
-            # Of its own: it belongs to the user that runs PostgreSQL.
-            data = temporary(prefix="kant-chaos-postgres-", ignore_cleanup_errors=True)
-            self._data = Path(stack.enter_context(data))
-            stack.callback(self._end)
+            stack.push(self._leave)
             self._start()
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(self, *why: Any) -> None:
+        self._stack.__exit__(*why)
+
+    def _leave(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end()
+        if self._keeps or (kind is not None and issubclass(kind, Exception)):
+            text = f"the logs are kept in {self.folder}, the data of PostgreSQL in {self._data}"
+            self.tell(f"{text}: remove them when they are read")
+            return
+        for folder in (self.folder, self._data):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def keep(self) -> str:
+        """Let the folders stay when all have ended; where the logs are."""
+        self._keeps = True
+        return str(self.folder)
+
+    def tell(self, line: str) -> None:
+        """Say what happens, and note it beside the logs."""
+        at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S,%f")[:-3]
+        with (self.folder / "rounds.log").open("a") as file:
+            file.write(f"{at} {line}\n")
+        self._tell(line)
 
     # --- its parts --------------------------------------------------------------------------------
     def _start(self) -> None:
@@ -94,12 +119,13 @@ class ProductionShape:
             "DJANGO_SETTINGS_MODULE": "kant.settings",
             "PYTHONUNBUFFERED": "1",
         }
-        self._tell("starting PostgreSQL, Redis and the cluster")
+        self.tell("starting PostgreSQL, Redis and the cluster")
         self._add_servers(database, broker, api, cluster)
         self.wait_up()
-        self._tell("starting Kant: two schedulers, web, worker, beat")
+        self.tell("starting Kant: two schedulers, web, worker, beat")
         self._run("manage.py", "migrate", "-v0")
-        self.token = self._run("-m", "metrics.chaos.organisation", str(self.kubeconfig)).strip()
+        arguments = str(self.kubeconfig), json.dumps(self._declared_shards())
+        self.token = self._run("-m", "metrics.chaos.organisation", *arguments).strip()
         self._add_kant(web)
         self.wait_up()
 
@@ -125,7 +151,9 @@ class ProductionShape:
         keep = ["--save", "", "--dir", str(self.folder)]
         server = [self._redis, "--port", str(broker), "--bind", "127.0.0.1", *keep]
         self._add("redis", server, env=os.environ)
-        fleet = stage.inventory(self.folder / "fleet.yaml", NODES, per_leaf=NODES // 2)
+        fleet = stage.inventory(
+            self.folder / "fleet.yaml", NODES, per_leaf=NODES // max(2, self._shards)
+        )
         server = [sys.executable, "-m", "scheduling.simcluster", "--fleet", str(fleet)]
         server += ["--port", str(api), "--state-dir", str(cluster)]
         self._add("apiserver", [*server, "--kubeconfig", str(self.kubeconfig)])
@@ -142,6 +170,16 @@ class ProductionShape:
         worker = [*celery, "worker", "--queues", "work", "--concurrency", "1"]
         self._add("worker", [*worker, "--hostname", "work@chaos"])
         self._add("beat", [*celery, "beat", "--schedule", str(self.folder / "beat")])
+
+    def _declared_shards(self) -> list[dict[str, Any]]:
+        """As a policy declares them; the last one takes what lies in no other."""
+        if self._shards < 2:
+            return []
+        _, found = self.kubernetes("GET", "/api/v1/nodes")
+        labels = [node["metadata"]["labels"] for node in found["items"]]
+        leaves = sorted({"/".join(each[name] for name in LEAF_LABELS) for each in labels})
+        named = [{"name": f"shard-{i}", "groups": [leaf]} for i, leaf in enumerate(leaves[:-1])]
+        return [*named, {"name": f"shard-{len(named)}"}]
 
     def _add(self, name: str, argv: list[str], **options: Any) -> None:
         options = {"env": self._kant_env, "folder": settings.BASE_DIR, **options}
@@ -193,7 +231,7 @@ class ProductionShape:
         return _call(method, f"{self.api}{path}", body, {})
 
     def leader(self) -> str:
-        """The scheduler that leads; the first one where none that runs does."""
+        """The scheduler that leads, or one of them; the first one where none that runs does."""
         pids = {int(holder.split(":")[1]) for (holder,) in self.rows(LEADER)}
         return next((name for name in SCHEDULERS if self.programs[name].pid in pids), SCHEDULERS[0])
 
@@ -217,8 +255,9 @@ class ProductionShape:
         return ""
 
     def led(self) -> bool:
-        """Whether some scheduler holds the lease now."""
-        return self.rows(LED)[0][0] > 0
+        """Whether some scheduler holds each lease now."""
+        scopes = 1 if self._shards < 2 else self._shards + 1  # and the one for jobs across them
+        return bool(self.rows(LED)[0][0] == scopes)
 
     def wait_up(self) -> None:
         """Raises ChaosError where a part does not come up."""

@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from metrics.chaos import clocked, faults, invariants, programs
 from metrics.chaos.load import Submission, submissions
+from metrics.chaos.shape import ChaosError, ProductionShape
 from tests.requirements import installed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -23,17 +26,23 @@ def chaos(*argv, **env):
     )
 
 
-@pytest.mark.live
-@pytest.mark.timeout(1800)
-def test_five_rounds_lose_and_double_nothing():
+@pytest.fixture
+def servers():
     installed(programs.postgres_program, "initdb")
     installed(programs.redis_program)
-    done = chaos("--rounds", "5", "--seed", "2", "--json")
+
+
+@pytest.mark.live
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(("rounds", "shards"), [(5, 1), (2, 2)])
+def test_rounds_lose_and_double_nothing(servers, rounds, shards):
+    argv = ["--rounds", str(rounds), "--seed", "2", "--shards", str(shards), "--json"]
+    done = chaos(*argv)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["violations"] == []
-    assert (found["rounds"], found["submissions"]) == (5, 60)
-    assert sum(found["faults"].values()) >= 5
+    assert (found["violations"], found["kept"]) == ([], "")
+    assert (found["rounds"], found["submissions"]) == (rounds, 12 * rounds)
+    assert sum(found["faults"].values()) >= rounds
     assert sum(found["states"].values()) == found["jobs"] >= found["submissions"]
     assert found["holdings"] > 0
     assert found["gangs_seen"] > 0
@@ -45,6 +54,43 @@ def test_a_wrong_number_of_rounds_is_one_line(rounds):
     assert done.returncode == 2
     line = done.stderr.splitlines()[-1]
     assert "--rounds: must be a whole number from 1 on" in line
+
+
+@pytest.mark.parametrize("shards", ["0", "5", "two"])
+def test_a_wrong_number_of_shards_is_one_line(shards):
+    done = chaos(f"--shards={shards}")
+    assert done.returncode == 2
+    assert "--shards: must be a whole number from 1 to 4" in done.stderr.splitlines()[-1]
+
+
+class Empty(ProductionShape):
+    """A production shape without programs."""
+
+    def _start(self):
+        (self.folder / "web.log").write_text("it said this")
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [("well", False), ("violation", True), ("error", True), ("interrupt", False)],
+)
+def test_the_logs_of_a_run_stay_where_something_was_wrong_and_it_says_where(servers, end, kept):
+    said = []
+    errors = {"error": ChaosError, "interrupt": KeyboardInterrupt}
+    with suppress(*errors.values()), Empty(said.append) as shape:
+        shape.tell("round 1 of 1: kill-web")
+        if end == "violation":
+            assert shape.keep() == str(shape.folder)
+        elif end in errors:
+            raise errors[end](end)
+    assert shape.folder.exists() == shape._data.exists() == kept
+    assert any(str(shape.folder) in line for line in said) == kept
+    if kept:
+        assert (shape.folder / "web.log").read_text() == "it said this"
+        rounds = (shape.folder / "rounds.log").read_text().splitlines()
+        assert rounds[0].endswith(" round 1 of 1: kill-web")
+        shutil.rmtree(shape.folder)
+        shutil.rmtree(shape._data)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +110,20 @@ def test_a_seed_chooses_the_same_faults_and_jobs():
 
     assert names(3) == names(3) != names(4)
     assert [s.document for s in submissions(3, 2)] == [s.document for s in submissions(3, 2)]
+    assert [s.pods for s in submissions(3, 2)] == [s.pods for s in submissions(3, 2)]
     assert submissions(3, 2)[0].document != submissions(3, 3)[0].document
+
+
+def test_gangs_of_plain_pods_come_whole():
+    gangs = [s for n in range(9) for s in submissions(3, n) if s.pods and s.needed]
+    assert gangs
+    for each in gangs:
+        assert len(each.pods) == each.needed > 1
+        for pod in each.pods:
+            meta = pod["metadata"]
+            assert meta["labels"]["kant.io/gang"] == each.name
+            assert meta["annotations"]["kant.io/gang-size"] == str(each.needed)
+        assert len({pod["metadata"]["name"] for pod in each.pods}) == each.needed
 
 
 def test_every_kind_comes_and_no_two_of_a_round_concern_the_same():
@@ -115,6 +174,28 @@ def test_a_job_that_is_lost_or_doubled_is_seen(jobs, said):
     assert all(text.startswith(start) for text, start in zip(found, said, strict=True))
 
 
+def plain(*names):
+    return tuple({"metadata": {"name": name}} for name in names)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("p", "1"), ("g-0", "2"), ("g-1", "2")], []),
+        ([], []),  # nobody has looked at them yet; who is never looked at is left in the end
+        ([("p", "1"), ("p", "1")], []),
+        ([("p", "1"), ("p", "2")], ["plain pods p are 2 jobs"]),
+        ([("g-0", "1"), ("g-1", "2")], ["plain pods g are 2 jobs"]),
+        ([("other", "1")], ["plain pod other has a job, and nobody made it"]),
+    ],
+)
+def test_plain_pods_in_more_than_one_job_are_seen(rows, said):
+    made = [Submission("p", pods=plain("p")), Submission("g", pods=plain("g-0", "g-1"), needed=2)]
+    found = list(invariants.jobs_lost_or_doubled(Told(PLAIN_JOBS=rows), made))
+    assert len(found) == len(said)
+    assert all(text.startswith(start) for text, start in zip(found, said, strict=True))
+
+
 HELD = ("uid", "pod", "n", [0, 1], 1000, 2000, "job", "RUNNING", "red")
 HOLDING = {"uid": "uid", "pod": "x/pod", "node": "n", "devices": [1, 0], "milli": 1000}
 
@@ -149,17 +230,28 @@ def test_a_history_with_a_hole_is_seen():
     assert len(list(invariants.histories_broken(Told(EVENTS=twice)))) == 1
 
 
-def test_a_gang_that_stays_half_bound_is_seen_once(monkeypatch):
+@pytest.mark.parametrize(
+    ("gang", "label"),
+    [
+        (Submission("a", {}, needed=2, id="1"), {"kant.io/job": "1"}),
+        (Submission("a", pods=plain("a-0", "a-1"), needed=2), {"kant.io/gang": "a"}),
+    ],
+    ids=["job", "plain"],
+)
+def test_a_gang_that_stays_half_bound_is_seen_once(monkeypatch, gang, label):
     now = [0.0]
     monkeypatch.setattr(invariants.time, "monotonic", lambda: now[0])
 
     class Sent:
-        made = [Submission("a", {}, needed=2, id="1")]
+        made = [gang]
+
+    def pod(phase, **spec):
+        return {"metadata": {"labels": label}, "spec": spec, "status": {"phase": phase}}
 
     watch = invariants.GangWatch(Told(), Sent)
-    meta = {"labels": {"kant.io/job": "1"}}
-    half = [{"metadata": meta, "spec": {"nodeName": "n"}}, {"metadata": meta, "spec": {}}]
-    whole = [{"metadata": meta, "spec": {"nodeName": "n"}}] * 2
+    half = [pod("Running", nodeName="n"), pod("Pending")]
+    whole = [pod("Running", nodeName="n")] * 2
+    ended = [pod("Succeeded", nodeName="n")]
     allowed = invariants.GANG_TIMEOUT_S + invariants.UNBINDS_WITHIN_S
     watch._look(half)
     now[0] += allowed + 1
@@ -172,8 +264,10 @@ def test_a_gang_that_stays_half_bound_is_seen_once(monkeypatch):
     watch._look(half)
     watch._look(half)
     assert len(watch.found) == 1
-    watch._look(whole)
-    assert not watch._since
+    for held_whole_or_not in (whole, ended):
+        watch._look(held_whole_or_not)
+        assert not watch._since
+    assert watch.seen == {"1" if gang.id else "a"}
 
 
 def test_a_clock_that_is_set_follows_its_file(tmp_path, monkeypatch):

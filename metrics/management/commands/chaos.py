@@ -3,23 +3,25 @@
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
+from math import inf
 from typing import Any
 
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
 
 from metrics.chaos.rounds import Run
-from metrics.chaos.shape import ProductionShape
+from metrics.chaos.shape import MOST_SHARDS, ProductionShape
 from metrics.simulate.interrupts import asked_to_stop
 from metrics.simulate.output import print_lines
 
 
-def whole(least: int) -> Any:
-    """A whole number of at least so much, for argparse."""
+def whole(least: int, most: float = inf) -> Any:
+    """A whole number of at least and at most so much, for argparse."""
 
     def read(text: str) -> int:
-        if not text.isascii() or not text.isdecimal() or int(text) < least:
-            raise ArgumentTypeError(f"must be a whole number from {least} on, not {text!r}")
+        if not text.isascii() or not text.isdecimal() or not least <= int(text) <= most:
+            to = "on" if most == inf else f"to {most}"
+            raise ArgumentTypeError(f"must be a whole number from {least} {to}, not {text!r}")
         return int(text)
 
     return read
@@ -36,12 +38,18 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--rounds", type=whole(1), default=5, help="default 5")
         parser.add_argument("--seed", type=whole(0), default=0, help="which faults and jobs")
+        parser.add_argument(
+            "--shards",
+            type=whole(1, MOST_SHARDS),
+            default=1,
+            help="into how many the cluster is divided; default 1, not at all",
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON document")
 
     def handle(self, *_: Any, **given: Any) -> None:
         try:
-            with asked_to_stop() as stop, ProductionShape(self._tell) as shape:
-                figures = Run(shape, given["rounds"], given["seed"], self._tell).carry_out(stop)
+            with asked_to_stop() as stop, ProductionShape(self._tell, given["shards"]) as shape:
+                figures = Run(shape, given["rounds"], given["seed"]).carry_out(stop)
         except (RuntimeError, OSError, psycopg.Error) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:
