@@ -285,7 +285,9 @@ def record_with(c, pods, delay):
             )
         services.record_sample(c, at(second))
     columns = ("gpu_model", "at", "allocated_milli", "fragmented_nodes", "allocated_milli_s")
-    return list(MetricSample.objects.filter(cluster=c).order_by("at").values_list(*columns))
+    return list(
+        MetricSample.objects.filter(cluster=c).order_by("at", "gpu_model").values_list(*columns)
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from contextlib import contextmanager
 from pathlib import Path
 
 import jsonschema
@@ -36,14 +37,17 @@ schema = schemathesis.openapi.from_wsgi(
 )
 
 
-@pytest.fixture
+@contextmanager
 def one_connection():
-    """Requests must not close the connection that holds the test's transaction."""
+    """A request must not close the connection that holds the test's transaction. Around each
+    request: Django's test client connects these signals again after each of its own."""
     request_started.disconnect(close_old_connections)
     request_finished.disconnect(close_old_connections)
-    yield
-    request_started.connect(close_old_connections)
-    request_finished.connect(close_old_connections)
+    try:
+        yield
+    finally:
+        request_started.connect(close_old_connections)
+        request_finished.connect(close_old_connections)
 
 
 @pytest.fixture
@@ -68,7 +72,6 @@ def real(org):
     }
 
 
-@pytest.mark.usefixtures("one_connection")
 @schema.parametrize()
 @settings(
     max_examples=3,
@@ -86,7 +89,7 @@ def test_the_api_never_fails_and_answers_as_described(case, org, real, caplog):
             case.path_parameters[name] = known.get(name) or value
     for role, who in ROLES.items():
         # Each role meets the same, and no request takes away the token or the role of a later one.
-        with transaction.atomic():
+        with transaction.atomic(), one_connection():
             token = org.client(who)._credentials["HTTP_AUTHORIZATION"]
             response = case.call(headers={"Authorization": token})
             transaction.set_rollback(True)
