@@ -37,7 +37,8 @@ class MomentField(forms.Field):
         # Far years overflow when a database converts them.
         if moment is None or not 1970 <= moment.year <= 9000:
             raise ValidationError(texts.TIME)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        # PostgreSQL takes no offset of 16 hours and more.
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 @extend_schema_field(OpenApiTypes.DATETIME)

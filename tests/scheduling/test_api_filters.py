@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from scheduling.models import Job, Placement
+from tenants.api.filters import MomentField
 from tests.scheduling.test_api_jobs_list import job
 
 NODES = "clusters/demo/nodes"
@@ -95,3 +96,15 @@ def test_a_gpu_type_that_is_withdrawn_is_known_as_long_as_pods_had_it(org):
         "node",
         "There is no node “h0000”, but there is “h000”.",
     )
+
+
+@pytest.mark.parametrize("offset", ["-23:59", "-16:00", "+16:00", "+23:59", "+05:30", ""])
+@pytest.mark.parametrize(
+    ("path", "after"),
+    [("jobs", "submitted_after"), ("audit", "after"), ("jobs", "submitted_before")],
+)
+def test_a_time_may_have_any_offset(org, path, after, offset):
+    job(org, tenant="vision", user="eve")
+    text = f"3102-01-11T22:25:21{offset}".replace("+", "%2B")
+    assert listed(org, "ops", path, f"{after}={text}") == (after == "submitted_before")
+    assert MomentField().clean(text.replace("%2B", "+")).tzinfo is UTC
