@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 PORT ?= 8000
 FLEET ?= demo
 
-.PHONY: help python environment-dev setup setup-dev servers run test test-fast check bench format
+.PHONY: help python environment-dev setup setup-dev servers run test test-fast test-nightly check bench format
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -45,6 +45,13 @@ test: setup-dev servers ## Run all tests (and again on PostgreSQL where KANT_TES
 	$(BIN)/pytest -n 2 -m browser
 	@if [ -n "$$KANT_TEST_POSTGRES" ]; then set -x; \
 	  DATABASE_URL="$$KANT_TEST_POSTGRES" $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" tests/tenants tests/scheduling tests/metrics; fi
+
+test-fast: setup-dev ## Test the core and the services without servers, in two minutes
+	KANT_TEST_CASES=few $(BIN)/pytest -n 2 -m "not apiserver and not browser and not live" \
+	  tests/engine tests/simulator tests/tenants tests/scheduling
+
+test-nightly: export KANT_TEST_CASES=all
+test-nightly: test ## Run all tests with all random cases, and new ones in each run
 
 check: setup-dev ## Format, lint, types, import contracts, migrations, vendored files
 	$(BIN)/ruff format --check .

@@ -6,10 +6,9 @@ import pytest
 from django.conf import settings as django_settings
 from django.db import connection, connections
 from django.utils import timezone
-from hypothesis import HealthCheck
-from hypothesis import settings as hypothesis
 
 from scheduling import compiled
+from tests import cases
 
 # pytest-playwright keeps an event loop in the main thread; Django would refuse ORM calls there.
 os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
@@ -18,11 +17,7 @@ os.environ.setdefault("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
 os.environ.setdefault("KANT_ACCESS_DIRS", "/")
 django_settings.KANT_ACCESS_DIRS = ["/"]
 
-# The same examples in every run, however slow the machine: what passed once passes again.
-hypothesis.register_profile(
-    "kant", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-hypothesis.load_profile("kant")
+cases.load_profile()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -17,6 +17,7 @@ from scheduling.pages.jobs.submit_again import filled_from
 from scheduling.pages.jobs.submit_form import SHELL, JobForm, PodSets
 from scheduling.services.jobs.document import document_of
 from tenants.models import GpuType, Membership, Role, Tenant, User
+from tests.cases import examples
 from tests.e2e.test_pages_submission import FORM, FULL, documents
 from tests.e2e.test_pages_submission import asked as asked_of
 from tests.scheduling.test_job_document import asked, made_of
@@ -142,7 +143,7 @@ def _sayable_set(one: dict[str, Any], index: int | None) -> dict[str, Any]:
 
 
 @given(all_documents())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_the_form_says_all_that_it_can_of_any_document(document):
     document = document_of(made_of(document))
     filled = filled_from(document, NOW)

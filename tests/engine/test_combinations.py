@@ -7,6 +7,7 @@ import pytest
 
 from scheduling.engine.demand import model_choices
 from scheduling.engine.demand.model_choices import Search
+from tests.cases import seeds
 from tests.engine.scenario import play
 
 MODELS = "A|B|C|D"
@@ -112,7 +113,7 @@ def test_the_pod_sets_of_a_service_are_each_tried_on_all_their_models() -> None:
     assert world.where["web"] == {"n1", "n3"}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_the_search_finds_what_trying_everything_finds(seed: int) -> None:
     rng = random.Random(seed)
     options = [

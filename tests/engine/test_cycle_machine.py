@@ -12,6 +12,7 @@ from scheduling.engine.lifecycle import consolidate
 from scheduling.engine.preemption import preempt
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.types import PreemptionKind, Quota, QuotaMode
+from tests.cases import examples
 from tests.engine.cycles import HARD, NODES, SORTS, TENANTS, AsksEverybody, Cycles
 from tests.engine.scenario import ASKS
 
@@ -39,7 +40,7 @@ REPLICAS = (
 )  # fmt: skip
 
 TestCycles = Cycles.TestCase
-TestCycles.settings = settings(max_examples=20, stateful_step_count=30, deadline=None)
+TestCycles.settings = settings(max_examples=examples(20), stateful_step_count=30, deadline=None)
 
 
 # A service whose pods left waited for ever; what a job waited to borrow changed behind it; whose

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scheduling.engine.devices.links import LINK_MODELS, Link, matrix_of, parse_matrix
 from scheduling.engine.devices.tables import describe, link_problem, nics_for, table_for
 from scheduling.engine.types import Device, Nic, Node
+from tests.cases import examples
 
 
 def node(gpus=8, nics=8, link_model="", halves=True, bad_nics=()):
@@ -68,7 +69,7 @@ def test_every_free_mask_and_request_is_optimal(link_model, halves):
             assert table.best(free, count) == (0 if want is None else mask(*want)), (free, count)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_any_node_of_one_to_sixteen_gpus_is_optimal(data):
     gpus = data.draw(st.integers(1, 16))
@@ -169,7 +170,7 @@ def test_unhealthy_and_taken_nics_are_passed_over():
     assert nics_for(node(nics=0)).pair((0,), 0) == ()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(st.data())
 def test_counted_nics_have_the_shortest_paths(data):
     """As many GPUs as NICs asked: no assignment has a smaller sum of distances."""

@@ -9,6 +9,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.types import Policy, QueueingPolicy, Quota, QuotaMode, Tenant
+from tests.cases import seeds
 from tests.engine.scenario import job, node
 
 HOUR = 3600.0
@@ -37,7 +38,7 @@ def held_by(state, capacity):
     return {name: gpus / capacity / tenants[name].weight for name, gpus in held.items()}
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_after_a_cycle_from_empty_nobody_is_ahead_by_more_than_a_job(seed):
     rng = random.Random(seed)
     tree, nodes, size = random_tree(rng), rng.randint(2, 12), rng.choice((1, 1, 2, 4))

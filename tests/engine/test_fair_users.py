@@ -11,6 +11,7 @@ from scheduling.engine import deltas as d
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.queue.fair_share import Shares
 from scheduling.engine.types import Policy, QueueingPolicy, Quota, Tenant
+from tests.cases import seeds
 from tests.engine.reference_order import Queue
 from tests.engine.scenario import job, node
 
@@ -29,7 +30,7 @@ TREES: tuple[tuple[dict[str, str], dict[str, float]], ...] = (
 )
 
 
-@pytest.mark.parametrize("seed", range(36))
+@pytest.mark.parametrize("seed", seeds(36))
 def test_jobs_start_in_the_order_of_the_naive_reference(seed: int) -> None:
     """Trees of depth 1 to 3 with weights at each level; departments have jobs of their own."""
     rng = random.Random(seed)

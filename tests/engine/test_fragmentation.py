@@ -15,6 +15,7 @@ from scheduling.engine.placement.fragmentation import (
     TypicalMix,
 )
 from scheduling.engine.placement.leftover import leftover_table
+from tests.cases import examples
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 
 SHAPES = [
@@ -116,7 +117,7 @@ CLUSTER = (
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, len(SHAPES) - 1), st.booleans()), max_size=40))
 def test_every_choice_is_the_one_of_the_written_rule(steps):
     ours, reference = FragmentationGradient(*CLUSTER), Reference(*CLUSTER)
@@ -145,7 +146,7 @@ def test_every_choice_is_the_one_of_the_written_rule(steps):
         assert ours.cpu.tolist() == reference.cpu
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(0, len(SHAPES) - 1), min_size=1, max_size=30))
 def test_kept_scores_equal_scores_from_nothing(numbers):
     ours = FragmentationGradient(*CLUSTER)

@@ -7,6 +7,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.placement.topology import balanced, fewest, tightest
+from tests.cases import examples
 from tests.engine.fleet import cluster_of, gpu_node, job_of, nodes_of, place, pods
 
 
@@ -23,7 +24,7 @@ def fewest_groups(capacity, count):
     return round(solved.fun)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(st.lists(st.integers(0, 8), min_size=1, max_size=10), st.data())
 def test_the_plan_uses_no_more_groups_than_the_optimum(capacity, data):
     if not sum(capacity):
@@ -50,7 +51,7 @@ def test_balanced_groups_differ_only_where_they_are_full(capacity, count):
     assert max(given.values(), default=0) - min(open_groups, default=99) <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(data=st.data())
 def test_gangs_on_one_level_and_the_gap_on_several(data):
     """One spine: as few leaves as possible. Two spines: the narrowest level that holds the gang

@@ -23,6 +23,7 @@ from scheduling.engine.types import (
     QuotaMode,
     Tenant,
 )
+from tests.cases import seeds
 from tests.engine.scenario import job, node, play
 
 MODELS = ("H100", "L4")
@@ -162,7 +163,7 @@ class Tree:
         self.cycle([d.JobEnded(name) for name in waiting])
 
 
-@pytest.mark.parametrize("seed", range(120))
+@pytest.mark.parametrize("seed", seeds(120))
 def test_all_that_a_tenant_is_guaranteed_comes_back(seed: int) -> None:
     rng = random.Random(seed)
     tree = Tree(rng)

@@ -9,6 +9,7 @@ import pytest
 from scheduling.engine import deltas as d
 from scheduling.engine.admission.out_of_service import within_reach
 from scheduling.engine.types import Nic, Taint
+from tests.cases import seeds
 from tests.engine.scenario import job, node, play
 
 NAMES = ("n0", "n1", "n2", "n3")
@@ -267,7 +268,7 @@ ASKS = ("1x8 H100", "4x8 H100", "3x4 H100", "2x8+1x4 H100", "6x2 H100", "1x1 H10
 WORDS = ((), ("s=20",), ("s=200",), ("required_level=leaf",), ("pods",), ("max_per_node=1",))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_others_are_decided_about_as_if_it_had_not_come(seed):
     """Random jobs and outages, with and without a head that lacks a node all the time."""
     rng = random.Random(seed)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine.placement.leftover import MAX_SIZES, leftover_table
+from tests.cases import examples
 
 
 def worth(table):
@@ -56,7 +57,7 @@ def test_known_optima(demand, gpus):
     assert sum(n * worth(table)[size] for size, n in demand.items()) == pytest.approx(gpus)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     st.dictionaries(st.integers(180, 999), st.integers(1, 50), min_size=2, max_size=3),
 )
@@ -69,7 +70,7 @@ def test_prices_reach_the_optimum_of_all_fillings(demand):
     assert amounts @ price[sizes] == pytest.approx(fewest_gpus(sizes, amounts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(st.dictionaries(st.integers(1, 999), st.floats(0.001, 100), max_size=30))
 def test_tables_are_sane_for_any_demand(demand):
     table = leftover_table(demand)

@@ -19,6 +19,7 @@ from scheduling.engine.types import (
     QuotaMode,
     Tenant,
 )
+from tests.cases import seeds
 from tests.engine.scenario import job, node
 
 MODELS = ("H100", "L4")
@@ -132,14 +133,14 @@ def tree(rng: random.Random, depth: int) -> tuple[Tenant, ...]:
     return tuple(tenants)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_a_lender_gets_all_it_is_guaranteed(seed: int) -> None:
     rng = random.Random(seed)
     everybody_gets_its_guarantee(rng, Lenders(rng))
 
 
 @pytest.mark.parametrize("depth", range(1, 6))
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_so_it_is_at_any_depth(seed: int, depth: int) -> None:
     rng = random.Random(1000 * depth + seed)
     everybody_gets_its_guarantee(rng, Lenders(rng, tree(rng, depth)))

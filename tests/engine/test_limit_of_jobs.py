@@ -14,6 +14,7 @@ from scheduling.engine.types import (
     Quota,
     Tenant,
 )
+from tests.cases import seeds
 from tests.engine.scenario import job, node, play
 
 SCENARIOS = {
@@ -154,7 +155,7 @@ def test_limit_of_jobs(name: str) -> None:
 TENANTS = ("dept", "a", "b", "c")
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(30))
 def test_at_a_limit_nobody_waits_for_a_lower_priority(seed: int) -> None:
     """On an empty enough cluster whoever waits at a limit finds only jobs as important as it among
     those that count there and could make way alone; and no limit is ever exceeded."""

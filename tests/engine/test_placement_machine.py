@@ -23,6 +23,7 @@ from scheduling.engine.types import (
     Taint,
     Toleration,
 )
+from tests.cases import examples
 from tests.engine.reference import place_one_set
 from tests.engine.reference_cluster import Cluster
 
@@ -328,7 +329,7 @@ def columns_of(state):
 
 TestPlacement = Placement.TestCase
 TestPlacement.settings = settings(
-    max_examples=40,
+    max_examples=examples(40),
     stateful_step_count=25,
     deadline=None,
     phases=[Phase.generate],

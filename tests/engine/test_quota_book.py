@@ -12,6 +12,7 @@ from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.quota.ledger import ledger
 from scheduling.engine.types import Quota, QuotaMode, Tenant
 from scheduling.engine.verdict import Reason
+from tests.cases import examples
 
 MODEL = "H100"
 FLAT = tuple(Tenant(name) for name in "abcd")
@@ -82,7 +83,7 @@ def check_balance(book: QuotaBook, model: str = MODEL) -> None:
 def test_flat_book_agrees_with_the_rules_written_out() -> None:
     answers: Counter[str] = Counter()
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=examples(150))
     @given(quotas_of("abcd"), edits("abcd"))
     def agrees(quotas: Any, steps: Any) -> None:
         book = QuotaBook()
@@ -113,7 +114,7 @@ def test_flat_book_agrees_with_the_rules_written_out() -> None:
 
     agrees()
     # Otherwise a rule that is not met could be left out.
-    assert min(answers[str(why)] for why in (None, *REFUSALS)) >= 25, answers
+    assert min(answers[str(why)] for why in (None, *REFUSALS)) >= examples(150) // 10, answers
 
 
 REFUSALS = (Reason.WAITING_FOR_QUOTA, Reason.BORROW_LIMIT_REACHED)
@@ -144,7 +145,7 @@ def why_not_by_rules(
     return None if borrowed <= lendable else Reason.WAITING_FOR_QUOTA
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(quotas_of("abcde"), edits("abcde"))
 def test_a_tree_stays_balanced_and_no_isolated_ancestor_is_exceeded(
     quotas: Any, steps: Any
@@ -172,7 +173,7 @@ def test_a_tree_stays_balanced_and_no_isolated_ancestor_is_exceeded(
         check_balance(book)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 @given(quotas_of("abcde"), st.sampled_from("abcde"), st.integers(1, 40))
 def test_the_ceiling_is_what_a_tenant_gets_while_nobody_else_uses_anything(
     quotas: Any, tenant: str, asked: int
@@ -184,7 +185,7 @@ def test_the_ceiling_is_what_a_tenant_gets_while_nobody_else_uses_anything(
         assert book.ceiling(tenant, MODEL) == 0
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150))
 @given(quotas_of("abcde"), edits("abcde"), st.sampled_from("abcde"), st.integers(1, 30))
 def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
     quotas: Any, steps: Any, first: str, wants: int
@@ -213,7 +214,7 @@ def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
         assert {what: over_of(what) for what in kept} == before
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(
     *(quotas_of("abcde"), edits("abcde"), edits("abcde"), st.sampled_from("abcde")),
     *(st.integers(1, 30), st.booleans()),
@@ -259,7 +260,7 @@ def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple
     return jobs
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(quotas_of("abcde"), edits("abcde"), st.randoms(use_true_random=False))
 def test_fixed_jobs_hold_what_is_guaranteed_wherever_lenders_reclaim(
     quotas: Any, steps: Any, rng: Any

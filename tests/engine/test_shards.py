@@ -24,6 +24,7 @@ from scheduling.engine.shards.division import (
 from scheduling.engine.shards.lending import Outlook
 from scheduling.engine.types import PodPlacement, PodSet, Quota, Shard, Tenant
 from scheduling.engine.verdict import Reason
+from tests.cases import examples, seeds
 from tests.engine.fleet import cluster_of, gpu_node, job_of, place, pods
 
 SHARDS = (Shard("north", ("H800",), ("s0",)), Shard("l40", ("L40",)), Shard("rest"))
@@ -260,7 +261,10 @@ class Handover(RuleBasedStateMachine):
 
 TestHandover = Handover.TestCase
 TestHandover.settings = settings(
-    max_examples=30, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(30),
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 
@@ -285,7 +289,7 @@ def test_jobs_of_other_scopes_count_against_the_limit_of_a_tenant():
         assert [w.verdict.reason for w in result.waiting] == ([reason] if reason else [])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_what_is_kept_between_two_questions_changes_no_answer(seed):
     dice = Random(seed)
     kept = Outlook()

@@ -27,6 +27,7 @@ from scheduling.engine.types import (
     Tenant,
 )
 from scheduling.engine.verdict import Reason
+from tests.cases import examples
 from tests.engine.fleet import cluster_of, gpu_node
 from tests.engine.test_placement_machine import columns_of
 
@@ -126,7 +127,7 @@ ASKS = st.one_of(
 MEMORIES = (24_576, 46_068, 8_192)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.sampled_from(MEMORIES), min_size=1, max_size=3),
     st.lists(st.one_of(ASKS, st.integers(0, 30)), max_size=30),

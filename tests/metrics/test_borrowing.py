@@ -21,6 +21,7 @@ from scheduling.queries.quota_use import quota_uses
 from tenants.models import AuditRecord, GpuType, Quota, Tenant, User
 from tenants.services.quotas import change_quota, delete_quota
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
+from tests.cases import seeds
 from tests.metrics import rows
 from tests.metrics.rows import at
 from tests.metrics.test_accounting import DAY, HOUR, MS, NEW_YEAR, held, job
@@ -266,7 +267,7 @@ def _above(parents, name):
         name = parents[name]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_it_is_the_integral_by_small_steps(cluster, seed):
     """All that happens falls on steps; within each, everything is looked at anew."""
     rng = random.Random(seed)

@@ -19,6 +19,7 @@ from scheduling.services.jobs.spec import job_spec
 from tenants.api.base import shared
 from tenants.errors import Invalid
 from tenants.models import Tenant
+from tests.cases import examples
 
 URL = "/api/v1/jobs"
 ARRAYS = "/api/v1/job-arrays"
@@ -201,7 +202,7 @@ def said_in_vain(document: dict[str, Any]) -> list[str]:
 
 
 @given(documents())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_the_document_of_a_job_makes_the_same_rows_and_says_no_more_than_that(document):
     job = made_of(document)
     short = document_of(job)

@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tenants.models import AuditRecord
+from tests.cases import examples
 
 CHECKS = [
     not_a_server_error,
@@ -74,9 +75,7 @@ def real(org):
 
 @schema.parametrize()
 @settings(
-    max_examples=3,
-    deadline=None,
-    derandomize=True,
+    max_examples=examples(3),
     database=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),

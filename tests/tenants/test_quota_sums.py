@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tenants.services.quota_sums import Excess, excess_of, nearest_above, promised_below
+from tests.cases import examples
 
 #      1
 #    2   3
@@ -38,7 +39,7 @@ def test_what_is_already_too_much_may_shrink_step_by_step():
     assert excess_of(TREE, {1: 200}, {1: 201}, 100) == Excess(None, 201, 100)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(200))
 @given(
     quotas=st.dictionaries(st.sampled_from(list(TREE)), st.integers(0, 20)),
     tenant=st.sampled_from(list(TREE)),

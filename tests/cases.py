@@ -1,0 +1,45 @@
+"""How many random cases a test tries.
+
+KANT_TEST_CASES=all (`make test-nightly`): all of them, and many more examples of Hypothesis, other
+ones in each run. `few` (`make test-fast`): one in six. Otherwise all of them by machine code, and
+one in four where Python interprets the core: the rest of it is the same code.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+from scheduling import compiled
+
+SHARES = {"all": 1.0, "": 1.0 if compiled.in_use() else 0.25, "few": 1 / 6}
+ASKED = os.environ.get("KANT_TEST_CASES", "")
+if ASKED not in SHARES:
+    raise ValueError(f"KANT_TEST_CASES={ASKED}: must be one of all, few, or not be set.")
+SHARE = SHARES[ASKED]
+NIGHTLY = ASKED == "all"
+MORE_AT_NIGHT = 5
+
+
+def seeds(count: int, *, usual: int = 0) -> range:
+    """Of `count` seeds those that are tried now. `usual`: how many of them, where each is slow,
+    before it is night."""
+    return range(count if NIGHTLY else max(1, round((usual or count) * SHARE)))
+
+
+def examples(count: int) -> int:
+    """How many examples of Hypothesis are tried now where `count` are usual."""
+    return count * MORE_AT_NIGHT if NIGHTLY else max(3, round(count * SHARE))
+
+
+def load_profile() -> None:
+    """The same examples in every run but a nightly one, however slow the machine: what passed once
+    passes again. What fails at night is kept in `.hypothesis`, and tells how to be seen again."""
+    settings.register_profile(
+        "kant",
+        derandomize=not NIGHTLY,
+        print_blob=NIGHTLY,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=examples(100),
+    )
+    settings.load_profile("kant")
