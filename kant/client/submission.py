@@ -9,28 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from kant.client.errors import usage
+from kant.client.job_flags import FLAGS, Flag
 
-# Flags that are fields of the job document under the same name.
-CHANGEABLE = (
-    "priority", "declared_s", "run_limit_s", "checkpoint_notice_s", "max_restarts", "not_before",
-)  # fmt: skip
-FIELDS = (
-    *CHANGEABLE, "name", "tenant", "cluster", "kind", "gang", "preemptible", "held", "strategy",
-    "labels", "replicas", "min_count", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib",
-    "cpu_milli", "memory_mib", "nics", "node_selector", "node_affinity", "required_level",
-    "preferred_level", "max_per_node", "image", "env", "service_account", "image_pull_secrets",
-    "shm_mib", "env_from_secrets",
-)  # fmt: skip
-# Of these, what pods are like: it stands in the pod sets where the document has them.
+CHANGEABLE = tuple(flag.field for flag in FLAGS if flag.changes)
+# What pods are like: it stands in the pod sets where the document has them.
+OF_PODS = frozenset(flag.field for flag in FLAGS if flag.of_pods) | {"command"}
 LEVELS = ("required_level", "preferred_level")
-OF_PODS = (
-    *LEVELS, "replicas", "min_count", "gpu_types", "gpus", "gpu_milli", "gpu_memory_mib",
-    "cpu_milli", "memory_mib", "nics", "node_selector", "node_affinity", "max_per_node", "image",
-    "env", "service_account", "image_pull_secrets", "shm_mib", "env_from_secrets", "command",
-)  # fmt: skip
 # Of these, the flag adds to what the document says: a mapping, or what nodes must not be called.
-MAPPINGS = ("labels", "env", "node_selector", "env_from_secrets")
-ADDING = (*MAPPINGS, "node_affinity")
+MAPPINGS = frozenset(flag.field for flag in FLAGS if flag.reads in ("pair", "secret_key"))
+NODES = next(flag.field for flag in FLAGS if flag.reads == "not_node")
 # What stands for no value where a job may have none, and the metavars of the flags that take it.
 NONE = "none"
 TIME_OR_NONE, WHEN_OR_NONE = f"TIME|{NONE}", f"WHEN|{NONE}"
@@ -48,51 +35,11 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         help="as another job: its id, the beginning of it, or name; or as an array: its id",
     )
     flag = parser.add_argument
-    flag("-n", "--name", help="its name; the first word of the command if not given")
-    flag("-t", "--tenant", help="whose quota it uses; may be left out by members of one tenant")
-    flag("-c", "--cluster", help="where it runs, if there are several")
-    flag("-g", "--gpus", type=int, metavar="N", help="GPUs of each pod")
-    flag("-r", "--replicas", type=int, metavar="N", help="pods (1)")
-    flag("--min-count", type=int, metavar="N",
-         help="pods that it can do with: it starts with them and grows (elastic gang)")  # fmt: skip
-    flag("-G", "--gpu-type", dest="gpu_types", action="append", metavar="TYPE",
-         help="GPU type it may run on; again for others, the preferred first")  # fmt: skip
-    flag("--gpu-milli", type=int, metavar="N", help="a share of one GPU, in thousandths")
-    flag("--gpu-memory", dest="gpu_memory_mib", type=int, metavar="MIB",
-         help="a share of one GPU, by its memory")  # fmt: skip
-    flag("--cpu", dest="cpu_milli", type=_cores, metavar="CORES", help="CPU of each pod, e.g. 8")
-    flag("--memory", dest="memory_mib", type=int, metavar="MIB", help="memory of each pod")
-    flag("--nics", type=int, metavar="N", help="NICs that each pod holds alone")
-    add_changeable(parser)
-    flag("--kind", metavar="KIND", help="training, inference, development, …")
-    flag("--gang", action=argparse.BooleanOptionalAction, help="all pods start together (default)")
-    flag("--preemptible", action=argparse.BooleanOptionalAction,
-         help="whether it may lose its place to others (default: it may); "
-         "where lenders reclaim, one that may not holds no borrowed quota")  # fmt: skip
-    flag("--hold", dest="held", action="store_const", const=True, help="wait for kant release")
+    for one in FLAGS:
+        _add(parser, one)
     flag("--after", action="append", metavar="JOB", help="start when that job or array has ended")
     flag("--after-ok", action="append", metavar="JOB", help="start when it has succeeded")
     flag("--array", type=int, metavar="N", help="so many equal jobs, submitted as one")
-    flag("--within", dest="required_level", metavar="LEVEL",
-         help="all pods within one group of this network level, e.g. leaf")  # fmt: skip
-    flag("--near", dest="preferred_level", metavar="LEVEL", help="the same, where it is possible")
-    flag("--max-per-node", type=int, metavar="N", help="most of its pods on one node")
-    flag("--strategy", metavar="NAME", help="placement strategy instead of the cluster's")
-    flag("--node-selector", action="append", type=_pair, metavar="LABEL=VALUE",
-         help="only nodes with this label")  # fmt: skip
-    flag("-x", "--exclude-node", dest="node_affinity", action="append", metavar="NODE",
-         help="not on this node; again for others")  # fmt: skip
-    flag("--label", dest="labels", action="append", type=_pair, metavar="NAME=VALUE",
-         help="a label of the job")  # fmt: skip
-    flag("--image", help="container image")
-    flag("-e", "--env", action="append", type=_pair, metavar="NAME=VALUE",
-         help="environment of the containers")  # fmt: skip
-    flag("--env-from-secret", dest="env_from_secrets", action="append", type=_secret_key,
-         metavar="NAME=SECRET/KEY", help="the same, its value from a key of a secret")  # fmt: skip
-    flag("--service-account", metavar="NAME", help="service account of the pods")
-    flag("--image-pull-secret", dest="image_pull_secrets", action="append", metavar="NAME",
-         help="secret by which the image is pulled; again for others")  # fmt: skip
-    flag("--shm", dest="shm_mib", type=int, metavar="MIB", help="size of /dev/shm of each pod")
     flag("--dry-run", action="store_true", help="say what would be, submit nothing")
     flag("command", nargs="*", help="what the pods run, after --")
     names = {action.dest: action.option_strings[-1:] for action in parser._actions}
@@ -103,19 +50,24 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 def add_changeable(parser: argparse.ArgumentParser) -> None:
     """The flags of CHANGEABLE, what may be asked for anew while a job waits."""
-    flag = parser.add_argument
-    flag("--time", dest="declared_s", type=_or_none(duration_s), metavar=TIME_OR_NONE,
-         help="how long it will run, e.g. 90m or 1d12h: it may start sooner")  # fmt: skip
-    flag("--time-limit", dest="run_limit_s", type=_or_none(duration_s), metavar=TIME_OR_NONE,
-         help="when it is ended")  # fmt: skip
-    flag("--checkpoint-notice", dest="checkpoint_notice_s", type=_or_none(duration_s),
-         metavar=TIME_OR_NONE,
-         help="how long before its deletion a pod is told to save its work")  # fmt: skip
-    flag("--max-restarts", type=int, metavar="N",
-         help="how often it, or a pod of it, is placed again after its program failed")  # fmt: skip
-    flag("--begin", dest="not_before", metavar=WHEN_OR_NONE,
-         help="not earlier, e.g. 2030-01-31T12:00Z")  # fmt: skip
-    flag("--priority", type=int, metavar="N", help="larger goes first")
+    for one in FLAGS:
+        if one.changes:
+            _add(parser, one)
+
+
+def _add(parser: argparse.ArgumentParser, flag: Flag) -> None:
+    how: dict[str, Any] = {"dest": flag.field, "help": flag.says}
+    if flag.reads == "yes_or_no":
+        how["action"] = argparse.BooleanOptionalAction
+    elif flag.reads == "yes":
+        how |= {"action": "store_const", "const": True}
+    else:
+        read = _READ.get(flag.reads, str)
+        how["type"] = _or_none(read) if flag.or_none else read
+        how["metavar"] = (flag.metavar + f"|{NONE}" * flag.or_none) or None
+        if flag.again:
+            how["action"] = "append"
+    parser.add_argument(*flag.names.split(), **how)
 
 
 def given(args: argparse.Namespace, names: Sequence[str]) -> dict[str, Any]:
@@ -138,7 +90,7 @@ def document_of(args: argparse.Namespace, document: dict[str, Any]) -> dict[str,
     """The job document that the arguments ask for; its tenant may be missing. `document`: what the
     flags go before, which is changed. Raises ClientError where it has several pod sets and a flag
     says something of one."""
-    asked = given(args, FIELDS)
+    asked = given(args, [flag.field for flag in FLAGS])
     if args.command:
         asked["command"] = args.command
     sets = document.get("pod_sets")
@@ -170,7 +122,7 @@ def _put(document: dict[str, Any], field: str, value: Any) -> None:
     """Set a field of the job, or of one of its pod sets, as its flag says."""
     if field in MAPPINGS:
         value = {**(document.get(field) or {}), **dict(value)}
-    if field == "node_affinity":
+    if field == NODES:
         value = _without(document.get(field) or [{}], value)
     document[field] = value
     if field in _INSTEAD:
@@ -180,7 +132,7 @@ def _put(document: dict[str, Any], field: str, value: Any) -> None:
 def _without(terms: Any, nodes: Iterable[str]) -> list[dict[str, Any]]:
     """A node affinity that means none of these nodes any more: any of its terms is enough."""
     if not (isinstance(terms, list) and all(isinstance(term, dict) for term in terms)):
-        raise usage("node_affinity of the job is no list of terms, so --exclude-node adds nothing.")
+        raise usage(f"{NODES} of the job is no list of terms, so --exclude-node adds nothing.")
     names = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in nodes]
     return [{**term, "match_fields": [*(term.get("match_fields") or []), *names]} for term in terms]
 
@@ -189,7 +141,7 @@ def _refuse_of_one(
     args: argparse.Namespace, sets: Sequence[dict[str, Any]], asked: Iterable[str]
 ) -> None:
     """Raises ClientError naming the flags that several pod sets cannot share."""
-    alone = [f for f in asked if f in OF_PODS and f not in (*LEVELS, *ADDING)]
+    alone = [f for f in asked if f in OF_PODS and f not in (*LEVELS, *MAPPINGS, NODES)]
     if alone:
         flags = ", ".join(args.flags[field] for field in alone)
         default = ("worker", *(f"set-{index}" for index in range(1, len(sets))))
@@ -263,7 +215,7 @@ def duration_s(text: str) -> int:
     return sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"(\d+)([smhdw])", text))
 
 
-def _or_none(read: Callable[[str], int]) -> Callable[[str], int | str]:
+def _or_none(read: Callable[[str], Any]) -> Callable[[str], Any]:
     """Reads NONE too."""
     return lambda text: text if text == NONE else read(text)
 
@@ -288,3 +240,13 @@ def _secret_key(text: str) -> tuple[str, dict[str, str]]:
     if not (name and secret and key):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SECRET/KEY")
     return name, {"secret": secret, "key": key}
+
+
+# How the text of a flag is read, by the name of it in `job_flags`; any other as it is.
+_READ: dict[str, Callable[[str], Any]] = {
+    "number": int,
+    "time": duration_s,
+    "cores": _cores,
+    "pair": _pair,
+    "secret_key": _secret_key,
+}

@@ -346,7 +346,12 @@ class JobDocument(Struct, frozen=True, kw_only=True):
             name="declared_min",
             unit=MINUTES,
         ),
-        Flag("--time", "TIME", "how long it will run, e.g. 90m or 1d12h: it may start sooner"),
+        Flag(
+            "--time",
+            "TIME",
+            "how long it will run, e.g. 90m or 1d12h: it may start sooner",
+            reads="time",
+        ),
     ] = None
     run_limit_s: Annotated[
         Seconds | None,
@@ -359,7 +364,7 @@ class JobDocument(Struct, frozen=True, kw_only=True):
             unit=MINUTES,
             folded=True,
         ),
-        Flag("--time-limit", "TIME", "when it is ended"),
+        Flag("--time-limit", "TIME", "when it is ended", reads="time"),
     ] = None
     checkpoint_notice_s: Annotated[
         Notice | None,
@@ -377,6 +382,7 @@ class JobDocument(Struct, frozen=True, kw_only=True):
             "--checkpoint-notice",
             "TIME",
             "how long before its deletion a pod is told to save its work",
+            reads="time",
         ),
     ] = None
     max_restarts: Annotated[

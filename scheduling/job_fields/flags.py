@@ -1,0 +1,83 @@
+"""The flags of `kant submit`, as a module for users' machines, which have nothing but Python.
+
+`python -m scheduling.job_fields.flags > kant/client/job_flags.py` writes it anew.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import inspect
+
+from scheduling.job_fields.definition import JobDocument, PodSetDocument
+from scheduling.job_fields.parts import Field, Flag, fields_of, plain
+
+_HEAD = '''"""The flags that are fields of a job, made from their definition and not by hand:
+python -m scheduling.job_fields.flags > kant/client/job_flags.py"""
+
+# fmt: off
+# ruff: noqa: E501
+from typing import NamedTuple
+
+
+class Flag(NamedTuple):
+    """`names` with spaces between; `reads`: how its text is read (`kant.client.submission`).
+    `again`: given several times, `of_pods`: said of pods, `changes`: may be asked for anew while
+    the job waits, `or_none`: and be taken away."""
+
+    field: str
+    names: str
+    metavar: str
+    says: str
+    reads: str
+    again: bool = False
+    of_pods: bool = False
+    changes: bool = False
+    or_none: bool = False
+
+
+FLAGS = (
+'''
+
+
+def module() -> str:
+    """The text of the module."""
+    return _HEAD + "".join(_lines()) + ")\n"
+
+
+def _lines() -> Iterator[str]:
+    for struct in (JobDocument, PodSetDocument):
+        for field in fields_of(struct).values():
+            if field.flag is not None:
+                yield _line(field, field.flag, of_pods=struct is PodSetDocument)
+
+
+def _line(field: Field, flag: Flag, *, of_pods: bool) -> str:
+    # How many pods there are is said of the job where it has no other pod set.
+    name = "replicas" if of_pods and field.name == "count" else field.name
+    reads = flag.reads or _reads(plain(field.type))
+    marks: dict[str, Any] = {
+        "again": flag.again or reads in ("pair", "secret_key"),
+        "of_pods": of_pods,
+        "changes": field.change is not None,
+        "or_none": field.change is not None and field.optional,
+    }
+    said = "".join(f", {mark}=True" for mark, is_so in marks.items() if is_so)
+    return (
+        f'    Flag("{name}", "{flag.names}", "{flag.metavar}",\n'
+        f'         "{flag.says}",\n'
+        f'         "{reads}"{said}),\n'
+    )
+
+
+def _reads(of: inspect.Type) -> str:
+    match of:
+        case inspect.IntType():
+            return "number"
+        case inspect.DictType():
+            return "pair"
+        case _:
+            return "text"
+
+
+if __name__ == "__main__":
+    print(module(), end="")
