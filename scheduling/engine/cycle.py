@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from scheduling.engine.admission.limits import report_run_limits
 from scheduling.engine.admission.quota_admission import admit_by_quota, report_quota
-from scheduling.engine.admission.start import start_promised, try_to_start
+from scheduling.engine.admission.start import start_nominated, try_to_start
 from scheduling.engine.backfill.planned_start import drop_stale
 from scheduling.engine.backfill.policies import Blocking
 from scheduling.engine.decisions import CycleResult
@@ -33,7 +33,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
         apply_deltas.apply(state, delta, out)
     drop_stale(state)
     state.wake(now)
-    start_promised(state, out)
+    start_nominated(state, out)
     report_run_limits(state, out)
     _decide(state, out)
     # 9. Replicas move together; what that leaves is decided about at once.
@@ -73,28 +73,28 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
     more = False
     # 3. One global order over all tenants.
     order = state.next_walk()
-    blocking = Blocking(state, state.in_the_way, out)
-    while (lane := order.pop()) is not None:
-        if blocking.settled(lane):
+    blocking = Blocking(state, state.queue_reservations, out)
+    while (eq_class := order.pop()) is not None:
+        if blocking.settled(eq_class):
             continue
-        terms = blocking.terms(lane)
-        if terms.later and order.put_off(lane):
+        terms = blocking.terms(eq_class)
+        if terms.later and order.put_off(eq_class):
             continue
         # 4. and 5. Dynamic admission, then placement: pool, group, node, devices.
         record = terms.record
         if try_to_start(state, record, terms.closed, terms.avoid, terms.kept, out):
             more = True
             state.drop_turn(record)
-            order.push(lane)
-            order.push(record.lane)
+            order.push(eq_class)
+            order.push(record.eq_class)
         elif terms.may_preempt and try_to_preempt(
-            state, lane, record, blocking.overdue(lane, record), terms.kept, out
+            state, eq_class, record, blocking.overdue(eq_class, record), terms.kept, out
         ):
             state.drop_turn(record)
-            order.push(lane)
+            order.push(eq_class)
         else:
             # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
-            blocking.blocked(lane, terms)
+            blocking.blocked(eq_class, terms)
     state.usage.standings = None
     blocking.give_up()
     if more and blocking.upset():

@@ -167,13 +167,13 @@ class PodEnded:
 class PodRequeued:
     """One pod of a started job that goes on without it (no gang, or an elastic one) found no place
     after all, or left it: while the job misses pods it is placed again, not before `not_before`,
-    and not on `blamed` nodes for the policy's `blame_s`."""
+    and not on `avoided_nodes` nodes for the policy's `blame_s`."""
 
     job_id: str
     pod_set: int
     ordinal: int
     not_before: float
-    blamed: tuple[str, ...] = ()
+    avoided_nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,14 +191,15 @@ class JobEnded:
 class JobRequeued:
     """A placement failed: everything is released and the job waits again, in its old place.
 
-    It also tells that all pods of a preempted job are gone. `blamed` nodes are avoided for the
+    It also tells that all pods of a preempted job are gone. `avoided_nodes` nodes are avoided for
+    the
     policy's `blame_s` from the cycle that applies the delta. `front`: it lost its place by a
     fault and goes before all others of its priority.
     """
 
     job_id: str
     not_before: float
-    blamed: tuple[str, ...] = ()
+    avoided_nodes: tuple[str, ...] = ()
     front: bool = False
 
 

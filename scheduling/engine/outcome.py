@@ -12,7 +12,7 @@ from scheduling.engine.decisions import (
     Waiting,
 )
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.queue.waiting import Lane
+from scheduling.engine.queue.waiting import EquivalenceClass
 
 
 class Outcome:
@@ -32,13 +32,13 @@ class Outcome:
         self.reservations: list[Reservation] = []
         self.blocked: dict[str, Blocked] = {}
         self.run_limits: list[RunLimit] = []
-        # Lanes whose answer about quota turned, or got jobs, and which.
-        self.turned: dict[Lane, set[str]] = {}
+        # Classes whose answer about quota turned, or got jobs, and which.
+        self.turned: dict[EquivalenceClass, set[str]] = {}
         self.plans = 0
         self.considered = 0
 
     @property
-    def begun(self) -> frozenset[str]:
+    def just_started(self) -> frozenset[str]:
         """Jobs of which something starts in this cycle."""
         return frozenset(start.job_id for start in self.started)
 

@@ -115,7 +115,7 @@ def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsa
     places = _places(twin, job, result)
     preempted = tuple(dict.fromkeys(p.job_id for p in result.preempted if p.by == job.id))
     reserved = [r for r in result.reservations if r.job_id == job.id and r.start_at is not None]
-    waits = places is None and not preempted and record.lane is not None
+    waits = places is None and not preempted and record.eq_class is not None
     return Rehearsal(
         places,
         record.verdict,
@@ -167,7 +167,7 @@ def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[Quot
             for s, models in zip(job.pod_sets, accepted, strict=True)
         )
         asked = demand_of(job, (model,) * len(counts), counts, pools).get(model, 0)
-        refusal = book.refusal(job.tenant, model, asked, fixed=not job.preemptible)
+        refusal = book.refusal(job.tenant, model, asked, non_preemptible=not job.preemptible)
         accounts = (book.account(tenant, model) for tenant in book.lineage(job.tenant))
         account = next((a for a in accounts if a is not None), None)
         yield QuotaTerms(
@@ -175,7 +175,7 @@ def quota_terms(job: JobRequest, pools: Pools, book: QuotaBook) -> Iterator[Quot
             model,
             account.guaranteed if account else 0,
             account.used if account else 0,
-            book.ceiling(job.tenant, model, fixed=not job.preemptible),
+            book.ceiling(job.tenant, model, non_preemptible=not job.preemptible),
             asked,
             asked if refusal is None else refusal.allowed,
             book.would_owe(job.tenant, model, asked),
@@ -200,18 +200,18 @@ def _copied(state: SchedulerState) -> SchedulerState:
     memo.update((id(record), twin) for record, twin in twins)
     copied = deepcopy(state, memo)
     for record, twin in twins:
-        twin.lane = memo[id(record.lane)] if record.lane is not None else None
+        twin.eq_class = memo[id(record.eq_class)] if record.eq_class is not None else None
     return copied
 
 
 def _copied_record(record: JobRecord) -> JobRecord:
-    """All but its lane; the general way to copy is slow, and records are many."""
+    """All but its class; the general way to copy is slow, and records are many."""
     twin = JobRecord(record.job, record.key)
     for name in _RECORD_FIELDS:
         value = getattr(record, name)
         setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
-    if record.promise is not None:
-        twin.promise = replace(record.promise, awaited=record.promise.awaited.copy())
+    if record.nomination is not None:
+        twin.nomination = replace(record.nomination, awaited=record.nomination.awaited.copy())
     return twin
 
 
@@ -264,7 +264,8 @@ def _other_models(state: SchedulerState, job: JobRequest) -> list[str]:
     others = [
         model
         for model in state.pools.models()
-        if model not in wanted and state.book.ceiling(job.tenant, model, fixed=not job.preemptible)
+        if model not in wanted
+        and state.book.ceiling(job.tenant, model, non_preemptible=not job.preemptible)
     ]
     return sorted(others, key=lambda m: (-state.cluster.free_milli(m), m))[:MAX_TRIED]
 

@@ -18,7 +18,7 @@ from scheduling.engine.queue.fair_order import FairOrder
 from scheduling.engine.queue.fair_share import NO_SHARES, Shares, Usage
 from scheduling.engine.queue.job import Expected, JobRecord, order_key
 from scheduling.engine.queue.preemption_delay import Early, preempts_from
-from scheduling.engine.queue.reservations import InTheWay
+from scheduling.engine.queue.reservations import Reservations
 from scheduling.engine.queue.standings import Standings
 from scheduling.engine.queue.waiting import Merge, WaitQueue
 from scheduling.engine.quota.book import QuotaBook
@@ -26,7 +26,7 @@ from scheduling.engine.running.forecast import Forecast
 from scheduling.engine.running.last_look import Look
 from scheduling.engine.running.leaving import Leaving
 from scheduling.engine.running.placed import Placed
-from scheduling.engine.running.preemptible import Exposed
+from scheduling.engine.running.preemptible import PreemptibleIndex
 from scheduling.engine.types import (
     DEFAULT_LEVELS,
     JobRequest,
@@ -81,10 +81,10 @@ class SchedulerState:
         self.reserving: set[str] = set()  # heads whose reservation was reported
         self.turns: dict[str, JobRecord] = {}  # jobs that places are kept for, as it is their turn
         self.queue = WaitQueue()
-        self.in_the_way = InTheWay()
+        self.queue_reservations = Reservations()
         self.usage = Usage(of_users=self.policy.fair_users)
         self.gpus_elsewhere: dict[str, int] = {}  # of other scopes, by GPU model
-        self.exposed = Exposed(self.cluster, self)
+        self.preemptible_jobs = PreemptibleIndex(self.cluster, self)
         self.look = Look()
         self.forecasts: dict[frozenset[str], Forecast] = {}  # by GPU models
         self.run_ends: list[tuple[float, float, str, bool]] = []
@@ -101,24 +101,24 @@ class SchedulerState:
         self.asks_at = -1
         self.possible: set[tuple[Key, str]] = set()
         self.possible_at = (-1, -1)
-        self.admitted_at = ((-1, -1), (-1, -1))  # when all lanes were last assessed
+        self.admitted_at = ((-1, -1), (-1, -1))  # when all classes were last assessed
         self.dirty = True  # something else than that jobs came
         self.parked: list[str] = []  # jobs put on hold or into back-off since the last cycle
         self._due: list[tuple[float, str]] = []
         self._early = Early()
         self._timers: list[float] = []
-        self._walked = 0  # the cluster's gains when last all lanes were walked
+        self._walked = 0  # the cluster's gains when last all classes were walked
 
     # --- the place of a job in the queue ------------------------------------------------------
     def enqueue(self, record: JobRecord, now: float) -> None:
-        """Let a job wait where it belongs now: held, backing off, or in its lane.
+        """Let a job wait where it belongs now: held, backing off, or in its class.
 
         A started gang never waits for more pods, though an elastic one may grow; other jobs do
         while pods are missing.
         """
-        waited, since = record.lane is not None, record.waits_since
+        waited, since = record.eq_class is not None, record.waits_since
         self.queue.remove(record)
-        if record.left or record.promise is not None:
+        if record.left or record.nomination is not None:
             return
         record.waits_since = None
         if record.started_at is not None and record.job.gang:
@@ -142,18 +142,18 @@ class SchedulerState:
         self._line_up(record, now)
 
     def _line_up(self, record: JobRecord, now: float) -> None:
-        """Let a job that stands in no lane wait in that of its like."""
+        """Let a job that stands in no class wait in that of its like."""
         user = record.job.user if self.policy.fair_users else ""
         self.queue.add(record, self._lane_key(record, now, user), user)
 
     def regroup(self, record: JobRecord, now: float) -> None:
-        """Let a job that waits stand in the lane of those that are its like by now."""
-        before = record.lane
+        """Let a job that waits stand in the class of those that are its like by now."""
+        before = record.eq_class
         assert before is not None
         self.queue.remove(record)
         self._line_up(record, now)
-        assert record.lane is not None
-        record.lane.admitted_at = max(record.lane.admitted_at, before.admitted_at)
+        assert record.eq_class is not None
+        record.eq_class.admitted_at = max(record.eq_class.admitted_at, before.admitted_at)
 
     def _let_grow(self, record: JobRecord, now: float) -> None:
         """Note whether a gang that runs may get more pods; not any more once a pod has ended."""
@@ -215,17 +215,19 @@ class SchedulerState:
         if early:
             self._early.note(due, job.id)
         own_pods = record.pods or record.ended or record.leaving  # nobody else misses the same
-        if record.blamed or own_pods or self.tired(record) or wrong_times(job):
+        if record.avoided_nodes or own_pods or self.at_preemption_limit(record) or wrong_times(job):
             return (whose, job.id)
         # Who may preempt already does not wait for one ahead of it that may not.
         return (whose, shape_of(job), early) if early else (whose, shape_of(job))
 
     def _forgive(self, record: JobRecord, now: float) -> None:
         """Drop the blame of nodes that has passed, and come back when the next of it will have."""
-        if record.blamed:
-            record.blamed = {n: until for n, until in record.blamed.items() if until > now}
-        if record.blamed:
-            heappush(self._due, (min(record.blamed.values()), record.job.id))
+        if record.avoided_nodes:
+            record.avoided_nodes = {
+                n: until for n, until in record.avoided_nodes.items() if until > now
+            }
+        if record.avoided_nodes:
+            heappush(self._due, (min(record.avoided_nodes.values()), record.job.id))
 
     def wake(self, now: float) -> None:
         """Bring back the jobs whose back-off or blame has passed, and note timers that went off."""
@@ -257,7 +259,7 @@ class SchedulerState:
 
     def _waits(self, job_id: str) -> bool:
         record = self.jobs.get(job_id)
-        return record is not None and record.lane is not None
+        return record is not None and record.eq_class is not None
 
     def _reserved_until(self) -> list[float]:
         """Until when each reservation holds if nothing happens."""
@@ -277,28 +279,30 @@ class SchedulerState:
         """Whether there is nothing to decide: nothing happened, or nobody waits to hear of it."""
         if self.parked or self.queue.touched:
             return False
-        return not self.dirty or not (self.queue.lanes or self.reserving or self.growing)
+        return not self.dirty or not (self.queue.eq_classes or self.reserving or self.growing)
 
     def next_walk(self) -> Merge:
-        """The lanes to ask now in the global order: all of them; or, where nothing happened but
-        that jobs came, and all of them behind what is in the way, the lanes of those jobs. Not so
+        """The classes to ask now in the global order: all of them; or, where nothing happened but
+        that jobs came, and all of them behind what is in the way, the classes of those jobs. Not so
         where the order is not that of the jobs, or anybody's places might be taken."""
-        came, last = self.queue.touched, self.in_the_way.last
-        ahead = last is not None and any(lane.jobs and lane.jobs[0] <= last for lane in came)
+        came, last = self.queue.touched, self.queue_reservations.last
+        ahead = last is not None and any(
+            eq_class.jobs and eq_class.jobs[0] <= last for eq_class in came
+        )
         anybody = self.policy.preemption and not self.only_backfilled
         if not (self.dirty or ahead or self.policy.fair_share or anybody):
-            return Merge(sorted((lane.jobs[0], lane) for lane in came if lane.jobs))
+            return Merge(sorted((eq_class.jobs[0], eq_class) for eq_class in came if eq_class.jobs))
         self.dirty = False
-        self.in_the_way = self.in_the_way.next_walk()
-        lanes = self.queue.ordered
+        self.queue_reservations = self.queue_reservations.next_walk()
+        eq_classes = self.queue.ordered
         if self.policy.fair_share:
             self._drop_lost_turns()
             self.usage.standings = standings = self.standings()
-            return FairOrder([lane for _, lane in lanes], standings, self.turns)
+            return FairOrder([eq_class for _, eq_class in eq_classes], standings, self.turns)
         if self.nobody_in_the_way:
-            lanes = self.queue.awake(self.cluster, self._walked)
+            eq_classes = self.queue.awake(self.cluster, self._walked)
             self._walked = self.cluster.gains
-        return Merge(lanes)
+        return Merge(eq_classes)
 
     @property
     def nobody_in_the_way(self) -> bool:
@@ -321,7 +325,7 @@ class SchedulerState:
     def _drop_lost_turns(self) -> None:
         """Nothing is kept for jobs that have left, or are not the first of their like."""
         for job_id, record in list(self.turns.items()):
-            first = record.lane is not None and record.lane.head == job_id
+            first = record.eq_class is not None and record.eq_class.head == job_id
             if not (first and self.takes_turns and self.jobs.get(job_id) is record):
                 self.drop_turn(record)
 
@@ -395,7 +399,9 @@ class SchedulerState:
             if not milli:
                 continue
             self.usage.change(job, model, milli)
-            more = self.book.book(job.id, job.tenant, model, milli, at, fixed=not job.preemptible)
+            more = self.book.book(
+                job.id, job.tenant, model, milli, at, non_preemptible=not job.preemptible
+            )
             if more:
                 borrowed[model] = more
         if job.uses_spares and self.policy.spare_nodes:
@@ -418,7 +424,7 @@ class SchedulerState:
         book = self.book
         return self.cluster.version, book.loosened if self.only_backfilled else book.version
 
-    def tired(self, record: JobRecord) -> bool:
+    def at_preemption_limit(self, record: JobRecord) -> bool:
         """Whether the job has been preempted as often as it may be."""
         return record.preemptions >= self.policy.max_preemptions
 
@@ -428,7 +434,7 @@ class SchedulerState:
             record.started_at = at
             self.running[record.job.id] = record
             self.cluster.began(record.job.id, at, record.job.declared_s)
-        self.exposed.touch(record)
+        self.preemptible_jobs.touch(record)
 
     def give_back(self, record: JobRecord, pods: Sequence[tuple[int, int]]) -> None:
         """Free the places of pods, in the cluster and in the quota book."""
@@ -445,7 +451,7 @@ class SchedulerState:
             if milli:
                 self.usage.change(record.job, model, -milli)
                 self.book.unbook(record.job.id, model, milli)
-        self.exposed.touch(record)
+        self.preemptible_jobs.touch(record)
         self.dirty = True
 
     def give_back_all(self, record: JobRecord) -> None:
@@ -454,7 +460,7 @@ class SchedulerState:
         self.growing.pop(record.job.id, None)
         self.cluster.times.pop(record.job.id, None)
         self.promised.pop(record.job.id, None)
-        record.started_at = record.promise = None
+        record.started_at = record.nomination = None
 
     def forget(self, record: JobRecord, now: float, *, succeeded: bool) -> None:
         """The job leaves for good; jobs that waited for its end may go on."""
@@ -520,18 +526,18 @@ class SchedulerState:
             if p in record.leaving:
                 self.leaving.remove((record.job.id, *p), record.leaving.pop(p))
         record.left = record.left and bool(record.leaving)
-        self.exposed.touch(record)
+        self.preemptible_jobs.touch(record)
         for other in self.promised.values():
-            if other.promise is not None:
-                other.promise.awaited -= keys
+            if other.nomination is not None:
+                other.nomination.awaited -= keys
 
     def drop_promise(self, record: JobRecord, now: float) -> None:
         """The places held for a preemptor are of no use any more; it waits again."""
-        assert record.promise is not None
-        promised = [(p.pod_set, p.ordinal) for p in record.promise.placements]
+        assert record.nomination is not None
+        promised = [(p.pod_set, p.ordinal) for p in record.nomination.placements]
         self.give_back(record, [pod for pod in promised if pod in record.pods])
-        record.promise = None
-        self.exposed.touch(record)
+        record.nomination = None
+        self.preemptible_jobs.touch(record)
         del self.promised[record.job.id]
         self.enqueue(record, now)
 
@@ -549,10 +555,10 @@ class SchedulerState:
             job = replace(job, pod_sets=record.job.pod_sets)  # its places name these pod sets
         if job.user != record.job.user:
             job = replace(job, user=record.job.user)  # as whose it is counted
-        self.exposed.leave(record)
+        self.preemptible_jobs.leave(record)
         record.job, record.key = job, order_key(job, front=front)
-        self.exposed.touch(record)
-        self.book.rebook(job.id, fixed=not job.preemptible)
+        self.preemptible_jobs.touch(record)
+        self.book.rebook(job.id, non_preemptible=not job.preemptible)
         if record.started_at is not None:
             self.cluster.began(job.id, record.started_at, job.declared_s)
         else:

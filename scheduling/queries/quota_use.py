@@ -37,7 +37,7 @@ def quota_uses(book: QuotaBook | None = None) -> list[QuotaUse]:
             lent_to[a.tenant, a.gpu_model].total(),
             dict(borrowed_from[a.tenant, a.gpu_model].most_common()),
             dict(lent_to[a.tenant, a.gpu_model].most_common()),
-            a.fixed,
+            a.non_preemptible,
         )
         for a in book.accounts()
     ]
@@ -58,12 +58,12 @@ def quota_book(instead: Quota | None = None) -> QuotaBook:
     if instead is not None:
         quotas[instead.tenant_id, instead.gpu_type_id] = instead
     parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
-    fixed = Sum("held_milli", filter=Q(job__preemptible=False), default=0)
+    non_preemptible = Sum("held_milli", filter=Q(job__preemptible=False), default=0)
     held = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)
         .order_by()
         .values_list("job__tenant__name", "gpu_model")
-        .annotate(milli=Sum("held_milli"), fixed=fixed)
+        .annotate(milli=Sum("held_milli"), non_preemptible=non_preemptible)
     )
     book = QuotaBook()
     book.replace(
@@ -85,15 +85,26 @@ def quota_book(instead: Quota | None = None) -> QuotaBook:
 
 
 def never_allowed(
-    book: QuotaBook, tenant: str, sets: Iterable[tuple[Sequence[str], int]], *, fixed: bool
+    book: QuotaBook,
+    tenant: str,
+    sets: Iterable[tuple[Sequence[str], int]],
+    *,
+    non_preemptible: bool,
 ) -> str:
     """Why quotas can never let pod sets start together, "" when they may; each set is its
     acceptable GPU models and its milli-GPU, and runs on one of them. `fixed`: they are of a job
     that cannot be preempted."""
-    limits = "by jobs that are not preemptible" if fixed and book.reclaims else "borrowing included"
+    limits = (
+        "by jobs that are not preemptible"
+        if non_preemptible and book.reclaims
+        else "borrowing included"
+    )
     named: dict[str, int] = {}
     for models, milli in sets:
-        most = max((book.ceiling(tenant, model, fixed=fixed) for model in models), default=0)
+        most = max(
+            (book.ceiling(tenant, model, non_preemptible=non_preemptible) for model in models),
+            default=0,
+        )
         if len(models) == 1:
             named[models[0]] = named.get(models[0], 0) + milli
         elif milli > most:
@@ -104,7 +115,7 @@ def never_allowed(
     for model, milli in named.items():
         if not book.chain(tenant, model):
             return f"Tenant {tenant} has no quota for {model}."
-        most = book.ceiling(tenant, model, fixed=fixed)
+        most = book.ceiling(tenant, model, non_preemptible=non_preemptible)
         if milli > most:
             return (
                 f"It asks for {gpus(milli, model)}; tenant {tenant} can never hold more than "

@@ -103,8 +103,10 @@ def _by_quota_alone(request: JobRequest, why: str, cluster: Cluster) -> Rehearse
     book, as_of = quota_use.quota_book(), cluster.last_cycle_at
     book.reclaim(PreemptionKind.RECLAIM in policy_in_use(cluster.pk).preemption)
     terms = tuple(quota_terms(request, Pools(), book))
-    fixed = not request.preemptible
-    never = quota_use.never_allowed(book, request.tenant, _least_of(request), fixed=fixed)
+    non_preemptible = not request.preemptible
+    never = quota_use.never_allowed(
+        book, request.tenant, _least_of(request), non_preemptible=non_preemptible
+    )
     if never:
         return Rehearsed(Outlook.NEVER, never, as_of, terms)
     text = f"Whether it would start now cannot be told. {why}"

@@ -219,7 +219,11 @@ class Simulation:
         """Who is beyond all quota now stays so."""
         for job_id, why in self._beyond_quota.items():
             record = self.state.jobs.get(job_id)
-            if record is not None and record.lane is not None and record.lane.never is not None:
+            if (
+                record is not None
+                and record.eq_class is not None
+                and record.eq_class.never is not None
+            ):
                 self._never_runs(job_id, why)
         self._beyond_quota.clear()
 

@@ -65,7 +65,7 @@ class Checks:
                 for tenant in book.lineage(record.job.tenant):
                     account = book.account(tenant, model)
                     if account is not None:
-                        fixed = sum(
+                        non_preemptible = sum(
                             milli
                             for other in self.state.jobs.values()
                             if not other.job.preemptible
@@ -73,7 +73,7 @@ class Checks:
                             for on, milli in other.pods.values()
                             if on == model
                         )
-                        assert fixed <= account.guaranteed
+                        assert non_preemptible <= account.guaranteed
 
     def _ran_before(self, name: str) -> bool:
         return self.state.jobs[name].started_at < self.now
@@ -92,20 +92,22 @@ class Checks:
         if verdict is None or verdict.reason is not Reason.BEHIND_IN_QUEUE:
             return False
         ahead = self.state.jobs.get(str(verdict.evidence["ahead"]))
-        if ahead is None or ahead.lane is None:
+        if ahead is None or ahead.eq_class is None:
             return False
-        return ahead.lane.refusal is not None or self._behind_for_quota(ahead.job.id)
+        return ahead.eq_class.refusal is not None or self._behind_for_quota(ahead.job.id)
 
     def _preemptions_are_sound(self, result) -> None:
         self.promised -= {start.job_id for start in result.started}
         for name in sorted(self.promised):
             record = self.state.jobs.get(name)
-            if record is None or record.promise is None:
+            if record is None or record.nomination is None:
                 assert name in self.disturbed, f"{name} preempted others and does not start"
                 self.promised.remove(name)
         self.disturbed.clear()
-        begun = {(s.job_id, p.pod_set, p.ordinal) for s in result.started for p in s.placements}
-        assert not any((v.job_id, *pod) in begun for v in result.preempted for pod in v.pods)
+        just_started = {
+            (s.job_id, p.pod_set, p.ordinal) for s in result.started for p in s.placements
+        }
+        assert not any((v.job_id, *pod) in just_started for v in result.preempted for pod in v.pods)
         for victim in result.preempted:
             pair = (victim.job_id, victim.by)
             assert pair[::-1] not in self.pairs, "two jobs preempted each other"
@@ -116,7 +118,7 @@ class Checks:
             assert victim.cost_gpu_s >= 0
             if victim.kind is not PreemptionKind.RECLAIM:
                 assert lost.job.priority <= by.job.priority
-            assert by.promise is not None
+            assert by.nomination is not None
             assert self.state.cluster.placements_of(victim.by)
             self.promised.add(victim.by)
         self.leaving += result.preempted
@@ -128,8 +130,8 @@ class Checks:
             started, places = since[victim.job_id]
             gang = self.state.jobs[victim.job_id].job.gang
             whole = gang and victim.whole
-            begun = [started] if whole else [places[pod] for pod in victim.pods]
-            assert max(begun) + self._min_runtime(victim.job_id) <= self.now
+            just_started = [started] if whole else [places[pod] for pod in victim.pods]
+            assert max(just_started) + self._min_runtime(victim.job_id) <= self.now
         for move in result.moved:
             had = since[move.job_id][1][move.pod_set, move.ordinal]
             assert had + self._min_runtime(move.job_id) <= self.now
@@ -144,7 +146,7 @@ class Checks:
         for victim in result.preempted:
             if victim.kind is not PreemptionKind.BACKFILL:
                 assert since(victim.by) + self.state.policy.preempt_after_s <= self.now
-        standing = {key[3] for lane in self.state.queue.lanes for key in lane.jobs}
+        standing = {key[3] for eq_class in self.state.queue.eq_classes for key in eq_class.jobs}
         self.waits = {name: since(name) for name in standing | set(self.state.promised)}
         self.known = set(jobs)
 
@@ -163,7 +165,7 @@ class Checks:
         for move in result.moved:
             record, pod = self.state.jobs[move.job_id], (move.pod_set, move.ordinal)
             (before,) = (p for p in placed[move.job_id] if (p.pod_set, p.ordinal) == pod)
-            (after,) = (p for p in record.promise.placements if (p.pod_set, p.ordinal) == pod)
+            (after,) = (p for p in record.nomination.placements if (p.pod_set, p.ordinal) == pod)
             assert (before.node, after.node) == (move.source, move.target)
             assert before.milli * len(before.devices) == after.milli * len(after.devices)
             assert record.job.preemptible
@@ -212,14 +214,14 @@ class Checks:
                 continue
             used = {self.state.pools.model_of[p.node] for p in start.placements}
             grows = record.job.gang and self._ran_before(start.job_id)
-            for lane in self.state.queue.lanes:
-                if lane.never is not None or lane.refusal is not None:
+            for eq_class in self.state.queue.eq_classes:
+                if eq_class.never is not None or eq_class.refusal is not None:
                     continue
-                if lane.failure is not None and lane.failure.will_never_run:
+                if eq_class.failure is not None and eq_class.failure.will_never_run:
                     continue
-                if self._behind_for_quota(lane.head) or self._over_job_limit(lane.head):
+                if self._behind_for_quota(eq_class.head) or self._over_job_limit(eq_class.head):
                     continue
-                for key in lane.jobs:
+                for key in eq_class.jobs:
                     other = self.state.jobs[key[3]]
                     if other is not record and (grows or key < record.key):
                         contested = used & within_reach(self.state, other)
@@ -230,7 +232,7 @@ class Checks:
         return verdict is not None and "max_running" in verdict.evidence
 
     def _closed_by_quota(self, record, model: str) -> bool:
-        way, book, tenant = self.state.in_the_way, self.state.book, record.job.tenant
+        way, book, tenant = self.state.queue_reservations, self.state.book, record.job.tenant
         chain = book.chain(tenant, model)
         if chain and (chain[0].tenant, model) in way.accounts:
             return True

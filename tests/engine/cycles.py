@@ -12,7 +12,7 @@ from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.cycle import SchedulerState, run_cycle
 from scheduling.engine.decisions import Preempted
 from scheduling.engine.queue.waiting import UNASKED, UNPLANNED, Merge
-from scheduling.engine.running.preemptible import Exposed
+from scheduling.engine.running.preemptible import PreemptibleIndex
 from scheduling.engine.types import (
     MILLI,
     JobKind,
@@ -63,15 +63,15 @@ class AsksEverybody(SchedulerState):
 
     def next_walk(self) -> Merge:
         self.dirty = True
-        for lane in self.queue.lanes:
-            lane.settled = None
-            lane.failed_at = lane.quota_at = UNASKED
-            lane.unplanned_at = UNPLANNED
-            lane.ask = lane.would_start = lane.reach = None
+        for eq_class in self.queue.eq_classes:
+            eq_class.settled = None
+            eq_class.failed_at = eq_class.quota_at = UNASKED
+            eq_class.unplanned_at = UNPLANNED
+            eq_class.ask = eq_class.would_start = eq_class.reach = None
         for record in self.jobs.values():
             record.in_vain.clear()
             record.grew_at = None
-        self.exposed.forget()
+        self.preemptible_jobs.forget()
         self.asks.clear()
         self.possible.clear()
         self.forecasts.clear()
@@ -167,7 +167,7 @@ class Cycles(Checks, RuleBasedStateMachine):
     def turns_fixed_or_not(self, pick: int) -> None:
         if name := self._some(pick):
             record, before = self.state.jobs.get(name), self.alive[name]
-            if record is None or record.left or record.promise is not None:
+            if record is None or record.left or record.nomination is not None:
                 return
             changed = self.alive[name] = replace(before, preemptible=not before.preemptible)
             self.pending.append(d.JobSubmitted(changed, record.not_before, record.held))
@@ -303,7 +303,7 @@ class Cycles(Checks, RuleBasedStateMachine):
             name: (record.started_at, {pod: record.placed_since(pod) for pod in record.pods})
             for name, record in self.state.running.items()
         }
-        way = self.state.in_the_way
+        way = self.state.queue_reservations
         result = run_cycle(self.state, self.pending, self.now)
         self._fixed_jobs_borrow_nothing_that_is_reclaimed(result, placed)
         self._asking_everybody_decides_the_same(result)
@@ -323,7 +323,9 @@ class Cycles(Checks, RuleBasedStateMachine):
             return
         told = not self.state.dirty  # else quota may be what a job waits for now
         again = run_cycle(self.state, (), self.now)
-        self.anew.dirty |= self.state.in_the_way is not way  # else much time may have passed
+        self.anew.dirty |= (
+            self.state.queue_reservations is not way
+        )  # else much time may have passed
         asked = run_cycle(self.anew, (), self.now)
         assert not asked.started
         assert not asked.preempted
@@ -355,7 +357,10 @@ class Cycles(Checks, RuleBasedStateMachine):
                     held[name][model] += milli
         bookings = self.state.book.bookings
         assert {name: b.held for name, b in bookings.items()} == held
-        assert all(b.fixed != self.state.jobs[name].job.preemptible for name, b in bookings.items())
+        assert all(
+            b.non_preemptible != self.state.jobs[name].job.preemptible
+            for name, b in bookings.items()
+        )
 
     @invariant()
     def what_users_hold_is_what_their_jobs_hold(self) -> None:
@@ -365,7 +370,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         users = self.state.usage.users
         assert (users is not None) == self.state.policy.fair_users
         if users is None:
-            assert not any(lane.user for lane in self.state.queue.lanes)
+            assert not any(eq_class.user for eq_class in self.state.queue.eq_classes)
             return
         held: dict[tuple[tuple[str, str], str], int] = {}
         for record in self.state.jobs.values():
@@ -374,16 +379,18 @@ class Cycles(Checks, RuleBasedStateMachine):
                     key = ((record.job.tenant, record.job.user), model)
                     held[key] = held.get(key, 0) + milli
         assert users.now == held
-        for lane in self.state.queue.lanes:
-            of = {(j.tenant, j.user) for j in (self.state.jobs[key[3]].job for key in lane.jobs)}
-            assert of == {(lane.tenant, lane.user)}
+        for eq_class in self.state.queue.eq_classes:
+            of = {
+                (j.tenant, j.user) for j in (self.state.jobs[key[3]].job for key in eq_class.jobs)
+            }
+            assert of == {(eq_class.tenant, eq_class.user)}
 
     @invariant()
     def what_is_exposed_is_what_runs(self) -> None:
         if self.pending:
             return  # what they change is found out by the next cycle
-        known = self.state.exposed
-        anew = Exposed(self.state.cluster, self.state)
+        known = self.state.preemptible_jobs
+        anew = PreemptibleIndex(self.state.cluster, self.state)
         for record in self.state.running.values():
             anew.touch(record)
         assert sorted(known.groups()) == sorted(anew.groups())
@@ -406,11 +413,11 @@ class Cycles(Checks, RuleBasedStateMachine):
         if self.pending:
             return
         assert set(self.state.jobs) == set(self.alive)
-        standing = [key[3] for lane in self.state.queue.lanes for key in lane.jobs]
+        standing = [key[3] for eq_class in self.state.queue.eq_classes for key in eq_class.jobs]
         assert len(standing) == len(set(standing))
         for name, record in self.state.jobs.items():
             parked = record.held or record.not_before > self.now
-            if record.promise is not None or record.left:
+            if record.nomination is not None or record.left:
                 assert name not in standing
             elif record.started_at is None:
                 assert (name in standing) != parked

@@ -284,8 +284,8 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
         name, ordinal = rest.split()
         return [d.PodEnded(name, 0, int(ordinal))]
     if word == "pod-fails":  # it is placed again, not on that node
-        name, ordinal, *blamed = rest.split()
-        return [d.PodRequeued(name, 0, int(ordinal), now, tuple(blamed))]
+        name, ordinal, *avoided_nodes = rest.split()
+        return [d.PodRequeued(name, 0, int(ordinal), now, tuple(avoided_nodes))]
     if word == "hold":
         return [d.JobSubmitted(world.jobs[rest], held=True)]
     if word == "change":  # of what a waiting job asks for: name, field=value
@@ -305,9 +305,9 @@ def _event(world: World, word: str, rest: str, now: float) -> list[d.Delta]:
     if word == "release":
         return [d.JobSubmitted(world.jobs[rest])]
     if word in {"requeue", "gone"}:
-        name, *blamed = rest.split()
+        name, *avoided_nodes = rest.split()
         not_before = now + 5 if word == "requeue" else now
-        return [d.JobRequeued(name, not_before, tuple(blamed))]
+        return [d.JobRequeued(name, not_before, tuple(avoided_nodes))]
     if word == "saves":
         return [d.Checkpointed(rest, now)]
     if word == "budget":

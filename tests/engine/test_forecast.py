@@ -122,8 +122,8 @@ def test_following_says_what_a_fresh_copy_says(strategy: str, seed: int) -> None
         run_cycle(state, deltas, now)
         if strategy == "fragmentation" and not state.cluster.typical:
             continue  # each copy would learn what is typical from what is left on it
-        for lane in list(state.queue.lanes)[:3]:
-            job = state.jobs[lane.head].job
+        for eq_class in list(state.queue.eq_classes)[:3]:
+            job = state.jobs[eq_class.head].job
             candidate = Candidate(job, tuple(s.count for s in job.pod_sets))
             expected = afresh(state, candidate, now)
             assert expected_start(state, candidate, now) == expected, (step, job)

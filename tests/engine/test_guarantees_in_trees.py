@@ -153,8 +153,10 @@ class Tree:
             self.cycle([d.JobEnded(self.alive.pop(self.rng.randrange(len(self.alive))))])
             return
         words = [w for w in ("pods", "min=1", "p5") if self.rng.random() < 0.3]
-        fixed = ["fixed"] if self.rng.random() < 0.3 else []
-        self.submit(self.rng.choice(self.tenants).id, self.rng.choice(ASKS), *words, *fixed)
+        non_preemptible = ["fixed"] if self.rng.random() < 0.3 else []
+        self.submit(
+            self.rng.choice(self.tenants).id, self.rng.choice(ASKS), *words, *non_preemptible
+        )
 
     def rest(self) -> None:
         """Nobody waits any more."""

@@ -337,7 +337,7 @@ def random_delta(rng: random.Random, state: SchedulerState, number: int) -> d.De
 def resized(rng: random.Random, state: SchedulerState) -> list[d.Delta]:
     """A job that waits, or is no gang, asks for another number of pods."""
     records = (state.jobs[name] for name in sorted(state.jobs))
-    jobs = [record.job for record in records if record.lane or not record.job.gang]
+    jobs = [record.job for record in records if record.eq_class or not record.job.gang]
     if not jobs:
         return []
     job = rng.choice(jobs)
@@ -366,8 +366,8 @@ def _history(rng: random.Random, cured: Counter[type]) -> int:
         result = run_cycle(state, [delta], now)
         new = delta.job.id if isinstance(delta, d.JobSubmitted) else ""
         cured[type(delta)] += sum(start.job_id != new for start in result.started)
-        for lane in state.queue.lanes:
-            record = state.jobs[lane.head]
+        for eq_class in state.queue.eq_classes:
+            record = state.jobs[eq_class.head]
             looked += 1
             assert not fits_afresh(state, record), (step, delta, record.job, record.verdict)
     return looked
@@ -392,7 +392,7 @@ def _fits(state: SchedulerState, record: JobRecord, job: JobRequest) -> bool:
         job,
         strategy=state.strategy_of(job),
         counts=record.missing(),
-        avoid=frozenset(record.blamed),
+        avoid=frozenset(record.avoided_nodes),
     )
     if isinstance(placed, PlacementFailure):
         return False

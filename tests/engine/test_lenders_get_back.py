@@ -97,8 +97,8 @@ class Lenders:
             self.cycle([d.JobEnded(self.alive.pop(self.rng.randrange(len(self.alive))))])
             return
         words = [w for w in ("pods", "min=1", "p5") if self.rng.random() < 0.3]
-        fixed = ["fixed"] if self.rng.random() < 0.5 else []
-        self.submit(self.rng.choice(self.names), self.rng.choice(ASKS), *words, *fixed)
+        non_preemptible = ["fixed"] if self.rng.random() < 0.5 else []
+        self.submit(self.rng.choice(self.names), self.rng.choice(ASKS), *words, *non_preemptible)
 
     def left(self, tenant: str, model: str) -> int:
         """GPUs that the tenant itself is guaranteed and does not use."""

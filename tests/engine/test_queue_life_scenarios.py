@@ -319,7 +319,7 @@ def test_a_pod_that_found_no_place_after_all_is_placed_again_later_and_elsewhere
         at 0
           + serves a 2x4 H100 pods -> starts on n0
     """)
-    world.pending = [d.PodRequeued("serves", 0, 1, not_before=5, blamed=("n0",))]
+    world.pending = [d.PodRequeued("serves", 0, 1, not_before=5, avoided_nodes=("n0",))]
     assert world.cycle(1).started == ()
     assert world.state.book.account("a", "H100").used == 4000
     (again,) = world.cycle(5).started
@@ -337,9 +337,9 @@ def test_a_job_that_avoids_the_nodes_that_rejected_it_is_told_so():
         at 0
           + one a 1x1 H100 cpu_milli=2000 -> starts on n0
     """)
-    world.pending = [d.JobRequeued("one", 0.0, blamed=("n0",))]
+    world.pending = [d.JobRequeued("one", 0.0, avoided_nodes=("n0",))]
     assert [s.placements[0].node for s in world.cycle(20).started] == ["n1"]
-    world.pending = [d.JobRequeued("one", 0.0, blamed=("n1",))]
+    world.pending = [d.JobRequeued("one", 0.0, avoided_nodes=("n1",))]
     assert world.cycle(50).started == ()
     told = world.state.jobs["one"].verdict
     assert told.reason is Reason.INSUFFICIENT_CPU_OR_MEMORY
@@ -371,7 +371,7 @@ def test_a_node_that_could_not_take_the_job_anyway_is_not_said_to_be_avoided():
           + one  a 1x4 H100 cpu_milli=2000 -> starts on n0
     """)
     world.pending = [
-        d.JobRequeued("one", 0.0, blamed=("n0",)),
+        d.JobRequeued("one", 0.0, avoided_nodes=("n0",)),
         d.JobSubmitted(job("full", "a", "1x8 H100", "p9")),
     ]
     assert [s.job_id for s in world.cycle(1).started] == ["full"]

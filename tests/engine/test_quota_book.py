@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.engine.admission.candidates import quota_verdict
-from scheduling.engine.quota.accounts import Account, Group
+from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.quota.ledger import ledger
 from scheduling.engine.types import Quota, QuotaMode, Tenant
@@ -63,10 +63,10 @@ def check_balance(book: QuotaBook, model: str = MODEL) -> None:
             if account.tenant in book.lineage(b.tenant)
         )
         assert account.used == held
-        assert account.fixed == sum(
+        assert account.non_preemptible == sum(
             b.held.get(model, 0)
             for b in book.bookings.values()
-            if b.fixed and account.tenant in book.lineage(b.tenant)
+            if b.non_preemptible and account.tenant in book.lineage(b.tenant)
         )
         group = account.group
         assert group.lendable == sum(a.lendable for a in group.members)
@@ -220,7 +220,7 @@ def test_what_is_kept_for_a_borrower_is_left_to_it_and_nothing_else(
     *(st.integers(1, 30), st.booleans()),
 )
 def test_an_answer_stands_until_enough_has_changed(
-    quotas: Any, before: Any, after: Any, tenant: str, asked: int, fixed: bool
+    quotas: Any, before: Any, after: Any, tenant: str, asked: int, non_preemptible: bool
 ) -> None:
     """Nothing less than what was refused, given back, ends a refusal; nothing less than the slack,
     booked, begins one."""
@@ -230,17 +230,19 @@ def test_an_answer_stands_until_enough_has_changed(
         return
     book.reclaim(True)
     jobs = play(book, before, [])
-    no = book.refusal(tenant, MODEL, asked, fixed=fixed)
+    no = book.refusal(tenant, MODEL, asked, non_preemptible=non_preemptible)
     if no is None:
-        begin = book.booked.get(MODEL, 0) + book.slack(tenant, MODEL, asked, fixed=fixed)
+        begin = book.booked.get(MODEL, 0) + book.slack(
+            tenant, MODEL, asked, non_preemptible=non_preemptible
+        )
     else:
         end = book.returned.get(MODEL, 0) + asked - no.allowed
     for step in after:
         jobs = play(book, [step], jobs)
         if no is None and book.booked.get(MODEL, 0) <= begin:
-            assert book.refusal(tenant, MODEL, asked, fixed=fixed) is None
+            assert book.refusal(tenant, MODEL, asked, non_preemptible=non_preemptible) is None
         elif no is not None and book.returned.get(MODEL, 0) < end:
-            assert book.refusal(tenant, MODEL, asked, fixed=fixed) is not None
+            assert book.refusal(tenant, MODEL, asked, non_preemptible=non_preemptible) is not None
 
 
 def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -252,11 +254,11 @@ def play(book: QuotaBook, steps: Any, jobs: list[tuple[str, int]]) -> list[tuple
             name, milli = jobs.pop(arg % len(jobs))
             book.unbook(name, MODEL, milli)
         elif what == "ask" and book.chain(arg, MODEL):
-            fixed = amount % 2 == 0
-            if book.refusal(arg, MODEL, amount, fixed=fixed) is None:
+            non_preemptible = amount % 2 == 0
+            if book.refusal(arg, MODEL, amount, non_preemptible=non_preemptible) is None:
                 name = f"j{book.version}"
                 jobs.append((name, amount))
-                book.book(name, arg, MODEL, amount, 0.0, fixed=fixed)
+                book.book(name, arg, MODEL, amount, 0.0, non_preemptible=non_preemptible)
     return jobs
 
 
@@ -277,29 +279,31 @@ def test_fixed_jobs_hold_what_is_guaranteed_wherever_lenders_reclaim(
         elif what == "end" and jobs:
             name, milli = jobs.pop(arg % len(jobs))
             if rng.random() < 0.3:
-                book.rebook(name, fixed=not book.bookings[name].fixed)
+                book.rebook(name, non_preemptible=not book.bookings[name].non_preemptible)
             book.unbook(name, MODEL, milli)
         elif what == "ask" and book.chain(arg, MODEL):
             chain = book.chain(arg, MODEL)
-            within = all(a.fixed + amount <= a.guaranteed for a in chain)
+            within = all(a.non_preemptible + amount <= a.guaranteed for a in chain)
             soft = book.refusal(arg, MODEL, amount)
-            no = book.refusal(arg, MODEL, amount, fixed=True)
+            no = book.refusal(arg, MODEL, amount, non_preemptible=True)
             assert (no is None) == (within and soft is None)
-            assert (amount <= book.ceiling(arg, MODEL, fixed=True)) >= within
+            assert (amount <= book.ceiling(arg, MODEL, non_preemptible=True)) >= within
             if no is None or soft is None:
                 jobs.append((f"j{i}", amount))
-                book.book(f"j{i}", arg, MODEL, amount, float(i), fixed=no is None)
+                book.book(f"j{i}", arg, MODEL, amount, float(i), non_preemptible=no is None)
                 if no is not None and rng.random() < 0.3:
-                    book.rebook(f"j{i}", fixed=True)
-            elif no.fixed:
-                assert no.allowed == max(0, no.account.guaranteed - no.account.fixed)
+                    book.rebook(f"j{i}", non_preemptible=True)
+            elif no.non_preemptible:
+                assert no.allowed == max(0, no.account.guaranteed - no.account.non_preemptible)
         check_balance(book)
     book.reclaim(False)
     for tenant in [t for t in "abcde" if book.chain(t, MODEL)]:
-        assert book.refusal(tenant, MODEL, 1) == book.refusal(tenant, MODEL, 1, fixed=True)
+        assert book.refusal(tenant, MODEL, 1) == book.refusal(
+            tenant, MODEL, 1, non_preemptible=True
+        )
 
 
-def over_of(what: Account | Group) -> int:
+def over_of(what: Account | Cohort) -> int:
     """What has been borrowed of it."""
     return what.over if isinstance(what, Account) else what.borrowed
 
@@ -323,10 +327,10 @@ def test_what_is_used_in_other_clusters_counts() -> None:
     assert (refusal.reason, refusal.allowed) == (Reason.WAITING_FOR_QUOTA, 2)
     book.replace(FLAT, (Quota("a", MODEL, 8), Quota("b", MODEL, 8)), (("a", MODEL, 6, 5),))
     book.reclaim(True)
-    assert book.refusal("a", MODEL, 3, fixed=True) is None
-    refusal = book.refusal("a", MODEL, 4, fixed=True)
+    assert book.refusal("a", MODEL, 3, non_preemptible=True) is None
+    refusal = book.refusal("a", MODEL, 4, non_preemptible=True)
     assert refusal is not None
-    assert (refusal.fixed, refusal.allowed) == (True, 3)
+    assert (refusal.non_preemptible, refusal.allowed) == (True, 3)
 
 
 def test_a_refusal_says_how_much_of_it_could_be_had() -> None:

@@ -296,7 +296,7 @@ def test_what_a_gang_got_later_has_as_long_to_start_as_what_it_began_with():
     life.jobs[job.id] = life.starting[job.id] = job
     life.overdue(701.0)
     assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2"]
-    assert job.pods[0, 2].leaving.blamed == ("n2",)
+    assert job.pods[0, 2].leaving.avoided_nodes == ("n2",)
     life.overdue(1251.0)
     assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2", "gang-3"]
 
@@ -324,7 +324,7 @@ def test_what_a_gang_got_while_it_ran_does_not_wait_for_ever_to_start():
     life.overdue(1601.0)
     assert [p.name for p in job.pods.values() if p.leaving] == ["gang-2"]
     late = job.pods[0, 2].leaving
-    assert (late.not_before, late.blamed) == (1601.0 + life.policy.backoff_base_s, ("n2",))
+    assert (late.not_before, late.avoided_nodes) == (1601.0 + life.policy.backoff_base_s, ("n2",))
     (note,) = life.out.writes.notes
     assert (note.reason, note.message) == (
         "GangTimeout",

@@ -284,7 +284,7 @@ def test_a_gang_backs_off_whichever_of_its_pods_fails():
             release(life.out, job, pod)
         life.leave.settle(job)
         (word,) = [delta for delta in life.out.deltas if isinstance(delta, JobRequeued)]
-        assert (word.blamed, word.front) == ((), False)
+        assert (word.avoided_nodes, word.front) == ((), False)
         life.out.deltas.clear()
 
 

@@ -1,4 +1,4 @@
-"""Static and dynamic admission of the head of a lane (paper 3.2.1)."""
+"""Static and dynamic admission of the head of a class (paper 3.2.1)."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from scheduling.engine.demand.requested import Ask, Demand, work_out
 from scheduling.engine.demand.shapes import MAX_CHOICES, Wish, narrowed, wish_of
 from scheduling.engine.placement import impossible
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.queue.waiting import UNASKED, Lane
+from scheduling.engine.queue.waiting import UNASKED, EquivalenceClass
 from scheduling.engine.quota.book import Kept, QuotaBook, Refusal
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, JobRequest
@@ -34,60 +34,62 @@ class Candidate(NamedTuple):
     gang: Demand | None = None
 
 
-def assess(state: SchedulerState, lane: Lane) -> None:
-    """Bring a lane's static verdicts up to date: can it ever run, may it run now by quota?"""
+def assess(state: SchedulerState, eq_class: EquivalenceClass) -> None:
+    """Bring a class's static verdicts up to date: can it ever run, may it run now by quota?"""
     book = state.book
     facts = (state.pools.version, book.structure)
-    if lane.never_at != facts:
-        lane.never_at = facts
-        lane.never = _never(state, lane)
-        lane.refusal, lane.quota_at = None, UNASKED
+    if eq_class.never_at != facts:
+        eq_class.never_at = facts
+        eq_class.never = _never(state, eq_class)
+        eq_class.refusal, eq_class.quota_at = None, UNASKED
     at = (book.loosened, book.tightened)
-    if lane.quota_at != at:
-        loosened, tightened = lane.quota_at
-        lane.quota_at = at
-        if loosened != at[0] if lane.refusal is not None else tightened != at[1]:
-            no, lane.quota_until = _by_quota(state, lane)
-            if lane.refusal is not None and no is None:
-                lane.admitted_at = state.cluster.now
-            lane.refusal = no
+    if eq_class.quota_at != at:
+        loosened, tightened = eq_class.quota_at
+        eq_class.quota_at = at
+        if loosened != at[0] if eq_class.refusal is not None else tightened != at[1]:
+            no, eq_class.quota_until = _by_quota(state, eq_class)
+            if eq_class.refusal is not None and no is None:
+                eq_class.admitted_at = state.cluster.now
+            eq_class.refusal = no
 
 
-def _by_quota(state: SchedulerState, lane: Lane) -> tuple[Refusal | None, tuple[str, int] | None]:
-    """Why quota refuses the lane, if it does; and of which GPU model how much must have been given
+def _by_quota(
+    state: SchedulerState, eq_class: EquivalenceClass
+) -> tuple[Refusal | None, tuple[str, int] | None]:
+    """Why quota refuses the class, if it does; and of which GPU model how much must have been given
     back, ever, before that can end, or may have been booked before it can begin. The latter is None
-    where the lane may start in several ways."""
-    if lane.never is not None:
+    where the class may start in several ways."""
+    if eq_class.never is not None:
         return None, None
-    record, book = state.jobs[lane.head], state.book
+    record, book = state.jobs[eq_class.head], state.book
     only = ask_of(state, record).only
     if only is None:
         no = refused(state, record)
         return None if no is None else no[0], None
     model, milli = only
-    fixed = not record.job.preemptible
-    refusal = book.refusal(lane.tenant, model, milli, fixed=fixed)
+    non_preemptible = not record.job.preemptible
+    refusal = book.refusal(eq_class.tenant, model, milli, non_preemptible=non_preemptible)
     if refusal is None:
-        slack = book.slack(lane.tenant, model, milli, fixed=fixed)
+        slack = book.slack(eq_class.tenant, model, milli, non_preemptible=non_preemptible)
         return None, (model, book.booked.get(model, 0) + slack)
     return refusal, (model, book.returned.get(model, 0) + milli - refusal.allowed)
 
 
-def _never(state: SchedulerState, lane: Lane) -> Verdict | None:
-    """Why the lane can never run. That a shape can is remembered."""
-    job = state.jobs[lane.head].job
+def _never(state: SchedulerState, eq_class: EquivalenceClass) -> Verdict | None:
+    """Why the class can never run. That a shape can is remembered."""
+    job = state.jobs[eq_class.head].job
     strategy = state.strategy_of(job)
-    if state.possible_at != lane.never_at or len(state.possible) > MAX_SHAPES:
-        state.possible_at = lane.never_at
+    if state.possible_at != eq_class.never_at or len(state.possible) > MAX_SHAPES:
+        state.possible_at = eq_class.never_at
         state.possible.clear()
-    shape = (lane.key, strategy)
+    shape = (eq_class.key, strategy)
     if shape in state.possible:
         return None
     verdict = never(job, state.pools, state.book, strategy, state.cluster.levels)
     verdict = verdict or impossible(state.cluster, job)
     if verdict is None and compete(job):
         verdict = never_together(job, state.mended.world(), strategy)
-    if verdict is None and isinstance(lane.key[1], tuple):
+    if verdict is None and isinstance(eq_class.key[1], tuple):
         state.possible.add(shape)
     return verdict
 
@@ -98,11 +100,11 @@ def refused(
     """Why quota lets no part of the job start in any of its GPU models, and the least that the
     preferred of those asks for that quota could ever allow; None when it lets some start."""
     book, tenant, ask = state.book, record.job.tenant, ask_of(state, record)
-    fixed = not record.job.preemptible
+    non_preemptible = not record.job.preemptible
     found: list[tuple[Refusal, Demand]] = []
     for way in ask.ways:
         for demand in way.starts:
-            no = book.refusal_of(tenant, demand, kept, fixed=fixed)
+            no = book.refusal_of(tenant, demand, kept, non_preemptible=non_preemptible)
             if no is None:
                 return None
             found.append((no, demand))
@@ -110,28 +112,31 @@ def refused(
         return None
     if len(found) == 1:
         return found[0]
-    return next((f for f in found if book.could_ever(tenant, f[1], fixed=fixed)), found[0])
+    return next(
+        (f for f in found if book.could_ever(tenant, f[1], non_preemptible=non_preemptible)),
+        found[0],
+    )
 
 
 def ask_of(state: SchedulerState, record: JobRecord) -> Ask:
-    """What the job asks for now; that of a whole job is remembered with its lane and shape."""
-    pools, lane = state.pools, record.lane
-    if lane is None or record.pods or record.ended or record.leaving:
+    """What the job asks for now; that of a whole job is remembered with its class and shape."""
+    pools, eq_class = state.pools, record.eq_class
+    if eq_class is None or record.pods or record.ended or record.leaving:
         return work_out(record.job, record.missing(), pools)
-    if lane.ask is None or lane.ask_at != pools.version:
-        lane.ask, lane.ask_at = _ask_of_lane(state, lane, record), pools.version
-    return lane.ask
+    if eq_class.ask is None or eq_class.ask_at != pools.version:
+        eq_class.ask, eq_class.ask_at = _ask_of_lane(state, eq_class, record), pools.version
+    return eq_class.ask
 
 
-def _ask_of_lane(state: SchedulerState, lane: Lane, record: JobRecord) -> Ask:
+def _ask_of_lane(state: SchedulerState, eq_class: EquivalenceClass, record: JobRecord) -> Ask:
     if state.asks_at != state.pools.version or len(state.asks) > MAX_SHAPES:
         state.asks_at = state.pools.version
         state.asks.clear()
-    shape = lane.key[1]
+    shape = eq_class.key[1]
     ask = state.asks.get(shape)
     if ask is None:
         ask = work_out(record.job, record.missing(), state.pools)
-        if isinstance(shape, tuple):  # a lane of one job is named by the job, which may change
+        if isinstance(shape, tuple):  # a class of one job is named by the job, which may change
             state.asks[shape] = ask
     return ask
 
@@ -146,8 +151,10 @@ def candidates(
 
     Pools in `closed` belong to a job ahead and are not used, nor is borrowed what is `kept`.
     """
-    lane, ask = record.lane, ask_of(state, record)
-    answered = lane is not None and lane.refusal is None and lane.quota_stands(state.book)
+    eq_class, ask = record.eq_class, ask_of(state, record)
+    answered = (
+        eq_class is not None and eq_class.refusal is None and eq_class.quota_stands(state.book)
+    )
     if answered and ask.whole and not (closed or kept):  # static admission was asked the same
         way = ask.ways[0]
         return (Candidate(narrowed(record.job, way.models), ask.wish.most, way.gang),)
@@ -187,13 +194,13 @@ def beyond_ways(
     if not ask.beyond:
         return []
     known = {way.models for way in ask.ways}
-    fixed = not record.job.preemptible
+    non_preemptible = not record.job.preemptible
 
     def fits(model: str, milli: int) -> bool:
         return (
             model not in closed
             and (not free or milli <= state.cluster.free_milli(model))
-            and book.refusal(tenant, model, milli, kept, fixed=fixed) is None
+            and book.refusal(tenant, model, milli, kept, non_preemptible=non_preemptible) is None
         )
 
     found = (models for models in Search(ask.options, fits) if models not in known)
@@ -212,15 +219,17 @@ def most_by_quota(
 
     The pod sets of a job that is no gang do not wait for each other.
     """
-    fixed = not job.preemptible
-    if state.book.refusal_of(job.tenant, all_of_it, kept, fixed=fixed) is None:
+    non_preemptible = not job.preemptible
+    if state.book.refusal_of(job.tenant, all_of_it, kept, non_preemptible=non_preemptible) is None:
         return wish.most
     if wish.least == wish.most:
         return None
 
     def allowed(counts: tuple[int, ...]) -> bool:
         asked = demand_of(job, models, counts, state.pools)
-        return state.book.refusal_of(job.tenant, asked, kept, fixed=fixed) is None
+        return (
+            state.book.refusal_of(job.tenant, asked, kept, non_preemptible=non_preemptible) is None
+        )
 
     if not allowed(wish.least):
         return None
@@ -280,7 +289,7 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
     """The reason of a job of the tenant that quota refuses, with the account's numbers."""
     account = refusal.account
     by_right = not book.would_borrow(tenant, account.gpu_model, refusal.asked)
-    if by_right and refusal.reason is Reason.WAITING_FOR_QUOTA and not refusal.fixed:
+    if by_right and refusal.reason is Reason.WAITING_FOR_QUOTA and not refusal.non_preemptible:
         owing = book.debtors(tenant, account.gpu_model)
         if owing:
             return _owed(book, tenant, refusal, owing)
@@ -294,11 +303,12 @@ def quota_verdict(book: QuotaBook, tenant: str, refusal: Refusal) -> Verdict:
         "left": refusal.allowed / MILLI,
     }
     asked = gpus(refusal.asked, account.gpu_model)
-    if refusal.fixed:
-        numbers["non_preemptible"] = account.fixed / MILLI
+    if refusal.non_preemptible:
+        numbers["non_preemptible"] = account.non_preemptible / MILLI
         text = (
             f"Jobs of tenant {account.tenant} that are not preemptible hold "
-            f"{account.fixed / MILLI:g} of the {gpus(account.guaranteed, account.gpu_model)} it is "
+            f"{account.non_preemptible / MILLI:g} of the "
+            f"{gpus(account.guaranteed, account.gpu_model)} it is "
             f"guaranteed; {asked} more are asked for, and such jobs may not borrow."
         )
         return Verdict(

@@ -44,13 +44,13 @@ def never_by_count(state: SchedulerState, candidate: Candidate) -> bool:
 def refused_pool(state: SchedulerState, record: JobRecord) -> Refusal | None:
     """The quota that keeps the job from GPU models that could hold it, now but not for ever."""
     job, ask = record.job, ask_of(state, record)
-    book, fixed = state.book, not job.preemptible
+    book, non_preemptible = state.book, not job.preemptible
     for way in ask.ways:
         if never_by_count(state, Candidate(narrowed(job, way.models), ask.wish.most, way.gang)):
             continue
         for demand in way.starts:
-            refusal = book.refusal_of(job.tenant, demand, fixed=fixed)
-            if refusal and book.could_ever(job.tenant, demand, fixed=fixed):
+            refusal = book.refusal_of(job.tenant, demand, non_preemptible=non_preemptible)
+            if refusal and book.could_ever(job.tenant, demand, non_preemptible=non_preemptible):
                 return refusal
     return None
 

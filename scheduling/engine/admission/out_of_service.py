@@ -34,15 +34,15 @@ NAMED, LISTED = 3, 16
 def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
     """GPU models on which the waiting job could start if all that runs had ended, quota apart
     that it could never have; none = it keeps nobody waiting."""
-    lane, ask = record.lane, ask_of(state, record)
-    assert lane is not None
+    eq_class, ask = record.eq_class, ask_of(state, record)
+    assert eq_class is not None
     cleared = state.cleared
     world = cleared.world()
     asked = (
-        *(ask.wish, tuple(sorted(record.blamed)), state.pools.version, state.book.structure),
+        *(ask.wish, tuple(sorted(record.avoided_nodes)), state.pools.version, state.book.structure),
         *(state.policy.spare_nodes, state.strategy_of(record.job)),
     )
-    known = lane.reach
+    known = eq_class.reach
     if known is not None and known.asked == asked:
         if known.at == cleared.changes:
             return known.pools
@@ -52,7 +52,7 @@ def within_reach(state: SchedulerState, record: JobRecord) -> frozenset[str]:
             known.at = cleared.changes
             return known.pools
     pools, nodes = _find(state, record, ask, world)
-    lane.reach = Reach(asked, pools, nodes, cleared.changes)
+    eq_class.reach = Reach(asked, pools, nodes, cleared.changes)
     return pools
 
 
@@ -88,7 +88,7 @@ def _find(
     state: SchedulerState, record: JobRecord, ask: Ask, world: ClusterState
 ) -> tuple[frozenset[str], frozenset[str]]:
     """The pools of all ways in which it could start there, and the nodes that it would use."""
-    job, book, fixed = record.job, state.book, not record.job.preemptible
+    job, book, non_preemptible = record.job, state.book, not record.job.preemptible
     pools, nodes = set[str](), set[str]()
     starts = list(smallest_starts(job, record.missing()))
     for way in ask.ways:
@@ -97,7 +97,7 @@ def _find(
             enough = all(world.free_milli(m) >= milli for m, milli in demand.items())
             if mine <= pools or not enough:
                 continue
-            if not book.could_ever(job.tenant, demand, fixed=fixed):
+            if not book.could_ever(job.tenant, demand, non_preemptible=non_preemptible):
                 continue
             found = _places(state, record, way.models, counts, world)
             if found is not None:
@@ -129,10 +129,10 @@ def _beyond(
     state: SchedulerState, record: JobRecord, ask: Ask, world: ClusterState
 ) -> Iterator[tuple[str, ...]]:
     """Combinations of GPU models beside the ask's own for which there are GPUs enough."""
-    tenant, fixed = record.job.tenant, not record.job.preemptible
+    tenant, non_preemptible = record.job.tenant, not record.job.preemptible
 
     def fits(model: str, milli: int) -> bool:
-        most = state.book.ceiling(tenant, model, fixed=fixed)
+        most = state.book.ceiling(tenant, model, non_preemptible=non_preemptible)
         return milli <= min(world.free_milli(model), most)
 
     known = {way.models for way in ask.ways}
@@ -149,7 +149,7 @@ def _places(
     """The nodes where the pods would be; None when they find no places."""
     statement = Statement(world)
     candidate = Candidate(narrowed(record.job, models), counts)
-    placed = place_on(statement, state, candidate, frozenset(record.blamed))
+    placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes))
     statement.rollback()
     if isinstance(placed, PlacementFailure):
         return None
@@ -166,13 +166,13 @@ def _lacks(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, str]
         if not (s.gpus or s.avoids_gpus):
             continue
         for model in sorted(wanted.intersection(s.gpu_models or wanted)):
-            for name, why in _lacking_for(world, s, model, record.blamed):
+            for name, why in _lacking_for(world, s, model, record.avoided_nodes):
                 found.setdefault(name, why)
     return iter(sorted(found.items()))
 
 
 def _lacking_for(
-    world: ClusterState, s: PodSet, model: str, blamed: dict[str, float]
+    world: ClusterState, s: PodSet, model: str, avoided_nodes: dict[str, float]
 ) -> Iterable[tuple[str, str]]:
     pool = world.index.pools.get(model)
     if pool is None:
@@ -187,8 +187,8 @@ def _lacking_for(
         node = world.facts[slot]
         if node is None or not will_admit(node, s):
             continue
-        if node.name in blamed:
-            until = datetime.fromtimestamp(blamed[node.name], UTC)
+        if node.name in avoided_nodes:
+            until = datetime.fromtimestamp(avoided_nodes[node.name], UTC)
             yield node.name, f"avoided until {until:%Y-%m-%d %H:%M:%S} UTC, as it rejected a pod"
         elif holds.get(number, 0) < pods_when_empty(node, s):
             yield node.name, _why(world, node, s)

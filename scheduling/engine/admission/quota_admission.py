@@ -11,52 +11,56 @@ from scheduling.engine.verdict import Reason, Verdict, counted
 
 
 def admit_by_quota(state: SchedulerState, out: Outcome) -> None:
-    """Assess every lane against what runs now; who passed or no longer passes is reported when the
+    """Assess every class against what runs now; who passed or no longer passes is reported when the
     cycle ends (`report_quota`).
 
     Called before placement and again after it, when starts have used quota up.
     """
     for job_id in state.parked:
-        if (record := state.jobs.get(job_id)) is not None and record.lane is None:
+        if (record := state.jobs.get(job_id)) is not None and record.eq_class is None:
             _park(state, record, out)
     state.parked.clear()
-    if not state.queue.lanes:
+    if not state.queue.eq_classes:
         return
     facts = (state.pools.version, state.book.structure)
     at = (state.book.loosened, state.book.tightened)
-    lanes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.lanes
+    eq_classes = state.queue.touched if state.admitted_at == (facts, at) else state.queue.eq_classes
     alike = state.admitted_at[0] == facts
     only_booked = alike and state.admitted_at[1][0] == at[0]
     only_returned = alike and state.admitted_at[1][1] == at[1]
     state.admitted_at = (facts, at)
-    for lane in lanes:
-        if only_booked and lane.refusal is not None and not (lane.reserved or lane.fresh):
+    for eq_class in eq_classes:
+        if (
+            only_booked
+            and eq_class.refusal is not None
+            and not (eq_class.reserved or eq_class.fresh)
+        ):
             continue  # bookings never allow what was refused
-        if only_returned and lane.reserved and not lane.fresh:
+        if only_returned and eq_class.reserved and not eq_class.fresh:
             continue  # giving back never refuses what was allowed
-        if lane.jobs and (lane.never_at != facts or not lane.quota_stands(state.book)):
-            assess(state, lane)
-        passes = lane.never is None and lane.refusal is None
-        turned = passes != lane.reserved
+        if eq_class.jobs and (eq_class.never_at != facts or not eq_class.quota_stands(state.book)):
+            assess(state, eq_class)
+        passes = eq_class.never is None and eq_class.refusal is None
+        turned = passes != eq_class.reserved
         if turned:
-            lane.reserved = passes
+            eq_class.reserved = passes
             state.dirty = True  # it may be in the way of others now, or no longer
-        if turned or lane.fresh:
-            out.turned.setdefault(lane, set()).update(lane.fresh)
+        if turned or eq_class.fresh:
+            out.turned.setdefault(eq_class, set()).update(eq_class.fresh)
 
 
 def report_quota(state: SchedulerState, out: Outcome) -> None:
-    """Report the waiting jobs that passed quota or no longer do: all of a lane only if its answer
+    """Report the waiting jobs that passed quota or no longer do: all of a class only if its answer
     is another than when the last cycle ended, else those that have come to it."""
-    for lane, came in out.turned.items():
+    for eq_class, came in out.turned.items():
         names = sorted(came)
-        if lane.reserved != lane.told_reserved:
-            lane.told_reserved = lane.reserved
-            names = [key.job_id for key in lane.jobs]
+        if eq_class.reserved != eq_class.told_reserved:
+            eq_class.told_reserved = eq_class.reserved
+            names = [key.job_id for key in eq_class.jobs]
         for name in names:
             record = state.jobs.get(name)
-            if record is not None and record.lane is lane:
-                _mark(record, lane.reserved, out)
+            if record is not None and record.eq_class is eq_class:
+                _mark(record, eq_class.reserved, out)
 
 
 def _mark(record: JobRecord, passes: bool, out: Outcome) -> None:

@@ -1,4 +1,4 @@
-"""Dynamic admission and placement of the first job of a lane (paper 3.2.1, 3.3.2)."""
+"""Dynamic admission and placement of the first job of a class (paper 3.2.1, 3.3.2)."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -31,7 +31,7 @@ from scheduling.engine.outcome import Outcome
 from scheduling.engine.placement import PlacementFailure, explain, place_job
 from scheduling.engine.placement.gradient import gain_of
 from scheduling.engine.placement.strategies import STRATEGIES, compares
-from scheduling.engine.queue.job import JobRecord, Promise
+from scheduling.engine.queue.job import JobRecord, Nomination
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.reasons.tell import tell
 from scheduling.engine.state import SchedulerState
@@ -58,36 +58,36 @@ def try_to_start(
 
     `closed`: GPU models, `reserved`: nodes and `kept`: quota to borrow that belong to jobs ahead.
     What failed is not tried
-    again for any job of the lane before the cluster or the quota books give more, or the jobs
+    again for any job of the class before the cluster or the quota books give more, or the jobs
     ahead leave more.
     """
-    lane = record.lane
-    assert lane is not None
-    if lane.never is not None:
+    eq_class = record.eq_class
+    assert eq_class is not None
+    if eq_class.never is not None:
         return False
     now_at = (state.cluster.version, state.book.loosened)
     ahead = (closed, reserved, kept)
-    if lane.failed_at == now_at and all(map(frozenset.issubset, lane.failed_with, ahead)):
+    if eq_class.failed_at == now_at and all(map(frozenset.issubset, eq_class.failed_with, ahead)):
         return False
     if over_job_limit(state, record) is not None:
         return False
     out.considered += 1
     tried: list[Failed] = []
-    by_quota = lane.refusal is None or not lane.quota_stands(state.book)
+    by_quota = eq_class.refusal is None or not eq_class.quota_stands(state.book)
     ways = candidates(state, record, closed, kept) if by_quota else ()
     if not ask_of(state, record).whole:
         ways = best_first(state, record.job, ways)
     for candidate in ways:
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):
-            avoid = reserved.union(record.blamed) if record.blamed else reserved
+            avoid = reserved.union(record.avoided_nodes) if record.avoided_nodes else reserved
             placed = place(state, candidate, avoid)
             if not isinstance(placed, PlacementFailure):
                 started(state, record, placed, out)
                 return True
             failure = placed
         tried.append((candidate, failure))
-    lane.failed_at, lane.failed_with = now_at, ahead
+    eq_class.failed_at, eq_class.failed_with = now_at, ahead
     _explain(state, record, tried, closed, out.now)
     return False
 
@@ -112,7 +112,7 @@ def would_start(state: SchedulerState, record: JobRecord, closed: frozenset[str]
     for candidate in candidates(state, record, closed):
         if fits_by_count(state, candidate):
             statement = Statement(state.cluster)
-            placed = place_on(statement, state, candidate, frozenset(record.blamed))
+            placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes))
             statement.rollback()
             if not isinstance(placed, PlacementFailure):
                 return True
@@ -183,13 +183,13 @@ def _renumbered(
     return tuple(p._replace(ordinal=next(free[p.pod_set])) for p in placed)
 
 
-def start_promised(state: SchedulerState, out: Outcome) -> None:
+def start_nominated(state: SchedulerState, out: Outcome) -> None:
     """Start the jobs in whose places nobody is any more."""
     for record in list(state.promised.values()):
-        held = record.promise
+        held = record.nomination
         if held is None or held.awaited:
             continue
-        record.promise = None
+        record.nomination = None
         del state.promised[record.job.id]
         for p in held.placements:
             if (p.pod_set, p.ordinal) in record.placed_at:
@@ -205,15 +205,15 @@ def started(
 ) -> None:
     """Book what was placed and report it; a job that still misses pods goes on waiting. Where pods
     that leave are in the way, it starts when they are gone."""
-    awaited = state.leaving.in_the_way(state.cluster, record.job, placed)
+    awaited = state.leaving.queue_reservations(state.cluster, record.job, placed)
     if awaited:
-        promise(state, record, placed, awaited, out)
+        nomination(state, record, placed, awaited, out)
         return
     borrowed = state.hold(record, placed, out.now)
     _report(state, record, placed, tuple(sorted(borrowed.items())) if borrowed else (), out)
 
 
-def promise(
+def nomination(
     state: SchedulerState,
     record: JobRecord,
     placed: tuple[PodPlacement, ...],
@@ -241,7 +241,7 @@ def book(state: SchedulerState, job: JobRequest, placed: tuple[PodPlacement, ...
     for p in placed:
         statement.allocate(job, p)
     statement.commit()
-    return state.leaving.in_the_way(state.cluster, job, placed)
+    return state.leaving.queue_reservations(state.cluster, job, placed)
 
 
 def hold_until_gone(
@@ -253,9 +253,9 @@ def hold_until_gone(
 ) -> None:
     """Note that places, which are booked in the cluster, are a job's once these pods are gone."""
     borrowed = state.hold(record, placed, out.now, promised=True)
-    record.promise = Promise(placed, tuple(sorted(borrowed.items())), awaited)
+    record.nomination = Nomination(placed, tuple(sorted(borrowed.items())), awaited)
     state.promised[record.job.id] = record
-    state.exposed.touch(record)
+    state.preemptible_jobs.touch(record)
 
 
 def _report(
@@ -282,23 +282,23 @@ def _explain(
     closed: frozenset[str],
     now: float,
 ) -> None:
-    """Keep the reason of a failed attempt in the lane; the costly part at most once in a while."""
-    lane = record.lane
-    assert lane is not None
+    """Keep the reason of a failed attempt in the class; the costly part at most once in a while."""
+    eq_class = record.eq_class
+    assert eq_class is not None
 
     def explained(candidate: Candidate, failure: PlacementFailure) -> Verdict:
         models = tuple(s.gpu_models for s in candidate.job.pod_sets)
-        blamed = tuple(record.blamed.items())
-        key = (*lane.key[1:], models, blamed, state.cluster.facts_version)
+        avoided_nodes = tuple(record.avoided_nodes.items())
+        key = (*eq_class.key[1:], models, avoided_nodes, state.cluster.facts_version)
         known = state.explained.get(key)
         if known is None or now >= known[1] + state.refresh_s:
-            known = explain(state.cluster, candidate.job, failure, record.blamed), now
+            known = explain(state.cluster, candidate.job, failure, record.avoided_nodes), now
             _forget_old(state, now)
             state.explained.pop(key, None)  # it takes its place in the order of time
             state.explained[key] = known
         return known[0]
 
-    lane.failure = why_failed(state, record, tried, closed, explained)
+    eq_class.failure = why_failed(state, record, tried, closed, explained)
 
 
 def _forget_old(state: SchedulerState, now: float) -> None:
@@ -349,7 +349,7 @@ def _why_failed(
     for candidate, failure in sorted(tried, key=lambda t: t[1] is None):
         if failure is SPARES_ONLY:
             return only_spares(state)
-        # Of one way alone it is known that it is possible, else the lane would not be asked.
+        # Of one way alone it is known that it is possible, else the class would not be asked.
         if len(ways) > 1 and never_by_count(state, candidate):
             continue
         verdict = why_by_count(state, candidate)

@@ -3,7 +3,7 @@
 from scheduling.engine.admission.candidates import ask_of, refused
 from scheduling.engine.demand.requested import Demand
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.queue.reservations import InTheWay, Waits
+from scheduling.engine.queue.reservations import Reservations, Waits
 from scheduling.engine.quota.book import Kept, Refusal
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import NO_GPUS, JobRequest
@@ -19,7 +19,7 @@ def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()
     return no.account, state.book.awaited(record.job.tenant, demand, no)
 
 
-def waits_first(state: SchedulerState, way: InTheWay, record: JobRecord) -> bool:
+def waits_first(state: SchedulerState, way: Reservations, record: JobRecord) -> bool:
     """Whether quota refuses the job and it is the first to wait for some of it: to borrow it, or,
     where it may not, for what its tenant is guaranteed."""
     waits = waits_for(state, record)
@@ -38,7 +38,7 @@ def own_quota(state: SchedulerState, tenant: str, model: str) -> tuple[str, str]
 
 
 def kept_from(
-    state: SchedulerState, way: InTheWay, record: JobRecord, models: frozenset[str]
+    state: SchedulerState, way: Reservations, record: JobRecord, models: frozenset[str]
 ) -> frozenset[str]:
     """GPU models of which no part of the job can start without borrowing what is kept."""
     if NO_GPUS in models:
@@ -51,23 +51,27 @@ def kept_from(
     return models - free
 
 
-def closes_quota(state: SchedulerState, way: InTheWay, tenant: str, model: str) -> bool:
+def closes_quota(state: SchedulerState, way: Reservations, tenant: str, model: str) -> bool:
     """Whether a job ahead waits for the tenant's own quota of the GPU model."""
     chain = state.book.chain(tenant, model) if way.accounts else ()
     return bool(chain) and (chain[0].tenant, model) in way.accounts
 
 
 def withheld(
-    state: SchedulerState, way: InTheWay, job: JobRequest, demand: Demand
+    state: SchedulerState, way: Reservations, job: JobRequest, demand: Demand
 ) -> Refusal | None:
     """Why quota refuses it where it is only what is kept that forbids it."""
-    book, tenant, fixed = state.book, job.tenant, not job.preemptible
+    book, tenant, non_preemptible = state.book, job.tenant, not job.preemptible
     if way.withheld_at != book.version:
         way.withheld_at = book.version
         way.withheld.clear()
-    key = (tenant, fixed, *demand.items())
+    key = (tenant, non_preemptible, *demand.items())
     if key not in way.withheld:
-        free = book.refusal_of(tenant, demand, fixed=fixed) is None
-        kept_back = book.refusal_of(tenant, demand, way.all_kept, fixed=fixed) if free else None
+        free = book.refusal_of(tenant, demand, non_preemptible=non_preemptible) is None
+        kept_back = (
+            book.refusal_of(tenant, demand, way.all_kept, non_preemptible=non_preemptible)
+            if free
+            else None
+        )
         way.withheld[key] = kept_back
     return way.withheld[key]

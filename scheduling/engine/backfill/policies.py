@@ -37,11 +37,11 @@ from scheduling.engine.backfill.settled import settle, still_settled
 from scheduling.engine.decisions import Reservation
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import Expected, JobRecord
-from scheduling.engine.queue.reservations import NOBODY_BEHIND, Ahead, Head, InTheWay, Terms
-from scheduling.engine.queue.waiting import Lane
+from scheduling.engine.queue.reservations import NOBODY_BEHIND, Ahead, Head, Reservations, Terms
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.reasons.behind import Numbers, behind, has_turn, reserved, to_borrow
-from scheduling.engine.reasons.tell import tell, tell_lane
+from scheduling.engine.reasons.tell import tell, tell_class
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Verdict, counted
@@ -50,39 +50,41 @@ from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Reason, Ve
 class Blocking:
     """Pools, accounts and nodes that belong to blocked jobs for the rest of one cycle."""
 
-    def __init__(self, state: SchedulerState, way: InTheWay, out: Outcome) -> None:
+    def __init__(self, state: SchedulerState, way: Reservations, out: Outcome) -> None:
         self._state = state
         self._standings = state.usage.standings
-        self._in_line: dict[str, Lane] = {}  # by GPU model, where it is nobody's turn yet
+        self._in_line: dict[
+            str, EquivalenceClass
+        ] = {}  # by GPU model, where it is nobody's turn yet
         self._way = way
         self._out = out
         self._policy = state.policy.queueing
         self._pools, self._accounts, self._heads = way.pools, way.accounts, way.heads
 
-    def settled(self, lane: Lane) -> bool:
-        """Whether the lane need not be asked: it would be told what it was told before."""
+    def settled(self, eq_class: EquivalenceClass) -> bool:
+        """Whether the class need not be asked: it would be told what it was told before."""
         if self._in_line:
-            self._give_turns(lane)
-        if not still_settled(self._state, self._way, lane, self._out.now):
+            self._give_turns(eq_class)
+        if not still_settled(self._state, self._way, eq_class, self._out.now):
             return False
         if self._state.takes_turns:
-            self._line_up(lane)
+            self._line_up(eq_class)
         return True
 
-    def terms(self, lane: Lane) -> Terms:
-        """What the blocked jobs ahead leave to this lane."""
-        first = self._state.jobs[lane.head]
+    def terms(self, eq_class: EquivalenceClass) -> Terms:
+        """What the blocked jobs ahead leave to this class."""
+        first = self._state.jobs[eq_class.head]
         if not (self._pools or self._accounts or self._heads):
             return Terms(first)
         models, way = pools_wanted(self._state, first), self._way
         ahead = way.ahead_of.get(models) or self._ahead(models)
         window = ahead.starts_at - self._out.now
-        short = None if lane.shortest > window else self._ends_within(lane, window)
+        short = None if eq_class.shortest > window else self._ends_within(eq_class, window)
         passes = short is not None, bool(way.closers) and self._yields(first)
-        closed = way.closed_to.get((lane.tenant, models, *passes))
+        closed = way.closed_to.get((eq_class.tenant, models, *passes))
         if closed is None:
-            closed = frozenset(m for m in models if self._is_closed(lane.tenant, m, *passes))
-            way.closed_to[lane.tenant, models, *passes] = closed
+            closed = frozenset(m for m in models if self._is_closed(eq_class.tenant, m, *passes))
+            way.closed_to[eq_class.tenant, models, *passes] = closed
         kept = frozenset() if passes[1] or closed >= models else way.all_kept
         if kept:
             closed |= kept_from(self._state, way, first, models)
@@ -108,7 +110,7 @@ class Blocking:
             PreemptionKind.BACKFILL in state.policy.preemption
             and job.preemptible
             and record.disruptions is None
-            and not state.tired(record)
+            and not state.at_preemption_limit(record)
             and state.min_runtime_of(job) <= state.policy.min_runtime_s
             and not any(closers.values())
             and not any(job.id in state.jobs[ahead].preempted_by for ahead in closers)
@@ -129,111 +131,117 @@ class Blocking:
             return True
         return closes_quota(self._state, self._way, tenant, model)
 
-    def _ends_within(self, lane: Lane, window: float) -> JobRecord | None:
-        """The first job of the lane that, as declared, is over when the heads can start."""
-        for key in lane.jobs:
+    def _ends_within(self, eq_class: EquivalenceClass, window: float) -> JobRecord | None:
+        """The first job of the class that, as declared, is over when the heads can start."""
+        for key in eq_class.jobs:
             record = self._state.jobs[key.job_id]
             if record.job.declared_s is not None and record.job.declared_s <= window:
                 return record
         return None
 
-    def blocked(self, lane: Lane, terms: Terms) -> None:
-        """Tell the lane why it waits, and close what the policy wants closed behind it."""
+    def blocked(self, eq_class: EquivalenceClass, terms: Terms) -> None:
+        """Tell the class why it waits, and close what the policy wants closed behind it."""
         state, out, mark = self._state, self._out, self._way.mark
-        lane.settled = None
-        assess(state, lane)
-        if lane.never is not None:
-            tell_lane(state, lane, lane.never, lane.never, out)
-            settle(state, self._way, lane, out.now, closed=True)
+        eq_class.settled = None
+        assess(state, eq_class)
+        if eq_class.never is not None:
+            tell_class(state, eq_class, eq_class.never, eq_class.never, out)
+            settle(state, self._way, eq_class, out.now, closed=True)
             return
-        record = state.jobs[lane.head]
+        record = state.jobs[eq_class.head]
         wanted = pools_wanted(state, record)
         if terms.closed >= wanted:
-            verdict = self._behind(lane, terms.closed)
-            tell_lane(state, lane, verdict, verdict, out)
+            verdict = self._behind(eq_class, terms.closed)
+            tell_class(state, eq_class, verdict, verdict, out)
             closes = bool(terms.kept) and self._policy is QueueingPolicy.STRICT_FIFO
             lacks = closes and not within_reach(state, record)
             if closes and not lacks:
-                self._close_quota(lane, record, terms.kept)
+                self._close_quota(eq_class, record, terms.kept)
                 return
             away = kept_from(state, self._way, record, wanted) if terms.kept else frozenset[str]()
-            settle(state, self._way, lane, out.now, closed=True, withheld=away, lacks=lacks)
+            settle(state, self._way, eq_class, out.now, closed=True, withheld=away, lacks=lacks)
             return
-        verdict = self._reason(lane, terms, wanted)
+        verdict = self._reason(eq_class, terms, wanted)
         rest = verdict
         capped = "max_running" in verdict.evidence  # no GPU would help it: it is in nobody's way
         reach = within_reach(state, record)
         if not reach and not verdict.will_never_run:
             verdict = rest = with_what_it_lacks(state, record, verdict)
         may_close = bool(reach) and not capped and not verdict.will_never_run
-        if may_close and self._close(lane, record, reach):
-            rest = behind(lane.head, min(reach), {})
-        preempts = terms.may_preempt and self._may_preempt(lane, record)
-        told = self._not_yet(lane, record, verdict) if preempts else verdict
+        if may_close and self._close(eq_class, record, reach):
+            rest = behind(eq_class.head, min(reach), {})
+        preempts = terms.may_preempt and self._may_preempt(eq_class, record)
+        told = self._not_yet(eq_class, record, verdict) if preempts else verdict
         if capped:
             state.drop_turn(record)
         elif record.turn is not None and record.job.id in state.turns:
             told = has_turn(told, len(record.turn.nodes))
-        tell_lane(state, lane, told, rest, out)
+        tell_class(state, eq_class, told, rest, out)
         if terms.later and self._way.mark is not mark:
             self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
         # What a job that quota refuses closes depends on what others hold by then.
-        closes_quota = rest is not verdict and lane.refusal is not None
+        closes_quota = rest is not verdict and eq_class.refusal is not None
         if not capped and self._way.mark is mark and not closes_quota:
             settle(
-                state, self._way, lane, out.now, closed=False, preempts=preempts, lacks=not reach
+                state,
+                self._way,
+                eq_class,
+                out.now,
+                closed=False,
+                preempts=preempts,
+                lacks=not reach,
             )
 
-    def _reason(self, lane: Lane, terms: Terms, wanted: frozenset[str]) -> Verdict:
-        capped = over_job_limit(self._state, self._state.jobs[lane.head])
+    def _reason(self, eq_class: EquivalenceClass, terms: Terms, wanted: frozenset[str]) -> Verdict:
+        capped = over_job_limit(self._state, self._state.jobs[eq_class.head])
         if capped is not None:
             return capped
-        if lane.refusal is not None:
-            tenant = self._state.jobs[lane.head].job.tenant
-            return quota_verdict(self._state.book, tenant, lane.refusal)
-        if terms.avoid and self._would_start(lane, terms):
+        if eq_class.refusal is not None:
+            tenant = self._state.jobs[eq_class.head].job.tenant
+            return quota_verdict(self._state.book, tenant, eq_class.refusal)
+        if terms.avoid and self._would_start(eq_class, terms):
             return self._reserved(self._heads[min(m for m in wanted if m in self._heads)])
-        if lane.failure is not None:
-            return lane.failure
+        if eq_class.failure is not None:
+            return eq_class.failure
         if terms.closed:
-            return self._behind(lane, terms.closed)
+            return self._behind(eq_class, terms.closed)
         return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
-    def _would_start(self, lane: Lane, terms: Terms) -> bool:
-        """Whether only reserved nodes keep the lane waiting; as costly as a start, and no more
+    def _would_start(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
+        """Whether only reserved nodes keep the class waiting; as costly as a start, and no more
         than a reason, so it is found out again only as often as numbers are told."""
-        known, now = lane.would_start, self._out.now
+        known, now = eq_class.would_start, self._out.now
         if known is None or known[0] is not self._way.mark or now >= known[1] + self._out.refresh_s:
-            would = would_start(self._state, self._state.jobs[lane.head], terms.closed)
-            known = lane.would_start = (self._way.mark, now, would)
+            would = would_start(self._state, self._state.jobs[eq_class.head], terms.closed)
+            known = eq_class.would_start = (self._way.mark, now, would)
         return known[2]
 
-    def _close(self, lane: Lane, record: JobRecord, wanted: frozenset[str]) -> bool:
-        """Apply the policy to the jobs behind; whether those of the same lane are among them."""
+    def _close(self, eq_class: EquivalenceClass, record: JobRecord, wanted: frozenset[str]) -> bool:
+        """Apply the policy to the jobs behind; whether those of the same class are among them."""
         if self._policy is QueueingPolicy.BEST_EFFORT_FIFO:
-            self._line_up(lane)
+            self._line_up(eq_class)
             return False
         if self._policy is QueueingPolicy.STRICT_FIFO:
-            if lane.refusal is None:
-                self._way.could[lane.head] = self._open_ways(record)
+            if eq_class.refusal is None:
+                self._way.could[eq_class.head] = self._open_ways(record)
                 for model in sorted(wanted.difference(self._pools)):
-                    self._pools[model] = lane.head
-                    self._way.add((model, lane.head), record.key)
-        elif lane.refusal is None:
+                    self._pools[model] = eq_class.head
+                    self._way.add((model, eq_class.head), record.key)
+        elif eq_class.refusal is None:
             self._lead(record, [m for m in sorted(wanted) if m not in self._heads])
             return False
         elif not waits_first(self._state, self._way, record) or not self._overdue(record):
             return False
-        if lane.refusal is not None:
-            self._close_quota(lane, record)
+        if eq_class.refusal is not None:
+            self._close_quota(eq_class, record)
         return True
 
     # --- turns by fair share ------------------------------------------------------------------
-    def _line_up(self, lane: Lane) -> None:
-        """The lane finds no room: keep what is kept for its first job, or let it be the next to
+    def _line_up(self, eq_class: EquivalenceClass) -> None:
+        """The class finds no room: keep what is kept for its first job, or let it be the next to
         have its turn where nobody has it."""
-        state, record = self._state, self._state.jobs[lane.head]
-        capped = lane.never is not None or lane.refusal is not None
+        state, record = self._state, self._state.jobs[eq_class.head]
+        capped = eq_class.never is not None or eq_class.refusal is not None
         if not state.takes_turns or record.job.without_gpus:
             return
         if capped or over_job_limit(state, record) is not None:
@@ -241,15 +249,15 @@ class Blocking:
             return
         pools = [m for m in sorted(pools_wanted(state, record)) if m not in self._heads]
         if record.job.id in state.turns:
-            self._keep(lane, record, pools)
+            self._keep(eq_class, record, pools)
             return
         for model in pools:
-            self._in_line.setdefault(model, lane)
+            self._in_line.setdefault(model, eq_class)
 
-    def _give_turns(self, lane: Lane) -> None:
-        """It is the turn of jobs ahead, which found no room, before that of this lane."""
-        state, standings, by = self._state, self._standings, self._state.jobs[lane.head]
-        if lane.never is not None or lane.refusal is not None or standings is None:
+    def _give_turns(self, eq_class: EquivalenceClass) -> None:
+        """It is the turn of jobs ahead, which found no room, before that of this class."""
+        state, standings, by = self._state, self._standings, self._state.jobs[eq_class.head]
+        if eq_class.never is not None or eq_class.refusal is not None or standings is None:
             return
         for model in sorted(pools_wanted(state, by)):
             ahead = self._in_line.get(model)
@@ -265,7 +273,7 @@ class Blocking:
                 for pool in pools:
                     del self._in_line[pool]
 
-    def _keep(self, lane: Lane, record: JobRecord, pools: list[str]) -> None:
+    def _keep(self, eq_class: EquivalenceClass, record: JobRecord, pools: list[str]) -> None:
         """Let the job, whose turn it is, have nodes kept; chosen anew when they have not emptied in
         time."""
         state, standings, now = self._state, self._standings, self._out.now
@@ -282,9 +290,11 @@ class Blocking:
         head = Head(record.job.id, False, None, record.turn.nodes)
         self._heads.update(dict.fromkeys(pools, head))
         self._way.add((*pools, head), record.key)
-        lane.settled = None
+        eq_class.settled = None
 
-    def _close_quota(self, lane: Lane, record: JobRecord, kept: Kept = frozenset()) -> None:
+    def _close_quota(
+        self, eq_class: EquivalenceClass, record: JobRecord, kept: Kept = frozenset()
+    ) -> None:
         """Close what a job that quota refuses waits for: its tenant's quota, and to others what
         it would borrow. What others are guaranteed is theirs."""
         way = self._way
@@ -292,28 +302,28 @@ class Blocking:
         if waits is None:
             return
         refusing, borrowed = waits
-        account = own_quota(self._state, lane.tenant, refusing.gpu_model)
+        account = own_quota(self._state, eq_class.tenant, refusing.gpu_model)
         more: Kept = frozenset() if kept else borrowed.difference(way.kept)
         if more or account not in self._accounts:
-            way.waits[lane.head] = (kept, waits)
-            self._accounts.setdefault(account, lane.head)
-            way.kept.update(dict.fromkeys(more, lane.head))
+            way.waits[eq_class.head] = (kept, waits)
+            self._accounts.setdefault(account, eq_class.head)
+            way.kept.update(dict.fromkeys(more, eq_class.head))
             if self._policy is QueueingPolicy.BACKFILL:
-                way.closers[lane.head] = record.nearly
-            way.add((*account, lane.head, more, record.nearly), record.key)
+                way.closers[eq_class.head] = record.awaits_min_runtime
+            way.add((*account, eq_class.head, more, record.awaits_min_runtime), record.key)
 
-    def _may_preempt(self, lane: Lane, record: JobRecord) -> bool:
+    def _may_preempt(self, eq_class: EquivalenceClass, record: JobRecord) -> bool:
         """Whether a plan could be made for the job where nobody ahead forbids it."""
         state = self._state
         if not (state.policy.preemption and record.job.preempts):
             return False
-        return not state.only_backfilled or self.overdue(lane, record)
+        return not state.only_backfilled or self.overdue(eq_class, record)
 
-    def _not_yet(self, lane: Lane, record: JobRecord, verdict: Verdict) -> Verdict:
+    def _not_yet(self, eq_class: EquivalenceClass, record: JobRecord, verdict: Verdict) -> Verdict:
         """The reason with when the job will have waited for long enough to preempt those that it
         could, or the end of their protection."""
         state, now = self._state, self._out.now
-        if lane.unplanned_at[:2] != state.plans_at:
+        if eq_class.unplanned_at[:2] != state.plans_at:
             return verdict
         if now < record.preempts_from < math.inf:
             seconds = counted(state.policy.preempt_after_s, "second", "seconds")
@@ -330,7 +340,7 @@ class Blocking:
             evidence={**verdict.evidence, **told},
         )
 
-    def overdue(self, lane: Lane, record: JobRecord) -> bool:
+    def overdue(self, eq_class: EquivalenceClass, record: JobRecord) -> bool:
         """Whether what was backfilled past the job may be preempted for it: it is the first that
         waits for a pool, or for quota to borrow, and has done so for long enough."""
         since, state = record.blocked_since, self._state
@@ -338,7 +348,7 @@ class Blocking:
             return False
         if since + state.policy.backfill_after_s > self._out.now:
             return False
-        if lane.refusal is not None:
+        if eq_class.refusal is not None:
             return waits_first(state, self._way, record) and bool(within_reach(state, record))
         return any(m not in self._heads for m in within_reach(state, record))
 
@@ -361,8 +371,8 @@ class Blocking:
             self._heads.update(dict.fromkeys(pools, head))
             self._way.could[head.job_id] = self._open_ways(record)
             if closes and not record.job.without_gpus:
-                self._way.closers[head.job_id] = record.nearly
-            self._way.add((*pools, head, record.nearly), record.key)
+                self._way.closers[head.job_id] = record.awaits_min_runtime
+            self._way.add((*pools, head, record.awaits_min_runtime), record.key)
 
     def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
         """The head's reservation, in pools that no other head has the first right to; worked out
@@ -409,7 +419,7 @@ class Blocking:
             return ()
         book, kept, job = self._state.book, self._way.all_kept, record.job
         return tuple(
-            book.refusal_of(job.tenant, start, kept, fixed=not job.preemptible) is None
+            book.refusal_of(job.tenant, start, kept, non_preemptible=not job.preemptible) is None
             for way in ask_of(self._state, record).ways
             for start in way.starts
         )
@@ -426,45 +436,45 @@ class Blocking:
                 self._out.reservations.append(Reservation(job_id, None))
         self._state.reserving &= heads
 
-    def _behind(self, lane: Lane, closed: frozenset[str]) -> Verdict:
-        """What closes these pools to the lane; the first of them that still is by what is known
+    def _behind(self, eq_class: EquivalenceClass, closed: frozenset[str]) -> Verdict:
+        """What closes these pools to the class; the first of them that still is by what is known
         now, as a start since may have used up what was kept."""
         for model in sorted(closed):
-            lender = self._lender(lane, model)
+            lender = self._lender(eq_class, model)
             if lender is not None:
-                return to_borrow(lender, model, self._by_users(lane, lender))
+                return to_borrow(lender, model, self._by_users(eq_class, lender))
             head = self._heads.get(model)
-            if head is not None and head.job_id != lane.head:
+            if head is not None and head.job_id != eq_class.head:
                 return self._reserved(head)
-            chain = self._state.book.chain(lane.tenant, model)
+            chain = self._state.book.chain(eq_class.tenant, model)
             ahead = self._pools.get(model)
             if ahead is None and chain:
                 ahead = self._accounts.get((chain[0].tenant, model))
             if ahead is not None:
-                return behind(ahead, model, self._by_users(lane, ahead))
+                return behind(ahead, model, self._by_users(eq_class, ahead))
         return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
-    def _by_users(self, lane: Lane, ahead: str) -> Numbers:
+    def _by_users(self, eq_class: EquivalenceClass, ahead: str) -> Numbers:
         """The shares of both users, where the job ahead comes first because its user holds less."""
         other = self._state.jobs[ahead]
         standings = self._standings
-        if standings is None or not standings.of_users or other.job.tenant != lane.tenant:
+        if standings is None or not standings.of_users or other.job.tenant != eq_class.tenant:
             return {}
-        mine = standings.of(lane.tenant, lane.user).share
-        theirs = standings.of(lane.tenant, other.job.user).share
-        if other.key.after != lane.jobs[0].after or theirs >= mine:
+        mine = standings.of(eq_class.tenant, eq_class.user).share
+        theirs = standings.of(eq_class.tenant, other.job.user).share
+        if other.key.after != eq_class.jobs[0].after or theirs >= mine:
             return {}
         return {"user_share": mine, "user_share_ahead": theirs}
 
-    def _lender(self, lane: Lane, model: str) -> str | None:
-        """The job ahead for which is kept what the lane would borrow to start on this model."""
+    def _lender(self, eq_class: EquivalenceClass, model: str) -> str | None:
+        """The job ahead for which is kept what the class would borrow to start on this model."""
         state, way, kept = self._state, self._way, self._way.kept
-        record = state.jobs[lane.head]
+        record = state.jobs[eq_class.head]
         for choice in ask_of(state, record).ways if kept else ():
             for demand in choice.starts:
                 no = withheld(state, way, record.job, demand) if model in demand else None
                 if no is not None:
-                    return kept.get(no.account) or kept.get(no.account.group)
+                    return kept.get(no.account) or kept.get(no.account.cohort)
         return None
 
     def _reserved(self, head: Head) -> Verdict:

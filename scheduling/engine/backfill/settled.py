@@ -1,6 +1,6 @@
-"""Passing lanes by that would be told what they were told before.
+"""Passing classes by that would be told what they were told before.
 
-A walk over the queue asks every lane whether it can start. Most cannot, and what their answer
+A walk over the queue asks every class whether it can start. Most cannot, and what their answer
 rested on (`Settled`) has not changed since the last walk: asking them again would cost a cycle
 with a long queue nearly all its time.
 """
@@ -9,23 +9,25 @@ import math
 
 from scheduling.engine.admission.candidates import assess
 from scheduling.engine.backfill.kept_quota import kept_from, waits_first
-from scheduling.engine.queue.reservations import InTheWay, Settled
-from scheduling.engine.queue.waiting import Lane
+from scheduling.engine.queue.reservations import Reservations, Settled
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 
 NO_NODE = 1 << 30  # GPUs that no node has
 
 
-def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) -> bool:
+def still_settled(
+    state: SchedulerState, way: Reservations, eq_class: EquivalenceClass, now: float
+) -> bool:
     """Whether a visit would find and tell what the last one did."""
-    known = lane.settled
-    if known is None or known.mark is not way.mark or lane.fresh or now >= known.until:
+    known = eq_class.settled
+    if known is None or known.mark is not way.mark or eq_class.fresh or now >= known.until:
         return False
-    if known.refused and lane.refusal is None and not lane.quota_stands(state.book):
-        assess(state, lane)  # who started before it in this walk may have taken the quota again
-    if known.never is not lane.never or known.refused != (lane.refusal is not None):
+    if known.refused and eq_class.refusal is None and not eq_class.quota_stands(state.book):
+        assess(state, eq_class)  # who started before it in this walk may have taken the quota again
+    if known.never is not eq_class.never or known.refused != (eq_class.refusal is not None):
         return False
-    if known.first is not lane.jobs[0] or known.ask is not lane.ask:
+    if known.first is not eq_class.jobs[0] or known.ask is not eq_class.ask:
         return False
     if known.plans is not None and known.plans != state.plans_at:
         return False
@@ -33,11 +35,11 @@ def still_settled(state: SchedulerState, way: InTheWay, lane: Lane, now: float) 
         return False
     book = state.book
     if known.kept_at not in (None, book.version):
-        if not _kept_alike(state, way, lane, known):
+        if not _kept_alike(state, way, eq_class, known):
             return False
         known.kept_at = book.version
     if known.refused:
-        return lane.quota_stands(book)
+        return eq_class.quota_stands(book)
     if known.ways_at not in (None, book.loosened):
         return False
     if known.closed or known.never is not None:
@@ -55,10 +57,12 @@ def _facts(state: SchedulerState) -> tuple[int, int]:
     return state.cluster.facts_version, state.book.structure
 
 
-def _kept_alike(state: SchedulerState, way: InTheWay, lane: Lane, known: Settled) -> bool:
-    """Whether the lane still waits for no quota that is not kept already, and what is kept still
-    keeps the lane waiting."""
-    record = state.jobs[lane.head]
+def _kept_alike(
+    state: SchedulerState, way: Reservations, eq_class: EquivalenceClass, known: Settled
+) -> bool:
+    """Whether the class still waits for no quota that is not kept already, and what is kept still
+    keeps the class waiting."""
+    record = state.jobs[eq_class.head]
     if known.refused:
         return not waits_first(state, way, record)
     return known.withheld <= kept_from(state, way, record, known.ask.pools)
@@ -66,8 +70,8 @@ def _kept_alike(state: SchedulerState, way: InTheWay, lane: Lane, known: Settled
 
 def settle(
     state: SchedulerState,
-    way: InTheWay,
-    lane: Lane,
+    way: Reservations,
+    eq_class: EquivalenceClass,
     now: float,
     *,
     closed: bool,
@@ -75,27 +79,27 @@ def settle(
     withheld: frozenset[str] = frozenset(),
     lacks: bool = False,
 ) -> None:
-    """Note what the blocked lane's answer rests on; nothing where it may change by itself.
+    """Note what the blocked class's answer rests on; nothing where it may change by itself.
 
     `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
     (`withheld`); `preempts`: its first job may take places from others; `lacks`: it could not start
     though all that runs had ended.
     """
-    lane.settled = None
-    record, book = state.jobs[lane.head], state.book
-    ask = lane.ask
+    eq_class.settled = None
+    record, book = state.jobs[eq_class.head], state.book
+    ask = eq_class.ask
     if ask is None:
         return
     plans = None
-    since, until = record.blocked_since, min(now + state.refresh_s, lane.unplanned_until)
+    since, until = record.blocked_since, min(now + state.refresh_s, eq_class.unplanned_until)
     due = math.inf if since is None else since + state.policy.backfill_after_s
     if preempts:
         plans = state.plans_at
-        if lane.unplanned_at[:2] != plans:
+        if eq_class.unplanned_at[:2] != plans:
             return  # no plan was made for it: others had used up what a cycle may make
     if due > now:
         until = min(until, due)
-    refused, ways_at, kept_at = lane.refusal is not None, None, None
+    refused, ways_at, kept_at = eq_class.refusal is not None, None, None
     # What it would close is closed already; it may be more when others have borrowed, and that is
     # news if it is its turn, or begins to wait for it.
     waits = refused and not closed and not now < due < math.inf
@@ -103,12 +107,12 @@ def settle(
         kept_at = book.version
     if not (refused or closed) and (len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways)):
         ways_at = book.loosened
-    to_ask = closed or lane.never or (ways_at, kept_at, plans) != (None, None, None)
-    lane.settled = Settled(
-        lane.jobs[0],
+    to_ask = closed or eq_class.never or (ways_at, kept_at, plans) != (None, None, None)
+    eq_class.settled = Settled(
+        eq_class.jobs[0],
         ask,
         way.mark,
-        lane.never,
+        eq_class.never,
         refused,
         closed,
         withheld,

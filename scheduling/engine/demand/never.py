@@ -102,7 +102,7 @@ def _some_choice(job: JobRequest, least: tuple[int, ...], pools: Pools, book: Qu
     """Whether any combination of GPU models is within capacity and quota, or may be."""
 
     def fits(model: str, milli: int) -> bool:
-        most = book.ceiling(job.tenant, model, fixed=not job.preemptible)
+        most = book.ceiling(job.tenant, model, non_preemptible=not job.preemptible)
         return milli <= min(pools.capacity(model) * MILLI, most)
 
     search = Search(options_of(job, pools.models(), least, pools), fits)
@@ -191,7 +191,7 @@ def _beyond_quota(job: JobRequest, asked: Mapping[str, int], book: QuotaBook) ->
                 {"gpu_model": model, "asked": milli / MILLI, "ceiling": ceiling / MILLI},
                 ("ask for a larger quota or borrow limit", "make the job smaller"),
             )
-        most = ceiling if job.preemptible else book.ceiling(tenant, model, fixed=True)
+        most = ceiling if job.preemptible else book.ceiling(tenant, model, non_preemptible=True)
         if milli > most:
             return Verdict(
                 Reason.EXCEEDS_MAX_QUOTA,

@@ -1,5 +1,5 @@
 """What a job that waits asks for, by GPU model, in each way it may start: the same for all jobs
-of a lane, so it is worked out once and not in every cycle."""
+of a class, so it is worked out once and not in every cycle."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

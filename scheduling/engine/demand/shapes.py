@@ -1,4 +1,4 @@
-"""Request shapes: jobs of one tenant that no check can tell apart wait in one lane.
+"""Request shapes: jobs of one tenant that no check can tell apart wait in one class.
 
 A shape names everything that quota, dynamic admission and placement look at, so one failed
 attempt answers for all jobs of the shape.

@@ -27,7 +27,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
                 state.count_asked(job)
                 record.waits_since = min(out.now, max(job.submitted_at, not_before))
             record.verdict = None  # told anew: who changes a job may say otherwise what holds it
-            if record.promise is not None and state.kept_back(record, out.now):
+            if record.nomination is not None and state.kept_back(record, out.now):
                 state.drop_promise(record, out.now)
             state.enqueue(record, out.now)
             if not known:
@@ -62,7 +62,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             state.book.replace(delta.tenants, delta.quotas, delta.used_elsewhere)
             state.book.jobs_elsewhere = delta.jobs_elsewhere
             if state.book.min_runtimes != protected:
-                state.exposed.forget()
+                state.preemptible_jobs.forget()
                 state.queue.plan_anew()
                 _tell_anew(state)
         case d.OtherScopesChanged(held, gpus):
@@ -96,7 +96,7 @@ def apply(state: SchedulerState, delta: d.Delta, out: Outcome) -> None:
             if job_id in state.jobs:
                 record = state.jobs[job_id]
                 until_now, record.disruptions = record.disruptions, allowed
-                state.exposed.touch(record)
+                state.preemptible_jobs.touch(record)
                 if until_now is not None and (allowed is None or allowed > until_now):
                     state.queue.plan_anew()
         case _:
@@ -115,7 +115,7 @@ def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord
         watch_run_limit(state, record, out.now)
     if resized:
         record.expected = record.expected_at = record.verdict = None
-        if record.promise is not None:
+        if record.nomination is not None:
             state.drop_promise(record, out.now)  # of another number of pods
     return record
 
@@ -123,18 +123,18 @@ def _asks_for(state: SchedulerState, job: JobRequest, out: Outcome) -> JobRecord
 def _tell_anew(state: SchedulerState) -> None:
     """Tell waiting jobs at once, not a while after what they were told last, until when those that
     they could preempt are protected now, or from when on they preempt."""
-    for lane in state.queue.lanes:
-        state.jobs[lane.head].verdict_at = -math.inf
+    for eq_class in state.queue.eq_classes:
+        state.jobs[eq_class.head].verdict_at = -math.inf
 
 
 def _lost(state: SchedulerState, pods: tuple[PodKey, ...], out: Outcome) -> None:
     """Report lost pods; a place that was only promised is nobody's loss."""
     for key in pods:
         record = state.jobs.get(key[0])
-        promise = record.promise if record is not None else None
-        if record is None or promise is None:
+        nomination = record.nomination if record is not None else None
+        if record is None or nomination is None:
             out.lost.append(key)
-        elif any((p.pod_set, p.ordinal) == key[1:] for p in promise.placements):
+        elif any((p.pod_set, p.ordinal) == key[1:] for p in nomination.placements):
             state.drop_promise(record, out.now)
         elif key[1:] in record.pods:
             out.lost.append(key)
@@ -156,7 +156,7 @@ def _job_restored(state: SchedulerState, delta: d.JobRestored, now: float) -> No
                 state.placed.note(record.job.id, at, state.running)
     if state.told_of_runs:
         _note_runs(record, delta)
-        state.exposed.touch(record)
+        state.preemptible_jobs.touch(record)
     state.evict(record, tuple(pod for pod in delta.leaving if pod in record.pods), whole=False)
     watch_run_limit(state, record, now)
     state.enqueue(record, now)
@@ -176,7 +176,7 @@ def _job_history(state: SchedulerState, delta: d.JobHistory, now: float) -> None
         return
     record.preemptions = len(delta.preempted_by)
     record.preempted_by = {*delta.preempted_by, *delta.gave_way_to}
-    state.exposed.touch(record)
+    state.preemptible_jobs.touch(record)
     state.queue.plan_anew()
     record.blocked_since = delta.blocked_since
     if record.waits_since is not None and delta.back_at is not None:
@@ -199,7 +199,7 @@ def _pods_running(state: SchedulerState, delta: d.PodsRunning) -> None:
         return
     if record.job.gang and not record.job.elastic and len(record.runs_since) < len(record.pods):
         return  # what it holds counts from when the last of its pods runs
-    state.exposed.touch(record)
+    state.preemptible_jobs.touch(record)
     state.queue.plan_anew()
     state.wake_at(max(state.cluster.now, delta.at + least))
 
@@ -215,7 +215,7 @@ def _pod_ended(state: SchedulerState, delta: d.PodEnded, now: float) -> None:
         return
     state.give_back(record, (where,))
     record.ended.add(where)
-    if record.lane is not None or record.job.id in state.growing:
+    if record.eq_class is not None or record.job.id in state.growing:
         state.enqueue(record, now)  # it misses other pods than before
 
 
@@ -231,7 +231,7 @@ def _pod_requeued(state: SchedulerState, delta: d.PodRequeued, now: float) -> No
     else:
         return
     record.not_before = max(record.not_before, delta.not_before)
-    record.blamed.update(dict.fromkeys(delta.blamed, now + state.policy.blame_s))
+    record.avoided_nodes.update(dict.fromkeys(delta.avoided_nodes, now + state.policy.blame_s))
     state.enqueue(record, now)
 
 
@@ -249,5 +249,5 @@ def _job_requeued(state: SchedulerState, delta: d.JobRequeued, out: Outcome) -> 
     record.not_before = delta.not_before
     record.key = order_key(record.job, front=delta.front)
     until = out.now + state.policy.blame_s
-    record.blamed.update(dict.fromkeys(delta.blamed, until))
+    record.avoided_nodes.update(dict.fromkeys(delta.avoided_nodes, until))
     state.enqueue(record, out.now)

@@ -52,7 +52,7 @@ def consolidate(state: SchedulerState, out: Outcome) -> bool:
     look, now = state.look, out.now
     if not state.policy.consolidation:
         return False
-    if look.seen == state.cluster.stamp and now < look.ripe_at:
+    if look.seen == state.cluster.stamp and now < look.min_runtime_ends_at:
         return False
     if now < look.next_at:
         state.wake_at(look.next_at)
@@ -64,9 +64,9 @@ def consolidate(state: SchedulerState, out: Outcome) -> bool:
         moves += 1
     full = moves == MOVES_A_LOOK or search.tried == PLACES_TRIED
     look.seen, look.next_at = state.cluster.stamp, now + LOOK_S
-    look.ripe_at = look.next_at if full else search.ripe_at
-    if look.ripe_at < math.inf:
-        state.wake_at(max(look.ripe_at, look.next_at))
+    look.min_runtime_ends_at = look.next_at if full else search.min_runtime_ends_at
+    if look.min_runtime_ends_at < math.inf:
+        state.wake_at(max(look.min_runtime_ends_at, look.next_at))
     return moves > 0
 
 
@@ -86,12 +86,12 @@ class _Search:
     def __init__(self, state: SchedulerState, out: Outcome) -> None:
         self._state = state
         self._now = out.now
-        self._begun = out.begun
+        self._just_started = out.just_started
         self._reserved = {node for head in state.reservations() for node in head.nodes}
         self._reserved.update(*[r.turn.nodes for r in state.turns.values() if r.turn is not None])
         self._names = frozenset(state.cluster.slot_of)
         self.tried = 0
-        self.ripe_at = math.inf
+        self.min_runtime_ends_at = math.inf
 
     def next(self) -> tuple[_Pod, PodPlacement] | None:
         """A pod and its new place: from the emptiest node that gets rid of one, to the fullest
@@ -128,11 +128,11 @@ class _Search:
             if pod not in record.pods or not self._may_move(record):
                 continue
             since = record.placed_since(pod)
-            ripe_at = state.runs_from(record, (pod,)) + state.min_runtime_of(record.job)
-            if ripe_at <= self._now:
+            min_runtime_ends_at = state.runs_from(record, (pod,)) + state.min_runtime_of(record.job)
+            if min_runtime_ends_at <= self._now:
                 found.append((-since, job_id, -pod[0], -pod[1]))
             else:
-                self.ripe_at = min(self.ripe_at, ripe_at)
+                self.min_runtime_ends_at = min(self.min_runtime_ends_at, min_runtime_ends_at)
         for _, job_id, *last_first in sorted(found):
             pod = (-last_first[0], -last_first[1])
             place = state.cluster.held_by(job_id)[pod].placement
@@ -145,8 +145,8 @@ class _Search:
             and job.preemptible
             and not job.gang
             and record.started_at is not None
-            and job.id not in self._begun
-            and record.promise is None
+            and job.id not in self._just_started
+            and record.nomination is None
             and not record.leaving
             and not any(record.missing())
             and (record.disruptions is None or record.disruptions > 0)
@@ -156,7 +156,7 @@ class _Search:
     def _place(self, pod: _Pod, target: str) -> PodPlacement | None:
         """The place that its strategy finds for the pod on this node, if it may be there."""
         record, state, at = pod.record, self._state, pod.where[0]
-        if target in self._reserved or target in record.blamed:
+        if target in self._reserved or target in record.avoided_nodes:
             return None
         self.tried += 1
         model = (record.pods[pod.where][0],)

@@ -51,12 +51,14 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     sets = zip(job.pod_sets, models, missing, strict=True)
     wanted = [m for s, m, n in sets if n and (m or s.avoids_gpus)]
     closed = frozenset(m for m in wanted if _is_closed(state, job.tenant, m))
-    heads = [state.in_the_way.heads[m] for m in wanted if m in state.in_the_way.heads]
+    heads = [
+        state.queue_reservations.heads[m] for m in wanted if m in state.queue_reservations.heads
+    ]
     reserved = (head.nodes for head in heads)
     # Who is placed where pods still leave would have to wait for them, and nobody may take its
     # other pods meanwhile.
-    avoid = frozenset(record.blamed).union(state.leaving.nodes(), *reserved)
-    kept = state.in_the_way.all_kept
+    avoid = frozenset(record.avoided_nodes).union(state.leaving.nodes(), *reserved)
+    kept = state.queue_reservations.all_kept
     as_of = (state.cluster.version, state.book.loosened, missing, closed, avoid, kept)
     if record.grew_at == as_of:
         return False
@@ -89,7 +91,7 @@ def _models(record: JobRecord) -> tuple[str, ...]:
 def _is_closed(state: SchedulerState, tenant: str, model: str) -> bool:
     """Whether a blocked job closes the pool, or the tenant's quota for it; under backfill any head
     does of which no start is known."""
-    way = state.in_the_way
+    way = state.queue_reservations
     if model in way.pools:
         return True
     if model in way.heads and not way.heads[model].nodes:

@@ -49,7 +49,7 @@ def backs_off(record: JobRecord) -> Verdict:
 
 def behind(state: SchedulerState, tenant: str, wanted: Sequence[str]) -> Verdict:
     """Others that wait come first for all that it could grow on."""
-    way, model = state.in_the_way, wanted[0]
+    way, model = state.queue_reservations, wanted[0]
     head = way.heads.get(model)
     ahead = way.pools.get(model) or way.accounts.get((tenant, model))
     ahead = ahead or (head.job_id if head is not None else "")
@@ -62,7 +62,7 @@ def behind(state: SchedulerState, tenant: str, wanted: Sequence[str]) -> Verdict
 
 def by_quota(state: SchedulerState, job: JobRequest, missing: Demand, kept: Kept) -> Verdict:
     """Quota allows none of the missing pods."""
-    refusal = state.book.refusal_of(job.tenant, missing, kept, fixed=not job.preemptible)
+    refusal = state.book.refusal_of(job.tenant, missing, kept, non_preemptible=not job.preemptible)
     assert refusal is not None
     verdict = quota_verdict(state.book, job.tenant, refusal)
     return Verdict(verdict.reason, verdict.summary, verdict.evidence)

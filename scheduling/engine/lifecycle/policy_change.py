@@ -24,7 +24,7 @@ def follow(state: SchedulerState, policy: Policy, now: float) -> None:
         _regroup(state, now)
     for record in list(state.turns.values()):
         state.drop_turn(record)
-    state.exposed.forget()
+    state.preemptible_jobs.forget()
     state.queue.forget_verdicts()
 
 
@@ -43,7 +43,7 @@ def _count_users(state: SchedulerState, now: float) -> None:
 
 
 def _regroup(state: SchedulerState, now: float) -> None:
-    """Let jobs wait in other lanes, as others are their like now."""
+    """Let jobs wait in other classes, as others are their like now."""
     for record in state.jobs.values():
-        if record.lane is not None:
+        if record.eq_class is not None:
             state.regroup(record, now)

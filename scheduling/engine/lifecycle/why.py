@@ -18,15 +18,15 @@ def reasons(state: SchedulerState) -> dict[str, tuple[int, Verdict]]:
     """
     anew: dict[object, Verdict | None] = {}
     told: dict[str, tuple[int, Verdict]] = {}
-    order = sorted(key for lane in state.queue.lanes for key in lane.jobs)
+    order = sorted(key for eq_class in state.queue.eq_classes for key in eq_class.jobs)
     for position, (*_, job_id) in enumerate(order, 1):
         record = state.jobs[job_id]
         verdict = record.verdict
         if verdict is None:
             continue
-        if verdict.reason in _PLACEMENT and record.lane is not None:
+        if verdict.reason in _PLACEMENT and record.eq_class is not None:
             reach = within_reach(state, record)
-            alike = (*record.lane.key[1:], bool(reach))
+            alike = (*record.eq_class.key[1:], bool(reach))
             if alike not in anew:
                 why = why_not_placed(state, record)
                 anew[alike] = with_what_it_lacks(state, record, why) if why and not reach else why
@@ -47,7 +47,7 @@ def why_not_placed(state: SchedulerState, record: JobRecord) -> Verdict | None:
         failure: PlacementFailure | None = None
         if fits_by_count(state, candidate):
             statement = Statement(state.cluster)
-            placed = place_on(statement, state, candidate, frozenset(record.blamed))
+            placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes))
             statement.rollback()
             if not isinstance(placed, PlacementFailure):
                 return None
@@ -58,5 +58,7 @@ def why_not_placed(state: SchedulerState, record: JobRecord) -> Verdict | None:
         record,
         tried,
         frozenset(),
-        lambda candidate, failure: explain(state.cluster, candidate.job, failure, record.blamed),
+        lambda candidate, failure: explain(
+            state.cluster, candidate.job, failure, record.avoided_nodes
+        ),
     )

@@ -30,7 +30,8 @@ NOBODY: Mapping[str, float] = {}
 class _Room:
     """Pods of one set: what empty nodes would hold (of a gang in one pool), what the GPUs free now
     hold, and what they hold when CPU, memory and the like are counted too, of nodes that are not
-    avoided. `blamed`: those that would hold pods now if the job did not avoid them, and until when
+    avoided. `avoided_nodes`: those that would hold pods now if the job did not avoid them, and
+    until when
     it does."""
 
     admitting: list[Node] = field(default_factory=list)
@@ -41,16 +42,17 @@ class _Room:
     usable_nodes: int = 0
     widest: int = 0
     widest_name: str = ""
-    blamed: dict[str, float] = field(default_factory=dict)
+    avoided_nodes: dict[str, float] = field(default_factory=dict)
 
 
 def explain(
     state: ClusterState,
     job: JobRequest,
     failure: PlacementFailure,
-    blamed: Mapping[str, float] = NOBODY,
+    avoided_nodes: Mapping[str, float] = NOBODY,
 ) -> Verdict:
-    """The verdict on a job that `place_job` could not place on this state. `blamed`: those of the
+    """The verdict on a job that `place_job` could not place on this state. `avoided_nodes`: those
+    of the
     avoided nodes that rejected pods of the job, and until when they are avoided."""
     if failure.misconfigured:
         return Verdict(
@@ -74,9 +76,9 @@ def explain(
     least = pod_set.least
     has = sum(1 for at, _ in state.held_by(job.id) if at == failure.pod_set)
     pods = max(least - has, 1) if job.gang else 1
-    room = _room(state, job, failure, models, blamed)
+    room = _room(state, job, failure, models, avoided_nodes)
     verdict = _judge(state, job, failure, room, pods, named)
-    return verdict if verdict.will_never_run else _beside(verdict, room.blamed)
+    return verdict if verdict.will_never_run else _beside(verdict, room.avoided_nodes)
 
 
 def impossible(state: ClusterState, job: JobRequest) -> Verdict | None:
@@ -164,22 +166,22 @@ def _judge(
     )
 
 
-def _beside(verdict: Verdict, blamed: Mapping[str, float]) -> Verdict:
+def _beside(verdict: Verdict, avoided_nodes: Mapping[str, float]) -> Verdict:
     """The verdict, and the nodes that would hold pods if they had not rejected some before."""
-    if not blamed:
+    if not avoided_nodes:
         return verdict
-    until, name = min((until, name) for name, until in blamed.items())
+    until, name = min((until, name) for name, until in avoided_nodes.items())
     at = f"until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M:%S} UTC"
     text = f"{name} is avoided {at}, as it rejected a pod of the job"
     wait = "wait until the node is no longer avoided"
-    if len(blamed) > 1:
+    if len(avoided_nodes) > 1:
         text = (
-            f"{len(blamed)} nodes, {name} among them, are avoided, the first of them {at}, as they "
-            "rejected pods of the job"
+            f"{len(avoided_nodes)} nodes, {name} among them, are avoided, the first of them {at}, "
+            "as they rejected pods of the job"
         )
         wait = "wait until the nodes are no longer avoided"
     numbers: dict[str, int | float | str] = {
-        "avoided_nodes": len(blamed),
+        "avoided_nodes": len(avoided_nodes),
         "avoided": name,
         "avoided_until": until,
     }
@@ -246,7 +248,7 @@ def _room(
     job: JobRequest,
     failure: PlacementFailure,
     models: list[str],
-    blamed: Mapping[str, float],
+    avoided_nodes: Mapping[str, float],
 ) -> _Room:
     """The numbers over all pools that the pod set accepts; the group's are of the best pool."""
     pod_set = job.pod_sets[failure.pod_set]
@@ -270,7 +272,7 @@ def _room(
             slot = pool.layout.slots[number]
             if not admitted >> number & 1:
                 continue
-            if node.name in blamed:
+            if node.name in avoided_nodes:
                 rejected |= 1 << number
             if node.name in failure.avoid:
                 avoided |= 1 << number
@@ -285,7 +287,7 @@ def _room(
             if rejected & nodes:
                 would = View(state, pool, pod_set, milli, rejected & nodes).capacity()[0]
                 names = (state.names[pool.layout.slots[at]] for at in would.tolist())
-                room.blamed.update({name: blamed[name] for name in names})
+                room.avoided_nodes.update({name: avoided_nodes[name] for name in names})
             nodes &= admitted & ~avoided
             view = View(state, pool, pod_set, milli, nodes)
             at, pods = view.capacity()

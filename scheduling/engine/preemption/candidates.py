@@ -17,7 +17,7 @@ PodAt = tuple[int, int]  # pod set, ordinal
 
 
 @dataclass(slots=True, eq=False)
-class Unit:
+class EvictionCandidate:
     """Pods that go together or not at all; `on`: node -> GPU-milli they hold there. `rank`,
     `weight` and `order` (the smallest loss first, a job's last pods first) are set by ranks.py."""
 
@@ -38,7 +38,8 @@ class Victims:
     never; `soon_at`: when some that are protected for longer will be so for the policy's minimum
     run time only, inf = there are none.
 
-    `begun`: jobs of which something starts in this very cycle; that is nobody's to take before
+    `just_started`: jobs of which something starts in this very cycle; that is nobody's to take
+    before
     whoever carries decisions out has been told of it. `gone`: jobs that are not to be looked at.
     `stops`: jobs have to stop, so that a limit of jobs lets the preemptor start; on which GPU
     models they run does not matter then.
@@ -49,7 +50,7 @@ class Victims:
         state: SchedulerState,
         claim: Claim,
         now: float,
-        begun: frozenset[str],
+        just_started: frozenset[str],
         gone: frozenset[str] = frozenset(),
         *,
         stops: bool = False,
@@ -57,12 +58,12 @@ class Victims:
         self._state = state
         self._claim = claim
         self._now = now
-        self._begun = begun
+        self._just_started = just_started
         self._gone = gone
         self._stops = stops
         self.protected_until = math.inf
         self.soon_at = math.inf
-        self._unripe = False
+        self._before_min_runtime = False
         self._only_backfilled = state.only_backfilled
         self._records = self._who_may_lose()
         self.none = not self._records
@@ -87,7 +88,7 @@ class Victims:
             and record.preemptions < most
             and record.job.preemptible
             and record.started_at is not None
-            and record.promise is None  # who has to go for it would have gone in vain
+            and record.nomination is None  # who has to go for it would have gone in vain
             and record.job.id not in spared
             and record.job.id not in self._gone
             and (record.key > key or not only)
@@ -106,9 +107,9 @@ class Victims:
                     found[model] += milli
         return found
 
-    def jobs(self) -> list[Unit]:
+    def jobs(self) -> list[EvictionCandidate]:
         """Units that each are all of a job, which stops."""
-        found: list[Unit] = []
+        found: list[EvictionCandidate] = []
         for record in self._records:
             units = list(
                 self._units_of_gang(record, None) if record.job.gang else self._single_pods(record)
@@ -121,12 +122,14 @@ class Victims:
                 found.append(job)
         return found
 
-    def units(self, *, whole: frozenset[str] | None = None, unripe: bool = False) -> list[Unit]:
+    def units(
+        self, *, whole: frozenset[str] | None = None, before_min_runtime: bool = False
+    ) -> list[EvictionCandidate]:
         """All eligible units. Elastic gangs offer only what exceeds `min`, but these go `whole`;
         None = all of them. With `unripe`, also those that have not run long enough yet, but will
         have within the policy's minimum run time."""
-        found: list[Unit] = []
-        self._unripe = unripe
+        found: list[EvictionCandidate] = []
+        self._before_min_runtime = before_min_runtime
         for record in self._records:
             if record.job.gang:
                 found += self._units_of_gang(record, whole)
@@ -134,7 +137,7 @@ class Victims:
                 found += self._single_pods(record)
         return found
 
-    def ripe_at(self, unit: Unit) -> float:
+    def min_runtime_ends_at(self, unit: EvictionCandidate) -> float:
         """When all of it will have run for as long as it is sure to."""
         state = self._state
         return state.runs_from(unit.record, unit.pods) + state.min_runtime_of(unit.record.job)
@@ -164,18 +167,18 @@ class Victims:
         least = self._state.min_runtime_of(record.job)
         runs_from = self._state.runs_from(record, pods)
         until = max(runs_from, since) + least
-        if until <= self._now and not (since >= self._now and record.job.id in self._begun):
+        if until <= self._now and not (since >= self._now and record.job.id in self._just_started):
             return True
         until = max(until, self._now)
         self.protected_until = min(until, self.protected_until)
-        if not self._unripe:
+        if not self._before_min_runtime:
             return False
         soon_at = runs_from + (least - self._state.policy.min_runtime_s)
         if soon_at > self._now:
             self.soon_at = min(self.soon_at, soon_at)
         return soon_at <= self._now
 
-    def _single_pods(self, record: JobRecord) -> Iterator[Unit]:
+    def _single_pods(self, record: JobRecord) -> Iterator[EvictionCandidate]:
         """Pods of a job that is no gang, each held since its own time; a job's last pods first."""
         offered = []
         for pod in sorted(record.pods):
@@ -185,7 +188,9 @@ class Victims:
         for pod, kind, since in offered[record.protected(len(offered)) :]:
             yield self._unit(record, (pod,), False, kind, since)
 
-    def _units_of_gang(self, record: JobRecord, whole: frozenset[str] | None) -> Iterator[Unit]:
+    def _units_of_gang(
+        self, record: JobRecord, whole: frozenset[str] | None
+    ) -> Iterator[EvictionCandidate]:
         assert record.started_at is not None
         pods = sorted(record.pods)
         gives = whole is not None and record.job.id not in whole and record.job.elastic
@@ -193,13 +198,15 @@ class Victims:
             yield from self._surplus_units(record, surplus)
             return
         since = record.started_at
-        grew = record.job.id in self._begun and record.placed_at
+        grew = record.job.id in self._just_started and record.placed_at
         last = max(record.placed_at.values()) if grew else since
         kind = self._kind(record, tuple(pods), last)
         if kind is not None and record.protected(len(pods)) == 0:
             yield self._unit(record, tuple(pods), True, kind, since)
 
-    def _surplus_units(self, record: JobRecord, surplus: list[tuple[PodAt, ...]]) -> Iterator[Unit]:
+    def _surplus_units(
+        self, record: JobRecord, surplus: list[tuple[PodAt, ...]]
+    ) -> Iterator[EvictionCandidate]:
         """Pods beyond the minimum of an elastic gang, each held since its own time."""
         offered = []
         for together in surplus:
@@ -220,7 +227,7 @@ class Victims:
         whole: bool,
         kind: PreemptionKind,
         since: float,
-    ) -> Unit:
+    ) -> EvictionCandidate:
         held = self._state.cluster.held_by(record.job.id)
         on: dict[str, int] = {}
         places = tuple(held[pod].placement for pod in pods)
@@ -232,7 +239,7 @@ class Victims:
         if any(s.gpu_memory_mib for s in sets):
             for p in places:
                 on[p.node] += int(sets[p.pod_set].gpu_memory_mib > 0)  # may be a thousandth more
-        return Unit(record, pods, whole, kind, cost, on, places)
+        return EvictionCandidate(record, pods, whole, kind, cost, on, places)
 
 
 def _surplus(record: JobRecord, pods: list[PodAt]) -> list[tuple[PodAt, ...]]:

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from scheduling.engine.cluster.constraints import admits
 from scheduling.engine.placement.request import HYPER_NODE
-from scheduling.engine.preemption.candidates import Unit
+from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, JobRequest, PodSet
@@ -53,7 +53,7 @@ class Spot:
     free: tuple[int, int, int]
     most: Counts
     groups: tuple[str, ...]
-    units: list[Unit] = field(default_factory=list)
+    units: list[EvictionCandidate] = field(default_factory=list)
     gives: list[tuple[int, int, int]] = field(default_factory=list)
     # By pods: the smallest sets of units, by number, that make room for them.
     needs: dict[Counts, list[tuple[int, ...]]] = field(default_factory=dict)
@@ -76,8 +76,8 @@ class Optimum:
         for spot in self._spots:
             if not spot.needs:
                 _tabulate(spot, wanted)
-        self._on: dict[Unit, int] = {}  # GPU-milli of a unit on all these nodes
-        self._spread: set[Unit] = set()  # units on several of them
+        self._on: dict[EvictionCandidate, int] = {}  # GPU-milli of a unit on all these nodes
+        self._spread: set[EvictionCandidate] = set()  # units on several of them
         for spot in self._spots:
             for unit in spot.units:
                 if unit in self._on:
@@ -85,18 +85,22 @@ class Optimum:
                 self._on[unit] = self._on.get(unit, 0) + unit.on[spot.name]
         joins = ways(self._full) * sum([len(spot.needs) for spot in self._spots])
         self._max_bounds = max(3, min(MAX_BOUNDS, MAX_JOINS // max(1, joins)))
-        self._tables: dict[tuple[str, frozenset[Unit], frozenset[Unit]], _Ways] = {}
+        self._tables: dict[
+            tuple[str, frozenset[EvictionCandidate], frozenset[EvictionCandidate]], _Ways
+        ] = {}
         levels = {w.level for w in wanted} | {within}
         if any(most < count for most, count in zip(leaf_most, self._full, strict=True)):
             levels.add(0)
         self._levels = sorted(level for level in levels if level >= 0)
 
     def search(
-        self, already: frozenset[Unit], without: frozenset[Unit] = frozenset()
-    ) -> list[Unit] | None:
+        self,
+        already: frozenset[EvictionCandidate],
+        without: frozenset[EvictionCandidate] = frozenset(),
+    ) -> list[EvictionCandidate] | None:
         """The units, beside those that go `already` and none of those to do `without`; None when
         the others do not make room."""
-        best: list[Unit] | None = None
+        best: list[EvictionCandidate] | None = None
         least = -1
         first = self._bound(already, without)
         if first is None:
@@ -130,14 +134,16 @@ class Optimum:
         return best
 
     def _bound(
-        self, out: frozenset[Unit], stay: frozenset[Unit]
-    ) -> tuple[int, frozenset[Unit]] | None:
+        self, out: frozenset[EvictionCandidate], stay: frozenset[EvictionCandidate]
+    ) -> tuple[int, frozenset[EvictionCandidate]] | None:
         """What has to be lost at least beside `out` while these stay, and the units of that."""
         ways = self._joined(out, stay)
         found = ways.get(self._full)
         return None if found is None else (found[0], frozenset(_units(found[1])))
 
-    def _joined(self, out: frozenset[Unit], stay: frozenset[Unit]) -> _Ways:
+    def _joined(
+        self, out: frozenset[EvictionCandidate], stay: frozenset[EvictionCandidate]
+    ) -> _Ways:
         tables = [(spot.groups, self._table(spot, out, stay)) for spot in self._spots]
         for level in self._levels:
             merged: dict[str, _Ways] = {}
@@ -192,7 +198,9 @@ class Optimum:
                 found[pods] = way
         return found
 
-    def _table(self, spot: Spot, out: frozenset[Unit], stay: frozenset[Unit]) -> _Ways:
+    def _table(
+        self, spot: Spot, out: frozenset[EvictionCandidate], stay: frozenset[EvictionCandidate]
+    ) -> _Ways:
         """What the node has to lose at least for so many pods."""
         mine = frozenset(spot.units)
         key = (spot.name, out & mine, stay & mine)
@@ -221,12 +229,12 @@ class Optimum:
         return found
 
 
-def _units(trail: _Trail) -> Iterable[Unit]:
+def _units(trail: _Trail) -> Iterable[EvictionCandidate]:
     """The leaves of a tree."""
     left: list[object] = [trail]
     while left:
         at = left.pop()
-        if isinstance(at, Unit):
+        if isinstance(at, EvictionCandidate):
             yield at
         elif isinstance(at, tuple):
             left.extend(at)
@@ -297,7 +305,7 @@ Sets = Sequence[tuple[PodSet, int]]  # pod sets, and how many pods of each
 
 
 def spots_of(
-    state: SchedulerState, record: JobRecord, sets: Sets, units: Iterable[Unit]
+    state: SchedulerState, record: JobRecord, sets: Sets, units: Iterable[EvictionCandidate]
 ) -> list[Spot] | None:
     """The nodes that may take pods of the job; None where they are too many, or GPUs are shared,
     which no count of GPU-milli describes."""
@@ -316,7 +324,7 @@ def spots_of(
     for model, slots in of_model.items():
         for slot in slots:
             node, name = cluster.facts[slot], cluster.names[slot]
-            if node is None or not cluster.usable[slot] or name in record.blamed:
+            if node is None or not cluster.usable[slot] or name in record.avoided_nodes:
                 continue
             most = tuple(
                 [
@@ -353,8 +361,8 @@ def least_of(
     sets: Sets,
     spots: Sequence[Spot],
     within: str,
-    already: frozenset[Unit],
-) -> list[Unit] | None:
+    already: frozenset[EvictionCandidate],
+) -> list[EvictionCandidate] | None:
     """The units that weigh least and make room for the pods, in one group of the level `within`
     ("" = anywhere); None when no units do."""
     number = {name: at for at, name in enumerate((*state.cluster.levels, HYPER_NODE))}

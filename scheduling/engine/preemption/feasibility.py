@@ -22,13 +22,13 @@ def may_succeed_at(state: SchedulerState, claim: Claim, candidate: Candidate, no
     as it is sure to be; inf = never, `now` if that is so already."""
     if (enough_at := claim.enough_at(now)) > now:
         return enough_at
-    exposures = {whose: state.exposed.of(whose, now) for whose in claim.groups}
+    exposures = {whose: state.preemptible_jobs.of(whose, now) for whose in claim.groups}
 
     def fits(by: float) -> bool:
         taken = [(tenant, exposure.by(by)) for (tenant, _), exposure in exposures.items()]
         if not allows_without(state.book, candidate.job.tenant, claim.asked, taken):
             return False
-        freed, avoid = state.exposed.freed(claim.groups, by), claim.record.blamed
+        freed, avoid = state.preemptible_jobs.freed(claim.groups, by), claim.record.avoided_nodes
         return Emptied(state.cluster, candidate, avoid, freed).suffice()
 
     if fits(now):

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from scheduling.engine.admission.candidates import Candidate, ask_of, assess
 from scheduling.engine.admission.limits import jobs_to_stop, over_job_limit
 from scheduling.engine.admission.out_of_service import within_reach
-from scheduling.engine.admission.start import book, promise
+from scheduling.engine.admission.start import book, nomination
 from scheduling.engine.decisions import Alternative, Preempted
 from scheduling.engine.demand.never import demand_of
 from scheduling.engine.demand.requested import smallest_starts
 from scheduling.engine.demand.shapes import narrowed
 from scheduling.engine.outcome import Outcome
-from scheduling.engine.preemption.candidates import Unit, Victims
+from scheduling.engine.preemption.candidates import EvictionCandidate, Victims
 from scheduling.engine.preemption.feasibility import may_succeed_at
 from scheduling.engine.preemption.ranks import Loss, rank
 from scheduling.engine.preemption.returns import steadier
@@ -25,7 +25,7 @@ from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.preemption.trial import Plan, could_suffice, plan_for
 from scheduling.engine.queue.job import InVain, JobRecord
 from scheduling.engine.queue.preemption_delay import preempts_from
-from scheduling.engine.queue.waiting import Lane
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
 
@@ -41,7 +41,7 @@ ALTERNATIVES_TOLD = 4
 
 def try_to_preempt(
     state: SchedulerState,
-    lane: Lane,
+    eq_class: EquivalenceClass,
     record: JobRecord,
     overdue: bool,
     kept: Kept,
@@ -51,16 +51,16 @@ def try_to_preempt(
     quota that a job ahead waits to borrow."""
     if not state.policy.preemption or not record.job.preempts or out.plans >= PLANS_PER_CYCLE:
         return False
-    assess(state, lane)
+    assess(state, eq_class)
     stamp = (*state.plans_at, overdue)
-    if lane.never is not None:
+    if eq_class.never is not None:
         return False
     if state.only_backfilled and over_job_limit(state, record) is not None:
         return False  # nothing was backfilled past it
-    if lane.unplanned_at == stamp and out.now < lane.unplanned_until:
+    if eq_class.unplanned_at == stamp and out.now < eq_class.unplanned_until:
         return False
-    lane.unplanned_until = math.inf
-    record.nearly = False
+    eq_class.unplanned_until = math.inf
+    record.awaits_min_runtime = False
     record.protected_until = record.preempts_from = math.inf
     if not within_reach(state, record):
         return False  # whoever made room for it would do so in vain
@@ -70,7 +70,7 @@ def try_to_preempt(
             _carry_out(state, record, plan, out)
             return True
     if not kept:
-        lane.unplanned_at = stamp
+        eq_class.unplanned_at = stamp
     return False
 
 
@@ -133,14 +133,14 @@ def _plan_for(
     asked = demand_of(job, models, candidate.counts, state.pools)
     book = state.book
     # Whoever could go for it holds nothing of what such a job waits for.
-    fixed = {} if job.preemptible else asked
-    if any(book.beyond_guarantee(job.tenant, m, milli) for m, milli in fixed.items()):
+    non_preemptible = {} if job.preemptible else asked
+    if any(book.beyond_guarantee(job.tenant, m, milli) for m, milli in non_preemptible.items()):
         return None
     borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
     if kept and book.wants(job.tenant, asked, kept):
         return None
     claim = Claim(state, record, asked, borrows=borrows, overdue=overdue, early=False)
-    only, begun = state.only_backfilled, out.begun
+    only, just_started = state.only_backfilled, out.just_started
     possible_at = out.now if only else may_succeed_at(state, claim, candidate, out.now)
     due = preempts_from(state.policy, record)
     if possible_at < math.inf and due > out.now:
@@ -151,7 +151,7 @@ def _plan_for(
         _try_again_at(state, record, possible_at, possible_at)
         return None
     stops = bool(jobs_to_stop(state, record))
-    victims = Victims(state, claim, out.now, begun, stops=stops)
+    victims = Victims(state, claim, out.now, just_started, stops=stops)
     reach, what = victims.within_reach(), candidate.counts + models
     if victims.none or any(reach[m] < milli for m, milli in asked.items()):
         record.in_vain.pop(what, None)  # what is lost may come back elsewhere
@@ -161,7 +161,7 @@ def _plan_for(
     last = record.in_vain.get(what) if only else None
     if last is not None and last.holds(facts, reach, out.now):
         record.in_vain[what] = last._replace(reach=reach)
-        record.nearly |= last.nearly
+        record.awaits_min_runtime |= last.awaits_min_runtime
         _try_again_at(state, record, last.until, last.protected_until)
         return None
     best: Plan | None = None
@@ -178,7 +178,7 @@ def _plan_for(
         rank(state, claim, units)
         plan = plan_for(state, record, candidate, asked, units)
         if plan is not None:
-            plan = steadier(state, claim, candidate, units, plan, out.now, begun)
+            plan = steadier(state, claim, candidate, units, plan, out.now, just_started)
         if plan is not None and (best is None or _judged(plan) < _judged(best)):
             best = plan
             if victims.any_elastic and not stops and len(units) <= ELASTIC_UNITS:
@@ -188,26 +188,26 @@ def _plan_for(
     until, ripe = victims.protected_until, None
     if until < math.inf and overdue:
         out.plans += 1
-        units = victims.units(unripe=True)
+        units = victims.units(before_min_runtime=True)
         rank(state, claim, units)
         ripe = plan_for(state, record, candidate, asked, units)
         if only and ripe is not None:
-            until = max(out.now, *map(victims.ripe_at, ripe.units))
-            if until == out.now and not any(u.record.job.id in begun for u in ripe.units):
+            until = max(out.now, *map(victims.min_runtime_ends_at, ripe.units))
+            if until == out.now and not any(u.record.job.id in just_started for u in ripe.units):
                 return ripe
         else:
             until = victims.soon_at if only else min(until, victims.soon_at)
     last = InVain(facts, reach, until, ripe is not None, victims.protected_until)
     if only:
         record.in_vain[what] = last
-    record.nearly |= last.nearly
+    record.awaits_min_runtime |= last.awaits_min_runtime
     _try_again_at(state, record, last.until, last.protected_until)
     return None
 
 
 def _near(
     plan: Plan,
-    units: list[Unit],
+    units: list[EvictionCandidate],
     whole: frozenset[str] | None,
     tried: list[frozenset[str] | None],
 ) -> list[frozenset[str] | None]:
@@ -230,10 +230,10 @@ def _try_again_at(
     state: SchedulerState, record: JobRecord, until: float, protected_until: float
 ) -> None:
     """No plan is possible before that by the passing of time alone."""
-    assert record.lane is not None
+    assert record.eq_class is not None
     record.protected_until = min(record.protected_until, protected_until)
     if until < math.inf:
-        record.lane.unplanned_until = min(record.lane.unplanned_until, until)
+        record.eq_class.unplanned_until = min(record.eq_class.unplanned_until, until)
         state.wake_at(until)
 
 
@@ -263,12 +263,12 @@ def _carry_out(state: SchedulerState, record: JobRecord, plan: Plan, out: Outcom
         if whole or not victim.job.gang:  # else it only gave up what it can do without
             victim.preemptions += 1
     awaited |= book(state, plan.candidate.job, plan.placements)
-    promise(state, record, plan.placements, awaited, out)
+    nomination(state, record, plan.placements, awaited, out)
 
 
-def _by_job(units: list[Unit]) -> Iterator[tuple[JobRecord, list[Unit]]]:
+def _by_job(units: list[EvictionCandidate]) -> Iterator[tuple[JobRecord, list[EvictionCandidate]]]:
     """Units joined by job, in the order of their jobs."""
-    jobs: dict[str, list[Unit]] = {}
+    jobs: dict[str, list[EvictionCandidate]] = {}
     for unit in units:
         jobs.setdefault(unit.record.job.id, []).append(unit)
     for job_id in sorted(jobs):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from scheduling.engine.admission.candidates import Candidate
 from scheduling.engine.demand.never import demand_of
 from scheduling.engine.demand.pools import Pools
-from scheduling.engine.preemption.candidates import PodAt, Unit
+from scheduling.engine.preemption.candidates import EvictionCandidate, PodAt
 from scheduling.engine.preemption.solver import price_of
 from scheduling.engine.quota.book import QuotaBook, Refusal
 from scheduling.engine.types import JobRequest
@@ -19,16 +19,16 @@ class Trial:
 
     def __init__(self, book: QuotaBook) -> None:
         self.book = book
-        self.out: dict[Unit, float] = {}  # unit -> since when its job is booked
+        self.out: dict[EvictionCandidate, float] = {}  # unit -> since when its job is booked
 
-    def take(self, unit: Unit) -> None:
+    def take(self, unit: EvictionCandidate) -> None:
         job = unit.record.job
         self.out[unit] = self.book.bookings[job.id].since
         for pod in unit.pods:
             model, milli = unit.record.pods[pod]
             self.book.unbook(job.id, model, milli)
 
-    def give_back(self, unit: Unit) -> None:
+    def give_back(self, unit: EvictionCandidate) -> None:
         job, since = unit.record.job, self.out.pop(unit)
         for pod in unit.pods:
             model, milli = unit.record.pods[pod]
@@ -41,7 +41,7 @@ class Trial:
 
 
 @contextmanager
-def trial(book: QuotaBook, units: Iterable[Unit]) -> Iterator[Trial]:
+def trial(book: QuotaBook, units: Iterable[EvictionCandidate]) -> Iterator[Trial]:
     """Take units out of the book for a while; afterwards the book is what it was."""
     at = (book.version, book.loosened, book.tightened)
     booked, returned = book.booked.copy(), book.returned.copy()
@@ -71,8 +71,8 @@ def allows_without(
 
 
 def relieve(
-    book: QuotaBook, tenant: str, asked: Mapping[str, int], units: list[Unit]
-) -> list[Unit] | None:
+    book: QuotaBook, tenant: str, asked: Mapping[str, int], units: list[EvictionCandidate]
+) -> list[EvictionCandidate] | None:
     """The units whose going lets quota allow `asked`: the cheapest, of who is within its guarantee
     those of its nearest relatives first. None when none of them do."""
     if book.refusal_of(tenant, asked) is None:
@@ -83,7 +83,7 @@ def relieve(
         other = unit.record.job.tenant
         if other not in far:
             far[other] = min(book.distance(tenant, other, model) for model in asked)
-    alike: dict[_Held, list[Unit]] = {}  # the dearest first
+    alike: dict[_Held, list[EvictionCandidate]] = {}  # the dearest first
     for unit in sorted(units, key=_price, reverse=True):
         models = frozenset(unit.record.pods[pod][0] for pod in unit.pods)
         alike.setdefault((unit.record.job.tenant, models), []).append(unit)
@@ -106,12 +106,12 @@ def relieve(
         return sorted(books.out, key=lambda u: u.order)
 
 
-def _near(unit: Unit, far: Mapping[str, int]) -> tuple[bool, int]:
+def _near(unit: EvictionCandidate, far: Mapping[str, int]) -> tuple[bool, int]:
     """Who has nothing to give back goes last, then whoever is the farther relative."""
     return unit.rank[0], far.get(unit.record.job.tenant, 0)
 
 
-def _price(unit: Unit) -> tuple[int, tuple[int, str, tuple[PodAt, ...]]]:
+def _price(unit: EvictionCandidate) -> tuple[int, tuple[int, str, tuple[PodAt, ...]]]:
     return price_of(unit), unit.order
 
 
@@ -125,4 +125,4 @@ def _helps(book: QuotaBook, held: _Held, no: Refusal) -> bool:
     chain = book.chain(tenant, model)
     if no.account in chain:
         return True
-    return any(a.group is no.account.group and a.over > 0 for a in chain)
+    return any(a.cohort is no.account.cohort and a.over > 0 for a in chain)

@@ -11,7 +11,7 @@ ones, from its nearest relatives first.
 
 from collections.abc import Iterable, Mapping
 
-from scheduling.engine.preemption.candidates import Unit
+from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.preemption.rights import Claim
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import MILLI, PreemptionKind
@@ -26,13 +26,13 @@ Rank = tuple[bool, int, int, int]  # reclaims, priority, how much too large, how
 Loss = tuple[tuple[Rank, int], ...]
 
 
-def rank(state: SchedulerState, claim: Claim, units: list[Unit]) -> None:
+def rank(state: SchedulerState, claim: Claim, units: list[EvictionCandidate]) -> None:
     """Set `rank`, `weight` and `order` of the units. Any unit of a rank weighs more than all units
     of lower ranks together."""
     asked = sum(claim.asked.values())
     owners = _owners(state, claim, units, asked)
     far = _far(state, claim, units)
-    own: dict[Unit, int] = {}
+    own: dict[EvictionCandidate, int] = {}
     for unit in units:
         own[unit], job = _loss(unit), unit.record.job
         related = far.get(job.tenant, 0)
@@ -48,7 +48,7 @@ def rank(state: SchedulerState, claim: Claim, units: list[Unit]) -> None:
         unit.order = (unit.weight, unit.record.job.id, last_first)
 
 
-def loss_of(units: Iterable[Unit]) -> Loss:
+def loss_of(units: Iterable[EvictionCandidate]) -> Loss:
     """What is lost by rank, the highest first: a plan with the smaller one is the better one."""
     found: dict[Rank, int] = {}
     for unit in units:
@@ -56,12 +56,12 @@ def loss_of(units: Iterable[Unit]) -> Loss:
     return tuple(sorted(found.items(), reverse=True))
 
 
-def _loss(unit: Unit) -> int:
+def _loss(unit: EvictionCandidate) -> int:
     """At equal cost fewer GPUs and fewer units are the smaller loss."""
     return round(unit.cost * _PER_GPU_S) + sum(unit.on.values()) // MILLI + 1
 
 
-def _far(state: SchedulerState, claim: Claim, units: list[Unit]) -> dict[str, int]:
+def _far(state: SchedulerState, claim: Claim, units: list[EvictionCandidate]) -> dict[str, int]:
     """By tenant, how many levels above the preemptor's the nearest account is that both share,
     where the preemptor takes back what it is guaranteed; else nothing."""
     if claim.borrows or PreemptionKind.RECLAIM not in state.policy.preemption or not claim.asked:
@@ -71,7 +71,7 @@ def _far(state: SchedulerState, claim: Claim, units: list[Unit]) -> dict[str, in
     return {t: min([book.distance(by, t, model) for model in claim.asked]) for t in tenants}
 
 
-def _too_large(unit: Unit, asked: int) -> int:
+def _too_large(unit: EvictionCandidate, asked: int) -> int:
     held, steps = sum(unit.on.values()), 0
     most = asked * IDLE_FACTOR
     while 0 < most < held:
@@ -80,22 +80,24 @@ def _too_large(unit: Unit, asked: int) -> int:
     return steps
 
 
-def _owners(state: SchedulerState, claim: Claim, units: list[Unit], asked: int) -> set[Unit]:
+def _owners(
+    state: SchedulerState, claim: Claim, units: list[EvictionCandidate], asked: int
+) -> set[EvictionCandidate]:
     """Units that would reclaim what they lost: of each tenant those that go beyond what it has
     borrowed, while another tenant borrows."""
     if PreemptionKind.RECLAIM not in state.policy.preemption:
         return set()
-    of_tenant: dict[str, list[Unit]] = {}
+    of_tenant: dict[str, list[EvictionCandidate]] = {}
     for unit in units:
         of_tenant.setdefault(unit.record.job.tenant, []).append(unit)
-    tenants = {tenant for tenant, _ in state.exposed.groups()}.union(of_tenant)
+    tenants = {tenant for tenant, _ in state.preemptible_jobs.groups()}.union(of_tenant)
     borrowed = {
         (tenant, model): _borrowed(state, tenant, model)
         for tenant in sorted(tenants)
         for model in claim.asked
     }
     debtors = {tenant for (tenant, _), milli in borrowed.items() if milli}
-    found: set[Unit] = set()
+    found: set[EvictionCandidate] = set()
     for tenant, mine in of_tenant.items():
         if not debtors.difference((tenant,)):
             continue
@@ -109,12 +111,14 @@ def _owners(state: SchedulerState, claim: Claim, units: list[Unit], asked: int) 
     return found
 
 
-def _first(unit: Unit, asked: int) -> tuple[int, int, float, str, tuple[tuple[int, int], ...]]:
+def _first(
+    unit: EvictionCandidate, asked: int
+) -> tuple[int, int, float, str, tuple[tuple[int, int], ...]]:
     job, gpus = unit.record.job, sum(unit.on.values()) / MILLI
     return job.priority, _too_large(unit, asked), unit.cost / gpus, job.id, unit.pods
 
 
-def _held(unit: Unit) -> Mapping[str, int]:
+def _held(unit: EvictionCandidate) -> Mapping[str, int]:
     held: dict[str, int] = {}
     for pod in unit.pods:
         model, milli = unit.record.pods[pod]

@@ -9,7 +9,7 @@ from scheduling.engine.demand.never import demand_of
 from scheduling.engine.demand.requested import smallest_starts, work_out
 from scheduling.engine.demand.shapes import narrowed
 from scheduling.engine.placement import PlacementFailure
-from scheduling.engine.preemption.candidates import Unit, Victims
+from scheduling.engine.preemption.candidates import EvictionCandidate, Victims
 from scheduling.engine.preemption.quota_relief import trial
 from scheduling.engine.preemption.ranks import rank
 from scheduling.engine.preemption.rights import Claim
@@ -29,15 +29,15 @@ def steadier(
     state: SchedulerState,
     claim: Claim,
     candidate: Candidate,
-    units: list[Unit],
+    units: list[EvictionCandidate],
     plan: Plan,
     now: float,
-    begun: frozenset[str],
+    just_started: frozenset[str],
 ) -> Plan | None:
     """The plan, or one of which fewer victims would evict somebody in turn. None where some would
     whatever is done, unless the preemptor reclaims from them."""
     record, asked = claim.record, claim.asked
-    back = plan.returning = returning(state, record, asked, plan, now, begun)
+    back = plan.returning = returning(state, record, asked, plan, now, just_started)
     without: set[str] = set()
     tries = [back, *([name] for name in back)] if len(back) > 1 else [back]
     for _ in range(REPLANS):
@@ -50,7 +50,7 @@ def steadier(
         other = plan_for(state, record, candidate, asked, left)
         if other is None:
             continue
-        other.returning = returning(state, record, asked, other, now, begun)
+        other.returning = returning(state, record, asked, other, now, just_started)
         if len(other.returning) < len(back):
             plan, back, without = other, other.returning, names
             tries = [back]
@@ -67,7 +67,7 @@ def returning(
     asked: dict[str, int],
     plan: Plan,
     now: float,
-    begun: frozenset[str],
+    just_started: frozenset[str],
 ) -> list[str]:
     """Victims that would take places from jobs that stay, once the plan for `record` is carried
     out; the state is as before."""
@@ -96,7 +96,7 @@ def returning(
             victim = state.jobs[job_id]
             if at_limit and not at_limit.isdisjoint(state.book.lineage(victim.job.tenant)):
                 continue
-            if _comes_back(state, victim, tuple(lost[job_id]), frozenset(lost), now, begun):
+            if _comes_back(state, victim, tuple(lost[job_id]), frozenset(lost), now, just_started):
                 found.append(job_id)
     statement.rollback()
     return found
@@ -108,12 +108,12 @@ def _comes_back(
     missing: tuple[int, ...],
     gone: frozenset[str],
     now: float,
-    begun: frozenset[str],
+    just_started: frozenset[str],
 ) -> bool:
     """Whether it would start at the expense of others than those who are `gone`, and not beside
     them."""
     job, statement = victim.job, Statement(state.cluster)
-    some = list(_starts(state, victim, missing, gone, now, begun))
+    some = list(_starts(state, victim, missing, gone, now, just_started))
     for candidate, asked, _ in some:
         if state.book.refusal_of(job.tenant, asked) is not None:
             continue
@@ -138,8 +138,8 @@ def _starts(
     missing: tuple[int, ...],
     gone: frozenset[str],
     now: float,
-    begun: frozenset[str],
-) -> Iterator[tuple[Candidate, dict[str, int], list[Unit]]]:
+    just_started: frozenset[str],
+) -> Iterator[tuple[Candidate, dict[str, int], list[EvictionCandidate]]]:
     """Ways to start for which it could take enough by count: what it asks for, and from whom."""
     job, book = victim.job, state.book
     for way in work_out(job, missing, state.pools).ways:
@@ -151,7 +151,7 @@ def _starts(
             claim = Claim(state, victim, asked, borrows=borrows, overdue=False, early=False)
             if not claim.groups:
                 continue
-            units = Victims(state, claim, now, begun, gone).units()
+            units = Victims(state, claim, now, just_started, gone).units()
             if could_suffice(state, asked, units):
                 rank(state, claim, units)
                 yield candidate, asked, units

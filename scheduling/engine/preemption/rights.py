@@ -39,8 +39,8 @@ class Claim:
 
     def members(self) -> Iterable[JobRecord]:
         """Running jobs from which it may take; not all of them at this instant."""
-        exposed = self._state.exposed
-        return chain.from_iterable(exposed.members(whose) for whose in self.groups)
+        preemptible_jobs = self._state.preemptible_jobs
+        return chain.from_iterable(preemptible_jobs.members(whose) for whose in self.groups)
 
     def enough_at(self, now: float) -> float:
         """When as much as is asked for will be free, or have been held by those jobs for long
@@ -50,7 +50,7 @@ class Claim:
             return math.inf
         state = self._state
         lack = {m: milli - state.cluster.free_milli(m) for m, milli in self.asked.items()}
-        exposures = [state.exposed.of(whose, now) for whose in self.groups]
+        exposures = [state.preemptible_jobs.of(whose, now) for whose in self.groups]
         for exposure in exposures:
             for model in lack:
                 lack[model] -= exposure.ripe.get(model, 0)
@@ -66,7 +66,9 @@ class Claim:
     @cached_property
     def groups(self) -> tuple[Whose, ...]:
         """Tenants and priorities from whose jobs it may take."""
-        return tuple(whose for whose in self._state.exposed.groups() if self._may_take(*whose))
+        return tuple(
+            whose for whose in self._state.preemptible_jobs.groups() if self._may_take(*whose)
+        )
 
     def _may_take(self, tenant: str, priority: int) -> bool:
         backfilled = self.overdue and PreemptionKind.BACKFILL in self._allowed
@@ -104,6 +106,6 @@ class Claim:
                     break
                 if account.over > 0:
                     return True
-                if account.group.borrowed > 0:
+                if account.cohort.borrowed > 0:
                     break
         return False

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from scheduling.engine.preemption.candidates import Unit
+from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.types import MILLI
 
 # Nodes looked at, for each pod and at least; passes tried to exchange a victim for others, up to
@@ -24,7 +24,7 @@ DISPENSED_WITH = 8
 GROUPS_PER_LEVEL = 4
 
 
-Offer = tuple[int, list[Unit]]  # price and units of one more pod on a node
+Offer = tuple[int, list[EvictionCandidate]]  # price and units of one more pod on a node
 
 
 @dataclass(slots=True)
@@ -34,12 +34,12 @@ class Room:
     milli: int  # of one pod
     pods: int  # how many are asked for
     free: dict[str, int] = field(default_factory=dict)
-    units: dict[str, list[Unit]] = field(default_factory=dict)
+    units: dict[str, list[EvictionCandidate]] = field(default_factory=dict)
     # Prices and first offers are the same in every pass; by whether a gang's cost is shared.
-    prices: dict[bool, dict[Unit, int]] = field(default_factory=dict)
+    prices: dict[bool, dict[EvictionCandidate, int]] = field(default_factory=dict)
     offers: dict[bool, dict[str, Offer | None]] = field(default_factory=dict)
 
-    def price(self, shared: bool) -> dict[Unit, int]:
+    def price(self, shared: bool) -> dict[EvictionCandidate, int]:
         if shared not in self.prices:
             units = {u for on_node in self.units.values() for u in on_node}
             self.prices[shared] = {u: u.weight // (self.gain(u) if shared else 1) for u in units}
@@ -48,7 +48,7 @@ class Room:
     def fits(self, node: str, freed: int) -> int:
         return (self.free[node] + freed) // self.milli
 
-    def gain(self, unit: Unit) -> int:
+    def gain(self, unit: EvictionCandidate) -> int:
         """Pods that the unit alone could make room for, at least one and no more than asked."""
         gained = sum(
             (self.free[n] % self.milli + milli) // self.milli
@@ -85,7 +85,7 @@ class Scan:
         for node in idle:
             self._more(node, self.room.fits(node, 0))
 
-    def read(self, units: Iterable[Unit]) -> None:
+    def read(self, units: Iterable[EvictionCandidate]) -> None:
         """Take in the cheapest units until enough nodes and groups are open."""
         room = self.room
         limit = max(NODES_AT_LEAST, NODES_PER_POD * room.pods)
@@ -129,7 +129,9 @@ class Scan:
         return found
 
 
-def cheapest(room: Room, already: frozenset[Unit] = frozenset()) -> list[Unit] | None:
+def cheapest(
+    room: Room, already: frozenset[EvictionCandidate] = frozenset()
+) -> list[EvictionCandidate] | None:
     """Units whose eviction makes room for all pods, `already` evicted ones being free of cost."""
     best = _best_of(room, already)
     if best is None:
@@ -153,11 +155,13 @@ def cheapest(room: Room, already: frozenset[Unit] = frozenset()) -> list[Unit] |
 
 
 def others(
-    joint: Sequence[Room], chosen: Iterable[Unit], already: frozenset[Unit] = frozenset()
-) -> Iterator[list[Unit]]:
+    joint: Sequence[Room],
+    chosen: Iterable[EvictionCandidate],
+    already: frozenset[EvictionCandidate] = frozenset(),
+) -> Iterator[list[EvictionCandidate]]:
     """For each of the dearest chosen units, a cheap choice that does without it, in all rooms."""
     for unit in sorted(chosen, key=lambda u: u.order, reverse=True)[:DISPENSED_WITH]:
-        without, found = frozenset((unit,)), list[Unit]()
+        without, found = frozenset((unit,)), list[EvictionCandidate]()
         for room in joint:
             more = _best_of(room, already.union(found), without)
             if more is None:
@@ -167,25 +171,25 @@ def others(
             yield found
 
 
-_NONE: frozenset[Unit] = frozenset()
+_NONE: frozenset[EvictionCandidate] = frozenset()
 
 
-def price_of(unit: Unit) -> int:
+def price_of(unit: EvictionCandidate) -> int:
     """What a GPU weighs that the unit gives back."""
     return unit.weight * MILLI // sum(unit.on.values())
 
 
-def _total(units: Iterable[Unit]) -> tuple[int, int]:
+def _total(units: Iterable[EvictionCandidate]) -> tuple[int, int]:
     chosen = list(units)
     return sum(u.weight for u in chosen), len(chosen)
 
 
 def _best_of(
     room: Room,
-    already: frozenset[Unit],
-    without: frozenset[Unit] = _NONE,
-    seed: frozenset[Unit] = _NONE,
-) -> list[Unit] | None:
+    already: frozenset[EvictionCandidate],
+    without: frozenset[EvictionCandidate] = _NONE,
+    seed: frozenset[EvictionCandidate] = _NONE,
+) -> list[EvictionCandidate] | None:
     tries = [_Greedy(room, already, without, seed, shared).run() for shared in (True, False)]
     found = [units for units in tries if units is not None]
     return min(found, key=_total) if found else None
@@ -197,13 +201,13 @@ class _Greedy:
     def __init__(
         self,
         room: Room,
-        already: frozenset[Unit],
-        without: frozenset[Unit],
-        seed: frozenset[Unit],
+        already: frozenset[EvictionCandidate],
+        without: frozenset[EvictionCandidate],
+        seed: frozenset[EvictionCandidate],
         shared: bool,
     ) -> None:
         self.room = room
-        self.out: set[Unit] = set(already | seed)
+        self.out: set[EvictionCandidate] = set(already | seed)
         self.already = already
         self.without = without
         self.shared = shared
@@ -213,12 +217,12 @@ class _Greedy:
             self._note(unit, 1)
         self.taken: dict[str, int] = {}
 
-    def _note(self, unit: Unit, sign: int) -> None:
+    def _note(self, unit: EvictionCandidate, sign: int) -> None:
         for node, milli in unit.on.items():
             if node in self.room.free:
                 self.freed[node] = self.freed.get(node, 0) + sign * milli
 
-    def run(self) -> list[Unit] | None:
+    def run(self) -> list[EvictionCandidate] | None:
         heap = [(offer[0], node) for node, offer in self._first_offers() if offer is not None]
         heapify(heap)
         left = self.room.pods
@@ -283,7 +287,7 @@ class _Greedy:
                 picked = [single]
         return sum(self.price[u] for u in picked), picked
 
-    def _pruned(self) -> list[Unit]:
+    def _pruned(self) -> list[EvictionCandidate]:
         """What is left when every unit that is not needed has been taken back, dearest first."""
         room = self.room
         capacity = sum(room.fits(n, self.freed.get(n, 0)) for n in room.free)

@@ -17,7 +17,7 @@ from scheduling.engine.decisions import Alternative
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.placement import PlacementFailure
 from scheduling.engine.placement.request import HYPER_NODE
-from scheduling.engine.preemption.candidates import Unit
+from scheduling.engine.preemption.candidates import EvictionCandidate
 from scheduling.engine.preemption.emptied_nodes import Emptied
 from scheduling.engine.preemption.exact_solver import least_of, spots_of
 from scheduling.engine.preemption.quota_relief import relieve, trial
@@ -46,7 +46,7 @@ class Plan:
 
     candidate: Candidate
     placements: tuple[PodPlacement, ...]
-    units: list[Unit]
+    units: list[EvictionCandidate]
     others: tuple[Alternative, ...] = ()
     examined: int = 0
     returning: list[str] = field(default_factory=list)
@@ -76,7 +76,7 @@ class Scope:
 
     level: str
     weight: int
-    units: list[Unit]
+    units: list[EvictionCandidate]
     rooms: list[list[Room]]
 
 
@@ -88,7 +88,7 @@ def plan_for(
     record: JobRecord,
     candidate: Candidate,
     asked: dict[str, int],
-    units: list[Unit],
+    units: list[EvictionCandidate],
 ) -> Plan | None:
     """The plan that costs least, or up to a quarter more within a narrower level; the cluster is
     as before. `asked`: GPU-milli by GPU model; `units`: who may be evicted."""
@@ -120,8 +120,8 @@ def plan_for(
 
 
 def _first(
-    state: SchedulerState, record: JobRecord, asked: dict[str, int], units: list[Unit]
-) -> list[Unit] | None:
+    state: SchedulerState, record: JobRecord, asked: dict[str, int], units: list[EvictionCandidate]
+) -> list[EvictionCandidate] | None:
     """The cheapest units whose going lets quota and limits allow the job; None when none do."""
     first = relieve(state.book, record.job.tenant, asked, units)
     to_stop = jobs_to_stop(state, record)
@@ -137,12 +137,14 @@ def _first(
     return first if stops_enough(state, to_stop, _stopped(first)) else None
 
 
-def _stopped(units: Iterable[Unit]) -> list[str]:
+def _stopped(units: Iterable[EvictionCandidate]) -> list[str]:
     """The tenants of the jobs that stop, one by one."""
     return [unit.record.job.tenant for unit in units if unit.whole]
 
 
-def could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit]) -> bool:
+def could_suffice(
+    state: SchedulerState, asked: dict[str, int], units: list[EvictionCandidate]
+) -> bool:
     """Whether what is free and all that the units hold is as much as is asked for."""
     held: dict[str, int] = {}
     for unit in units:
@@ -155,8 +157,8 @@ def could_suffice(state: SchedulerState, asked: dict[str, int], units: list[Unit
 
 
 def _of_few_nodes(
-    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
-) -> list[Unit]:
+    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[EvictionCandidate]
+) -> list[EvictionCandidate]:
     """All units on nodes that hold the job without them, and cost little."""
     cluster, held = state.cluster, Holdings()
     weight: dict[str, int] = {}
@@ -169,7 +171,7 @@ def _of_few_nodes(
             rows.append(row_of(0.0, cluster.slot_of.get(p.node, -1), 0, p, sets[p.pod_set]))
     held.put("", rows)
     gone = freed([held], 0.0, len(cluster.names))
-    nodes = set(Emptied(cluster, candidate, record.blamed, gone).least(weight))
+    nodes = set(Emptied(cluster, candidate, record.avoided_nodes, gone).least(weight))
     return [unit for unit in units if not nodes.isdisjoint(unit.on)]
 
 
@@ -177,13 +179,13 @@ def _other_choices(
     state: SchedulerState,
     record: JobRecord,
     asked: dict[str, int],
-    units: list[Unit],
-    first: list[Unit],
+    units: list[EvictionCandidate],
+    first: list[EvictionCandidate],
     scope: Scope,
-) -> list[tuple[str, list[Unit]]]:
+) -> list[tuple[str, list[EvictionCandidate]]]:
     """Choices at the level of the plan: other groups, and without one or another victim."""
     already = frozenset(first)
-    found: list[list[Unit]] = []
+    found: list[list[EvictionCandidate]] = []
     for joint in scope.rooms[1:]:
         if (chosen := _of_rooms(joint, already)) is not None:
             found.append([*first, *chosen])
@@ -203,7 +205,7 @@ def _compared(
     candidate: Candidate,
     plan: Plan,
     level: str,
-    choices: list[tuple[str, list[Unit]]],
+    choices: list[tuple[str, list[EvictionCandidate]]],
     failed: int,
 ) -> Plan:
     """The plan with its alternatives; one at its own level that costs less is taken instead."""
@@ -243,8 +245,8 @@ def _scopes(
     state: SchedulerState,
     record: JobRecord,
     candidate: Candidate,
-    units: list[Unit],
-    first: frozenset[Unit],
+    units: list[EvictionCandidate],
+    first: frozenset[EvictionCandidate],
 ) -> list[Scope]:
     """The best choice at each level that could hold the job, the narrowest level first."""
     job = candidate.job
@@ -264,7 +266,7 @@ def _scopes(
         chosen = [(_of_rooms(joint, first), joint) for joint in groups]
         possible = [(units, joint) for units, joint in chosen if units is not None]
         rooms: list[list[Room]] = []
-        taken: list[Unit] | None = None
+        taken: list[EvictionCandidate] | None = None
         if possible:
             best = min(range(len(possible)), key=lambda i: _weight(possible[i][0]))
             taken, joint = possible.pop(best)
@@ -287,9 +289,11 @@ def _plain(sets: list[tuple[PodSet, int]]) -> bool:
     return len(sets) == 1 and not (apart or s.cpu_milli or s.memory_mib)
 
 
-def _of_rooms(joint: list[Room], first: frozenset[Unit]) -> list[Unit] | None:
+def _of_rooms(
+    joint: list[Room], first: frozenset[EvictionCandidate]
+) -> list[EvictionCandidate] | None:
     """The cheapest victims that make room for every pod set."""
-    chosen: list[Unit] = []
+    chosen: list[EvictionCandidate] = []
     for room in joint:
         more = cheapest(room, first.union(chosen))
         if more is None:
@@ -298,7 +302,7 @@ def _of_rooms(joint: list[Room], first: frozenset[Unit]) -> list[Unit] | None:
     return chosen
 
 
-def _weight(units: list[Unit]) -> int:
+def _weight(units: list[EvictionCandidate]) -> int:
     return sum(unit.weight for unit in units)
 
 
@@ -321,7 +325,11 @@ def _holds(state: SchedulerState, model: str, at: int) -> int:
 
 
 def _scan(
-    state: SchedulerState, s: PodSet, pods: int, levels: tuple[str, ...], units: list[Unit]
+    state: SchedulerState,
+    s: PodSet,
+    pods: int,
+    levels: tuple[str, ...],
+    units: list[EvictionCandidate],
 ) -> Scan:
     cluster, model = state.cluster, s.gpu_models[0]
     milli = state.pools.milli_per_pod(s, model)
@@ -349,20 +357,20 @@ def _scan(
 
 
 def _try(
-    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[Unit]
+    state: SchedulerState, record: JobRecord, candidate: Candidate, units: list[EvictionCandidate]
 ) -> Plan | None:
     """Evict, place, and let everybody return who still can; then all is taken back."""
     to_stop = jobs_to_stop(state, record)
     if to_stop and not stops_enough(state, to_stop, _stopped(units)):
         return None
     statement = Statement(state.cluster)
-    returned: set[Unit] = set()
+    returned: set[EvictionCandidate] = set()
     idle = idle_nodes(state.policy, state.cluster)
     with trial(state.book, units) as books:
         for unit in units:
             for pod in unit.pods:
                 statement.evict((unit.record.job.id, *pod))
-        placed = place_on(statement, state, candidate, frozenset(record.blamed), idle)
+        placed = place_on(statement, state, candidate, frozenset(record.avoided_nodes), idle)
         if isinstance(placed, PlacementFailure) or books.refuses(
             record.job, state.pools, candidate
         ):

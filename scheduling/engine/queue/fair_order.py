@@ -12,24 +12,25 @@ from heapq import heappop, heappush, heapreplace
 
 from scheduling.engine.queue.job import OrderKey
 from scheduling.engine.queue.standings import Standing, Standings
-from scheduling.engine.queue.waiting import Lane, Merge
+from scheduling.engine.queue.waiting import EquivalenceClass, Merge
 
 # Shares from a branch downwards, 0 for the levels that it does not have, then the job's own key.
 _Key = tuple[float | OrderKey, ...]
 
 
 class _Branch:
-    """Lanes of one branch of the tree, or the branches below it; in the heap the first is next."""
+    """Classes of one branch of the tree, or the branches below it; in the heap the first is
+    next."""
 
     def __init__(self, standing: Standing | None, filled: int) -> None:
         self.standing = standing
         self.filler: _Key = (0.0,) * filled
-        self.heap: list[tuple[_Key, int, Lane | _Branch]] = []
+        self.heap: list[tuple[_Key, int, EquivalenceClass | _Branch]] = []
         self.below: dict[object, _Branch] = {}
         self.known: _Key | None = None  # its key in the heap above, no larger than what it is now
 
     def key(self) -> _Key | None:
-        """Of the first lane, with the shares from here downwards; None = there is none."""
+        """Of the first class, with the shares from here downwards; None = there is none."""
         heap = self.heap
         while heap:
             known, number, item = heap[0]
@@ -47,18 +48,18 @@ class _Branch:
                 heapreplace(heap, (key, number, item))
         return None
 
-    def lanes(self) -> list[Lane]:
+    def eq_classes(self) -> list[EquivalenceClass]:
         """All that are left, some of them more than once."""
-        found: list[Lane] = []
+        found: list[EquivalenceClass] = []
         for _, _, item in self.heap:
             if isinstance(item, _Branch):
-                found += item.lanes()
+                found += item.eq_classes()
             else:
                 found.append(item)
         return found
 
-    def take(self) -> Lane:
-        """Remove the first lane; `key` has been asked."""
+    def take(self) -> EquivalenceClass:
+        """Remove the first class; `key` has been asked."""
         _, _, item = self.heap[0]
         if isinstance(item, _Branch):
             return item.take()
@@ -67,10 +68,12 @@ class _Branch:
 
 
 class FairOrder(Merge):
-    """All lanes by fair share; see `Merge`. Jobs that have their turn come first of their
+    """All classes by fair share; see `Merge`. Jobs that have their turn come first of their
     priority."""
 
-    def __init__(self, lanes: Iterable[Lane], standings: Standings, turns: Iterable[str]) -> None:
+    def __init__(
+        self, eq_classes: Iterable[EquivalenceClass], standings: Standings, turns: Iterable[str]
+    ) -> None:
         super().__init__(())
         self._standings = standings
         self._turns = frozenset(turns)
@@ -78,22 +81,22 @@ class FairOrder(Merge):
         self._paths: dict[str, list[Standing]] = {}
         self._depth = 1
         self._number = 0
-        self._fill(list(lanes))
+        self._fill(list(eq_classes))
 
-    def _fill(self, lanes: list[Lane]) -> None:
+    def _fill(self, eq_classes: list[EquivalenceClass]) -> None:
         self._roots: dict[float, _Branch] = {}
-        self._first: dict[float, list[tuple[OrderKey, int, Lane]]] = {}
+        self._first: dict[float, list[tuple[OrderKey, int, EquivalenceClass]]] = {}
         self._priorities: list[float] = []
         standings, paths = self._standings, self._paths
-        for lane in lanes:
-            if lane.tenant not in paths:
-                paths[lane.tenant] = standings.path(lane.tenant)
-                self._depth = max(self._depth, len(paths[lane.tenant]))
-        for lane in lanes:
-            self.push(lane)
+        for eq_class in eq_classes:
+            if eq_class.tenant not in paths:
+                paths[eq_class.tenant] = standings.path(eq_class.tenant)
+                self._depth = max(self._depth, len(paths[eq_class.tenant]))
+        for eq_class in eq_classes:
+            self.push(eq_class)
 
-    def pop(self) -> Lane | None:
-        """The lane whose turn it is now."""
+    def pop(self) -> EquivalenceClass | None:
+        """The class whose turn it is now."""
         standings = self._standings
         if standings.lowered != self._lowered:
             self._lowered = standings.lowered
@@ -102,39 +105,40 @@ class FairOrder(Merge):
             if not self._priorities:
                 if not self._put_off:
                     return None
-                lanes, self._put_off, self._second = self._put_off, [], True
-                self._fill(lanes)
+                eq_classes, self._put_off, self._second = self._put_off, [], True
+                self._fill(eq_classes)
                 continue
             after = self._priorities[0]
-            lane = self._next(after)
-            if lane is None:
+            eq_class = self._next(after)
+            if eq_class is None:
                 heappop(self._priorities)
                 del self._roots[after], self._first[after]
-            elif lane.jobs[0].after == after:
-                return lane
+            elif eq_class.jobs[0].after == after:
+                return eq_class
             else:
-                self.push(lane)  # its first job has left it meanwhile
+                self.push(eq_class)  # its first job has left it meanwhile
 
-    def _next(self, after: float) -> Lane | None:
+    def _next(self, after: float) -> EquivalenceClass | None:
         first = self._first[after]
         while first:
-            _, _, lane = heappop(first)
-            if lane.jobs:
-                return lane
+            _, _, eq_class = heappop(first)
+            if eq_class.jobs:
+                return eq_class
         root = self._roots[after]
         return None if root.key() is None else root.take()
 
-    def put_off(self, lane: Lane) -> bool:
+    def put_off(self, eq_class: EquivalenceClass) -> bool:
         """Let all others go first, once; False when they have gone already."""
         if not self._second:
-            self._put_off.append(lane)
+            self._put_off.append(eq_class)
         return not self._second
 
-    def push(self, lane: Lane | None) -> None:
-        """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""
-        if lane is None or not lane.jobs:
+    def push(self, eq_class: EquivalenceClass | None) -> None:
+        """The first job of a class queues for its turn; a class without jobs is nothing to
+        queue."""
+        if eq_class is None or not eq_class.jobs:
             return
-        key = lane.jobs[0]
+        key = eq_class.jobs[0]
         self._number += 1
         root = self._roots.get(key.after)
         if root is None:
@@ -142,19 +146,19 @@ class FairOrder(Merge):
             self._first[key.after] = []
             heappush(self._priorities, key.after)
         if key.job_id in self._turns:
-            heappush(self._first[key.after], (key, self._number, lane))
+            heappush(self._first[key.after], (key, self._number, eq_class))
             return
-        path = self._path(lane)
+        path = self._path(eq_class)
         at, passed = root, [root]
         for depth, standing in enumerate(path, 1):
             below = at.below.get(standing)
             if below is None:
-                last = len(self._paths[lane.tenant]) == depth
+                last = len(self._paths[eq_class.tenant]) == depth
                 below = _Branch(standing, self._depth - depth if last else 0)
                 at.below[standing] = below
             at = below
             passed.append(at)
-        heappush(at.heap, ((key,), self._number, lane))
+        heappush(at.heap, ((key,), self._number, eq_class))
         for above, branch in zip(passed[-2::-1], passed[:0:-1], strict=True):
             now = branch.key()
             assert now is not None
@@ -164,17 +168,17 @@ class FairOrder(Merge):
             self._number += 1
             heappush(above.heap, (now, self._number, branch))
 
-    def _path(self, lane: Lane) -> list[Standing]:
-        path = self._paths.get(lane.tenant)
+    def _path(self, eq_class: EquivalenceClass) -> list[Standing]:
+        path = self._paths.get(eq_class.tenant)
         if path is None:
-            path = self._paths[lane.tenant] = self._standings.path(lane.tenant)
+            path = self._paths[eq_class.tenant] = self._standings.path(eq_class.tenant)
         if not self._standings.of_users:
             return path
-        return [*path, self._standings.of(lane.tenant, lane.user)]
+        return [*path, self._standings.of(eq_class.tenant, eq_class.user)]
 
-    def _left(self) -> list[Lane]:
-        """All lanes that have not come yet."""
-        found = [lane for first in self._first.values() for _, _, lane in first]
+    def _left(self) -> list[EquivalenceClass]:
+        """All classes that have not come yet."""
+        found = [eq_class for first in self._first.values() for _, _, eq_class in first]
         for root in self._roots.values():
-            found += root.lanes()
+            found += root.eq_classes()
         return list(dict.fromkeys(found))

@@ -10,7 +10,7 @@ from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
 
 if TYPE_CHECKING:
-    from scheduling.engine.queue.waiting import Lane
+    from scheduling.engine.queue.waiting import EquivalenceClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ copied_by_fields(Turn)
 
 
 @dataclass(slots=True)
-class Promise:
+class Nomination:
     """Places booked for a preemptor, what of them is borrowed, and the pods that must go first."""
 
     placements: tuple[PodPlacement, ...]
@@ -50,13 +50,14 @@ class Promise:
 
 class InVain(NamedTuple):
     """That no preemption could make room, by these facts and the GPU-milli by model that were
-    within reach; `nearly`: not before `until`. `protected_until`: when the first of those that are
+    within reach; `awaits_min_runtime`: not before `until`. `protected_until`: when the first of
+    those that are
     in their minimum run time may be preempted, inf = there are none."""
 
     facts: tuple[int, int]
     reach: dict[str, int]
     until: float
-    nearly: bool
+    awaits_min_runtime: bool
     protected_until: float
 
     def holds(self, facts: tuple[int, int], reach: dict[str, int], now: float) -> bool:
@@ -90,10 +91,11 @@ class JobRecord:
     `pods`: (pod set, ordinal) -> (GPU model, milli) of every place it holds, `placed_at` since
     when, where not since its start, `runs_since` when each began to run, as far as that was told.
     `ended`: pods that are done and not to be placed again.
-    `blamed`: node -> until when it is avoided. `queued_at`: when it last came into a lane;
+    `avoided_nodes`: node -> until when it is avoided. `queued_at`: when it last came into a class;
     `waits_since`: since when nothing but quota, its turn and places keeps it, or the pods that it
     misses, from a start, None = it does not wait so. `blocked_since`: when it was first blocked at
-    the head. `nearly`: what was backfilled past it has not all run long enough to be preempted,
+    the head. `awaits_min_runtime`: what was backfilled past it has not all run long enough to be
+    preempted,
     else it could start; `protected_until`: when enough of those whom it could preempt may have,
     `preempts_from`: when it will have waited for long enough to preempt anybody that it could,
     inf = it does not wait for that. `in_vain`: by
@@ -103,13 +105,13 @@ class JobRecord:
     `disruptions`: how many of its pods may be evicted now, by its disruption budget.
     `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
     evicted.
-    `promise`: places held for it while others leave them. `grew_at`: as of when nothing more was
+    `nomination`: places held for it while others leave them. `grew_at`: as of when nothing more was
     found for an elastic gang that runs. `limit_at`: when its run time ends, as it is watched.
     """
 
     job: JobRequest
     key: OrderKey
-    lane: "Lane | None"
+    eq_class: "EquivalenceClass | None"
     not_before: float
     held: bool
     reserved: bool
@@ -120,11 +122,11 @@ class JobRecord:
     runs_since: dict[tuple[int, int], float]
     ended: set[tuple[int, int]]
     started_at: float | None
-    blamed: dict[str, float]
+    avoided_nodes: dict[str, float]
     queued_at: float
     waits_since: float | None
     blocked_since: float | None
-    nearly: bool
+    awaits_min_runtime: bool
     protected_until: float
     preempts_from: float
     in_vain: dict[object, InVain]
@@ -137,14 +139,14 @@ class JobRecord:
     checkpoint_at: float
     leaving: dict[tuple[int, int], Booking]
     left: bool
-    promise: Promise | None
+    nomination: Nomination | None
     grew_at: Any
     limit_at: float | None
 
     def __init__(self, job: JobRequest, key: OrderKey) -> None:
         self.job = job
         self.key = key
-        self.lane = None
+        self.eq_class = None
         self.not_before = 0.0
         self.held = False
         self.reserved = False
@@ -155,11 +157,11 @@ class JobRecord:
         self.runs_since = {}
         self.ended = set()
         self.started_at = None
-        self.blamed = {}
+        self.avoided_nodes = {}
         self.queued_at = -math.inf
         self.waits_since = None
         self.blocked_since = None
-        self.nearly = False
+        self.awaits_min_runtime = False
         self.protected_until = math.inf
         self.preempts_from = math.inf
         self.in_vain = {}
@@ -172,7 +174,7 @@ class JobRecord:
         self.checkpoint_at = -math.inf
         self.leaving = {}
         self.left = False
-        self.promise = None
+        self.nomination = None
         self.grew_at = None
         self.limit_at = None
 
@@ -180,9 +182,9 @@ class JobRecord:
     def passed_since(self) -> float | None:
         """Since when the jobs behind it that start pass it by: since it waits for nothing but
         places. None where it is the head of no pool."""
-        if self.blocked_since is None or self.lane is None:
+        if self.blocked_since is None or self.eq_class is None:
             return None
-        return min(self.blocked_since, max(self.queued_at, self.lane.admitted_at))
+        return min(self.blocked_since, max(self.queued_at, self.eq_class.admitted_at))
 
     def placed_since(self, pod: tuple[int, int]) -> float:
         """Since when a pod of the job, which has started, holds its place."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from scheduling.engine.demand.requested import Ask
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queue.job import Expected, JobRecord, OrderKey
-from scheduling.engine.quota.accounts import Account, Group
+from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import Kept, Refusal
 from scheduling.engine.verdict import Verdict
 
@@ -39,7 +39,7 @@ copied_by_fields(Head)
 
 
 class Terms(NamedTuple):
-    """What the blocked jobs ahead leave to a lane: which of its jobs may be tried, and how.
+    """What the blocked jobs ahead leave to a class: which of its jobs may be tried, and how.
 
     Pools in `closed` and nodes in `avoid` are not to be used, and nothing borrowed of what is
     `kept`. `later`: jobs that end before the
@@ -75,7 +75,7 @@ class Ahead(NamedTuple):
 
 
 @dataclass(slots=True)
-class InTheWay:
+class Reservations:
     """Pools, accounts, quota to borrow and nodes that belong to blocked jobs, as one walk over the
     queue has found.
 
@@ -89,14 +89,14 @@ class InTheWay:
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
     accounts: dict[tuple[str, str], str] = field(default_factory=dict)
-    kept: dict[Account | Group, str] = field(default_factory=dict)
+    kept: dict[Account | Cohort, str] = field(default_factory=dict)
     heads: dict[str, Head] = field(default_factory=dict)
     closers: dict[str, bool] = field(default_factory=dict)
     could: dict[str, tuple[bool, ...]] = field(default_factory=dict)
     waits: dict[str, tuple[Kept, Waits]] = field(default_factory=dict)
     mark: Mark = ()
     last: OrderKey | None = None
-    # What holds for all lanes alike until another job is found blocked.
+    # What holds for all classes alike until another job is found blocked.
     ahead_of: dict[frozenset[str], Ahead] = field(default_factory=dict)
     closed_to: dict[tuple[str, frozenset[str], bool, bool], frozenset[str]] = field(
         default_factory=dict
@@ -110,9 +110,9 @@ class InTheWay:
     _marks: list[Mark] = field(default_factory=list)
     _before: list[Mark] = field(default_factory=list)
 
-    def next_walk(self) -> "InTheWay":
+    def next_walk(self) -> "Reservations":
         """Nothing in the way yet, for a walk that begins anew."""
-        return InTheWay(_before=self._marks) if self._marks or self._before else self
+        return Reservations(_before=self._marks) if self._marks or self._before else self
 
     def add(self, what: object, by: OrderKey) -> None:
         """Something more is closed to all that comes behind."""
@@ -131,16 +131,17 @@ class InTheWay:
 
 @dataclass(slots=True, eq=False)
 class Settled:
-    """Why a lane that could not start still cannot, and has been told so.
+    """Why a class that could not start still cannot, and has been told so.
 
     It holds `until` then, for the same first job that asks for the same, behind the same `mark`,
-    with the same answer about quota; unless it is `closed` to the lane whatever is free, also while
+    with the same answer about quota; unless it is `closed` to the class whatever is free, also
+    while
     no node has `gained` what one of its pods needs. Of the quota book's versions, `ways_at` must be
     the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
     must have gone on closing to it what was `withheld`, or have held all that it would wait for
     itself. `plans`: as of when no other jobs could be preempted for it. `needs`: wholly free GPUs
     of a node without which it need not be asked whatever else was given back, quota apart. `facts`:
-    of a lane that is in nobody's way because of what it lacks, the versions of nodes and quotas.
+    of a class that is in nobody's way because of what it lacks, the versions of nodes and quotas.
     """
 
     first: OrderKey

@@ -1,8 +1,8 @@
-"""The wait queue: one lane per tenant (or user of it) and request shape, in one global order.
+"""The wait queue: one class per tenant (or user of it) and request shape, in one global order.
 
-Jobs of a lane differ in nothing but their order, so what is found out about the first holds for
+Jobs of a class differ in nothing but their order, so what is found out about the first holds for
 all of them: an attempt that fails, a quota that refuses, a reason. A cycle therefore costs what
-it starts and the number of lanes, not the number of waiting jobs.
+it starts and the number of classes, not the number of waiting jobs.
 """
 
 import math
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 UNASKED = (-1, -1)
 UNPLANNED = (-1, -1, False)
 
-# Lanes without jobs that are kept, as another job of their shape may come.
+# Classes without jobs that are kept, as another job of their shape may come.
 MAX_EMPTY = 1_000
 
 
@@ -41,7 +41,7 @@ class Reach:
 
 
 @dataclass(slots=True, eq=False)
-class Lane:
+class EquivalenceClass:
     """Waiting jobs of one tenant and shape, in order, and what was found out about them.
     `user`: of this user alone, where the policy tells the users of a tenant apart.
 
@@ -55,7 +55,7 @@ class Lane:
     possible at `unplanned_at`, and will not be before `unplanned_until` by the passing of time.
     `reserved`: neither `never` nor `refusal` stands; `told_reserved`: what its jobs were last told
     of that. `rest` is the reason told to all but the first job; those in `fresh` have not been
-    told. No job of the lane declares less than `shortest` seconds. `settled`: what its last answer
+    told. No job of the class declares less than `shortest` seconds. `settled`: what its last answer
     rested on. `would_start`: behind these jobs, as found out then, only reserved nodes keep it
     waiting. `reach`: where it could start if all that runs had ended.
     """
@@ -92,7 +92,7 @@ class Lane:
         return self.jobs[0].job_id
 
     def quota_stands(self, book: QuotaBook) -> bool:
-        """Whether quota would answer the lane as it did, be it with other numbers."""
+        """Whether quota would answer the class as it did, be it with other numbers."""
         free = self.refusal is None
         if self.quota_at[free] == (book.tightened if free else book.loosened):
             return True
@@ -108,147 +108,152 @@ class WaitQueue:
     """All jobs that may be attempted now; held and backing-off jobs are not here."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Lane, None] = {}  # those with jobs
-        self.ordered: list[tuple[OrderKey, Lane]] = []  # by the lanes' first jobs
-        self.touched: dict[Lane, None] = {}  # those that got jobs since the last walk
-        self._by_key: dict[Key, Lane] = {}
-        self._empty: dict[Lane, None] = {}  # the longest without jobs first
+        self.eq_classes: dict[EquivalenceClass, None] = {}  # those with jobs
+        self.ordered: list[tuple[OrderKey, EquivalenceClass]] = []  # by the classes' first jobs
+        self.touched: dict[EquivalenceClass, None] = {}  # those that got jobs since the last walk
+        self._by_key: dict[Key, EquivalenceClass] = {}
+        self._empty: dict[EquivalenceClass, None] = {}  # the longest without jobs first
 
     def add(self, record: JobRecord, key: Key, user: str) -> None:
-        """Put a job into the lane of its shape; it stays where its order key says."""
-        lane = self._by_key.get(key)
-        if lane is None:
-            lane = self._by_key[key] = Lane(key, record.job.tenant, user)
-        if not lane.jobs:
-            self._empty.pop(lane, None)
-            self.lanes[lane] = None
-            insort(self.ordered, (record.key, lane))
-        elif record.key < lane.jobs[0]:
-            lane.fresh.add(lane.head)  # it was the first and now gets the reason of the rest
-            self._out_of_order(lane)
-            insort(self.ordered, (record.key, lane))
-        self.touched[lane] = None
-        insort(lane.jobs, record.key)
-        lane.shortest = min(lane.shortest, record.job.declared_s or math.inf)
-        lane.fresh.add(record.job.id)
-        record.lane = lane
+        """Put a job into the class of its shape; it stays where its order key says."""
+        eq_class = self._by_key.get(key)
+        if eq_class is None:
+            eq_class = self._by_key[key] = EquivalenceClass(key, record.job.tenant, user)
+        if not eq_class.jobs:
+            self._empty.pop(eq_class, None)
+            self.eq_classes[eq_class] = None
+            insort(self.ordered, (record.key, eq_class))
+        elif record.key < eq_class.jobs[0]:
+            eq_class.fresh.add(
+                eq_class.head
+            )  # it was the first and now gets the reason of the rest
+            self._out_of_order(eq_class)
+            insort(self.ordered, (record.key, eq_class))
+        self.touched[eq_class] = None
+        insort(eq_class.jobs, record.key)
+        eq_class.shortest = min(eq_class.shortest, record.job.declared_s or math.inf)
+        eq_class.fresh.add(record.job.id)
+        record.eq_class = eq_class
 
     def remove(self, record: JobRecord) -> None:
-        lane = record.lane
-        if lane is None:
+        eq_class = record.eq_class
+        if eq_class is None:
             return
-        at = bisect_left(lane.jobs, record.key)
+        at = bisect_left(eq_class.jobs, record.key)
         if not at:
-            self._out_of_order(lane)
-        lane.jobs.pop(at)
-        lane.fresh.discard(record.job.id)
-        if not lane.jobs:
-            del self.lanes[lane]
-            self._keep(lane)
+            self._out_of_order(eq_class)
+        eq_class.jobs.pop(at)
+        eq_class.fresh.discard(record.job.id)
+        if not eq_class.jobs:
+            del self.eq_classes[eq_class]
+            self._keep(eq_class)
         elif not at:
-            insort(self.ordered, (lane.jobs[0], lane))
-        record.lane = None
+            insort(self.ordered, (eq_class.jobs[0], eq_class))
+        record.eq_class = None
 
-    def _keep(self, lane: Lane) -> None:
+    def _keep(self, eq_class: EquivalenceClass) -> None:
         """What was found out about the shape holds for its next job, not what its jobs were told;
-        nor is a lane kept that is one job's own."""
-        lane.rest = lane.settled = lane.would_start = None
-        lane.shortest = math.inf
-        if isinstance(lane.key[1], tuple):
-            self._empty[lane] = None
+        nor is a class kept that is one job's own."""
+        eq_class.rest = eq_class.settled = eq_class.would_start = None
+        eq_class.shortest = math.inf
+        if isinstance(eq_class.key[1], tuple):
+            self._empty[eq_class] = None
             if len(self._empty) > MAX_EMPTY:
                 self._drop(next(iter(self._empty)))
         else:
-            del self._by_key[lane.key]
+            del self._by_key[eq_class.key]
 
-    def _drop(self, empty: Lane) -> None:
+    def _drop(self, empty: EquivalenceClass) -> None:
         del self._empty[empty], self._by_key[empty.key]
 
-    def _out_of_order(self, lane: Lane) -> None:
+    def _out_of_order(self, eq_class: EquivalenceClass) -> None:
         """Its first job changes; another one may preempt others than the first did."""
-        lane.unplanned_at = UNPLANNED
-        self.ordered.pop(bisect_left(self.ordered, (lane.jobs[0],)))
+        eq_class.unplanned_at = UNPLANNED
+        self.ordered.pop(bisect_left(self.ordered, (eq_class.jobs[0],)))
 
-    def awake(self, cluster: ClusterState, since: int) -> list[tuple[OrderKey, Lane]]:
-        """The lanes in order without those of which `still_settled` would say that they are, as
+    def awake(self, cluster: ClusterState, since: int) -> list[tuple[OrderKey, EquivalenceClass]]:
+        """The classes in order without those of which `still_settled` would say that they are, as
         seen from what was given back since the walk before. All must be assessed, and nobody be in
         anybody's way."""
         most, gains, now = cluster.gained(since), cluster.gains, cluster.now
         if most is None:
             return self.ordered
         found = []
-        for first, lane in self.ordered:
-            known = lane.settled
+        for first, eq_class in self.ordered:
+            known = eq_class.settled
             if (
                 known is None
                 or known.needs <= most
                 or known.until <= now
                 or known.first is not first
-                or known.ask is not lane.ask
-                or known.refused != (lane.refusal is not None)
-                or lane.never is not None
-                or lane.fresh
+                or known.ask is not eq_class.ask
+                or known.refused != (eq_class.refusal is not None)
+                or eq_class.never is not None
+                or eq_class.fresh
             ):
-                found.append((first, lane))
+                found.append((first, eq_class))
             else:
                 known.gained = gains
         return found
 
     def plan_anew(self) -> None:
         """Preemptions that were not possible may be now."""
-        for lane in self.lanes:
-            lane.unplanned_at = UNPLANNED
-            lane.settled = None
+        for eq_class in self.eq_classes:
+            eq_class.unplanned_at = UNPLANNED
+            eq_class.settled = None
 
     def forget_verdicts(self) -> None:
-        """Everything found out about the lanes may be wrong now."""
-        for lane in tuple(self._empty):
-            self._drop(lane)
-        for lane in self.lanes:
-            lane.never_at = lane.failed_at = (-1, -1)
-            lane.unplanned_at = UNPLANNED
-            lane.quota_at = UNASKED
-            lane.settled = lane.reach = None
+        """Everything found out about the classes may be wrong now."""
+        for eq_class in tuple(self._empty):
+            self._drop(eq_class)
+        for eq_class in self.eq_classes:
+            eq_class.never_at = eq_class.failed_at = (-1, -1)
+            eq_class.unplanned_at = UNPLANNED
+            eq_class.quota_at = UNASKED
+            eq_class.settled = eq_class.reach = None
 
 
 class Merge:
-    """Lanes in the global order of their first jobs; a lane comes again while it is put back.
+    """Classes in the global order of their first jobs; a class comes again while it is put back.
 
-    `ordered`: the lanes in the order of their first jobs.
+    `ordered`: the classes in the order of their first jobs.
     """
 
-    def __init__(self, ordered: Iterable[tuple[OrderKey, Lane]]) -> None:
+    def __init__(self, ordered: Iterable[tuple[OrderKey, EquivalenceClass]]) -> None:
         self._rest = list(ordered)[::-1]  # the next at the end
-        self._put_back: list[tuple[OrderKey, Lane]] = []
-        self._put_off: list[Lane] = []
+        self._put_back: list[tuple[OrderKey, EquivalenceClass]] = []
+        self._put_off: list[EquivalenceClass] = []
         self._second = False
 
-    def pop(self) -> Lane | None:
-        """The lane whose first job comes next; a victim of preemption may have left its lane."""
+    def pop(self) -> EquivalenceClass | None:
+        """The class whose first job comes next; a victim of preemption may have left its class."""
         while True:
             rest, put_back = self._rest, self._put_back
             if put_back and (not rest or put_back[0] < rest[-1]):
-                key, lane = heappop(put_back)
+                key, eq_class = heappop(put_back)
             elif rest:
-                key, lane = rest.pop()
+                key, eq_class = rest.pop()
             elif self._put_off:
-                later = [(lane.jobs[0], lane) for lane in self._put_off if lane.jobs]
+                later = [
+                    (eq_class.jobs[0], eq_class) for eq_class in self._put_off if eq_class.jobs
+                ]
                 self._rest = sorted(later, reverse=True)
                 self._put_off, self._second = [], True
                 continue
             else:
                 return None
-            if lane.jobs and lane.jobs[0] == key:
-                return lane
-            self.push(lane)
+            if eq_class.jobs and eq_class.jobs[0] == key:
+                return eq_class
+            self.push(eq_class)
 
-    def put_off(self, lane: Lane) -> bool:
+    def put_off(self, eq_class: EquivalenceClass) -> bool:
         """Let all others go first, once; False when they have gone already."""
         if not self._second:
-            self._put_off.append(lane)
+            self._put_off.append(eq_class)
         return not self._second
 
-    def push(self, lane: Lane | None) -> None:
-        """The first job of a lane queues for its turn; a lane without jobs is nothing to queue."""
-        if lane is not None and lane.jobs:
-            heappush(self._put_back, (lane.jobs[0], lane))
+    def push(self, eq_class: EquivalenceClass | None) -> None:
+        """The first job of a class queues for its turn; a class without jobs is nothing to
+        queue."""
+        if eq_class is not None and eq_class.jobs:
+            heappush(self._put_back, (eq_class.jobs[0], eq_class))

@@ -14,7 +14,7 @@ UNLIMITED = 1 << 62
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class Cohort:
     """Accounts that lend to each other; the amounts are sums over them."""
 
     members: list["Account"] = field(default_factory=list)
@@ -33,15 +33,15 @@ class Account:
     shared: bool
     borrow_limit: int
     lend_limit: int
-    group: Group
+    cohort: Cohort
     parent: "Account | None" = None
     used: int = 0
-    fixed: int = 0  # of that by jobs that cannot be preempted
+    non_preemptible: int = 0  # of that by jobs that cannot be preempted
     over: int = 0  # borrowed
     lendable: int = 0
     lends: int = 0  # while nothing is used of it
     rightful: int = 0  # what would be used if nobody at or below it held beyond its guarantee
-    below: Group | None = None  # the accounts of its children
+    below: Cohort | None = None  # the accounts of its children
     own_jobs: "Account | None" = None  # the account of a parent's own jobs
 
     def after(self, used: int, lack: int | None) -> tuple[int, int]:
@@ -58,7 +58,7 @@ class Account:
         """Bring `rightful` up to date; the accounts below it must be."""
         held = self.used if self.below is None else self.below.rightful
         held = min(held, self.guaranteed)
-        self.group.rightful += held - self.rightful
+        self.cohort.rightful += held - self.rightful
         self.rightful = held
 
 
@@ -77,21 +77,21 @@ def open_accounts(quotas: Iterable[Quota], lineage: Callable[[str], Iterator[str
             q.mode is QuotaMode.SHARED,
             UNLIMITED if q.borrow_limit is None else q.borrow_limit,
             UNLIMITED if q.lend_limit is None else q.lend_limit,
-            Group(),
+            Cohort(),
         )
     _join_groups(accounts, lineage)
     return accounts
 
 
 def _join_groups(accounts: Accounts, lineage: Callable[[str], Iterator[str]]) -> None:
-    groups: dict[tuple[str, str], Group] = {}
+    cohorts: dict[tuple[str, str], Cohort] = {}
     children: dict[tuple[str, str], list[Account]] = {}
     for tenant, model in sorted(accounts):
         account = accounts[tenant, model]
         above = (accounts.get((t, model)) for t in lineage(tenant) if t != tenant)
         account.parent = owner = next(filter(None, above), None)
-        account.group = groups.setdefault((owner.tenant if owner else "", model), Group())
-        account.group.members.append(account)
+        account.cohort = cohorts.setdefault((owner.tenant if owner else "", model), Cohort())
+        account.cohort.members.append(account)
         if owner:
             children.setdefault((owner.tenant, model), []).append(account)
     for key, below in sorted(children.items()):
@@ -99,9 +99,9 @@ def _join_groups(accounts: Accounts, lineage: Callable[[str], Iterator[str]]) ->
         rest = max(0, parent.guaranteed - sum(c.guaranteed for c in below))
         parent.own_jobs = Account(
             parent.tenant, parent.gpu_model, rest, True, UNLIMITED, UNLIMITED,
-            below[0].group, parent,
+            below[0].cohort, parent,
         )  # fmt: skip
-        parent.below = below[0].group
+        parent.below = below[0].cohort
         parent.below.members.append(parent.own_jobs)
     for account in sorted(accounts.values(), key=_depth, reverse=True):
         if account.own_jobs is not None:
@@ -123,5 +123,5 @@ def _open(account: Account) -> None:
     lack = None if below is None else below.borrowed - below.lendable
     account.over, account.lendable = account.after(0, lack)
     account.lends = account.lendable
-    account.group.borrowed += account.over
-    account.group.lendable += account.lendable
+    account.cohort.borrowed += account.over
+    account.cohort.lendable += account.lendable

@@ -16,37 +16,38 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from scheduling.engine.native import mypyc_attr
-from scheduling.engine.quota.accounts import UNLIMITED, Account, Accounts, Group, open_accounts
+from scheduling.engine.quota.accounts import UNLIMITED, Account, Accounts, Cohort, open_accounts
 from scheduling.engine.types import Quota, Tenant
 from scheduling.engine.verdict import Reason
 
 # What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
-Kept = frozenset[Account | Group]
+Kept = frozenset[Account | Cohort]
 
 
 class Refusal(NamedTuple):
-    """Why quota refuses a request: the account that says no and its numbers (milli-GPU). `fixed`:
+    """Why quota refuses a request: the account that says no and its numbers (milli-GPU).
+    `non_preemptible`:
     it is for a job that cannot be preempted, and such jobs hold all that they may."""
 
     reason: Reason
     account: Account
     asked: int
     allowed: int
-    fixed: bool = False
+    non_preemptible: bool = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 @dataclass(slots=True, init=False)
 class Booking:
-    """What one job holds, by GPU model. `fixed`: it cannot be preempted."""
+    """What one job holds, by GPU model. `non_preemptible`: it cannot be preempted."""
 
     tenant: str
     since: float
-    fixed: bool
+    non_preemptible: bool
     held: dict[str, int]
 
-    def __init__(self, tenant: str, since: float, fixed: bool) -> None:
-        self.tenant, self.since, self.fixed = tenant, since, fixed
+    def __init__(self, tenant: str, since: float, non_preemptible: bool) -> None:
+        self.tenant, self.since, self.non_preemptible = tenant, since, non_preemptible
         self.held = {}
 
 
@@ -62,7 +63,8 @@ class QuotaBook:
     `version` grows with every change, `loosened` with those that may allow more than before,
     `tightened` with those that may allow less, `structure` when tenants, quotas or `reclaims` were
     replaced; `booked` and `returned` are what ever was, in milli-GPU by GPU model. `reclaims`:
-    whether lenders may take back what they lent. `fixed` says of a request that it is for a job
+    whether lenders may take back what they lent. `non_preemptible` says of a request that it is for
+    a job
     that cannot be preempted.
     Giving back never refuses what was allowed, and booking never allows what was refused. What is
     refused stays so until as much is given back as it asks beyond what is allowed, what is allowed
@@ -101,13 +103,13 @@ class QuotaBook:
         self._chains.clear()
         self._ceilings.clear()
         self._accounts = open_accounts(quotas, self.lineage)
-        for tenant, model, milli, fixed in used_elsewhere:
+        for tenant, model, milli, non_preemptible in used_elsewhere:
             self._add(tenant, model, milli)
-            self._add_fixed(tenant, model, fixed)
+            self._add_fixed(tenant, model, non_preemptible)
         for booking in self.bookings.values():
             for model, milli in booking.held.items():
                 self._add(booking.tenant, model, milli)
-                if booking.fixed:
+                if booking.non_preemptible:
                     self._add_fixed(booking.tenant, model, milli)
         self._replaced()
 
@@ -157,11 +159,11 @@ class QuotaBook:
         borrows = False
         steps: list[_Step] = []
         for account in self.chain(tenant, model):
-            group, used = account.group, account.used + milli
+            cohort, used = account.cohort, account.used + milli
             over, lendable = account.after(used, lack)
             by_use = max(0, account.used - account.guaranteed)
             borrows = over > account.over and (borrows or used - account.guaranteed > by_use)
-            lack = group.borrowed - account.over + over - group.lendable + account.lendable
+            lack = cohort.borrowed - account.over + over - cohort.lendable + account.lendable
             lack -= lendable
             steps.append((account, used, over, lack, borrows))
         return steps
@@ -170,7 +172,7 @@ class QuotaBook:
         """Why jobs of the tenant that cannot be preempted may not hold `milli` more of the model,
         whatever others hold; None when they may."""
         for account in self.chain(tenant, model) if self.reclaims else ():
-            left = account.guaranteed - account.fixed
+            left = account.guaranteed - account.non_preemptible
             if milli > left:
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, left), True)
         return None
@@ -182,15 +184,15 @@ class QuotaBook:
         milli: int,
         kept: Kept = frozenset(),
         *,
-        fixed: bool = False,
+        non_preemptible: bool = False,
     ) -> Refusal | None:
         """Why the tenant may not hold `milli` more of the model now; None when it may. Nothing is
         borrowed of what is `kept` for a job ahead."""
         chain = self.chain(tenant, model)
         if not chain:
-            nothing = Account(tenant, model, 0, False, 0, 0, Group())
+            nothing = Account(tenant, model, 0, False, 0, 0, Cohort())
             return Refusal(Reason.WAITING_FOR_QUOTA, nothing, milli, 0)
-        if fixed and (no := self.beyond_guarantee(tenant, model, milli)) is not None:
+        if non_preemptible and (no := self.beyond_guarantee(tenant, model, milli)) is not None:
             return no
         for account in chain:
             if account.used + milli > account.guaranteed:
@@ -201,7 +203,7 @@ class QuotaBook:
             if not borrows:
                 continue
             more = over - account.over
-            if not account.shared or account in kept or account.group in kept:
+            if not account.shared or account in kept or account.cohort in kept:
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, max(0, milli - more))
             beyond = over - max(account.borrow_limit, account.over)
             if beyond > 0:
@@ -212,7 +214,7 @@ class QuotaBook:
                 return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, left)
         return None
 
-    def slack(self, tenant: str, model: str, milli: int, *, fixed: bool = False) -> int:
+    def slack(self, tenant: str, model: str, milli: int, *, non_preemptible: bool = False) -> int:
         """How much more of the model may be booked, by whomever, before the tenant may no longer
         hold `milli` more, which it may now; a lower bound."""
         chain = self.chain(tenant, model)
@@ -220,8 +222,8 @@ class QuotaBook:
         if within >= 0:
             return within
         left = UNLIMITED
-        if fixed and self.reclaims:
-            left = min(a.guaranteed - a.fixed for a in chain) - milli
+        if non_preemptible and self.reclaims:
+            left = min(a.guaranteed - a.non_preemptible for a in chain) - milli
         for account, _, over, lack, _ in self._steps(tenant, model, milli):
             if not account.shared:
                 return 0
@@ -252,7 +254,7 @@ class QuotaBook:
         chain = self.chain(tenant, model)
         found: dict[str, int] = {}
         for account in chain:
-            for other in account.group.members:
+            for other in account.cohort.members:
                 if other not in chain and other.over > 0:
                     for owes in self._owing(other):
                         found.setdefault(owes.tenant, owes.over)
@@ -275,20 +277,24 @@ class QuotaBook:
         asked: Mapping[str, int],
         kept: Kept = frozenset(),
         *,
-        fixed: bool = False,
+        non_preemptible: bool = False,
     ) -> Refusal | None:
         """The first refusal of a joint request {gpu model: milli}: all models or none."""
         for model in sorted(asked) if len(asked) > 1 else asked:
-            if (no := self.refusal(tenant, model, asked[model], kept, fixed=fixed)) is not None:
+            if (
+                no := self.refusal(
+                    tenant, model, asked[model], kept, non_preemptible=non_preemptible
+                )
+            ) is not None:
                 return no
         return None
 
     def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Kept:
         """What a refused request waits for that others may borrow: all it would borrow from, up to
         the account that refuses it for a limit of its own."""
-        if no.fixed:
+        if no.non_preemptible:
             return frozenset()
-        found: set[Account | Group] = set()
+        found: set[Account | Cohort] = set()
         for model, milli in asked.items():
             for account, _, _, _, borrows in self._steps(tenant, model, milli):
                 lent_out = account.shared and no.reason is Reason.WAITING_FOR_QUOTA
@@ -296,26 +302,29 @@ class QuotaBook:
                     found.add(account)
                     break
                 if borrows:
-                    found.add(account.group)
+                    found.add(account.cohort)
         return frozenset(found)
 
     def wants(self, tenant: str, asked: Mapping[str, int], kept: Kept) -> bool:
         """Whether a request would borrow of what is kept, be that there or not."""
         return any(
-            borrows and (account in kept or account.group in kept)
+            borrows and (account in kept or account.cohort in kept)
             for model, milli in asked.items()
             for account, _, _, _, borrows in self._steps(tenant, model, milli)
         )
 
-    def could_ever(self, tenant: str, asked: Mapping[str, int], *, fixed: bool = False) -> bool:
+    def could_ever(
+        self, tenant: str, asked: Mapping[str, int], *, non_preemptible: bool = False
+    ) -> bool:
         """Whether a joint request is within all that the tenant could ever hold."""
         return all(
-            milli <= self.ceiling(tenant, model, fixed=fixed) for model, milli in asked.items()
+            milli <= self.ceiling(tenant, model, non_preemptible=non_preemptible)
+            for model, milli in asked.items()
         )
 
-    def ceiling(self, tenant: str, model: str, *, fixed: bool = False) -> int:
+    def ceiling(self, tenant: str, model: str, *, non_preemptible: bool = False) -> int:
         """The most the tenant could ever hold of the model: guaranteed and borrowable."""
-        if fixed and self.reclaims:
+        if non_preemptible and self.reclaims:
             return min([a.guaranteed for a in self.chain(tenant, model)], default=0)
         known = self._ceilings.get((tenant, model))
         if known is None:
@@ -327,7 +336,7 @@ class QuotaBook:
         for account in reversed(chain):
             cap = account.guaranteed
             if account.shared:
-                others = sum(a.lends for a in account.group.members if a is not account)
+                others = sum(a.lends for a in account.cohort.members if a is not account)
                 cap += min(account.borrow_limit, others + beyond)
             beyond = max(0, cap - account.guaranteed)
             most = min(most, cap)
@@ -342,18 +351,18 @@ class QuotaBook:
         milli: int,
         since: float,
         *,
-        fixed: bool = False,
+        non_preemptible: bool = False,
     ) -> int:
         """Book `milli` to a job; returns how much of it is borrowed at some level. What a job holds
-        is all `fixed` or none of it."""
+        is all `non_preemptible` or none of it."""
         booking = self.bookings.get(job_id)
         if booking is None:
-            booking = self.bookings[job_id] = Booking(tenant, since, fixed)
+            booking = self.bookings[job_id] = Booking(tenant, since, non_preemptible)
         booking.held[model] = booking.held.get(model, 0) + milli
         self.booked[model] = self.booked.get(model, 0) + milli
         self.version += 1
         self.tightened += 1
-        if booking.fixed:
+        if booking.non_preemptible:
             self._add_fixed(booking.tenant, model, milli)
         return self._add(booking.tenant, model, milli)
 
@@ -365,23 +374,25 @@ class QuotaBook:
             del booking.held[model]
         if not booking.held:
             del self.bookings[job_id]
-        if booking.fixed:
+        if booking.non_preemptible:
             self._add_fixed(booking.tenant, model, -milli)
         self._add(booking.tenant, model, -milli)
         self.returned[model] = self.returned.get(model, 0) + milli
         self.version += 1
         self.loosened += 1
 
-    def rebook(self, job_id: str, *, fixed: bool) -> None:
+    def rebook(self, job_id: str, *, non_preemptible: bool) -> None:
         """Note that what a job holds, if anything, can no longer be preempted, or can again."""
         booking = self.bookings.get(job_id)
-        if booking is None or booking.fixed == fixed:
+        if booking is None or booking.non_preemptible == non_preemptible:
             return
         held = booking.held.copy()
         for model, milli in held.items():
             self.unbook(job_id, model, milli)
         for model, milli in held.items():
-            self.book(job_id, booking.tenant, model, milli, booking.since, fixed=fixed)
+            self.book(
+                job_id, booking.tenant, model, milli, booking.since, non_preemptible=non_preemptible
+            )
 
     @contextmanager
     def without(self, taken: Iterable[tuple[str, Mapping[str, int]]]) -> Iterator[None]:
@@ -397,22 +408,22 @@ class QuotaBook:
 
     def _add_fixed(self, tenant: str, model: str, milli: int) -> None:
         for account in self.chain(tenant, model):
-            account.fixed += milli
+            account.non_preemptible += milli
 
     def _add(self, tenant: str, model: str, milli: int) -> int:
         borrowed, lack = 0, None
         for account in self.chain(tenant, model):
-            group = account.group
+            cohort = account.cohort
             account.used = used = account.used + milli
             over, lendable = account.after(used, lack)
             if over != account.over:
                 borrowed = max(borrowed, over - account.over)
-                group.borrowed += over - account.over
+                cohort.borrowed += over - account.over
                 account.over = over
-            group.lendable += lendable - account.lendable
+            cohort.lendable += lendable - account.lendable
             account.lendable = lendable
             account.note_rightful()
-            lack = group.borrowed - group.lendable
+            lack = cohort.borrowed - cohort.lendable
         return borrowed
 
     # --- reading ------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.engine.native import copied_by_fields
-from scheduling.engine.quota.accounts import Account, Group
+from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import QuotaBook
 
 
@@ -34,12 +34,12 @@ copied_by_fields(Loan)
 
 def ledger(book: QuotaBook, gpu_model: str | None = None) -> tuple[Loan, ...]:
     """All loans, or those of one GPU model, by model, borrower and job."""
-    groups: dict[int, Group] = {}
+    cohorts: dict[int, Cohort] = {}
     for account in book.accounts():
         if gpu_model in (None, account.gpu_model):
-            groups.setdefault(id(account.group), account.group)
+            cohorts.setdefault(id(account.cohort), account.cohort)
     holders = _holders(book)
-    return tuple(loan for group in groups.values() for loan in _of_group(group, holders))
+    return tuple(loan for cohort in cohorts.values() for loan in _of_group(cohort, holders))
 
 
 # Since when which job holds how many milli-GPU that count at an account.
@@ -56,8 +56,8 @@ def _holders(book: QuotaBook) -> _Holders:
     return found
 
 
-def _of_group(group: Group, holders: _Holders) -> Iterator[Loan]:
-    members = sorted(group.members, key=lambda a: a.tenant)
+def _of_group(cohort: Cohort, holders: _Holders) -> Iterator[Loan]:
+    members = sorted(cohort.members, key=lambda a: a.tenant)
     idle = {a.tenant: a.lendable for a in members if a.lendable}
     for borrower in members:
         above = borrower.parent.tenant if borrower.parent else ""

@@ -3,7 +3,7 @@
 from scheduling.engine.decisions import Waiting
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
-from scheduling.engine.queue.waiting import Lane
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.verdict import PREEMPTS_FROM, PROTECTED_UNTIL, Verdict
 
@@ -26,17 +26,17 @@ def tell(record: JobRecord, verdict: Verdict, out: Outcome) -> None:
         out.waiting[record.job.id] = Waiting(record.job.id, verdict)
 
 
-def tell_lane(
-    state: SchedulerState, lane: Lane, first: Verdict, rest: Verdict, out: Outcome
+def tell_class(
+    state: SchedulerState, eq_class: EquivalenceClass, first: Verdict, rest: Verdict, out: Outcome
 ) -> None:
-    """Report to the first job of a lane and to the others; costs nothing when it is no news."""
-    tell(state.jobs[lane.head], first, out)
-    lane.fresh.discard(lane.head)
-    if worth_telling(lane.rest, lane.rest_at, rest, out):
-        lane.rest, lane.rest_at = rest, out.now
-        told = [key.job_id for key in lane.jobs[1:]]
+    """Report to the first job of a class and to the others; costs nothing when it is no news."""
+    tell(state.jobs[eq_class.head], first, out)
+    eq_class.fresh.discard(eq_class.head)
+    if worth_telling(eq_class.rest, eq_class.rest_at, rest, out):
+        eq_class.rest, eq_class.rest_at = rest, out.now
+        told = [key.job_id for key in eq_class.jobs[1:]]
     else:
-        told = sorted(lane.fresh)
+        told = sorted(eq_class.fresh)
     for job_id in told:
         tell(state.jobs[job_id], rest, out)
-    lane.fresh.clear()
+    eq_class.fresh.clear()

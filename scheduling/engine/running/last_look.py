@@ -11,5 +11,5 @@ class Look:
     protection of a pod ends. Whatever happens, there is no other look before `next_at`."""
 
     seen: tuple[int, int] | None = None
-    ripe_at: float = math.inf
+    min_runtime_ends_at: float = math.inf
     next_at: float = -math.inf

@@ -39,7 +39,7 @@ class Exposure(NamedTuple):
 class Protection(Protocol):
     """What keeps places from being taken, beside priority and quota."""
 
-    def tired(self, record: JobRecord) -> bool:
+    def at_preemption_limit(self, record: JobRecord) -> bool:
         """Whether a job was preempted as often as it may be."""
 
     def min_runtime_of(self, job: JobRequest) -> float:
@@ -50,7 +50,7 @@ class Protection(Protocol):
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
-class Exposed:
+class PreemptibleIndex:
     """Exposures of the preemptible jobs that have started, by tenant and priority; not of those
     that wait for places promised to them. More than may really be taken: who made room for whom
     before is left out, and of a disruption budget all but whether it lets anything go.
@@ -93,7 +93,7 @@ class Exposed:
 
     def touch(self, record: JobRecord) -> None:
         """What the job holds, since when, or how much of it may go, has changed."""
-        runs = record.started_at is not None and record.promise is None and bool(record.pods)
+        runs = record.started_at is not None and record.nomination is None and bool(record.pods)
         if not (runs and record.job.preemptible):
             self.leave(record)
             return
@@ -144,7 +144,7 @@ class Exposed:
 
     def _rows(self, record: JobRecord) -> Iterator[Row]:
         """The pods that may be taken at some time."""
-        if self._protection.tired(record) or not record.may_lose:
+        if self._protection.at_preemption_limit(record) or not record.may_lose:
             return
         wait, gang = self._protection.min_runtime_of(record.job), record.job.gang
         places = self._cluster.held_by(record.job.id)

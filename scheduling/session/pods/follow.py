@@ -160,11 +160,11 @@ class Lifecycle(Volumes):
                 if pod.leaving is None:
                     found.setdefault(job_id, []).append(pod)
         for job_id, pods in found.items():
-            blamed = tuple(sorted({pod.place.node for pod in pods}))
-            text = f"Node {', '.join(blamed)} or a GPU of it failed"
-            if not any(map(is_dead, blamed)):
+            avoided_nodes = tuple(sorted({pod.place.node for pod in pods}))
+            text = f"Node {', '.join(avoided_nodes)} or a GPU of it failed"
+            if not any(map(is_dead, avoided_nodes)):
                 self._tell(self.jobs[job_id], pods, now)
-            self._displaced(self.jobs[job_id], pods, "NodeLost", text, blamed, now)
+            self._displaced(self.jobs[job_id], pods, "NodeLost", text, avoided_nodes, now)
 
     def preempted(self, decision: Preempted, now: float) -> None:
         """A job, or some of its pods, must make room for another job."""
@@ -373,12 +373,12 @@ class Lifecycle(Volumes):
         elif job.leaving is None and pod.leaving is None:
             node = pod.place.node
             # A pod that could not even be created says nothing about the node.
-            what, blamed = (f"bound to {node}", (node,)) if pod.uid else ("created", ())
+            what, avoided_nodes = (f"bound to {node}", (node,)) if pod.uid else ("created", ())
             text = f"Pod {pod.name} could not be {what}: {outcome.message or outcome.result}"
             reason = "BindingFailed"
             if outcome.result is Result.FAILED:
-                reason, blamed = NO_ANSWER, ()
-            self._displaced(job, [pod], reason, text, blamed, now)
+                reason, avoided_nodes = NO_ANSWER, ()
+            self._displaced(job, [pod], reason, text, avoided_nodes, now)
         if job.leaving is not None:
             self.leave.give_back(job, now)
 

@@ -302,12 +302,12 @@ class PlainPods(Requeueing):
         self._leave(job, JobEnded(job.id, succeeded=False), Cause(PREEMPTED, text), now)
 
     def requeue(
-        self, job: LiveJob, reason: str, message: str, blamed: tuple[str, ...], now: float
+        self, job: LiveJob, reason: str, message: str, avoided_nodes: tuple[str, ...], now: float
     ) -> None:
         """A job of plain pods waits again only if certainly none of them was bound."""
         unbound = all(p.state is P.INTENDED and not p.in_flight for p in job.pods.values())
         if not job.plain or unbound:
-            super().requeue(job, reason, message, blamed, now)
+            super().requeue(job, reason, message, avoided_nodes, now)
         elif job.leaving is None and job.state in HOLDING:
             if reason in (EVICTED, "PodLost", POD_DELETED):
                 why = EVICTED if reason == EVICTED else POD_DELETED

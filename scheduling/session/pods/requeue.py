@@ -38,7 +38,7 @@ class Requeueing:
         self.foreign = self.leave.foreign
 
     def requeue(
-        self, job: LiveJob, reason: str, message: str, blamed: tuple[str, ...], now: float
+        self, job: LiveJob, reason: str, message: str, avoided_nodes: tuple[str, ...], now: float
     ) -> None:
         """A placement failed: release everything and wait again, or fail after too many tries."""
         if job.leaving is not None or job.state not in HOLDING:
@@ -49,7 +49,7 @@ class Requeueing:
             return
         job.front = job.state == JobState.RUNNING
         at = self._backed_off(job.failures.number, now)
-        self._wait_again(job, Cause(reason, message), (), at, blamed, now)
+        self._wait_again(job, Cause(reason, message), (), at, avoided_nodes, now)
 
     def crashed(self, job: LiveJob, pod: LivePod, message: str, now: float) -> None:
         """The pod's own program failed: it is placed again, alone where the job can do without it,
@@ -101,7 +101,7 @@ class Requeueing:
         cause: Cause,
         record: Evidence,
         at: float,
-        blamed: tuple[str, ...],
+        avoided_nodes: tuple[str, ...],
         now: float,
     ) -> None:
         """All of the job gives its places back, and is placed again at `at` or later."""
@@ -121,7 +121,7 @@ class Requeueing:
         for pod in job.pods.values():
             if pod.state in OVER and pod.uid and not job.keeps(pod):
                 self.leave.delete(job, pod, now)
-        self._leave(job, JobRequeued(job.id, at, blamed, job.front), cause, now)
+        self._leave(job, JobRequeued(job.id, at, avoided_nodes, job.front), cause, now)
 
     def _displaced(
         self,
@@ -129,14 +129,14 @@ class Requeueing:
         pods: list[LivePod],
         reason: str,
         message: str,
-        blamed: tuple[str, ...],
+        avoided_nodes: tuple[str, ...],
         now: float,
     ) -> None:
         """These pods cannot be where they were placed. Where the job can do without them, only they
         are placed again, with the rest of their slices; else all of it is released."""
         pods = _with_slices(job, pods)
         if not self._goes_on_without(job, pods):
-            self.requeue(job, reason, message, blamed, now)
+            self.requeue(job, reason, message, avoided_nodes, now)
             return
         # A gang has all that it needs: it waits longer for the others, and does not end by them.
         failures = job.surplus if job.request.gang else job.failures
@@ -149,7 +149,9 @@ class Requeueing:
         note = Note(job.id, job.state, reason, message, (("pods", len(pods)),))
         self.out.writes.notes.append(note)
         at = self._backed_off(failures.number, now)
-        leaves = [(p, PodRequeued(job.id, *p.key, at, blamed)) for p in pods if p.leaving is None]
+        leaves = [
+            (p, PodRequeued(job.id, *p.key, at, avoided_nodes)) for p in pods if p.leaving is None
+        ]
         self.leave.pods(job, leaves, Cause(reason, message), now)
 
     def _tell(self, job: LiveJob, pods: list[LivePod], now: float) -> None:
@@ -247,8 +249,8 @@ class Requeueing:
             running = job.tally[P.RUNNING] + job.tally[P.SUCCEEDED]
             waited = now - min(p.placed_at for p in late)
             text = f"Only {running} of {len(job.pods)} pods ran {waited:.0f} s after the placement"
-            blamed = tuple(sorted({p.place.node for p in late}))
-            self._displaced(job, late, "GangTimeout", text, blamed, now)
+            avoided_nodes = tuple(sorted({p.place.node for p in late}))
+            self._displaced(job, late, "GangTimeout", text, avoided_nodes, now)
 
     def _forgive(self, job: LiveJob, pod: LivePod) -> None:
         """A pod runs that was placed after the last failure: failures no longer follow in a row.
