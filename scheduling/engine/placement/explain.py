@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from scheduling.engine.cluster.affinity import matches
 from scheduling.engine.cluster.cluster import ClusterState
-from scheduling.engine.cluster.constraints import blocking_taint, lasting, selected, will_admit
 from scheduling.engine.placement.empty import (
     empty_nodes,
     fits_when_empty,
@@ -16,6 +14,7 @@ from scheduling.engine.placement.empty import (
 )
 from scheduling.engine.placement.excess import excess_of
 from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.placement.kept_out import KeptOut, kept_out
 from scheduling.engine.placement.place import PlacementFailure
 from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
@@ -204,7 +203,8 @@ def _too_large(
     """More pods than all nodes hold when empty, or a pod that is more than any one of them."""
     nodes = len(room.admitting)
     evidence["possible_pods"] = room.empty
-    others = _remedies_of_constraints(state, pod_set, level)
+    barred = kept_out(state, pod_set)
+    others = _remedies_of_constraints(state, pod_set, level, barred)
     parts = [PART_OF_GPU.search(model) for model in pod_set.gpu_models]
     if pod_set.is_share and parts and all(parts):
         text = f"{asked}; MIG slices and GPUs that are shared already have no shares"
@@ -217,12 +217,16 @@ def _too_large(
         )
         helps = ("ask for whole GPUs", "have an operator install such a device plugin")
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, helps)
+    if barred is not None:
+        evidence |= barred.evidence()
     excess = None if room.empty else excess_of(pod_set, room.admitting)
     if excess is None:
         text = (
             f"{asked}; {counted(nodes, 'node admits', 'nodes admit')} such pods and would hold "
             f"{room.empty} of them when empty"
         )
+        if barred is not None:
+            text = f"{text}: {barred.text(_where(pod_set))}"
         remedies = ("ask for fewer or smaller pods", *others) if nodes else others
         return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, remedies)
     evidence |= excess.evidence
@@ -232,6 +236,13 @@ def _too_large(
         f"{excess.left}"
     )
     return Verdict(Reason.EXCEEDS_CAPACITY, text, evidence, (excess.remedy, *others))
+
+
+def _where(pod_set: PodSet) -> str:
+    """What nodes are meant to have, as people read it."""
+    if pod_set.gpus:
+        return "node with such GPUs"
+    return "node without GPUs" if pod_set.avoids_gpus else "node"
 
 
 def _shares_are_given(state: ClusterState, pod_set: PodSet) -> bool:
@@ -316,22 +327,19 @@ def _amount(pod_set: PodSet) -> str:
     return f"{pod_set.milli_per_pod / MILLI:g}"
 
 
-def _remedies_of_constraints(state: ClusterState, pod_set: PodSet, level: str) -> tuple[str, ...]:
+def _remedies_of_constraints(
+    state: ClusterState, pod_set: PodSet, level: str, barred: KeptOut | None
+) -> tuple[str, ...]:
     """What would let more nodes in, or more pods onto them."""
-    nodes = [node for node in state.facts if node is not None and not will_admit(node, pod_set)]
-    if pod_set.avoids_gpus:
-        nodes = [node for node in nodes if node.without_gpus]
     remedies = []
-    if any(not selected(node.labels, pod_set.node_selector) for node in nodes):
+    barriers = barred.barriers if barred is not None else ()
+    kinds = {barrier.kind for barrier in barriers}
+    if "label" in kinds:
         remedies.append("relax the node selector")
-    if any(not matches(node, pod_set.node_affinity) for node in nodes):
+    if "affinity" in kinds:
         remedies.append("relax the node affinity")
-    taint = next(
-        (t for t in (blocking_taint(lasting(n.taints), pod_set.tolerations) for n in nodes) if t),
-        None,
-    )
-    if taint is not None:
-        remedies.append(f"tolerate the taint {taint.key}={taint.value}:{taint.effect}")
+    remedies += [f"tolerate the taint {it.name}" for it in barriers if it.kind == "taint"][:1]
+    nodes = [node for node in state.facts if node is not None]
     if pod_set.is_share and any(node.devices and not node.gives_shares for node in nodes):
         remedies.append("ask for whole GPUs, which nodes that give no shares have too")
     if pod_set.max_per_node is not None or pod_set.max_per_leaf is not None:
