@@ -12,6 +12,7 @@ urlpatterns = [
     path("jobs/new/", views.job_new, name="job-new"),
     path("jobs/new/preview/", views.job_preview, name="job-preview"),
     path("jobs/<uuid:job_id>/", job_views.job, name="job"),
+    path("jobs/<uuid:job_id>/outlook/", job_views.job_outlook, name="job-outlook"),
     path("jobs/<uuid:job_id>/logs/", logs.job_logs, name="job-logs"),
     path("jobs/<uuid:job_id>/cancel/", job_views.job_cancel, name="job-cancel"),
     path("jobs/<uuid:job_id>/hold/", job_views.job_hold, name="job-hold"),

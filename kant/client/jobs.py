@@ -139,7 +139,7 @@ def _rehearsal(said: dict[str, Any]) -> None:
         ("ahead", None if ahead is None else f"{ahead - 1} waiting"),
         ("start", start and start["text"]),
         ("expected", start and output.when(start["at"])),
-        ("numbers", output.value(said["evidence"])),
+        ("numbers", _numbers(said)),
         ("as of", output.when(said["as_of"])),
     ))  # fmt: skip
     for other in said["alternatives"]:
@@ -265,7 +265,7 @@ def explain(api: Api, args: argparse.Namespace) -> None:
         ("start", start and start["text"]),
         ("expected", start and output.when(start["at"])),
         ("on nodes", reservation and reservation["nodes"]),
-        ("numbers", output.value(answer["evidence"])),
+        ("numbers", _numbers(answer)),
         ("pods", growth and f"{growth['has']} of {growth['asked']}"),
         ("why no more", growth and growth["summary"]),
     ))  # fmt: skip
@@ -281,6 +281,10 @@ def explain(api: Api, args: argparse.Namespace) -> None:
         output.table(("AHEAD", "NAME", "TENANT", "GPUS"), rows, "")
         if (more := len(answer["ahead"]) - SHOWN_AHEAD) > 0:
             output.note(f"… and {more} more")
+
+
+def _numbers(told: dict[str, Any]) -> str:
+    return "; ".join(f"{it['label']}: {it['text']}" for it in told["numbers"])
 
 
 def _standstill(answer: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from scheduling.api.document_serializers import output, output_of
 from scheduling.engine.states import JobState
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
 from scheduling.models import Job
+from scheduling.queries.evidence import numbers_of
 from scheduling.queries.explain import GATES
 from scheduling.queries.secret_env import shown_env
 from tenants.api.fields import Gpus
@@ -156,6 +157,25 @@ class StartOutput(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
+class NumberOutput(serializers.Serializer[Any]):
+    """A number behind a reason as people read it; `name`: in `evidence`."""
+
+    name = serializers.CharField()
+    label = serializers.CharField()  # type: ignore[assignment]
+    text = serializers.CharField()
+
+
+@extend_schema_field(NumberOutput(many=True))
+class Numbers(serializers.Field[Any, Any, Any, Any]):
+    """`evidence` as texts."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(source="evidence", read_only=True, **kwargs)
+
+    def to_representation(self, evidence: Any) -> Any:
+        return NumberOutput(numbers_of(evidence), many=True).data
+
+
 class GrowthOutput(serializers.Serializer[Any]):
     """Why a job that runs has fewer pods than it asks for; `reason` as of a waiting job, "" where
     none of them is the cause."""
@@ -166,12 +186,14 @@ class GrowthOutput(serializers.Serializer[Any]):
     summary = serializers.CharField()
     since = serializers.DateTimeField(allow_null=True)
     evidence = serializers.DictField()
+    numbers = Numbers()
 
 
 class ExplanationOutput(serializers.Serializer[Any]):
     """Why the job is where it is. `position` 1 = next in the order of its cluster, null =
-    in no order, as while it is held. `standstill`: why nothing is decided on its cluster now,
-    empty while a scheduler is at work there."""
+    in no order, as while it is held. `evidence`: the numbers behind the reason, `numbers`: the same
+    as texts. `since`: when it was told with these. `standstill`: why nothing is decided on its
+    cluster now, empty while a scheduler is at work there."""
 
     job = serializers.UUIDField()
     state = serializers.CharField()
@@ -180,6 +202,7 @@ class ExplanationOutput(serializers.Serializer[Any]):
     since = serializers.DateTimeField(allow_null=True)
     will_never_run = serializers.BooleanField()
     evidence = serializers.DictField()
+    numbers = Numbers()
     remedies = serializers.ListField(child=serializers.CharField())
     gates = GateOutput(many=True)
     position = serializers.IntegerField(allow_null=True)

@@ -21,7 +21,7 @@ from scheduling.api.rehearsal_serializers import JobDryRunOutput, RehearsalOutpu
 from scheduling.models import Job, JobEvent, Placement
 from scheduling.queries import selectors
 from scheduling.queries.explain import explain_job
-from scheduling.queries.rehearsal import rehearse_job
+from scheduling.queries.rehearsal import rehearse_job, review_job
 from scheduling.queries.secret_env import hide_from
 from scheduling.services.jobs.array_changes import change_array, hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
@@ -30,6 +30,7 @@ from scheduling.services.jobs.submit import cancel_array, cancel_job, submit_arr
 from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
+from tenants.errors import Conflict
 from tenants.models import Scope
 
 
@@ -232,6 +233,23 @@ class JobExplainView(View):
     def get(self, _request: Request, job_id: uuid.UUID) -> Response:
         job = selectors.job_by_id(self.actor, job_id)
         return Response(ExplanationOutput(explain_job(self.actor, job)).data)
+
+
+class JobOutlookView(View):
+    """Of a job that waits: whether it would start now, and if not, when, and what would start
+    instead, as a dry run tells it before a job is submitted."""
+
+    scope = Scope.SUBMIT
+    shapes = {
+        "GET": Shape(RehearsalOutput),
+    }
+
+    def get(self, _request: Request, job_id: uuid.UUID) -> Response:
+        job = selectors.job_by_id(self.actor, job_id)
+        said = review_job(self.actor, job)
+        if said is None:
+            raise Conflict("The job does not wait: it has its places, or is over.")
+        return Response(RehearsalOutput(said).data)
 
 
 class JobEventsView(ListView):

@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from scheduling.api.job_outputs import AheadOutput, ReservedOutput, StartOutput
+from scheduling.api.job_outputs import AheadOutput, Numbers, ReservedOutput, StartOutput
 from scheduling.queries.rehearsal import Outlook
 from tenants.api.fields import Gpus
 from tenants.api.schema import DryRunOutput
@@ -56,6 +56,7 @@ class RehearsalOutput(serializers.Serializer[Any]):
     quota = QuotaTermsOutput(many=True)
     reason = serializers.CharField()
     evidence = serializers.DictField()
+    numbers = Numbers()
     remedies = serializers.ListField(child=serializers.CharField())
     position = serializers.IntegerField(allow_null=True)
     ahead = AheadOutput(many=True)

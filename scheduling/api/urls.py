@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<uuid:job_id>/hold", jobs.JobHoldView.as_view(), name="api-job-hold"),
     path("jobs/<uuid:job_id>/release", jobs.JobReleaseView.as_view(), name="api-job-release"),
     path("jobs/<uuid:job_id>/explain", jobs.JobExplainView.as_view(), name="api-job-explain"),
+    path("jobs/<uuid:job_id>/outlook", jobs.JobOutlookView.as_view(), name="api-job-outlook"),
     path("jobs/<uuid:job_id>/events", jobs.JobEventsView.as_view(), name="api-job-events"),
     path("jobs/<uuid:job_id>/pods", jobs.JobPodsView.as_view(), name="api-job-pods"),
     path("jobs/<uuid:job_id>/logs", logs.JobLogsView.as_view(), name="api-job-logs"),

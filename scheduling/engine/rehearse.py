@@ -110,7 +110,27 @@ def rehearse(state: SchedulerState, asked: JobSubmitted, now: float) -> Rehearsa
     epoch. The job must be none of the state's."""
     twin, job = _copied(state), asked.job
     quota = tuple(quota_terms(job, twin.pools, twin.book))
-    result = run_cycle(twin, [asked], now)
+    return _decided(twin, job, run_cycle(twin, [asked], now), quota, now)
+
+
+def review(state: SchedulerState, job_id: str, now: float) -> Rehearsal | None:
+    """As `rehearse`, of a job that waits in the state, which is no use afterwards; None where it
+    waits in it no more."""
+    record = state.jobs.get(job_id)
+    if record is None or record.started_at is not None:
+        return None
+    job = record.job
+    quota = tuple(quota_terms(job, state.pools, state.book))
+    return _decided(state, job, run_cycle(state, [], now), quota, now)
+
+
+def _decided(
+    twin: SchedulerState,
+    job: JobRequest,
+    result: CycleResult,
+    quota: tuple[QuotaTerms, ...],
+    now: float,
+) -> Rehearsal:
     record = twin.jobs[job.id]
     places = _places(twin, job, result)
     preempted = tuple(dict.fromkeys(p.job_id for p in result.preempted if p.by == job.id))

@@ -60,13 +60,41 @@ def names_in(user: Any, texts: list[str]) -> Names:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number behind a reason, `name` in its evidence, as people read it without a page."""
+
+    name: str
+    label: str
+    text: str
+
+
+def numbers_of(evidence: Mapping[str, Any]) -> list[Number]:
+    """The evidence as text: GPUs for milli-GPU, times in UTC for seconds since 1970."""
+    return [
+        Number(name, _label(name), gpus(value) if name.endswith("_milli") else _plain(name, value))
+        for name, value in evidence.items()
+        if name != "remedies"
+    ]
+
+
+def _label(name: str) -> str:
+    # The engine counts in milli-GPU, people in GPUs.
+    return words(f"{name.removesuffix('milli')}gpus") if name.endswith("_milli") else words(name)
+
+
+def _plain(name: str, value: Any) -> str:
+    if name in TIMES:
+        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
 def shown(evidence: Mapping[str, Any], names: Names) -> list[tuple[str, str]]:
     """(label, value) of each number behind a reason."""
     return [
-        # The engine counts in milli-GPU, people in GPUs.
-        (words(f"{name.removesuffix('milli')}gpus"), gpus(value))
-        if name.endswith("_milli")
-        else (words(name), _value(name, value, names))
+        (_label(name), gpus(value) if name.endswith("_milli") else _value(name, value, names))
         for name, value in evidence.items()
     ]
 
@@ -75,11 +103,7 @@ def _value(name: str, value: Any, names: Names) -> str:
     if name in TIMES:
         at = datetime.fromtimestamp(value, UTC)
         return expected(at) if name == "starts_at" else ago(at)
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".")
-    if isinstance(value, int):
-        return f"{value:,}"
-    text = str(value)
+    text = _plain(name, value)
     if JOB_ID.fullmatch(text):
         return names.link(text) or "a job you may not see"
     return text

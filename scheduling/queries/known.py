@@ -31,6 +31,7 @@ from scheduling.queries.standstill import standstill
 from scheduling.session.memory import divided, load
 from scheduling.session.memory.past import half_life_of, past_use
 
+FITS_NO_SHARD = "It fits into no shard alone and waits for nodes that the shards lend."
 OTHER_AMOUNTS = ("pods", "gpus", "cpu_milli", "memory_mib")
 
 

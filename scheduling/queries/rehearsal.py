@@ -5,6 +5,7 @@ The engine is asked (`engine.rehearse`), by what rows tell (`known`).
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -18,15 +19,18 @@ from scheduling.engine.rehearse import (
     Rehearsal,
     quota_terms,
     rehearse,
+    review,
     standing,
 )
-from scheduling.engine.shards.division import WHOLE
+from scheduling.engine.shards.division import WHOLE, WIDE
+from scheduling.engine.states import WAITING
 from scheduling.engine.types import JobRequest, PreemptionKind
 from scheduling.engine.verdict import Verdict, counted
 from scheduling.models import Cluster, Job
 from scheduling.queries import quota_use
 from scheduling.queries.explain import Ahead, Reserved, Start, explain_job, policy_in_use
-from scheduling.queries.known import CannotTell, Known
+from scheduling.queries.kept import kept, kept_before
+from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.session.memory import load
 from tenants.models import GpuType, User
 
@@ -97,6 +101,37 @@ def rehearse_job(viewer: User, job: Job) -> Rehearsed:
     asked = JobSubmitted(live.request, live.not_before, held)
     state = standing(known.facts(job.scope), now)
     return _told(viewer, job, live.request, rehearse(state, asked, now))
+
+
+def review_job(viewer: User, job: Job) -> Rehearsed | None:
+    """The same of a job that waits already, of which `explain` tells only what the scheduler told;
+    None where it waits no more. Told again while that is fresh."""
+    if job.state not in WAITING:
+        return None
+    return kept(_key(viewer, job), lambda: _reviewed(viewer, job))
+
+
+def reviewed_before(viewer: User, job: Job) -> Rehearsed | None:
+    """What was told last of the job as it is, however long ago; None where nobody asked."""
+    return kept_before(_key(viewer, job), Rehearsed) if job.state in WAITING else None
+
+
+def _key(viewer: User, job: Job) -> str:
+    return f"review:{job.pk}:{job.version}:{viewer.pk}"
+
+
+def _reviewed(viewer: User, job: Job) -> Rehearsed | None:
+    job = copy(job)  # what is told of it becomes its own
+    request = load.live_job(job, job.tenant.name, list(job.pod_sets.all())).request
+    try:
+        known = Known(job.cluster)
+        if job.scope == WIDE:
+            raise CannotTell(FITS_NO_SHARD)
+    except CannotTell as error:
+        return _by_quota_alone(request, str(error), job.cluster)
+    now = time.time()
+    said = review(standing(known.facts(job.scope), now), str(job.pk), now)
+    return _told(viewer, job, request, said) if said is not None else None
 
 
 def _by_quota_alone(request: JobRequest, why: str, cluster: Cluster) -> Rehearsed:

@@ -8,8 +8,6 @@ from datetime import datetime
 from itertools import groupby
 from operator import itemgetter
 
-from django.core.cache import cache
-
 from scheduling.engine.cycle import SchedulerState
 from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.rehearse import Rise, rise, standing
@@ -17,16 +15,12 @@ from scheduling.engine.types import JobRequest, PodSet
 from scheduling.engine.verdict import NEVER
 from scheduling.models import Cluster, NodeRecord
 from scheduling.queries import quota_use
+from scheduling.queries.kept import kept, kept_before
 from scheduling.queries.known import CannotTell, Known
 from tenants.models import GpuType, User
 
 # Of tenants that could take most of a GPU type, so many are asked for.
 MAX_TENANTS = 3
-# An answer is told again for so long, and for so many times what it took to find it.
-KEEP_S, KEEP_TIMES = 10.0, 20.0
-FORGET_S = 3600
-# Who else asks meanwhile gets the answer before; a process that died asking is waited for so long.
-ASK_WITHIN_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,46 +56,26 @@ class Startable:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """`rows` in order of the GPU types; `troubles`: of which clusters nothing can be told, and why.
-    `as_of`: what is known of the cluster that was looked at longest ago. `found_at` and `took_s`:
-    when it was worked out, and in how many seconds."""
+    """`rows` in order of the GPU types; `troubles`: of which clusters nothing can be told, and why;
+    `as_of`: what is known of the cluster that was looked at longest ago."""
 
     rows: tuple[Startable, ...]
     troubles: tuple[str, ...]
     as_of: datetime | None
-    found_at: float
-    took_s: float
 
     @property
     def several_clusters(self) -> bool:
         return len({row.cluster for row in self.rows}) > 1
 
-    @property
-    def is_fresh(self) -> bool:
-        return time.time() < self.found_at + max(KEEP_S, KEEP_TIMES * self.took_s)
-
 
 def startable(user: User, tenants: Sequence[str]) -> Answer:
     """What a user could start for the best of these tenants, told again while that is fresh."""
-    key = _key(user, tenants)
-    told: Answer | None = cache.get(key)
-    if told is not None and told.is_fresh:
-        return told
-    asks = f"{key}:asks"
-    if not cache.add(asks, True, ASK_WITHIN_S) and told is not None:
-        return told
-    try:
-        answer = _asked(user, tenants)
-        cache.set(key, answer, FORGET_S)
-    finally:
-        cache.delete(asks)
-    return answer
+    return kept(_key(user, tenants), lambda: _asked(user, tenants))
 
 
 def told_before(user: User, tenants: Sequence[str]) -> Answer | None:
     """The last answer, however old; None where nobody asked for long."""
-    answer: Answer | None = cache.get(_key(user, tenants))
-    return answer
+    return kept_before(_key(user, tenants), Answer)
 
 
 def _key(user: User, tenants: Sequence[str]) -> str:
@@ -109,9 +83,8 @@ def _key(user: User, tenants: Sequence[str]) -> str:
 
 
 def _asked(user: User, tenants: Sequence[str]) -> Answer:
-    began, clock = time.time(), time.perf_counter()
     if not tenants:
-        return Answer((), (), None, began, 0.0)
+        return Answer((), (), None)
     book = quota_use.quota_book()
     found: dict[str, Startable] = {}
     free: dict[str, int] = {}
@@ -134,8 +107,7 @@ def _asked(user: User, tenants: Sequence[str]) -> Answer:
         for name in GpuType.objects.order_by("name").values_list("name", flat=True)
         if name in found
     )
-    took = time.perf_counter() - clock
-    return Answer(rows, tuple(troubles), min(seen, default=None), began, took)
+    return Answer(rows, tuple(troubles), min(seen, default=None))
 
 
 class _Looks:

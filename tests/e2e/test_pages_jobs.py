@@ -399,3 +399,32 @@ def test_a_job_that_misses_pods_says_how_many_wait(as_user):
     assert "in the queue, and each" not in text
     assert "gets more when quotas allow it and there is room that nobody who waits can use." in text
     assert "until its pods were bound" in text
+
+
+def test_a_job_that_waits_says_what_would_start_and_when_as_before_it_was_submitted(as_user):
+    client = as_user("erin")
+    url = job_url("wait-001")  # it waits for quota
+    page = client.get(url).content.decode()
+    assert "Working out when it could start" in page
+    part = client.get(f"{url}outlook/").content.decode()
+    assert "<dt>Quota</dt><dd>vision uses" in part
+    assert "<dt>Expected start</dt>" in part
+    # From now on the page has it from its beginning.
+    again = client.get(url, headers={"HX-Request": "true"}).content.decode()
+    assert "Working out when it could start" not in again
+    assert "<dt>Quota</dt><dd>vision uses" in again
+    running = Job.objects.filter(state="RUNNING").first()
+    assert 'id="outlook"' not in as_user("operator").get(f"/jobs/{running.pk}/").content.decode()
+
+
+def test_a_reason_that_holds_for_ever_is_not_as_of_a_time(as_user):
+    client = as_user("erin")
+    never = client.get(job_url("wait-004")).content.decode()
+    assert "and true since: it is judged anew whenever nodes, quotas" in never
+    assert 'class="aside soft">since ' in never
+    assert "at most once a minute" not in never
+    waits = client.get(job_url("wait-000")).content.decode()
+    assert "at most once a minute" in waits
+    assert "The scheduler was at work" in waits
+    Job.objects.first().cluster.__class__.objects.update(connected=False)
+    assert "The scheduler was at work" not in client.get(job_url("wait-000")).content.decode()

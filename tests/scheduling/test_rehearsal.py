@@ -135,6 +135,69 @@ def test_who_would_wait_hears_why_behind_whom_until_when_and_what_would_start(fl
     ]
 
 
+SAME = ("outlook", "summary", "reason", "evidence", "remedies", "quota", "alternatives", "position")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"gpus": 4, "replicas": 3},
+        {"gpus": 4, "replicas": 4, "min_count": 3},
+        {"replicas": 4, "gang": False, "gpus": 8},
+        {"replicas": 2, "node_selector": {"zone": "mars"}},
+        {"replicas": 1, "held": True},
+        {"replicas": 1, "not_before": "2099-01-01T00:00:00Z"},
+    ],
+    ids=lambda it: " ".join(it),
+)
+@pytest.mark.parametrize("queueing", ["best-effort-fifo", "backfill", "strict-fifo"])
+def test_what_was_told_before_a_job_was_submitted_is_told_while_it_waits(fleet, queueing, fields):
+    policy = {"queueing": queueing, "preemption": []}
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document=policy)
+    runs(fleet, ["h000", "h001", "h002"], declared_s=3600)
+    if "gang" not in fields:
+        waits(fleet, 2)
+    else:
+        runs(fleet, ["h003"], declared_s=60)
+    before = ask(fleet, **fields)["rehearsal"]
+    eve = fleet.client("eve")
+    job = eve.post("/api/v1/jobs", HELLO | fields, format="json").json()["id"]
+    answer = eve.get(f"/api/v1/jobs/{job}/outlook")
+    assert answer.status_code == 200, answer.content
+    told = answer.json()
+    assert {name: told[name] for name in SAME} == {name: before[name] for name in SAME}
+    assert (told["start"] or {}).get("basis") == (before["start"] or {}).get("basis")
+    assert Job.objects.get(pk=job).reason == "PendingEvaluation"  # nothing is decided by a look
+
+
+def test_a_job_that_does_not_wait_has_no_outlook(fleet):
+    job = runs(fleet, ["h000"], tenant="vision")
+    answer = fleet.client("eve").get(f"/api/v1/jobs/{job.pk}/outlook")
+    assert (answer.status_code, answer.json()["code"]) == (409, "conflict")
+    assert fleet.client("lex").get(f"/api/v1/jobs/{job.pk}/outlook").status_code == 404
+
+
+def test_numbers_behind_a_reason_are_told_as_data_and_as_text(fleet):
+    runs(fleet, ["h000", "h001", "h002", "h003"])
+    said = ask(fleet, gpus=4, replicas=3)["rehearsal"]
+    assert [number["name"] for number in said["numbers"]] == list(said["evidence"])
+    job = Job.objects.create(
+        name="told", tenant=fleet.tenants["vision"], cluster=fleet.cluster, gpu_milli=500,
+        submitted_at=timezone.now(), state="PENDING", reason="InsufficientGpus",
+        evidence={"asked_milli": 500, "starts_at": 1767225600, "share": 0.25, "nodes": 12500,
+                  "missing_label": "zone=mars", "remedies": ["wait"]},
+    )  # fmt: skip
+    body = fleet.client("eve").get(f"/api/v1/jobs/{job.pk}/explain").json()
+    assert [(it["label"], it["text"]) for it in body["numbers"]] == [
+        ("Asked GPUs", "0.5"),
+        ("Starts at", "2026-01-01 00:00:00 UTC"),
+        ("Share", "0.25"),
+        ("Nodes", "12,500"),
+        ("Missing label", "zone=mars"),
+    ]
+    assert body["evidence"]["asked_milli"] == 500
+
+
 def test_an_elastic_gang_that_would_start_small_is_told_why(fleet):
     runs(fleet, ["h000", "h001", "h002"])
     said = ask(fleet, replicas=2, min_count=1)["rehearsal"]

@@ -7,7 +7,7 @@ from django.core.cache import cache
 from django.db.models import F
 
 from scheduling.models import Cluster, ClusterPolicy, NodeRecord
-from scheduling.queries import startable
+from scheduling.queries import kept, startable
 from tests.scheduling.test_rehearsal import ask, fleet, runs, waits  # noqa: F401
 
 POLICIES = (
@@ -117,16 +117,16 @@ def test_it_is_asked_again_when_it_is_old_and_by_one_at_a_time(fleet, monkeypatc
         return ask_engine(*args)
 
     monkeypatch.setattr(startable, "_asked", counted)
-    monkeypatch.setattr(startable.time, "time", lambda: clock[0])
+    monkeypatch.setattr(kept.time, "time", lambda: clock[0])
     eve = fleet.client("eve")
-    for after_s, times in ((0, 1), (startable.KEEP_S / 2, 1), (3600 - 1, 2)):
+    for after_s, times in ((0, 1), (kept.KEEP_S / 2, 1), (3600 - 1, 2)):
         clock[0] += after_s
         assert eve.get("/api/v1/startable").status_code == 200
         assert len(asked) == times
     # Somebody asks already: the answer before is told meanwhile.
     key = startable._key(asked[0][0], asked[0][1])
     clock[0] += 600
-    cache.set(f"{key}:asks", True)
+    cache.set(f"{key}:asking", True)
     assert eve.get("/api/v1/startable").json()["items"]
     assert len(asked) == 2
 

@@ -25,6 +25,7 @@ from scheduling.queries.explain import (
     start_of,
 )
 from scheduling.queries.job_story import story_of
+from scheduling.queries.rehearsal import review_job, reviewed_before
 from scheduling.queries.wording import STATE_WORDS
 from scheduling.services.jobs.array_changes import hold_array, release_array
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
@@ -66,6 +67,16 @@ def job(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
     return job_page(request, found, ChangeForm(found))
 
 
+@require_GET
+@page_login_required
+def job_outlook(request: HttpRequest, job_id: uuid.UUID) -> HttpResponse:
+    """When a job that waits could start, and what would start now: a part of its page that comes
+    after it, for the engine is asked."""
+    found = job_or_404(request, job_id)
+    said = review_job(actor_of(request), found)
+    return render(request, "scheduling/jobs/_job_outlook.html", {"job": found, "said": said})
+
+
 def job_page(
     request: HttpRequest, found: Job, form: ChangeForm, *, status: int = 200
 ) -> HttpResponse:
@@ -99,6 +110,9 @@ def job_page(
         [found.message, *map(str, evidence.values()), *(h.event.message for h in story.happenings)],
     )
     place, ahead = position_of(found), ahead_of(actor_of(request), found)
+    said, start = reviewed_before(actor_of(request), found), None
+    if found.state in WAITING:
+        start = said.start if said and said.start and said.start.at else start_of(found)
     may_act = access_of(request.user).may_cancel(found.tenant_id, found.user_id)
     context = {
         "nav": "jobs",
@@ -125,7 +139,8 @@ def job_page(
         "place": place,
         "ahead": ahead,
         "more_ahead": place - 1 - len(ahead) if place else 0,
-        "start": start_of(found) if found.state in WAITING else None,
+        "said": said,
+        "start": start,
         "growth": growth_of(found),
         "standstill": standstill_of(found),
         "reserved_nodes": found.reserved_nodes[:RESERVED_NODES_SHOWN],

@@ -1,0 +1,50 @@
+"""Answers that take long to find: told again while they are fresh, worked out by one at a time."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from django.core.cache import cache
+
+# An answer is told again for so long, and for so many times what it took to find it.
+KEEP_S, KEEP_TIMES = 10.0, 20.0
+FORGET_S = 3600
+# Who else asks meanwhile gets the answer before; a process that died asking is waited for so long.
+ASK_WITHIN_S = 60
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept(Generic[Answer]):
+    answer: Answer
+    found_at: float
+    took_s: float
+
+    @property
+    def is_fresh(self) -> bool:
+        return time.time() < self.found_at + max(KEEP_S, KEEP_TIMES * self.took_s)
+
+
+def kept(key: str, ask: Callable[[], Answer]) -> Answer:
+    """The answer under this key, asked for anew where it is old."""
+    told: _Kept[Answer] | None = cache.get(key)
+    if told is not None and told.is_fresh:
+        return told.answer
+    asking = f"{key}:asking"
+    if not cache.add(asking, True, ASK_WITHIN_S) and told is not None:
+        return told.answer
+    began, clock = time.time(), time.perf_counter()
+    try:
+        answer = ask()
+        cache.set(key, _Kept(answer, began, time.perf_counter() - clock), FORGET_S)
+    finally:
+        cache.delete(asking)
+    return answer
+
+
+def kept_before(key: str, of: type[Answer]) -> Answer | None:
+    """The last answer, however old; None where nobody asked for long."""
+    told: _Kept[Answer] | None = cache.get(key)
+    return told.answer if told is not None and isinstance(told.answer, of) else None
