@@ -33,6 +33,16 @@ from tenants.api.base import OperatorsOnly, check_scope
 from tenants.models import Scope
 from tenants.outage import redis_trouble, uses_redis
 
+# What engine cycles did, by the names of CycleStats: the name of the metric, and its text.
+CYCLE_WORK = {
+    "walks": ("walks", "Walks over the queue"),
+    "asked": ("classes_asked", "Equivalence classes of waiting jobs that a walk asked"),
+    "remembered": ("classes_remembered", "Classes of which an earlier answer still stood"),
+    "attempts": ("attempts", "Attempts to admit and place a job"),
+    "plans": ("preemption_plans", "Plans of a preemption that were tried"),
+    "starts": ("starts", "Starts that were decided"),
+}
+
 
 def exposition() -> bytes:
     """The whole page in Prometheus' text format."""
@@ -95,6 +105,15 @@ def _schedulers() -> Iterator[Metric]:
         "What was asked of the Kubernetes API, by how it ended",
         labels=["cluster", "scope", "effect", "result"],
     )
+    phases = CounterMetricFamily(
+        "kant_scheduler_phase_seconds",
+        "Time that passes spent in the engine (decide) and in the database (write)",
+        labels=["cluster", "scope", "phase"],
+    )
+    work = {
+        name: CounterMetricFamily(f"kant_scheduler_{metric}", text, labels=["cluster", "scope"])
+        for name, (metric, text) in CYCLE_WORK.items()
+    }
     now = timezone.now()
     for cluster in Cluster.objects.filter(is_active=True):
         up.add_metric([cluster.name], int(not standstill(cluster)))
@@ -104,7 +123,11 @@ def _schedulers() -> Iterator[Metric]:
             passes.add_metric(key, buckets, pace.seconds)
             for asked, number in sorted(pace.effects.items()):
                 effects.add_metric([*key, *asked], number)
-    yield from (up, passes, effects)
+            for phase, seconds in sorted(pace.phases.items()):
+                phases.add_metric([*key, phase], seconds)
+            for name, family in work.items():
+                family.add_metric(key, pace.work[name])
+    yield from (up, passes, effects, phases, *work.values())
 
 
 def _redis() -> Iterator[Metric]:

@@ -1,4 +1,17 @@
-"""One scheduling cycle: what changed goes in, decisions with reasons come out (paper 3.2)."""
+"""One scheduling cycle: what changed goes in, decisions with reasons come out (paper 3.2).
+
+1. Take in what changed, and what the passing of time brings back.
+2. Decide, until there is nothing more to decide:
+   2.1 static admission: who could ever run, and who may run now by quota;
+   2.2 one global order over all tenants;
+   2.3 for the first job of each equivalence class: dynamic admission and placement,
+   2.4 else preemption,
+   2.5 else a reason, and what the queueing policy closes to the jobs behind;
+   2.6 quota again, against what runs now;
+   2.7 elastic gangs that run grow.
+3. Move replicas together; what that leaves is decided about at once.
+4. Tell who has passed static admission, and what the cycle did.
+"""
 
 from collections.abc import Iterable
 
@@ -14,6 +27,7 @@ from scheduling.engine.lifecycle.consolidate import consolidate
 from scheduling.engine.lifecycle.grow import grow
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.preemption.preempt import try_to_preempt
+from scheduling.engine.queue.waiting import EquivalenceClass
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import PreemptionKind
 
@@ -26,7 +40,7 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     The state has changed as decided when this returns; nothing in it depends on hash order.
     """
     out = Outcome(now, state.refresh_s)
-    # 1. Apply what changed, and what the passing of time brings back.
+    # 1. Take in what changed.
     state.cluster.now = now
     state.usage.pass_time(now, state.policy.usage_half_life_s)
     for delta in deltas:
@@ -35,10 +49,12 @@ def run_cycle(state: SchedulerState, deltas: Iterable[Delta], now: float) -> Cyc
     state.wake(now)
     start_nominated(state, out)
     report_run_limits(state, out)
+    # 2. Decide.
     _decide(state, out)
-    # 9. Replicas move together; what that leaves is decided about at once.
+    # 3. Move replicas together.
     if consolidate(state, out):
         _decide(state, out)
+    # 4. Tell.
     report_quota(state, out)
     return out.result(state.next_wake(now))
 
@@ -47,13 +63,13 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
     """Ask the waiting jobs until there is nothing more to decide."""
     if state.at_rest():
         return
-    # 2. Tenant queues: who could ever run, and who may run now by quota (static admission).
+    # 2.1 Static admission.
     admit_by_quota(state, out)
     kinds = state.policy.preemption
     again = True
     while again:
         more = _walk(state, out)
-        # 7. Quota seen against what runs now; then decisions.
+        # 2.6 Quota again.
         admit_by_quota(state, out)
         # Asked again at once, not when something else happens: victims leave room beside the jobs
         # they make way for, a head that lost its quota, or what it would borrow, frees what was
@@ -61,7 +77,7 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
         # where it is fair another tenant's jobs come first now.
         moved = more and (PreemptionKind.RECLAIM in kinds or state.policy.fair_share)
         again = (state.dirty or moved) and not state.nobody_in_the_way
-        # 8. Gangs that run grow; what others may think of that is asked at once, too.
+        # 2.7 Gangs that run grow; what others may think of that is asked at once, too.
         if not again and state.growing and grow(state, out):
             admit_by_quota(state, out)
             again = bool(kinds) or state.policy.fair_share
@@ -71,30 +87,35 @@ def _decide(state: SchedulerState, out: Outcome) -> None:
 def _walk(state: SchedulerState, out: Outcome) -> bool:
     """Ask the waiting jobs once, in their order; whether any of them got places."""
     more = False
-    # 3. One global order over all tenants.
+    # 2.2 One global order.
     order = state.next_walk()
     blocking = Blocking(state, state.queue_reservations, out)
+    asked: set[EquivalenceClass] = set()
+    waiting = len(state.queue.eq_classes)
     while (eq_class := order.pop()) is not None:
         if blocking.settled(eq_class):
             continue
         terms = blocking.terms(eq_class)
         if terms.later and order.put_off(eq_class):
             continue
-        # 4. and 5. Dynamic admission, then placement: pool, group, node, devices.
+        asked.add(eq_class)
+        # 2.3 Dynamic admission, then placement: pool, group, node, devices.
         record = terms.record
         if try_to_start(state, record, terms.closed, terms.avoid, terms.kept, out):
             more = True
             state.drop_turn(record)
             order.push(eq_class)
             order.push(record.eq_class)
+        # 2.4 Preemption.
         elif terms.may_preempt and try_to_preempt(
             state, eq_class, record, blocking.overdue(eq_class, record), terms.kept, out
         ):
             state.drop_turn(record)
             order.push(eq_class)
         else:
-            # 6. Blocked: a reason with its numbers; the policy says who behind may go on.
+            # 2.5 A reason with its numbers; the policy says who behind may go on.
             blocking.blocked(eq_class, terms)
+    out.walked(asked=len(asked), waiting=waiting)
     state.usage.standings = None
     blocking.give_up()
     if more and blocking.upset():

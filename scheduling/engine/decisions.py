@@ -103,11 +103,28 @@ class RunLimit:
     exceeded: bool
 
 
+class CycleStats(NamedTuple):
+    """What one cycle did, in counts.
+
+    `walks` over the queue; equivalence classes `asked` in them, and those `remembered`, of which an
+    earlier answer still stood; `attempts` to admit and place a job; preemption `plans` made;
+    `starts` decided.
+    """
+
+    walks: int = 0
+    asked: int = 0
+    remembered: int = 0
+    attempts: int = 0
+    plans: int = 0
+    starts: int = 0
+
+
 class CycleResult(NamedTuple):
     """Everything one cycle decided, in decision order.
 
     `quota_reserved` / `quota_lost`: waiting jobs that newly passed, or no longer pass, static quota
     admission. `lost`: (job id, pod set, ordinal) of pods whose node or device is gone or bad.
+    `stats`: what it took.
     `staying`: why elastic gangs that run get no more pods, where that changed.
     `next_at`: when something may be decided although nothing is reported; None = never.
     """
@@ -117,7 +134,7 @@ class CycleResult(NamedTuple):
     quota_lost: tuple[str, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     lost: tuple[tuple[str, int, int], ...] = ()
-    considered: int = 0
+    stats: CycleStats = CycleStats()
     preempted: tuple[Preempted, ...] = ()
     moved: tuple[Moved, ...] = ()
     reservations: tuple[Reservation, ...] = ()

@@ -4,6 +4,7 @@ from scheduling.engine.cluster.cluster import PodKey
 from scheduling.engine.decisions import (
     Blocked,
     CycleResult,
+    CycleStats,
     Moved,
     Preempted,
     Reservation,
@@ -34,13 +35,29 @@ class Outcome:
         self.run_limits: list[RunLimit] = []
         # Classes whose answer about quota turned, or got jobs, and which.
         self.turned: dict[EquivalenceClass, set[str]] = {}
+        self.walks = 0
+        self.asked = 0
+        self.remembered = 0
+        self.attempts = 0
         self.plans = 0
-        self.considered = 0
 
     @property
     def just_started(self) -> frozenset[str]:
         """Jobs of which something starts in this cycle."""
         return frozenset(start.job_id for start in self.started)
+
+    def walked(self, *, asked: int, waiting: int) -> None:
+        """One walk over the queue asked so many of the equivalence classes that waited; what it
+        had found out about the others before still stood."""
+        self.walks += 1
+        self.asked += asked
+        self.remembered += max(0, waiting - asked)
+
+    @property
+    def stats(self) -> CycleStats:
+        return CycleStats(
+            self.walks, self.asked, self.remembered, self.attempts, self.plans, len(self.started)
+        )
 
     def block(self, record: JobRecord, since: float | None) -> None:
         """Note, and report, since when a job is blocked at the head; None = no longer."""
@@ -55,7 +72,7 @@ class Outcome:
             tuple(self.quota_lost),
             tuple(self.waiting.values()),
             tuple(self.lost),
-            self.considered,
+            self.stats,
             tuple(self.preempted),
             tuple(self.moved),
             tuple(self.reservations),

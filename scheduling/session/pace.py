@@ -1,4 +1,5 @@
-"""How a scheduler fares: how long its passes take, and how what it asks of Kubernetes ends."""
+"""How a scheduler fares: how long its passes take, what its cycles do, and how what it asks of
+Kubernetes ends."""
 
 import re
 from bisect import bisect_left
@@ -6,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from scheduling.engine.decisions import CycleStats
 from scheduling.kube.seam import Effect, Outcome, Result
 
 BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -19,19 +21,31 @@ class Pace:
 
     `passes` that decided or changed something, the `seconds` they took together (from the news to
     the commit), and how many took at most each of BUCKETS_S. `effects` by what was asked of the
-    Kubernetes API and how it ended: ("create_and_bind", "bound").
+    Kubernetes API and how it ended: ("create_and_bind", "bound"). `work`: the counts of
+    CycleStats over all engine cycles, by their names; `phases`: the seconds of the passes in which
+    the engine decided ("decide") and the database was written ("write").
     """
 
     passes: int = 0
     seconds: float = 0.0
     within: list[int] = field(default_factory=lambda: [0] * len(BUCKETS_S))
     effects: Counter[tuple[str, str]] = field(default_factory=Counter)
+    work: Counter[str] = field(default_factory=Counter)
+    phases: dict[str, float] = field(default_factory=dict)
 
     def took(self, seconds: float) -> None:
         self.passes += 1
         self.seconds += seconds
         for bucket in range(bisect_left(BUCKETS_S, seconds), len(BUCKETS_S)):
             self.within[bucket] += 1
+
+    def decided(self, stats: CycleStats, seconds: float) -> None:
+        """One engine cycle did so much, in so many seconds."""
+        self.work.update(stats._asdict())
+        self.spent("decide", seconds)
+
+    def spent(self, phase: str, seconds: float) -> None:
+        self.phases[phase] = self.phases.get(phase, 0.0) + seconds
 
     def ended(self, effect: Effect, outcome: Outcome) -> None:
         self.effects[_snake(type(effect).__name__), outcome.result.lower()] += 1
@@ -60,6 +74,8 @@ class Pace:
             "passes": self.passes,
             "seconds": self.seconds,
             "within": list(self.within),
+            "work": dict(self.work),
+            "phases": self.phases,
             "effects": [[*key, number] for key, number in sorted(self.effects.items())],
         }
 
@@ -69,7 +85,8 @@ def from_document(document: dict[str, Any]) -> Pace:
     if len(document.get("within", ())) != len(BUCKETS_S):
         return Pace()
     effects = Counter({(effect, result): n for effect, result, n in document["effects"]})
-    return Pace(document["passes"], document["seconds"], document["within"], effects)
+    work, phases = Counter(document.get("work", {})), document.get("phases", {})
+    return Pace(document["passes"], document["seconds"], document["within"], effects, work, phases)
 
 
 def _snake(name: str) -> str:

@@ -251,6 +251,7 @@ class Session:
         """
         while True:
             try:
+                began = time.perf_counter()
                 result = run_cycle(self.state, deltas, now)
             except Exception:
                 found = None if self._cycled else aside.culprit(deltas, now)
@@ -262,6 +263,7 @@ class Session:
                 self._begin()
             else:
                 self._cycled = True
+                self.pace.decided(result.stats, time.perf_counter() - began)
                 return result
 
     def _set_aside(self, job_id: str) -> None:

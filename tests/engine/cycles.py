@@ -334,7 +334,7 @@ class Cycles(Checks, RuleBasedStateMachine):
         assert not again.started
         assert not again.preempted
         assert not again.moved
-        assert not told or (not again.waiting and again.considered == 0)
+        assert not told or (not again.waiting and again.stats.attempts == 0)
 
     @invariant()
     def no_device_holds_more_than_one_gpu(self) -> None:

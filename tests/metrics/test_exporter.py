@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from metrics import exporter, selectors, services
 from metrics.gpu_time import totals
+from scheduling.engine.decisions import CycleStats
 from scheduling.kube.seam import CreateAndBind, Outcome, Result
 from scheduling.models import Cluster, Job, JobEvent, Placement, PodSet
 from scheduling.models.jobs import PlacementState
@@ -56,6 +57,9 @@ def test_whether_and_how_a_scheduler_works(now):
     pace = Pace()
     for seconds in (0.005, 0.006, 7.0, 11.0):
         pace.took(seconds)
+    for _ in range(2):
+        pace.decided(CycleStats(walks=1, asked=3, remembered=40, attempts=2, starts=1), 0.25)
+    pace.spent("write", 1.5)
     bind = CreateAndBind("key", "default", "pod", {}, "node", {})
     for result in (Result.BOUND, Result.BOUND, Result.REFUSED):
         pace.ended(bind, Outcome(result))
@@ -71,6 +75,12 @@ def test_whether_and_how_a_scheduler_works(now):
     for result, number in (("bound", 2), ("refused", 1)):
         key = (*asked, ("result", result), ("scope", ""))
         assert found["kant_kubernetes_effects_total", key] == number
+    counts = {"walks": 2, "classes_asked": 6, "classes_remembered": 80, "attempts": 4, "starts": 2}
+    for name, number in {**counts, "preemption_plans": 0}.items():
+        assert found[f"kant_scheduler_{name}_total", scope] == number
+    for phase, seconds in (("decide", 0.5), ("write", 1.5)):
+        key = (("cluster", "c1"), ("phase", phase), ("scope", ""))
+        assert found["kant_scheduler_phase_seconds_total", key] == seconds
     # Of a version with other buckets: counted anew.
     c.leases.update(pace={"within": [1], "passes": 1})
     found = values(exporter.exposition().decode())

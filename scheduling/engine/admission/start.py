@@ -71,7 +71,7 @@ def try_to_start(
         return False
     if over_job_limit(state, record) is not None:
         return False
-    out.considered += 1
+    out.attempts += 1
     tried: list[Failed] = []
     by_quota = eq_class.refusal is None or not eq_class.quota_stands(state.book)
     ways = candidates(state, record, closed, kept) if by_quota else ()

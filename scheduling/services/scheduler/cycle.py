@@ -342,7 +342,9 @@ class Scheduler:
                 if part.writes:
                     self._renew(led)
                     at = datetime.fromtimestamp(part.at, UTC)
+                    writes_from = time.perf_counter()
                     stale = apply_decisions(led.lease, part.writes, at)
+                    led.session.pace.spent("write", time.perf_counter() - writes_from)
                 led.session.finish(part, stale)
                 changed |= bool(part.writes or part.effects)
                 part = part.later

@@ -1,0 +1,41 @@
+"""What a cycle tells of its own work."""
+
+from scheduling.engine import deltas as d
+from scheduling.engine.cycle import SchedulerState, run_cycle
+from scheduling.engine.decisions import CycleStats
+from scheduling.engine.types import Policy, PreemptionKind, Quota, Tenant
+from tests.engine.scenario import job, node
+
+
+def full() -> SchedulerState:
+    """One node whose 8 GPUs a job of priority 0 holds."""
+    state = SchedulerState(policy=Policy(preemption=frozenset({PreemptionKind.PRIORITY})))
+    facts = [
+        d.NodeChanged(node("n1", 8)),
+        d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),
+        d.JobSubmitted(job("low", "a", "1x8 H100")),
+    ]
+    done = run_cycle(state, facts, 0.0)
+    assert done.stats == CycleStats(walks=1, asked=1, attempts=1, starts=1)
+    return state
+
+
+def test_a_class_that_waits_is_asked_once_and_then_remembered() -> None:
+    state = full()
+    same = [d.JobSubmitted(job(f"w{i}", "a", "1x8 H100", at=1.0)) for i in range(5)]
+    first = run_cycle(state, same, 1.0).stats
+    assert (first.walks, first.asked, first.remembered, first.starts) == (1, 1, 0, 0)
+    other = d.JobSubmitted(job("other", "a", "1x4 H100", at=2.0))
+    again = run_cycle(state, [other], 2.0).stats
+    assert (again.walks, again.asked, again.remembered, again.starts) == (1, 1, 1, 0)
+
+
+def test_plans_of_a_preemption_are_counted() -> None:
+    state = full()
+    above = d.JobSubmitted(job("high", "a", "1x8 H100", "p9", at=1000.0))
+    stats = run_cycle(state, [above], 1000.0).stats
+    assert stats.plans == 1
+
+
+def test_a_cycle_without_waiting_jobs_does_nothing() -> None:
+    assert run_cycle(full(), [], 5.0).stats == CycleStats()
