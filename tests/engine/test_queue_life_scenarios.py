@@ -7,7 +7,6 @@ import pytest
 
 from scheduling.engine import deltas as d
 from scheduling.engine.cycle import run_cycle
-from scheduling.engine.lifecycle.why import reasons
 from scheduling.engine.verdict import Reason
 from tests.engine.scenario import job, play
 
@@ -241,27 +240,6 @@ SCENARIOS = {
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_life(name: str) -> None:
     play(SCENARIOS[name])
-
-
-def test_positions_and_reasons_of_all_waiting_jobs() -> None:
-    world = play("""
-        nodes  H100: 8 8
-        quota  a H100 64
-        policy best-effort-fifo
-        at 0
-          + r1    a 1x5 H100    -> starts
-          + r2    a 1x5 H100    -> starts
-          + whole a 1x8 H100    -> InsufficientGpus asked=8 free=6
-          + big   a 2x8 H100    -> InsufficientGpus asked=16 free=6
-    """)
-    told = reasons(world.state)
-    assert {name: (at, verdict.reason.value) for name, (at, verdict) in told.items()} == {
-        "whole": (1, "InsufficientGpus"),
-        "big": (2, "InsufficientGpus"),
-    }
-    result = run_cycle(world.state, [d.JobEnded("r1")], 1.0)
-    assert [start.job_id for start in result.started] == ["whole"]
-    assert list(reasons(world.state)) == ["big"]
 
 
 def test_a_state_that_begins_anew_is_told_since_when_its_head_is_blocked_and_who_was_in_front():

@@ -156,11 +156,6 @@ class ClusterState(Columns):
         """Other people's pods on a node."""
         return tuple(self._others[uid] for uid in self._others_on.get(node, ()))
 
-    def node_of_other(self, uid: str) -> str | None:
-        """Where a pod of somebody else is; None when it is not known."""
-        pod = self._others.get(uid)
-        return pod.node if pod is not None else None
-
     def take_facts(self, of: "ClusterState", name: str) -> None:
         """Let a node, and the pods of others on it, be as another state knows them."""
         there = of._others_on.get(name, ())
