@@ -303,36 +303,32 @@ def before_in_queue(job: Job) -> QuerySet[Job]:
         cluster=job.cluster_id, scope=job.scope, state__in=list(WAITING), held=False
     ).exclude(reason__in=list(OUT_OF_ORDER))
     ranks = _ranks_of_tenants({*waiting.order_by().values_list("tenant", flat=True)}, shares)
-    mine, turn = ranks.get(job.tenant_id, 0), 0 if KEPT_NODES in job.evidence else 1
-    own = user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
+    # Between those for whom places are kept, shares do not count.
+    kept = When(evidence__has_key=KEPT_NODES, then=Value(0))
+    turn, mine, own = 0, 0, 0.0
+    if KEPT_NODES not in job.evidence:
+        turn, mine = 1, ranks.get(job.tenant_id, 0)
+        own = user_shares.get(job.tenant.name, {}).get(str(job.user_id or ""), 0.0)
     at = FRONT if job.front else job.submitted_at
     of_rank: dict[int, list[int]] = {}
     for tenant, rank in ranks.items():
         of_rank.setdefault(rank, []).append(tenant)
     tenants = [When(tenant__in=ids, then=Value(rank)) for rank, ids in of_rank.items() if rank]
-    same_priority = Q(priority=job.priority)
-    same_turn = same_priority & Q(turn=turn)
-    if turn:
-        same_rank = same_turn & Q(rank=mine)
-        same_share = same_rank & Q(user_share=own)
-        by_share = (same_turn & Q(rank__lt=mine)) | (same_rank & Q(user_share__lt=own))
-    else:
-        same_share, by_share = same_turn, Q(pk__in=[])
-    same_time = same_share & Q(at=at)
     users = [
         When(tenant__name=name, user=user, then=Value(share))
         for name, user, share in _users_who_wait(waiting, user_shares)
     ]
+    same_priority = Q(priority=job.priority)
+    same_turn = same_priority & Q(turn=turn)
+    same_rank = same_turn & Q(rank=mine)
+    same_share = same_rank & Q(user_share=own)
+    same_time = same_share & Q(at=at)
     return (
         waiting.exclude(id=job.pk)
         .annotate(
-            turn=Case(
-                When(evidence__has_key=KEPT_NODES, then=Value(0)),
-                default=Value(1),
-                output_field=IntegerField(),
-            ),
-            rank=Case(*tenants, default=Value(0), output_field=IntegerField()),
-            user_share=Case(*users, default=Value(0.0), output_field=FloatField()),
+            turn=Case(kept, default=Value(1), output_field=IntegerField()),
+            rank=Case(kept, *tenants, default=Value(0), output_field=IntegerField()),
+            user_share=Case(kept, *users, default=Value(0.0), output_field=FloatField()),
             at=Case(
                 When(front=True, then=Value(FRONT)),
                 default=F("submitted_at"),
@@ -342,7 +338,8 @@ def before_in_queue(job: Job) -> QuerySet[Job]:
         .filter(
             Q(priority__gt=job.priority)
             | (same_priority & Q(turn__lt=turn))
-            | by_share
+            | (same_turn & Q(rank__lt=mine))
+            | (same_rank & Q(user_share__lt=own))
             | (same_share & Q(at__lt=at))
             | (same_time & Q(gpu_milli__lt=job.gpu_milli))
             | (same_time & Q(gpu_milli=job.gpu_milli, id__lt=job.pk))
