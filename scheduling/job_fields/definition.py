@@ -93,7 +93,7 @@ class ArrayDocument(Struct, frozen=True, kw_only=True):
 class PodSetDocument(Struct, frozen=True, kw_only=True):
     """What one pod of a set needs and runs, and how many there are. `name` "" = by its place."""
 
-    name: Annotated[Name, values.SLUGS, Asked("Name")] = ""
+    name: Annotated[Name, values.SLUGS] = ""
     count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (1)")] = 1
     min_count: Annotated[
         Pods | None,
@@ -171,7 +171,6 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         Word,
         Meta(description=WITHIN),
         values.LEVEL,
-        Asked("Network"),
         Flag("--within", "LEVEL", "all pods within one group of this network level, e.g. leaf"),
     ] = ""
     preferred_level: Annotated[
@@ -209,7 +208,6 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     command: Annotated[
         list[Long],
         Meta(max_length=256),
-        Asked("Command", "Runs in a shell; empty: what the image starts"),
     ] = []
     env: Annotated[
         dict[str, Long],
@@ -288,13 +286,11 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Name,
         values.SLUGS,
         Column(""),
-        Asked("Tenant"),
         Flag("-t --tenant", "", "whose quota it uses; may be left out by members of one tenant"),
     ]
     cluster: Annotated[
         Name,
         Column(""),
-        Asked("Cluster"),
         Flag("-c --cluster", "", "where it runs, if there are several"),
     ] = ""
     kind: Annotated[

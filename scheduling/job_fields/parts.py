@@ -113,6 +113,11 @@ class Field:
         return isinstance(self.type, msgspec.inspect.UnionType)
 
     @property
+    def unit(self) -> Unit | None:
+        """In which the form asks for it; None = as it is."""
+        return self.asked.unit if self.asked else None
+
+    @property
     def limits(self) -> tuple[int, int] | None:
         """(least, most) of an amount."""
         one = plain(self.type)

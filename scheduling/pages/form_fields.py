@@ -8,8 +8,6 @@ from django import forms
 
 from scheduling.engine.cluster.affinity import NAME, OPERATORS, read_terms
 from scheduling.engine.types import NodeExpression
-from scheduling.job_fields.definition import PodSetDocument
-from scheduling.job_fields.parts import limits_of
 from tenants import texts
 
 MAX_TEXT = 65_536
@@ -31,6 +29,10 @@ class Names(forms.CharField):
         if len(found) > self.most:
             raise forms.ValidationError(texts.no_longer_than(self.most, "names"))
         return found
+
+    @staticmethod
+    def typed(names: Sequence[str]) -> str:
+        return " ".join(names)
 
 
 class Lines(forms.CharField):
@@ -76,6 +78,18 @@ class Pairs(Lines):
         """What a text after the equals sign means; None where it means nothing."""
         return text
 
+    @classmethod
+    def typed(cls, pairs: Mapping[str, Any]) -> tuple[str, list[str]]:
+        """The text that is read as these, without those that no line can hold, and their names."""
+        lines = {name: f"{name}={cls.write(value)}" for name, value in pairs.items()}
+        lost = [name for name, line in lines.items() if not _is_line(line)]
+        return "\n".join(line for name, line in lines.items() if name not in lost), lost
+
+    @staticmethod
+    def write(value: Any) -> str:
+        """What `read` reads."""
+        return str(value)
+
 
 class SecretKeys(Pairs):
     """Lines of NAME=SECRET/KEY, as `env_from_secrets` of a pod set."""
@@ -86,9 +100,13 @@ class SecretKeys(Pairs):
         secret, _, key = text.partition("/")
         return {"secret": secret, "key": key} if secret and key else None
 
+    @staticmethod
+    def write(value: Any) -> str:
+        return f"{value['secret']}/{value['key']}"
+
 
 class NodeTerms(Lines):
-    """Lines of LABEL OPERATOR VALUES, of which all have to hold, as `node_affinity` of a pod set. A
+    """Lines of LABEL OPERATOR VALUES, of which all have to hold, as the affinity of a pod set. A
     line of its own, "or", begins another choice; the label metadata.name is the name of the
     node."""
 
@@ -114,6 +132,10 @@ class NodeTerms(Lines):
             raise forms.ValidationError(f"Give a condition after the last {OR}.")
         return terms if terms[0] else []
 
+    @staticmethod
+    def typed(terms: Sequence[Mapping[str, Any]]) -> str | None:
+        return node_lines(terms)
+
 
 def node_lines(documents: Sequence[Mapping[str, Any]]) -> str | None:
     """The text that `NodeTerms` reads as these; None where there is none."""
@@ -126,7 +148,7 @@ def node_lines(documents: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def node_line_at(documents: Sequence[Mapping[str, Any]], path: Sequence[str | int]) -> str:
-    """The line that a path in `node_affinity`, which begins with a term, leads to; or which of the
+    """The line that a path in such terms leads to, which begins with one of them; or which of the
     choices it is."""
     term, *rest = path
     document = documents[int(term)]
@@ -137,20 +159,12 @@ def node_line_at(documents: Sequence[Mapping[str, Any]], path: Sequence[str | in
     return _line(expression)
 
 
+def _is_line(text: str) -> bool:
+    """Whether a line of a text field can hold it."""
+    return text == text.strip() and not {"\n", "\r"} & set(text)
+
+
 def _line(expression: NodeExpression) -> str:
     """ "zone In a, b" """
     key, operator, values, _ = expression
     return f"{key} {operator} {', '.join(value or EMPTY for value in values)}".strip()
-
-
-def gib(name: str, label: str, help_text: str = "") -> forms.DecimalField:
-    """A field for an amount of memory in GiB, `name` as in LIMITS, where it is in MiB: so fine that
-    every whole MiB can be said."""
-    return forms.DecimalField(
-        label=label,
-        required=False,
-        min_value=0,
-        max_value=limits_of(PodSetDocument, name)[1] // 1024,
-        decimal_places=4,
-        help_text=help_text,
-    )

@@ -1,16 +1,16 @@
 """The forms that change a job and the limits of a tenant, and what forms say of faults."""
 
 from collections.abc import Mapping
-from decimal import Decimal
 from typing import Any
 
 from django import forms
 
 from scheduling.engine.states import WAITING
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
-from scheduling.job_fields.parts import limits_of
+from scheduling.job_fields.parts import MINUTES, limits_of
 from scheduling.kube.translate.manifests import VOLUME_SOURCES
 from scheduling.models import Job, PodSet
+from scheduling.pages.asked import asked, asked_of, read
 from scheduling.services.jobs.resizing import may_be_resized
 from tenants.errors import DomainError
 from tenants.forms import Fields
@@ -22,40 +22,17 @@ from tenants.services.tenants import MAX_JOBS
 SHOWN_AS = {
     "gpu_milli": "gpus",
     "gpu_types": "gpu_type",
-    "cpu_milli": "cpus",
-    "memory_mib": "memory_gib",
-    "shm_mib": "shm_gib",
-    "declared_s": "declared_min",
-    "run_limit_s": "limit_min",
+    **{f.name: n for s in (JobDocument, PodSetDocument) for n, f in asked_of(s).items()},
     "min_runtime_s": "min_runtime_min",
     "preferred_level": "required_level",
     **dict.fromkeys(VOLUME_SOURCES, "resource"),
 }
-SHORTEST_MIN = Decimal("0.02")
 DAMAGED = "The form is damaged. Load the page again."
 
 
 def in_minutes(seconds: float | None) -> str | None:
     """Seconds as people write minutes."""
-    if seconds is None:
-        return None
-    shortest = SHORTEST_MIN if seconds else Decimal(0)
-    return f"{max(shortest, round(Decimal(seconds) / 60, 2)).normalize():f}"
-
-
-def minutes(
-    label: str, most_s: int, *, least: Decimal = SHORTEST_MIN, help_text: str = ""
-) -> forms.DecimalField:
-    """A field for a time of `least` minutes to `most_s` seconds, or none."""
-    return forms.DecimalField(
-        label=label,
-        show_hidden_initial=True,
-        required=False,
-        min_value=least,
-        max_value=most_s // 60,
-        decimal_places=2,
-        help_text=help_text,
-    )
+    return None if seconds is None else MINUTES.write(seconds)
 
 
 class ChangeForm(Fields):
@@ -64,23 +41,14 @@ class ChangeForm(Fields):
     touched is sent, whatever somebody else has changed meanwhile. `sized`: the pod sets whose
     counts can be changed, by the names of their fields."""
 
-    priority = forms.IntegerField(
-        label="Priority",
+    priority = asked(JobDocument, "priority", show_hidden_initial=True)
+    declared_min = asked(
+        JobDocument,
+        "declared_s",
         show_hidden_initial=True,
-        help_text="Higher goes first",
-        min_value=limits_of(JobDocument, "priority")[0],
-        max_value=limits_of(JobDocument, "priority")[1],
-    )
-    declared_min = minutes(
-        "Run time, minutes",
-        limits_of(JobDocument, "declared_s")[1],
         help_text="Expected, from its start. Empty: not declared",
     )
-    limit_min = minutes(
-        "Run-time limit, minutes",
-        limits_of(JobDocument, "run_limit_s")[1],
-        help_text="It is ended so long after its start. Empty: no limit",
-    )
+    limit_min = asked(JobDocument, "run_limit_s", show_hidden_initial=True)
 
     def __init__(self, job: Job, data: Any = None) -> None:
         super().__init__(
@@ -106,11 +74,11 @@ class ChangeForm(Fields):
 
     def changes(self) -> dict[str, Any]:
         """The changes in the names of `services.job_changes`."""
-        names = {"priority": "priority", "declared_min": "declared_s", "limit_min": "run_limit_s"}
-        touched = {f: self.cleaned_data[f] for f in self.changed_data if f in names}
+        fields = asked_of(JobDocument)
         found: dict[str, Any] = {
-            names[field]: value if field == "priority" or value is None else round(60 * value)
-            for field, value in touched.items()
+            fields[name].name: read(fields[name], self.cleaned_data[name])
+            for name in self.changed_data
+            if name in fields
         }
         if self._resized:
             found["pod_sets"] = [
@@ -172,7 +140,14 @@ class LimitsForm(Fields):
         "Jobs that ask for more are refused. Empty: no limit",
         *limits_of(JobDocument, "priority"),
     )
-    min_runtime_min = minutes("Minimum run time, minutes", MAX_MIN_RUNTIME_S, least=Decimal(0))
+    min_runtime_min = forms.DecimalField(
+        label="Minimum run time, minutes",
+        show_hidden_initial=True,
+        required=False,
+        min_value=0,
+        max_value=MAX_MIN_RUNTIME_S // MINUTES.size,
+        decimal_places=MINUTES.decimals,
+    )
     namespace = forms.CharField(
         label="Namespace of their pods",
         required=False,

@@ -116,7 +116,7 @@ def test_a_job_that_started_meanwhile_cannot_be_changed(as_user):
     Job.objects.filter(name="prepare").update(state="RUNNING")
     answer = as_user("erin").post(f"{job_url('prepare')}change/", {"change-priority": "1"})
     assert answer.status_code == 422
-    can = "only run_limit_s, declared_s and the counts of its pods can be changed"
+    can = "only declared_s, run_limit_s and the counts of its pods can be changed"
     assert can in plain(answer)
     page = as_user("erin").get(job_url("prepare")).content.decode()
     assert "/hold/" not in page

@@ -155,11 +155,11 @@ def test_half_a_gpu_is_a_share_of_one(as_user):
         ({"sets-0-gpus": "1.5"}, "id_sets-0-gpus", "A share is of one GPU"),
         ({"sets-0-gpus": "0"}, "id_sets-0-gpus", "The pod asks for nothing"),
         ({"sets-0-gpus": "NaN"}, "id_sets-0-gpus", "Must be a number."),
-        ({"sets-0-count": "-1"}, "id_sets-0-count", "Must be at least 1."),
+        ({"sets-0-count": "-1"}, "id_sets-0-count", "Must be from 1 to 100000."),
         ({"sets-0-count": "500"}, "id_sets-0-gpus", "Ask for fewer, or set gang to false"),
         ({"sets-0-gpu_type": "B200"}, "id_sets-0-gpu_type", "Choose one of H100, H200, L40S."),
         ({"sets-0-min_count": "3"}, "id_sets-0-min_count", "Must be at most count (2)."),
-        ({"sets-0-min_count": "0"}, "id_sets-0-min_count", "Must be at least 1."),
+        ({"sets-0-min_count": "0"}, "id_sets-0-min_count", "Must be from 1 to 100000."),
         (
             {"sets-0-min_count": "1", "gang": ""},
             "id_sets-0-min_count",

@@ -6,25 +6,18 @@ from typing import Any
 
 from django import forms
 
-from scheduling.engine.types import MILLI, JobKind
+from scheduling.engine.types import MILLI
 from scheduling.job_fields.definition import MAX_POD_SETS, JobDocument, PodSetDocument
 from scheduling.job_fields.faults import LEVELS
-from scheduling.job_fields.parts import limits_of
-from scheduling.job_fields.values import (
-    MAX_ENV,
-    MAX_ENV_FROM_SECRETS,
-    MAX_NODE_LABELS,
-    MAX_PULL_SECRETS,
-    NAME_LENGTH,
-)
-from scheduling.pages.form_fields import Names, NodeTerms, Pairs, SecretKeys, gib, node_line_at
-from scheduling.pages.forms import DAMAGED, SHORTEST_MIN, SHOWN_AS
+from scheduling.pages.asked import asks, document_of, folded
+from scheduling.pages.form_fields import NodeTerms, node_line_at
+from scheduling.pages.forms import DAMAGED, SHOWN_AS
 from scheduling.pages.jobs.volume_form import VolumeForm, Volumes
+from scheduling.services.jobs.spec import DEFAULT_POD_SET
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import slug_validator
 
-KINDS = [(k.value, k.value.capitalize()) for k in JobKind]
 PLACES = [("", "Anywhere"), *((f"r:{level}", f"Within one {level}") for level in LEVELS)] + [
     (f"p:{level}", f"If possible within one {level}") for level in LEVELS
 ]
@@ -40,71 +33,14 @@ def is_used(form: Fields, names: Sequence[str]) -> bool:
     )
 
 
-class JobForm(Fields):
-    FOLDED = ("max_restarts", "limit_min", "checkpoint_notice_s", "not_before")
+def _is_area(field: forms.BoundField) -> bool:
+    return isinstance(field.field.widget, forms.Textarea)
 
-    name = forms.CharField(
-        label="Name",
-        max_length=63,
-        validators=[slug_validator],
-        help_text="Lower-case letters, digits and hyphens",
-    )
+
+@asks(JobDocument)
+class JobForm(Fields):
     tenant = forms.ChoiceField(label="Tenant")
     cluster = forms.ChoiceField(label="Cluster", required=False)
-    kind = forms.ChoiceField(label="Kind", choices=KINDS, initial=JobKind.TRAINING.value)
-    priority = forms.IntegerField(
-        label="Priority",
-        initial=0,
-        help_text="Higher goes first",
-        min_value=limits_of(JobDocument, "priority")[0],
-        max_value=limits_of(JobDocument, "priority")[1],
-    )
-    declared_min = forms.DecimalField(
-        label="Run time, minutes",
-        required=False,
-        min_value=SHORTEST_MIN,
-        max_value=limits_of(JobDocument, "declared_s")[1] // 60,
-        decimal_places=2,
-        help_text="Expected; helps it start sooner",
-    )
-    gang = forms.BooleanField(
-        label="All pods start together, or none (gang)", required=False, initial=True
-    )
-    preemptible = forms.BooleanField(
-        label="May be preempted and queued again",
-        required=False,
-        initial=True,
-        help_text="Where lenders may take quota back, a job that may not be preempted borrows none",
-    )
-    max_restarts = forms.IntegerField(
-        label="Restarts",
-        required=False,
-        min_value=limits_of(JobDocument, "max_restarts")[0],
-        max_value=limits_of(JobDocument, "max_restarts")[1],
-        help_text="After its program failed. Empty: none, 1000 where kind is Inference and it is "
-        "no gang",
-    )
-    limit_min = forms.DecimalField(
-        label="Run-time limit, minutes",
-        required=False,
-        min_value=SHORTEST_MIN,
-        max_value=limits_of(JobDocument, "run_limit_s")[1] // 60,
-        decimal_places=2,
-        help_text="It is ended so long after its start. Empty: no limit",
-    )
-    checkpoint_notice_s = forms.IntegerField(
-        label="Checkpoint notice, seconds",
-        required=False,
-        min_value=limits_of(JobDocument, "checkpoint_notice_s")[0],
-        max_value=limits_of(JobDocument, "checkpoint_notice_s")[1],
-        help_text="Its pods are told so long before they are deleted. Empty: not told",
-    )
-    not_before = forms.DateTimeField(
-        label="Not before, UTC",
-        required=False,
-        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
-        help_text="It does not start earlier. Empty: as soon as it can",
-    )
 
     def __init__(self, *args: Any, tenants: list[str], clusters: list[str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -114,46 +50,23 @@ class JobForm(Fields):
             del self.fields["cluster"]
 
     @property
+    def folded(self) -> list[forms.BoundField]:
+        return [self[name] for name in folded(JobDocument)]
+
+    @property
     def is_unfolded(self) -> bool:
-        return is_used(self, self.FOLDED)
+        return is_used(self, folded(JobDocument))
 
     def document(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        document = {
-            "name": data["name"],
-            "tenant": data["tenant"],
-            "kind": data["kind"],
-            "priority": data["priority"],
-            "gang": data["gang"],
-            "preemptible": data["preemptible"],
-        }
-        if data.get("cluster"):
-            document["cluster"] = data["cluster"]
-        if data["declared_min"] is not None:
-            document["declared_s"] = round(60 * data["declared_min"])
-        if data["limit_min"] is not None:
-            document["run_limit_s"] = round(60 * data["limit_min"])
-        for name in ("max_restarts", "checkpoint_notice_s", "not_before"):
-            if data[name] is not None:
-                document[name] = data[name]
-        return document
+        places = {name: self.cleaned_data.get(name) for name in ("tenant", "cluster")}
+        said = {name: value for name, value in places.items() if value}
+        return {**document_of(self, JobDocument), **said}
 
 
+@asks(PodSetDocument)
 class PodSetForm(Fields):
-    FOLDED = (
-        *("env", "env_from_secrets", "shm_gib", "nics"),
-        *("service_account", "image_pull_secrets", "node_selector", "node_affinity"),
-    )
-
     name = forms.CharField(
-        label="Name", initial="worker", max_length=63, validators=[slug_validator]
-    )
-    count = forms.IntegerField(label="Pods", initial=1, min_value=1)
-    min_count = forms.IntegerField(
-        label="At least, pods",
-        required=False,
-        min_value=limits_of(PodSetDocument, "min_count")[0],
-        help_text="It starts with so many and grows (elastic gang). Empty: all",
+        label="Name", initial=DEFAULT_POD_SET, max_length=63, validators=[slug_validator]
     )
     gpus = forms.DecimalField(
         label="GPUs per pod",
@@ -165,60 +78,11 @@ class PodSetForm(Fields):
     )
     gpu_type = forms.ChoiceField(label="GPU type", required=False)
     required_level = forms.ChoiceField(label="Network", choices=PLACES, required=False)
-    cpus = forms.DecimalField(
-        label="CPU cores per pod",
-        required=False,
-        min_value=0,
-        max_value=limits_of(PodSetDocument, "cpu_milli")[1] // MILLI,
-        decimal_places=3,
-    )
-    memory_gib = gib("memory_mib", "Memory per pod, GiB")
-    image = forms.CharField(label="Image", initial="busybox:stable", max_length=500)
     command = forms.CharField(
         label="Command",
         required=False,
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false"}),
         help_text="Runs in a shell; empty: what the image starts",
-    )
-    env = Pairs(
-        label="Environment",
-        most=MAX_ENV,
-        help_text="A variable a line: NAME=VALUE",
-    )
-    env_from_secrets = SecretKeys(
-        label="Environment from secrets",
-        most=MAX_ENV_FROM_SECRETS,
-        help_text="A variable a line: NAME=SECRET/KEY. Kant never reads the value",
-    )
-    shm_gib = gib("shm_mib", "Size of /dev/shm, GiB", "In memory. Empty: as the node gives it")
-    nics = forms.IntegerField(
-        label="NICs per pod",
-        required=False,
-        min_value=limits_of(PodSetDocument, "nics")[0],
-        max_value=limits_of(PodSetDocument, "nics")[1],
-        help_text="Which it holds alone",
-    )
-    service_account = forms.CharField(
-        label="Service account",
-        required=False,
-        max_length=NAME_LENGTH,
-        help_text="Whose rights the pods have. Empty: none",
-    )
-    image_pull_secrets = Names(
-        label="Image pull secrets",
-        most=MAX_PULL_SECRETS,
-        help_text="Names, with spaces between",
-    )
-    node_selector = Pairs(
-        label="Node selector",
-        most=MAX_NODE_LABELS,
-        help_text="Only nodes with these labels, one a line: LABEL=VALUE",
-    )
-    node_affinity = NodeTerms(
-        label="Node affinity",
-        help_text="Only nodes for which all lines hold: zone In a, b; disk NotIn hdd; fast Exists; "
-        "old DoesNotExist; cores Gt 64; cores Lt 128. metadata.name is the node's name; a line "
-        "“or” begins another choice",
     )
 
     def __init__(self, *args: Any, gpu_types: list[str], **kwargs: Any) -> None:
@@ -240,13 +104,25 @@ class PodSetForm(Fields):
     @property
     def is_unfolded(self) -> bool:
         return (
-            is_used(self, self.FOLDED)
+            is_used(self, folded(PodSetDocument))
             or bool(self.volumes.non_form_errors())
             or any(
                 v.has_changed() or "autofocus" in v.fields["source"].widget.attrs
                 for v in self.volumes
             )
         )
+
+    @property
+    def folded_areas(self) -> list[forms.BoundField]:
+        return [field for field in self._folded if _is_area(field)]
+
+    @property
+    def folded_lines(self) -> list[forms.BoundField]:
+        return [field for field in self._folded if not _is_area(field)]
+
+    @property
+    def _folded(self) -> list[forms.BoundField]:
+        return [self[name] for name in folded(PodSetDocument)]
 
     @property
     def used_volumes(self) -> list[VolumeForm]:
@@ -269,12 +145,9 @@ class PodSetForm(Fields):
         gpus: Decimal = data["gpus"]
         document: dict[str, Any] = {
             "name": data["name"],
-            "count": data["count"],
             "gpus": int(gpus) if gpus % 1 == 0 else 1,
-            "image": data["image"],
+            **document_of(self, PodSetDocument),
         }
-        if data["min_count"] is not None:
-            document["min_count"] = data["min_count"]
         if gpus % 1:
             document["gpu_milli"] = int(gpus * MILLI)
         if data["gpu_type"]:
@@ -282,17 +155,8 @@ class PodSetForm(Fields):
         if data["required_level"]:
             how, level = data["required_level"].split(":")
             document["required_level" if how == "r" else "preferred_level"] = level
-        if data["cpus"]:
-            document["cpu_milli"] = int(data["cpus"] * MILLI)
-        if data["memory_gib"]:
-            document["memory_mib"] = round(data["memory_gib"] * 1024)
         if data["command"]:
             document["command"] = [*SHELL, data["command"]]
-        if data["shm_gib"]:
-            document["shm_mib"] = round(data["shm_gib"] * 1024)
-        for name in self.FOLDED:
-            if name != "shm_gib" and data[name]:
-                document[name] = data[name]
         if volumes := self.used_volumes:
             document["volumes"] = [volume.document() for volume in volumes]
         return document
@@ -348,7 +212,7 @@ def show_errors(error: DomainError, document: Mapping[str, Any], job: JobForm, s
                 field, entry, *rest = path
                 if field == "volumes":
                     form, path = volumes[index][entry], rest
-                elif field == "node_affinity":
+                elif isinstance(PodSetForm.base_fields.get(str(field)), NodeTerms):
                     terms = document["pod_sets"][index][field]
                     detail = f"{node_line_at(terms, path[1:])}: {detail}"
                 else:

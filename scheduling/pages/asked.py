@@ -1,0 +1,157 @@
+"""Form fields made from the definition of a job's fields, and what is typed there as a document."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from django import forms
+from msgspec import Struct, inspect
+
+from scheduling.job_fields.parts import Field, fields_of, plain
+from scheduling.job_fields.values import SLUGS
+from scheduling.pages.form_fields import Names, NodeTerms, Pairs, SecretKeys
+from tenants.forms import Fields
+from tenants.models import slug_validator
+
+F = TypeVar("F", bound=type[Fields])
+
+
+def asks(struct: type[Struct]) -> Callable[[F], F]:
+    """Gives a form a field for each that the definition says is asked for."""
+
+    def with_fields(form: F) -> F:
+        for name, field in asked_of(struct).items():
+            form.base_fields.setdefault(name, _form_field(field))
+        return form
+
+    return with_fields
+
+
+def asked_of(struct: type[Struct]) -> dict[str, Field]:
+    """{name of the form's field: the field that it stands for}."""
+    fields = fields_of(struct).values()
+    return {f.asked.name or f.name: f for f in fields if f.asked is not None}
+
+
+def asked(struct: type[Struct], name: str, **kwargs: Any) -> Any:
+    """The form's field for one of them, by `kwargs` otherwise than in a submission."""
+    return _form_field(fields_of(struct)[name], **kwargs)
+
+
+def folded(struct: type[Struct]) -> list[str]:
+    """Names of the form's fields that few people need."""
+    return [name for name, f in asked_of(struct).items() if f.asked and f.asked.folded]
+
+
+def document_of(form: Fields, struct: type[Struct]) -> dict[str, Any]:
+    """What is typed into these fields of a valid form; what is empty is not said."""
+    typed = {f.name: read(f, form.cleaned_data.get(n)) for n, f in asked_of(struct).items()}
+    return {name: value for name, value in typed.items() if value not in (None, "", [], {})}
+
+
+def read(field: Field, typed: Any) -> Any:
+    """A cleaned value as the document has it."""
+    return typed if field.unit is None or typed is None else field.unit.read(typed)
+
+
+def typed_of(struct: type[Struct], document: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """What stands in the fields for these values, which are taken out of the document where the
+    fields can say them; and which of their lines no field can hold."""
+    found: dict[str, Any] = {}
+    lost: list[str] = []
+    for name, field in asked_of(struct).items():
+        if field.name in document:
+            value = document[field.name]
+            typed, names = write(field, value)
+            if typed is not None:
+                found[name] = typed
+                del document[field.name]
+            if names:
+                lost.append(f"{field.name} ({', '.join(names)})")
+    return found, lost
+
+
+def write(field: Field, value: Any) -> tuple[Any, list[str]]:
+    """(a value as people type it, None = they cannot; entries that cannot be typed)."""
+    if field.unit is not None:
+        return field.unit.write(value), []
+    kind = _class_of(field)
+    if issubclass(kind, Pairs):
+        return kind.typed(value)
+    if issubclass(kind, Names | NodeTerms):
+        return kind.typed(value), []
+    if issubclass(kind, forms.DateTimeField):
+        return (value if value == value.replace(second=0, microsecond=0) else None), []
+    return value, []
+
+
+def _form_field(field: Field, **kwargs: Any) -> forms.Field:
+    assert field.asked is not None, field.name
+    said = {"label": field.asked.label, "help_text": field.asked.hint}
+    return _class_of(field)(**{**said, **_arguments(field), **kwargs})
+
+
+def _class_of(field: Field) -> type[forms.Field]:
+    of = plain(field.type)
+    if field.unit is not None:
+        return forms.DecimalField
+    if field.kind.one_of:
+        return forms.ChoiceField
+    match of:
+        case inspect.DictType(value_type=inspect.StructType()):
+            return SecretKeys
+        case inspect.DictType():
+            return Pairs
+        case inspect.ListType(item_type=inspect.StructType()):
+            return NodeTerms
+        case inspect.ListType():
+            return Names
+    return _SIMPLE[type(of)]
+
+
+_SIMPLE: Mapping[type, type[forms.Field]] = {
+    inspect.IntType: forms.IntegerField,
+    inspect.BoolType: forms.BooleanField,
+    inspect.StrType: forms.CharField,
+    inspect.DateTimeType: forms.DateTimeField,
+}
+
+
+def _arguments(field: Field) -> dict[str, Any]:
+    assert field.asked is not None
+    unit, of = field.unit, plain(field.type)
+    least, most = field.limits or (0, 0)
+    # Where nothing is typed the default of the document holds.
+    needed = not (field.asked.folded or field.optional)
+    match of:
+        case inspect.IntType() if unit is not None:
+            return {
+                "required": False,
+                "min_value": unit.least,
+                "max_value": most // unit.size,
+                "decimal_places": unit.decimals,
+            }
+        case inspect.IntType():
+            initial = {"initial": field.default} if needed else {}
+            return {"required": needed, "min_value": least, "max_value": most, **initial}
+        case inspect.BoolType():
+            return {"required": False, "initial": field.default}
+        case inspect.StrType() if field.kind.one_of:
+            choices = [(one, one.capitalize()) for one in field.kind.one_of]
+            return {"choices": choices, "initial": field.default}
+        case inspect.StrType(max_length=longest):
+            validators = [slug_validator] if field.kind is SLUGS else []
+            initial = {"initial": field.default} if isinstance(field.default, str) else {}
+            return {
+                "required": needed,
+                "max_length": longest,
+                "validators": validators,
+                **initial,
+            }
+        case inspect.DateTimeType():
+            widget = forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M")
+            return {"required": False, "widget": widget}
+        case inspect.DictType(max_length=longest):
+            return {"most": longest}
+        case inspect.ListType(item_type=inspect.StrType(), max_length=longest):
+            return {"most": longest}
+    return {}
