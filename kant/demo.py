@@ -22,7 +22,6 @@ from tenants.services.tenants import create_tenant
 DEMO_DOMAIN = "demo.kant.invalid"
 PASSWORD = "kant-demo"
 SOURCE = "command"
-SYNC_TIMEOUT_S = 60.0
 
 
 class Account(NamedTuple):
@@ -158,7 +157,7 @@ def _gpu_models(cluster: Cluster) -> dict[str, tuple[int, int]]:
     gateway = Gateway(cluster.access, namespace=cluster.namespace, label_map=cluster.label_map)
     gateway.start()
     try:
-        gateway.wait_synced(SYNC_TIMEOUT_S)
+        gateway.wait_synced()
         nodes = [seen.facts.node for seen in gateway.drain() if isinstance(seen, NodeSeen)]
     finally:
         gateway.stop()

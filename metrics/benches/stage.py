@@ -83,7 +83,7 @@ def node_names(access: dict[str, str], namespace: str) -> list[str]:
     gateway = Gateway(access, namespace=namespace, label_map={})
     gateway.start()
     try:
-        gateway.wait_synced(READY_WITHIN_S)
+        gateway.wait_synced()
         return sorted(s.facts.node.name for s in gateway.drain() if isinstance(s, NodeSeen))
     finally:
         gateway.stop()

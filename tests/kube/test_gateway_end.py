@@ -154,3 +154,39 @@ def test_one_whose_thread_ended_says_so(silent, monkeypatch):
     with pytest.raises(KubeError, match="too many open files"):
         made.is_synced()
     assert stopped(made)
+
+
+def test_a_first_list_is_waited_for_however_long_it_takes(silent, monkeypatch):
+    """By who sets up a demo or a bench; a server that says nothing at all is given up."""
+    monkeypatch.setattr(gateway, "UNHEARD_S", 1.0)
+    monkeypatch.setattr(gateway, "ASK_S", 0.1)
+    monkeypatch.setattr(gateway, "LOOK_S", 0.1)
+    monkeypatch.setattr(gateway, "ensure_namespace", answered)
+    speaks = threading.Event()
+    speaks.set()
+
+    async def call(self, _method, path, *_):
+        if path != "/version" or not speaks.is_set():
+            await asyncio.sleep(600)
+        self.heard_at = time.monotonic()
+        return Reply(200, b"{}", 0.0)
+
+    monkeypatch.setattr(Client, "call", call)
+    made, waited = opened(silent), []
+
+    def wait():
+        try:
+            made.wait_synced()
+        except KubeError as error:
+            waited.append(str(error))
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    waiting.join(3.0)  # as long as it is said to be there
+    assert waiting.is_alive()
+    with pytest.raises(KubeError, match="were not listed within 0 s"):
+        made.wait_synced(0.2)
+    speaks.clear()
+    waiting.join(10.0)
+    assert ["has sent nothing for" in text for text in waited] == [True]
+    assert stopped(made)

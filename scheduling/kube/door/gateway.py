@@ -74,6 +74,7 @@ ByUid = TypeVar(
 STOP_WITHIN_S = 3.0
 FORCE_WITHIN_S = 0.5  # a thread that does not end by itself, once its event loop is stopped
 UNHEARD_S = 60.0  # a server that sends nothing for so long, although it is asked, does not answer
+LOOK_S = 1.0  # who waits for a list looks so often whether it still comes
 ASK_S = 10.0  # while lists are silent, it is asked so often whether it answers
 
 
@@ -169,16 +170,18 @@ class Gateway:
             )
         return False
 
-    def wait_synced(self, timeout: float) -> None:
-        """Wait until nodes and pods are listed; raises KubeError (why not, and what helps)."""
-        self._settled.wait(timeout)
-        if self._error is not None:
-            raise self._error
-        if not self.is_synced():
-            raise KubeError(
-                f"the cluster's nodes and pods were not listed within {timeout:.0f} s",
-                "check the API server's load, or wait longer",
-            )
+    def wait_synced(self, timeout: float = math.inf) -> None:
+        """Wait until nodes and pods are listed, however long that takes if no `timeout` in seconds
+        is given. Raises KubeError (why not, and what helps) as `is_synced` does, and after it."""
+        deadline = time.monotonic() + timeout
+        while not self.is_synced():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._error or KubeError(
+                    f"the cluster's nodes and pods were not listed within {timeout:.0f} s",
+                    "check the API server's load, or wait longer",
+                )
+            self._settled.wait(min(left, LOOK_S))
 
     def wait_settled(self, timeout: float) -> None:
         """Wait until `is_synced` is sure, but no longer than so many seconds."""
