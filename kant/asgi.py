@@ -17,9 +17,11 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "kant.settings")
 
 def _bounded() -> Callable[..., Awaitable[None]]:
     django = get_asgi_application()
-    from kant.bodies import BoundedBodies  # needs Django, which is set up above
+    # They need Django, which is set up above.
+    from kant.answers import TakenAnswers
+    from kant.bodies import BoundedBodies
 
-    return BoundedBodies(django)
+    return TakenAnswers(BoundedBodies(django))
 
 
 _django = _bounded()

@@ -22,16 +22,22 @@ MOST_ANONYMOUS = 64 * 1024
 MOST_ADDRESS = 16 * 1024
 # A client that is still sending does not read an answer; for so long it is listened to.
 LINGER_S = 1.0
+PAUSE_S = 60.0  # of a body that is on its way
 
 
 class TooLarge(Exception):
     """More came than the request may bring."""
 
 
+class TooSlow(Exception):
+    """The next part of the body did not come in time."""
+
+
 class BoundedBodies:
     """An ASGI application that answers 413 to bodies of more than DATA_UPLOAD_MAX_MEMORY_SIZE
-    bytes, 64 KiB where nobody is named, and 414 to addresses of more than 16 KiB, instead of
-    `app`. What is too large is not kept, in memory or on disk."""
+    bytes, 64 KiB where nobody is named, 408 to those that pause for longer than PAUSE_S, and 414 to
+    addresses of more than 16 KiB, instead of `app`. What is too large is not kept, in memory or on
+    disk."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -50,11 +56,17 @@ class BoundedBodies:
         if _declared(headers) > most:
             await _refuse(scope, receive, send, "too-large")
             return
-        left, begun = most, False
+        left, whole, begun = most, False, False
 
         async def counted() -> Message:
-            nonlocal left
-            message = await receive()
+            nonlocal left, whole
+            try:
+                # Behind the whole body comes nothing but the end of the client.
+                async with asyncio.timeout(None if whole else PAUSE_S):
+                    message = await receive()
+            except TimeoutError:
+                raise TooSlow from None
+            whole = not message.get("more_body")
             left -= len(message.get("body", b""))
             if left < 0:
                 raise TooLarge
@@ -67,10 +79,11 @@ class BoundedBodies:
 
         try:
             await self._app(scope, counted, noted)
-        except TooLarge:
+        except (TooLarge, TooSlow) as error:
             if begun:
                 raise
-            await _refuse(scope, receive, send, "too-large")
+            code = "too-large" if isinstance(error, TooLarge) else "too-slow"
+            await _refuse(scope, receive, send, code)
 
 
 def _names_somebody(headers: Mapping[bytes, bytes]) -> bool:

@@ -72,6 +72,9 @@ KINDS: dict[str, Kind] = {
     "not-acceptable": Kind(
         406, "Kant does not answer in that format", "Send `Accept: application/json`, or none."
     ),
+    "too-slow": Kind(
+        408, "The body did not come in time", "Send it without pauses of a minute or more."
+    ),
     "conflict": Kind(
         409, "The present state forbids it", "Read `detail` for what stands in the way."
     ),
