@@ -68,9 +68,9 @@ def check_balance(book: QuotaBook, model: str = MODEL) -> None:
             for b in book.bookings.values()
             if b.non_preemptible and account.tenant in book.lineage(b.tenant)
         )
-        group = account.group
-        assert group.lendable == sum(a.lendable for a in group.members)
-        assert group.borrowed == sum(a.over for a in group.members)
+        cohort = account.cohort
+        assert cohort.lendable == sum(a.lendable for a in cohort.members)
+        assert cohort.borrowed == sum(a.over for a in cohort.members)
         assert account.over >= max(0, account.used - account.guaranteed)
         borrowed = [x.milli for x in ledger(book, model) if x.borrower == account.tenant]
         if account.own_jobs is None:

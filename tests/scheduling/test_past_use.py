@@ -164,7 +164,7 @@ def test_a_scheduler_that_starts_orders_as_one_that_never_stopped(seed):
     assert first.cycle(history.now) == second.cycle(history.now) == ()
     assert len(first.state.shares().users) >= 6
     assert tuple(first.state.shares()) == second.shares()
-    assert first.state.queue.lanes
+    assert first.state.queue.eq_classes
     # Whoever waits, and comes, starts in the same order under both.
     history.pass_by(40, first, second)
     assert tuple(first.state.shares()) == second.shares()
