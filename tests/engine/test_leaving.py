@@ -27,9 +27,9 @@ def awaited(old, old_place, new, new_place, **facts):
     job = JobRequest("new", "a", 1.0, (PodSet("main", 1, **new),))
     place = PodPlacement(0, 0, "n0", *new_place)
     cluster.book(job, place)
-    found = leaving.queue_reservations(cluster, job, [place])
+    found = leaving.in_the_way(cluster, job, [place])
     leaving.remove(LEFT, booking)
-    assert leaving.queue_reservations(cluster, job, [place]) == set(), "it is gone"
+    assert leaving.in_the_way(cluster, job, [place]) == set(), "it is gone"
     return found
 
 
@@ -74,8 +74,8 @@ def awaited(old, old_place, new, new_place, **facts):
         ),
     ],
 )  # fmt: skip
-def test_what_a_pod_that_leaves_still_holds(old, old_place, new, new_place, queue_reservations):
-    assert awaited(old, old_place, new, new_place) == ({LEFT} if queue_reservations else set())
+def test_what_a_pod_that_leaves_still_holds(old, old_place, new, new_place, in_the_way):
+    assert awaited(old, old_place, new, new_place) == ({LEFT} if in_the_way else set())
 
 
 def test_a_node_takes_so_many_pods():

@@ -205,7 +205,7 @@ def started(
 ) -> None:
     """Book what was placed and report it; a job that still misses pods goes on waiting. Where pods
     that leave are in the way, it starts when they are gone."""
-    awaited = state.leaving.queue_reservations(state.cluster, record.job, placed)
+    awaited = state.leaving.in_the_way(state.cluster, record.job, placed)
     if awaited:
         nomination(state, record, placed, awaited, out)
         return
@@ -241,7 +241,7 @@ def book(state: SchedulerState, job: JobRequest, placed: tuple[PodPlacement, ...
     for p in placed:
         statement.allocate(job, p)
     statement.commit()
-    return state.leaving.queue_reservations(state.cluster, job, placed)
+    return state.leaving.in_the_way(state.cluster, job, placed)
 
 
 def hold_until_gone(

@@ -34,7 +34,7 @@ class Leaving:
         """Whether any of them is still on the node."""
         return node in self._on
 
-    def queue_reservations(
+    def in_the_way(
         self, cluster: ClusterState, job: JobRequest, places: Iterable[PodPlacement]
     ) -> set[PodKey]:
         """Pods without whose end the job cannot run on these places, which are booked for it: they
