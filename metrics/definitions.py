@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scheduling.engine.types import whole_milli
+
 MILLI = 1000
 # Lower bounds of the size classes in GPUs, the last of which is open (2048+). Before them comes
 # that of jobs without GPUs.
@@ -49,7 +51,7 @@ class NodeUse:
     gpus: int
     healthy: int
     free: int
-    allocated_milli: int
+    allocated_milli: float
     schedulable: bool
     leaf: str
 
@@ -94,7 +96,9 @@ def pool_use(nodes: Iterable[NodeUse]) -> PoolUse:
     Available = working GPUs of schedulable nodes, plus what is allocated although its node was
     cordoned or its GPU went bad: work that still holds a GPU must never push GAR above 1.
     """
-    available = allocated = installed = count = fragmented = 0
+    installed = count = fragmented = 0
+    available: float = 0
+    allocated: float = 0
     free_by_node: dict[int, int] = {}
     whole_by_leaf: dict[str, int] = {}
     partial_best = whole = 0
@@ -113,9 +117,9 @@ def pool_use(nodes: Iterable[NodeUse]) -> PoolUse:
             whole_by_leaf[node.leaf] = whole_by_leaf.get(node.leaf, 0) + node.gpus
         partial_best = max(partial_best, node.free)
     return PoolUse(
-        available_milli=available,
-        allocated_milli=allocated,
-        excluded_milli=max(0, installed - available),
+        available_milli=whole_milli(available),
+        allocated_milli=whole_milli(allocated),
+        excluded_milli=max(0, installed - whole_milli(available)),
         nodes=count,
         fragmented=fragmented,
         free_by_node=dict(sorted(free_by_node.items())),
@@ -176,7 +180,7 @@ def _whole_by_leaf(pool: Sequence[NodeUse]) -> dict[str, int]:
 
 # --- SOR ----------------------------------------------------------------------------------------
 def held_milli_seconds(
-    milli: NDArray[np.int64],
+    milli: NDArray[np.int64] | NDArray[np.float64],
     start: NDArray[np.float64],
     end: NDArray[np.float64],
     window: tuple[float, float],

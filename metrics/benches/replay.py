@@ -270,6 +270,7 @@ class _Writer:
                     gpu_model=request.pod_sets[place.pod_set].gpu_models[0],
                     devices=list(place.devices),
                     held_milli=place.milli * len(place.devices),
+                    held_beyond=place.beyond,
                     state="RUNNING" if ended is None else "SUCCEEDED",
                     intended_at=started,
                     bound_at=started,

@@ -12,10 +12,11 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import Min, Q
 
-from metrics.gpu_time.borrowing import BorrowedKey, Borrowing
+from metrics.gpu_time.borrowing import BorrowedKey, Borrowing, rounded
 from metrics.gpu_time.days import ONE_DAY, days_of, midnight
 from metrics.gpu_time.totals import LAG, MICROSECOND
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
+from scheduling.engine.types import BEYOND
 from scheduling.models import Cluster, JobEvent, Placement
 from scheduling.models.jobs import PREEMPTED
 from scheduling.queries.selectors import complete_from
@@ -74,20 +75,22 @@ def measured(
         .order_by(*(["held_from"] if borrowing else []))
         .values_list(
             "job__cluster", "job__tenant", "job__user", "gpu_model", "job__kind",
-            "held_milli", "held_from", "ended_at",
+            "held_milli", "held_beyond", "held_from", "ended_at",
         )
     )  # fmt: skip
-    for cluster, tenant, user, model, kind, milli, begun, ended in rows.iterator(chunk_size=2000):
+    for row in rows.iterator(chunk_size=2000):
+        cluster, tenant, user, model, kind, milli, beyond, begun, ended = row
         assert begun is not None  # held_from < end
+        held = milli * BEYOND + beyond
         if begun >= begin:
             sums[Key(begun.date(), cluster, tenant, user, model, kind)].pods += 1
         for day, length in days_of(max(begun, begin), min(ended or end, end)):
             key = Key(day, cluster, tenant, user, model, kind)
-            sums[key].held += milli * (length // MICROSECOND)
+            sums[key].held += held * (length // MICROSECOND)
         if borrowing is not None:
-            borrowing.hold(tenant, model, milli, begun, ended)
+            borrowing.hold(tenant, model, held, begun, ended)
     for amount in sums.values():
-        amount.held = (amount.held + 500) // 1000
+        amount.held = rounded(amount.held)
     for key, lost in _lost(begin, end).items():
         sums[key].lost += lost
     return dict(sums)

@@ -9,7 +9,14 @@ from typing import NamedTuple
 from metrics.gpu_time.days import ONE_DAY, midnight
 from metrics.gpu_time.guarantees import QuotaChange, TreeChange, history
 from metrics.gpu_time.totals import MICROSECOND
+from scheduling.engine.types import BEYOND
 from tenants.models import Tenant
+
+
+def rounded(amount: int) -> int:
+    """Millionths of a milli-GPU x microseconds as milli-GPU x milliseconds."""
+    unit = BEYOND * 1000
+    return (amount + unit // 2) // unit
 
 
 class BorrowedKey(NamedTuple):
@@ -22,8 +29,8 @@ class BorrowedKey(NamedTuple):
 
 @dataclass(slots=True)
 class Account:
-    """What a tenant with all below it holds of a GPU model, milli-GPU; `borrowed`: milli-GPU x
-    microseconds up to `at`."""
+    """What a tenant with all below it holds of a GPU model, in billionths of a milli-GPU, and is
+    guaranteed, in milli-GPU; `borrowed`: billionths of a milli-GPU x microseconds up to `at`."""
 
     guaranteed: int
     at: int
@@ -31,8 +38,9 @@ class Account:
     borrowed: int = 0
 
     def advance(self, at: int) -> None:
-        if self.used > self.guaranteed:
-            self.borrowed += (self.used - self.guaranteed) * (at - self.at)
+        over = self.used - self.guaranteed * BEYOND
+        if over > 0:
+            self.borrowed += over * (at - self.at)
         self.at = at
 
 
@@ -67,40 +75,40 @@ class Borrowing:
         return (at - self._begin) // MICROSECOND
 
     def hold(
-        self, tenant_id: int, gpu_model: str, milli: int, begun: datetime, ended: datetime | None
+        self, tenant_id: int, gpu_model: str, held: int, begun: datetime, ended: datetime | None
     ) -> None:
-        """A pod held so much from then to then; None = it still does."""
+        """A pod held so many billionths of a milli-GPU from then to then; None = it still does."""
         begin = max(0, self._since_begin(begun))
         end = self._end if ended is None else min(self._end, self._since_begin(ended))
         # Of a tenant that is younger than the end nothing was held before.
         if begin < end and (name := self._names.get(tenant_id)) is not None:
             self._advance(begin)
-            self._change(name, gpu_model, milli, begin)
-            heappush(self._ends, (end, name, gpu_model, milli))
+            self._change(name, gpu_model, held, begin)
+            heappush(self._ends, (end, name, gpu_model, held))
 
     def sums(self) -> Counter[BorrowedKey]:
         """Milli-GPU x milliseconds borrowed; nothing can be told to it afterwards."""
         self._advance(self._end)
-        return Counter({key: (us + 500) // 1000 for key, us in self._sums.items()})
+        return Counter({key: rounded(amount) for key, amount in self._sums.items()})
 
     def _advance(self, to: int) -> None:
         """Everything that ended or changed up to then."""
         while self._breaks:
             at, change = self._breaks[0]
             if self._ends and self._ends[0][0] <= min(at, to):
-                end, name, model, milli = heappop(self._ends)
-                self._change(name, model, -milli, end)
+                end, name, model, held = heappop(self._ends)
+                self._change(name, model, -held, end)
             elif at <= to:
                 self._breaks.popleft()
                 self._pass(at, change)
             else:
                 break
 
-    def _change(self, name: str, model: str, milli: int, at: int) -> None:
+    def _change(self, name: str, model: str, held: int, at: int) -> None:
         for account in self._chain(name, model, at):
             account.advance(at)
-            account.used += milli
-        self._held[name, model] += milli
+            account.used += held
+        self._held[name, model] += held
 
     def _pass(self, at: int, change: QuotaChange | TreeChange | None) -> None:
         """A midnight or a change: what was borrowed before it is added up where it has to be."""
@@ -123,9 +131,9 @@ class Borrowing:
         self._accounts.clear()
         self._chains.clear()
         self._held = +self._held
-        for (name, model), milli in self._held.items():
+        for (name, model), held in self._held.items():
             for account in self._chain(name, model, at):
-                account.used += milli
+                account.used += held
 
     def _is_other_amount(self, change: QuotaChange) -> bool:
         """Whether there is such a quota before and after: then what counts where stays."""

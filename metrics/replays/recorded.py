@@ -16,6 +16,7 @@ from metrics.models import MetricSample, Replay
 from metrics.replays import quotas
 from metrics.selectors import Scope
 from scheduling.models import Cluster, ClusterPolicy, Job, JobEvent, Placement
+from scheduling.models.held import HELD
 from scheduling.models.jobs import PREEMPTED
 from tenants.models import AuditRecord
 
@@ -127,7 +128,7 @@ class Recorded:
         return (np.diff(until) / np.diff([0.0, *at]) / definitions.MILLI).tolist()
 
 
-def _held(scope: Scope) -> list[tuple[str, int, float, float]]:
+def _held(scope: Scope) -> list[tuple[str, float, float, float]]:
     """Of each pod that held GPUs: its tenant, milli-GPU, from and until which second of the
     period, as far as in it."""
     # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
@@ -136,7 +137,7 @@ def _held(scope: Scope) -> list[tuple[str, int, float, float]]:
     ).order_by()
     found = []
     for cluster_id, tenant, milli, begun, ended in rows.values_list(
-        "job__cluster_id", "job__tenant__name", "held_milli", "held_from", "ended_at"
+        "job__cluster_id", "job__tenant__name", HELD, "held_from", "ended_at"
     ).iterator(chunk_size=2000):
         assert begun is not None  # held_from < until
         begin, end = max(begun, scope.since), min(ended or scope.until, scope.until)

@@ -248,7 +248,7 @@ class Run:
 
     def _gpus(self, model: str) -> int:
         """GPUs that the pool offers, all the time."""
-        return self.outcome.pools[model].available // MILLI
+        return int(self.outcome.pools[model].available) // MILLI
 
 
 def _shares(books: Collection[PoolBook]) -> dict[str, float | None]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from django.db.models import Q, QuerySet, Sum
@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from metrics import definitions
 from metrics.definitions import MILLI, NodeUse, PoolUse
 from metrics.selectors import node_records
+from scheduling.engine.types import BEYOND, whole_milli
 from scheduling.models import Cluster, Placement
 
 Key = tuple[str, str]  # GPU model and node
+N = TypeVar("N", np.int64, np.float64)
 
 
 class NodeRow(NamedTuple):
@@ -59,12 +61,15 @@ class Held:
         keys: dict[Key, int] = {(n.gpu_model, n.name): i for i, n in enumerate(nodes)}
         for key in (*(row[0] for row in throughout), *(row[0] for row in changing)):
             keys.setdefault(key, len(keys))
-        self._always = np.zeros(len(keys), dtype=np.int64)
-        for key, milli in throughout:
-            self._always[keys[key]] += milli
+        self._always = np.zeros(len(keys))
+        self._always_whole = np.zeros(len(keys), dtype=np.int64)
+        for key, whole, beyond in throughout:
+            self._always[keys[key]] += whole + beyond / BEYOND
+            self._always_whole[keys[key]] += whole
         self._key = np.array([keys[row[0]] for row in changing], dtype=np.int64)
-        self._milli = np.array([row[1] for row in changing], dtype=np.int64)
-        self._times = np.array([row[2:] for row in changing], dtype=np.float64).reshape(-1, 3)
+        self._whole = np.array([row[1] for row in changing], dtype=np.int64)
+        self._milli = self._whole + np.array([row[2] for row in changing], np.int64) / BEYOND
+        self._times = np.array([row[3:] for row in changing], dtype=np.float64).reshape(-1, 3)
         of_places = np.array([model for model, _ in keys], dtype=object)
         self._of_model: dict[str, NDArray[np.bool_]] = {
             model: np.ones(len(keys), bool) if not model else of_places == model
@@ -73,7 +78,7 @@ class Held:
         self._total = np.array([n.gpus * MILLI for n in nodes], dtype=np.int64)
         self._usable = np.array([n.healthy * MILLI * n.schedulable for n in nodes], np.int64)
         self._others = np.array([(n.others or 0) * MILLI for n in nodes], dtype=np.int64)
-        self._allocated: dict[int, NDArray[np.int64]] = {}
+        self._allocated: dict[int, NDArray[np.float64]] = {}
 
     def milli_s(self, model: str, first: int, last: int) -> float:
         """GPU-milli-seconds held between two of the instants by GPU model, "" = all."""
@@ -95,15 +100,17 @@ class Held:
         own = own[: len(self._nodes)]
         allocated, usable = self._on_nodes(i)[own], self._usable[own]
         partly = (allocated > 0) & (allocated < usable)
-        return int(allocated.sum()), int((usable > 0).sum()), int(partly.sum())
+        held = whole_milli(float(allocated.sum()))
+        return held, int((usable > 0).sum()), int(partly.sum())
 
     def uses(self) -> dict[str, PoolUse]:
         """All of `models` at the last instant."""
         by_model: dict[str, list[NodeUse]] = {model: [] for model in self.models}
         last = len(self.instants) - 1
-        for node, allocated in zip(self._nodes, self._on_nodes(last).tolist(), strict=True):
+        told = zip(self._whole_on_nodes(last).tolist(), self._on_nodes(last).tolist(), strict=True)
+        for node, (whole, allocated) in zip(self._nodes, told, strict=True):
             # Which devices those are that the row does not tell of yet is not asked.
-            more = -(-(allocated - node.allocated_milli) // MILLI)
+            more = -(-(whole - node.allocated_milli) // MILLI)
             use = NodeUse(
                 gpu_model=node.gpu_model,
                 gpus=node.gpus,
@@ -117,25 +124,33 @@ class Held:
             by_model[""].append(use)
         return {model: definitions.pool_use(found) for model, found in by_model.items()}
 
-    def _on_nodes(self, i: int) -> NDArray[np.int64]:
+    def _on_nodes(self, i: int) -> NDArray[np.float64]:
         """GPU-milli allocated on each node at one of the instants."""
         found = self._allocated.get(i)
         if found is None:
-            decided, _, gone = self._times.T
-            now = (decided <= self._at[i]) & (gone > self._at[i])
             held = self._always.copy()
-            np.add.at(held, self._key[now], self._milli[now])
-            placed = held[: len(self._nodes)]
-            others = np.clip(self._others, 0, np.maximum(self._total - placed, 0))
-            found = self._allocated[i] = placed + others
+            found = self._allocated[i] = self._added(held, self._milli, i)
         return found
+
+    def _whole_on_nodes(self, i: int) -> NDArray[np.int64]:
+        """Likewise, of each share by memory the whole thousandths, as the nodes' rows count."""
+        return self._added(self._always_whole.copy(), self._whole, i)
+
+    def _added(self, held: NDArray[N], more: NDArray[N], i: int) -> NDArray[N]:
+        """To what is held all the time is added what is at an instant, and pods of others."""
+        decided, _, gone = self._times.T
+        now = (decided <= self._at[i]) & (gone > self._at[i])
+        np.add.at(held, self._key[now], more[now])
+        placed = held[: len(self._nodes)]
+        return placed + np.clip(self._others, 0, np.maximum(self._total - placed, 0))
 
 
 def _read(
     cluster: Cluster, start: datetime, end: datetime
-) -> tuple[list[tuple[Key, int]], list[tuple[Key, int, float, float, float]]]:
-    """What was held from before `start` to `end`, added up by the database; and of what began or
-    ended in between, each pod: key, milli-GPU, when it was decided, held and gone."""
+) -> tuple[list[tuple[Key, int, int]], list[tuple[Key, int, int, float, float, float]]]:
+    """What was held from before `start` to `end`, added up by the database, in milli-GPU and
+    billionths of one beside; and of what began or ended in between, each pod: key, the same, when
+    it was decided, held and gone."""
     # Of all clusters: asked for one of them, SQLite walks through all jobs that it ever had.
     placements: QuerySet[Placement] = Placement.objects.filter(
         intended_at__lte=end, held_milli__gt=0
@@ -145,9 +160,9 @@ def _read(
         placements.filter(whole)
         .order_by()
         .values_list("job__cluster", "gpu_model", "node")
-        .annotate(total=Sum("held_milli"))
+        .annotate(whole=Sum("held_milli"), beyond=Sum("held_beyond"))
     )
-    throughout = [((model, node), milli) for own, model, node, milli in sums if own == cluster.pk]
+    throughout = [((model, node), *held) for own, model, node, *held in sums if own == cluster.pk]
     parts = placements.filter(Q(held_from__isnull=True) | ~whole).filter(
         Q(ended_at__isnull=True) | Q(ended_at__gt=start)
     )
@@ -156,15 +171,17 @@ def _read(
         (
             (model, node),
             milli,
+            beyond,
             decided.timestamp(),
             held.timestamp() if held else never,
             gone.timestamp() if gone else never,
         )
-        for own, model, node, milli, decided, held, gone in parts.values_list(
+        for own, model, node, milli, beyond, decided, held, gone in parts.values_list(
             "job__cluster",
             "gpu_model",
             "node",
             "held_milli",
+            "held_beyond",
             "intended_at",
             "held_from",
             "ended_at",

@@ -15,6 +15,7 @@ from typing import IO, Any
 from metrics.simulate.inputs import InputError
 from metrics.simulate.output import plain_cell
 from metrics.simulate.report import Figure, Report
+from scheduling.engine.types import held_milli
 from scheduling.simulator.journal import Journal
 from scheduling.simulator.observe import STATE_NAMES
 from scheduling.simulator.run import Outcome
@@ -152,7 +153,7 @@ def _placements(outcome: Outcome, journal: Journal) -> Iterator[Row]:
         p = stay.place
         devices = " ".join(map(str, p.devices))
         until = _number(stay.end)
-        where = (p.pod_set, p.ordinal, p.node, devices, p.milli * len(p.devices))
+        where = (p.pod_set, p.ordinal, p.node, devices, held_milli(p))
         yield (ids[stay.row], *where, stay.begin, until, int(stay.lost))
 
 
@@ -166,7 +167,7 @@ def _nodes(journal: Journal) -> Iterator[Row]:
 def _losses(outcome: Outcome, journal: Journal) -> Iterator[Row]:
     ids = outcome.observer.jobs.ids
     for row, p, begin, end in journal.losses:
-        yield (ids[row], p.node, p.milli * len(p.devices), begin, end)
+        yield (ids[row], p.node, held_milli(p), begin, end)
 
 
 def _events(outcome: Outcome, journal: Journal) -> Iterator[Row]:

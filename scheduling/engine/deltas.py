@@ -56,7 +56,7 @@ class TenantsChanged:
 
     tenants: tuple[Tenant, ...]
     quotas: tuple[Quota, ...]
-    used_elsewhere: tuple[tuple[str, str, int, int], ...] = ()
+    used_elsewhere: tuple[tuple[str, str, float, float], ...] = ()
     jobs_elsewhere: tuple[tuple[str, int], ...] = ()
 
 
@@ -66,7 +66,7 @@ class OtherScopesChanged:
     is of the whole cluster. `held`: (tenant, user, gpu model, milli) by their jobs, `gpus`: (gpu
     model, GPUs) of their nodes."""
 
-    held: tuple[tuple[str, str, str, int], ...] = ()
+    held: tuple[tuple[str, str, str, float], ...] = ()
     gpus: tuple[tuple[str, int], ...] = ()
 
 

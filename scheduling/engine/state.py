@@ -28,6 +28,7 @@ from scheduling.engine.running.leaving import Leaving
 from scheduling.engine.running.placed import Placed
 from scheduling.engine.running.preemptible import PreemptibleIndex
 from scheduling.engine.types import (
+    BEYOND,
     DEFAULT_LEVELS,
     JobRequest,
     PodPlacement,
@@ -389,18 +390,22 @@ class SchedulerState:
         job, models, since = record.job, self.pools.model_of, record.placed_at
         on_its_own = not job.gang or record.started_at is not None
         got, borrowed = dict[str, int](), dict[str, int]()
+        more_of = dict[str, int]()  # what shares by memory hold beyond whole thousandths
         for p in placements:
             model, milli = models.get(p.node, ""), p.milli * len(p.devices)
             record.pods[p.pod_set, p.ordinal] = (model, milli)
             got[model] = got.get(model, 0) + milli
+            if p.beyond:
+                more_of[model] = more_of.get(model, 0) + p.beyond
             if on_its_own:
                 since[p.pod_set, p.ordinal] = at
         for model, milli in got.items():
             if not milli:
                 continue
-            self.usage.change(job, model, milli)
+            beyond, non_preemptible = more_of.get(model, 0), not job.preemptible
+            self.usage.change(job, model, milli + beyond / BEYOND)
             more = self.book.book(
-                job.id, job.tenant, model, milli, at, non_preemptible=not job.preemptible
+                job.id, job.tenant, model, milli, at, non_preemptible=non_preemptible, beyond=beyond
             )
             if more:
                 borrowed[model] = more
@@ -440,17 +445,21 @@ class SchedulerState:
         """Free the places of pods, in the cluster and in the quota book."""
         if not pods:
             return
-        held = dict[str, int]()
+        held, more_of = dict[str, int](), dict[str, int]()
+        places = self.cluster.held_by(record.job.id)
         for pod in pods:
             model, milli = record.pods.pop(pod)
+            if beyond := places[pod].placement.beyond:
+                more_of[model] = more_of.get(model, 0) + beyond
             record.placed_at.pop(pod, None)
             record.runs_since.pop(pod, None)
             held[model] = held.get(model, 0) + milli
             self.cluster.release(record.job.id, *pod)
         for model, milli in held.items():
             if milli:
-                self.usage.change(record.job, model, -milli)
-                self.book.unbook(record.job.id, model, milli)
+                beyond = more_of.get(model, 0)
+                self.usage.change(record.job, model, -milli - beyond / BEYOND)
+                self.book.unbook(record.job.id, model, milli, beyond)
         self.preemptible_jobs.touch(record)
         self.dirty = True
 

@@ -5,6 +5,7 @@ All are immutable values. GPU amounts are whole GPUs for requests (`PodSet.gpus`
 epoch. Identifiers are strings. The paper's words: QSCH = `queueing`, RSCH = `placement`.
 """
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 MILLI: Final = 1000
+BEYOND: Final = 10**9  # parts of a thousandth in which a share by memory is counted exactly
+NOISE: Final = 1e-6  # of a GPU-milli, that sums of many fractions may be off by
 
 # Stands for the GPU model where there is no GPU: of a node without GPUs, and in the pod sets of a
 # job without GPUs, which are placed on such nodes only (docs/decisions/0038).
@@ -316,7 +319,8 @@ class JobRequest:
 
 class PodPlacement(NamedTuple):
     """Where one pod goes: `milli` of each device in `devices` of `node`, of a share by memory the
-    whole thousandths in it; `nics` nearest to them."""
+    whole thousandths in it, and `beyond` what it is more than those, in billionths of a thousandth,
+    rounded up; `nics` nearest to them."""
 
     pod_set: int
     ordinal: int
@@ -324,6 +328,19 @@ class PodPlacement(NamedTuple):
     devices: tuple[int, ...]
     milli: int
     nics: tuple[int, ...] = ()
+    beyond: int = 0
+
+
+def held_milli(p: PodPlacement) -> int | float:
+    """GPU-milli that a pod holds at its place, of a share by memory to the billionth of one."""
+    whole = p.milli * len(p.devices)
+    return whole + p.beyond / BEYOND if p.beyond else whole
+
+
+def whole_milli(held: float) -> int:
+    """A sum of such amounts as people read it: the whole thousandths in it, however it was added
+    up."""
+    return math.floor(held + NOISE)
 
 
 # --- tenants ----------------------------------------------------------------------------------

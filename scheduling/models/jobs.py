@@ -8,7 +8,7 @@ from django.conf import settings
 from django.db import models
 
 from scheduling.engine.states import REASON_LENGTH, JobEventKind, JobState
-from scheduling.engine.types import JobKind, Toleration
+from scheduling.engine.types import BEYOND, JobKind, Toleration
 from scheduling.models.clusters import Cluster
 from scheduling.models.shaped import (
     SecretKey,
@@ -269,6 +269,8 @@ class Placement(models.Model):
     # other pods when they were bound themselves (SOR, paper 4.2).
     held_from = models.DateTimeField(null=True, blank=True)
     held_milli = models.PositiveIntegerField(default=0)  # milli x devices, for sums in SQL
+    # What a share by memory holds beside, in billionths of a thousandth (held.py).
+    held_beyond = models.PositiveIntegerField(default=0, db_default=0)
     ended_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -283,3 +285,8 @@ class Placement(models.Model):
             models.Index(fields=["pod_name"]),
             models.Index(fields=["ended_at"]),  # what holds now, among all that ever did
         ]
+
+    @property
+    def held_exactly(self) -> float:
+        """GPU-milli, of a share by memory to the billionth of one."""
+        return self.held_milli + self.held_beyond / BEYOND

@@ -5,8 +5,10 @@ from collections.abc import Collection
 from django.db.models import Sum
 
 from scheduling.engine.states import OPEN, TERMINAL
+from scheduling.engine.types import whole_milli
 from scheduling.kube.door.config import own_namespace
 from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
+from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.quota_use import quota_book, quota_uses
 from tenants.facts import Holding, JobCount, QuotaUse
@@ -32,9 +34,9 @@ class Facts:
             )
             .order_by("-job__submitted_at", "job_id")
             .values_list("job_id", "job__name")
-            .annotate(held=Sum("held_milli"))
+            .annotate(held=Sum(HELD))
         )
-        return [Holding(str(job_id), name, held) for job_id, name, held in rows]
+        return [Holding(str(job_id), name, whole_milli(held)) for job_id, name, held in rows]
 
     def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
         return {(u.tenant, u.gpu_model): u for u in quota_uses(quota_book(instead))}

@@ -10,6 +10,7 @@ from scheduling.engine.quota.book import QuotaBook
 from scheduling.engine.quota.ledger import ledger
 from scheduling.engine.verdict import gpus
 from scheduling.models import Placement
+from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from tenants.facts import QuotaUse
 from tenants.models import Quota, Tenant
@@ -58,12 +59,12 @@ def quota_book(instead: Quota | None = None) -> QuotaBook:
     if instead is not None:
         quotas[instead.tenant_id, instead.gpu_type_id] = instead
     parents = dict(Tenant.objects.order_by().values_list("name", "parent__name"))
-    non_preemptible = Sum("held_milli", filter=Q(job__preemptible=False), default=0)
+    non_preemptible = Sum(HELD, filter=Q(job__preemptible=False), default=0.0)
     held = (
         Placement.objects.filter(state__in=LIVE_PLACEMENTS)
         .order_by()
         .values_list("job__tenant__name", "gpu_model")
-        .annotate(milli=Sum("held_milli"), non_preemptible=non_preemptible)
+        .annotate(milli=Sum(HELD), non_preemptible=non_preemptible)
     )
     book = QuotaBook()
     book.replace(

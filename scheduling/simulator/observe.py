@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from scheduling.engine.states import JobState
-from scheduling.engine.types import JobRequest, Node, PodPlacement
+from scheduling.engine.types import JobRequest, Node, PodPlacement, held_milli
 from scheduling.simulator.journal import MOVED, PREEMPTED, REQUEUED, Journal
 
 NEVER = float("nan")
+DIGITS = 9  # of GPU-milli: what fractions added up and taken off again leave is nothing
 WAITING, SUCCEEDED, FAILED, CANCELLED, RUNNING = range(5)
 ENDS = {
     JobState.SUCCEEDED: SUCCEEDED,
@@ -152,7 +153,9 @@ class PoolBook:
     )
 
     def __init__(self, since: float) -> None:
-        self.allocated = self.available = self.fragmented = self.nodes = self.idle = 0
+        self.fragmented = self.nodes = self.idle = 0
+        self.available: float = 0
+        self.allocated: float = 0
         self.milli_s = self.offered_s = self.fragmented_s = self.nodes_s = 0.0
         self.lost_milli_s = 0.0
         self.since = self.began = since
@@ -178,7 +181,7 @@ class PoolBook:
         self.before = (0.0, 0.0)
         self.series = Series()
 
-    def lose(self, milli: int, begin: float, end: float) -> None:
+    def lose(self, milli: float, begin: float, end: float) -> None:
         """GPU-milli held from `begin` to `end` served nothing; what of it was in the warm-up does
         not count. Taken back where `end` is before `begin`."""
         self.lost_milli_s += milli * (max(end, self.began) - max(begin, self.began))
@@ -214,7 +217,9 @@ class NodeBook:
     def __init__(self, pool: PoolBook, group: str) -> None:
         self.pool = pool
         self.group = group
-        self.offered = self.allocated = self.installed = self.available = 0
+        self.offered = self.installed = 0
+        self.allocated: float = 0
+        self.available: float = 0
         self.in_service = self.fragmented = self.idle = False
 
 
@@ -225,7 +230,7 @@ class TenantBook:
     __slots__ = ("held", "milli_s")
 
     def __init__(self) -> None:
-        self.held = 0
+        self.held: float = 0
         self.milli_s = 0.0
 
 
@@ -266,22 +271,22 @@ class Observer:
         if self.journal is not None:
             self.journal.nodes.append((now, node))
 
-    def took(self, name: str, milli: int, now: float, tenant: str) -> None:
+    def took(self, name: str, milli: float, now: float, tenant: str) -> None:
         """GPU-milli taken on a node by a tenant's job (given back when negative)."""
         holder = self.tenants.get(tenant)
         if holder is None:
             holder = self.tenants[tenant] = TenantBook()
-        holder.held += milli
+        holder.held = round(holder.held + milli, DIGITS)
         holder.milli_s -= milli * now
         book = self.nodes[name]
         book.pool.advance(now)
-        book.pool.allocated += milli
-        book.allocated += milli
+        book.pool.allocated = round(book.pool.allocated + milli, DIGITS)
+        book.allocated = round(book.allocated + milli, DIGITS)
         self._count(book)
 
     def lost(self, row: int, p: PodPlacement, begin: float, end: float) -> None:
         """What a job held in a place from `begin` to `end` served nothing."""
-        milli = p.milli * len(p.devices)
+        milli = held_milli(p)
         self.jobs.lost_milli_s[row] += milli * (end - begin)
         self.nodes[p.node].pool.lose(milli, begin, end)
         if self.journal is not None:

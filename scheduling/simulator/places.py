@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from scheduling.engine.types import PodPlacement
+from scheduling.engine.types import PodPlacement, held_milli
 from scheduling.simulator.model import Pod, Settings
 from scheduling.simulator.observe import Observer
 from scheduling.simulator.run import Run
@@ -23,7 +23,7 @@ class Places:
         self._observer.jobs.waits.start(run.unit_of(where), now)
         if self._journal is not None:
             self._journal.take(run.row, p, now)
-        self._observer.took(p.node, p.milli * len(p.devices), now, run.arrival.job.tenant)
+        self._observer.took(p.node, held_milli(p), now, run.arrival.job.tenant)
 
     def give_back(self, run: Run, where: Pod, now: float) -> PodPlacement:
         """Take one pod's place from it; returns the place."""
@@ -31,7 +31,7 @@ class Places:
         p = run.places.pop(where)
         if self._journal is not None:
             self._journal.give_back(run.row, where[0], where[1], now)
-        self._observer.took(p.node, -p.milli * len(p.devices), now, run.arrival.job.tenant)
+        self._observer.took(p.node, -held_milli(p), now, run.arrival.job.tenant)
         return p
 
     def wait_again(self, run: Run, pods: Iterable[Pod], now: float) -> None:
@@ -46,7 +46,7 @@ class Places:
         """Take all places from a run that has ended or was interrupted."""
         tenant = run.arrival.job.tenant
         for where, p in (run.places or {}).items():
-            self._observer.took(p.node, -p.milli * len(p.devices), now, tenant)
+            self._observer.took(p.node, -held_milli(p), now, tenant)
             if self._journal is not None:
                 self._journal.give_back(run.row, where[0], where[1], now)
         run.places = None

@@ -199,8 +199,8 @@ def test_the_quota_of_a_gpu_lets_as_many_start(memory, asked, fit, separate):
     ]
     run_cycle(state, [d.JobSubmitted(job) for job in jobs], 1.0)
     assert sum(len(record.pods) for record in state.running.values()) == fit
-    used = state.book.account("a", "A").used
-    assert used == state.cluster.allocated_milli("A") <= MILLI
+    assert state.book.account("a", "A").used == fit * asked * MILLI // memory
+    assert state.cluster.allocated_milli("A") <= MILLI
 
 
 @pytest.mark.parametrize("asked", [share(), share(24_576), share(16_384), share(milli=666)])

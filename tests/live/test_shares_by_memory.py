@@ -4,8 +4,10 @@ import pytest
 import yaml
 
 from metrics.benches import stage
+from scheduling.engine.shards.division import WHOLE
 from scheduling.engine.states import JobState as S
 from scheduling.models import Job, NodeRecord
+from scheduling.queries.quota_use import quota_uses
 from tests.live.test_job_changes import Rest, state
 
 pytestmark = pytest.mark.live
@@ -28,7 +30,12 @@ def test_three_thirds_run_on_one_gpu_and_a_fourth_waits(world):
     jobs = [rest.submit(f"third-{i}", **third) for i in range(3)]
     world.drive(lambda: {state(job) for job in jobs} == {S.RUNNING})
     rows = [row for job in jobs for row in world.placements(job)]
-    assert [(row.devices, row.held_milli) for row in rows] == [([0], 333)] * 3
+    assert [(row.devices, row.held_milli, row.held_beyond) for row in rows] == [
+        ([0], 333, 333_333_334)
+    ] * 3
+    assert [u.used for u in quota_uses() if u.used] == [1_000]
+    book = world.scheduler.led[world.cluster.pk, WHOLE].session.state.book
+    assert [a.used for a in book.accounts() if a.used] == [1_000]
     pods = world.pods()
     for row in rows:
         assert pods[row.pod_name]["metadata"]["annotations"]["kant.io/milli"] == "333"

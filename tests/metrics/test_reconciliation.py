@@ -1,10 +1,11 @@
 """A random month, told five times: placements, simulator, recorder, GPU-hours and quota books say
-the same to the thousandth of a GPU."""
+the same to the thousandth of a GPU, shares by memory counted as the fractions that they are."""
 
 import random
 from collections import defaultdict
 from datetime import timedelta
-from math import isnan
+from fractions import Fraction
+from math import floor, isnan
 
 import pytest
 
@@ -35,6 +36,11 @@ pytestmark = pytest.mark.django_db
 DAY, MONTH = 86_400, 30 * 86_400
 MODELS = {"H100": 81_559, "A10": 24_576}
 TENANTS, USERS = ("vision", "speech", "search"), ("ada", "bob")
+
+
+def near(amount):
+    """Milli-GPU x milliseconds: a hundred-thousandth of a GPU-hour."""
+    return pytest.approx(float(amount), abs=36_000)
 
 
 def machines():
@@ -137,13 +143,22 @@ def written(jobs, outcome, journal):
                 job=rows[stay.row], attempt=attempts[stay.row, p.pod_set, p.ordinal],
                 pod_set=p.pod_set, ordinal=p.ordinal, pod_name="p", node=p.node,
                 gpu_model=models[p.node], devices=list(p.devices), milli=p.milli,
-                held_milli=p.milli * len(p.devices), intended_at=begin, bound_at=begin,
+                held_milli=p.milli * len(p.devices), held_beyond=p.beyond,
+                intended_at=begin, bound_at=begin,
                 held_from=begin, ended_at=None if live else at(stay.end),
                 state=PlacementState.RUNNING if live else PlacementState.SUCCEEDED,
             )
         )  # fmt: skip
     Placement.objects.bulk_create(placements)
     return cluster
+
+
+def exactly(place, job, model):
+    """GPU-milli of a pod."""
+    s = job.pod_sets[place.pod_set]
+    if s.gpu_memory_mib:
+        return max(Fraction(1000 * s.gpu_memory_mib, MODELS[model]), Fraction(1))
+    return Fraction(s.gpus * s.gpu_milli)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -155,7 +170,7 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
     models = {node.name: node.gpu_model for node in machines()}
 
     # By hand: milli-GPU x milliseconds of each tenant, user, model and day.
-    held, shares = defaultdict(int), set()
+    held, shares = defaultdict(Fraction), set()
     for stay in journal.stays:
         p, job = stay.place, requests[ids[stay.row]]
         shares.add(p.milli)
@@ -166,7 +181,7 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
             key = (job.tenant, job.user, models[p.node], day)
             milliseconds = (until - begin) * 1000
             assert milliseconds == int(milliseconds)
-            held[key] += p.milli * len(p.devices) * int(milliseconds)
+            held[key] += exactly(p, job, models[p.node]) * int(milliseconds)
             begin = until
     assert len(shares) > 6
     assert outcome.observer.preempted
@@ -174,10 +189,10 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
     # The simulator.
     for model, book in outcome.pools.items():
         of_model = sum(v for key, v in held.items() if key[2] == model)
-        assert book.milli_s * 1000 == pytest.approx(of_model, abs=1)
+        assert book.milli_s * 1000 == near(of_model)
     for tenant, milli_s in outcome.observer.tenant_milli_s.items():
         of_tenant = sum(v for key, v in held.items() if key[0] == tenant)
-        assert milli_s * 1000 == pytest.approx(of_tenant, abs=1)
+        assert milli_s * 1000 == near(of_tenant)
 
     # The recorder, at whatever instants it looks.
     rng, now = random.Random(seed), 0.0
@@ -188,7 +203,7 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
     for model in ("", *MODELS):
         last = MetricSample.objects.filter(gpu_model=model).latest("at")
         of_model = sum(v for key, v in held.items() if model in ("", key[2]))
-        assert last.allocated_milli_s * 1000 == pytest.approx(of_model, abs=1)
+        assert last.allocated_milli_s * 1000 == near(of_model)
         sor, _ = selectors.sor(selectors.Scope(cluster, model, T0, at(MONTH)))
         pools = [outcome.pools[m] for m in MODELS if model in ("", m)]
         expected = sum(b.milli_s for b in pools) / sum(b.offered_s for b in pools)
@@ -207,24 +222,27 @@ def test_all_that_is_told_of_a_month_adds_up(seed, monkeypatch):
         "day": lambda key: str((T0 + timedelta(days=key[3])).date()),
     }
     for by in (["tenant"], ["user"], ["gpu_type"], ["day"], ["tenant", "user", "gpu_type", "day"]):
-        expected = defaultdict(int)
+        expected = defaultdict(Fraction)
         for key, amount in held.items():
             expected[tuple(by_hand[name](key) for name in by)] += amount
-        found = usage.usage(scope, by, at(MONTH))
-        assert {labels: amount.held for labels, amount in found.items() if amount.held} == expected
+        told = usage.usage(scope, by, at(MONTH))
+        found = {labels: amount.held for labels, amount in told.items() if amount.held}
+        assert found.keys() == expected.keys()
+        for labels, amount in expected.items():
+            assert found[labels] == near(amount)
     total = usage.total_of(usage.usage(scope, ["tenant"], at(MONTH)).values())
-    assert total.held == sum(held.values())
+    assert total.held == near(sum(held.values()))
     assert total.pods == len(journal.stays)
 
     # What is held at the end: quota books, nodes and the last sample.
-    live = defaultdict(int)
+    live = defaultdict(Fraction)
     for stay in journal.stays:
         if isnan(stay.end):
-            p = stay.place
-            live[requests[ids[stay.row]].tenant, models[p.node]] += p.milli * len(p.devices)
+            p, job = stay.place, requests[ids[stay.row]]
+            live[job.tenant, models[p.node]] += exactly(p, job, models[p.node])
     assert live
     used = {(u.tenant, u.gpu_model): u.used for u in quota_uses() if u.used}
-    assert used == live
+    assert used == {key: floor(amount) for key, amount in live.items()}
     last = MetricSample.objects.filter(gpu_model="").latest("at")
-    assert last.allocated_milli == sum(live.values())
-    assert last.allocated_milli == sum(book.allocated for book in outcome.pools.values())
+    assert last.allocated_milli == floor(sum(live.values()))
+    assert last.allocated_milli == floor(sum(book.allocated for book in outcome.pools.values()))

@@ -6,7 +6,9 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET
 
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
+from scheduling.engine.types import whole_milli
 from scheduling.models import Job, Placement
+from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.quota_use import quota_uses
 from scheduling.queries.selectors import visible_jobs
@@ -25,7 +27,7 @@ def held_by(jobs: QuerySet[Job]) -> int:
     # From the few live pods to their jobs: the other way leads through all jobs there ever were.
     of_these = Exists(jobs.order_by().filter(pk=OuterRef("job_id")))
     pods = Placement.objects.filter(of_these, state__in=LIVE_PLACEMENTS)
-    return pods.aggregate(milli=Sum("held_milli"))["milli"] or 0
+    return whole_milli(pods.aggregate(milli=Sum(HELD))["milli"] or 0)
 
 
 def submittable(access: Access, tenants: list[Tenant]) -> list[Tenant]:

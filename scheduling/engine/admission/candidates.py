@@ -15,7 +15,7 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.waiting import UNASKED, EquivalenceClass
 from scheduling.engine.quota.book import Kept, QuotaBook, Refusal
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import MILLI, JobRequest
+from scheduling.engine.types import BEYOND, MILLI, JobRequest
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 # Shapes of which it is remembered what they ask for and that they can run.
@@ -196,7 +196,8 @@ def beyond_ways(
     known = {way.models for way in ask.ways}
     non_preemptible = not record.job.preemptible
 
-    def fits(model: str, milli: int) -> bool:
+    def fits(model: str, exactly: int) -> bool:
+        milli = -(-exactly // BEYOND)
         return (
             model not in closed
             and (not free or milli <= state.cluster.free_milli(model))

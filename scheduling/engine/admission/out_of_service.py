@@ -24,7 +24,7 @@ from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.waiting import Reach
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import NO_GPUS, Node, PodSet
+from scheduling.engine.types import BEYOND, NO_GPUS, Node, PodSet
 from scheduling.engine.verdict import Verdict, counted
 
 # Nodes that are named in a reason, and in its evidence.
@@ -131,7 +131,8 @@ def _beyond(
     """Combinations of GPU models beside the ask's own for which there are GPUs enough."""
     tenant, non_preemptible = record.job.tenant, not record.job.preemptible
 
-    def fits(model: str, milli: int) -> bool:
+    def fits(model: str, exactly: int) -> bool:
+        milli = -(-exactly // BEYOND)
         most = state.book.ceiling(tenant, model, non_preemptible=non_preemptible)
         return milli <= min(world.free_milli(model), most)
 

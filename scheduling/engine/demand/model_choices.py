@@ -12,11 +12,12 @@ from scheduling.engine.types import JobRequest
 # Steps of one search, after which it is given up as incomplete.
 MAX_STEPS = 20_000
 
-Option = tuple[str, int]  # GPU model, GPU-milli of the pod set on it
+# GPU model and what the pod set takes of it: of `options_of` in billionths of a GPU-milli.
+Option = tuple[str, int]
 
 
 class Search:
-    """Choices that fit by count, the preferred first: `fits` says of a GPU model and GPU-milli
+    """Choices that fit by count, the preferred first: `fits` says of a GPU model and an amount
     whether so much may be put on it, and of less if of more. `complete` is False once the search
     was given up.
     """
@@ -42,15 +43,15 @@ class Search:
         if place in self._dead:
             return
         found = False
-        for model, milli in self._options[len(chosen)]:
+        for model, exactly in self._options[len(chosen)]:
             self._steps += 1
             if self._steps > MAX_STEPS:
                 self.complete = False
                 return
-            most = used.get(model, 0) + milli
-            if milli and not self._fits(model, most):
+            most = used.get(model, 0) + exactly
+            if exactly and not self._fits(model, most):
                 continue
-            for choice in self._from((*chosen, model), {**used, model: most} if milli else used):
+            for choice in self._from((*chosen, model), {**used, model: most} if exactly else used):
                 found = True
                 yield choice
         if not found and self.complete:
@@ -68,7 +69,7 @@ def options_of(
             continue
         options.append(
             [
-                (m, count * pools.milli_per_pod(s, m))
+                (m, count * pools.exactly_per_pod(s, m))
                 for m in s.gpu_models or known
                 if m in known and pools.pods_at_most(s, m) >= max(1, count)
             ]

@@ -11,7 +11,7 @@ from scheduling.engine.placement.excess import Excess, excess_over
 from scheduling.engine.placement.request import misconfigured
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.engine.quota.book import QuotaBook
-from scheduling.engine.types import MILLI, JobRequest, PodSet
+from scheduling.engine.types import BEYOND, MILLI, JobRequest, PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted, gpus
 
 
@@ -33,12 +33,13 @@ def never(
 def demand_of(
     job: JobRequest, models: tuple[str, ...], counts: tuple[int, ...], pools: Pools
 ) -> dict[str, int]:
-    """GPU-milli by model of `counts` pods per pod set, each set on its model."""
+    """GPU-milli by model of `counts` pods per pod set, each set on its model; shares by memory are
+    added up before they are rounded up."""
     asked: dict[str, int] = {}
     for s, model, count in zip(job.pod_sets, models, counts, strict=True):
         if s.gpus and count:
-            asked[model] = asked.get(model, 0) + count * pools.milli_per_pod(s, model)
-    return asked
+            asked[model] = asked.get(model, 0) + count * pools.exactly_per_pod(s, model)
+    return {model: -(-exactly // BEYOND) for model, exactly in asked.items()}
 
 
 def _misconfigured(
@@ -101,7 +102,8 @@ def _too_large(job: JobRequest, pools: Pools, book: QuotaBook) -> Verdict | None
 def _some_choice(job: JobRequest, least: tuple[int, ...], pools: Pools, book: QuotaBook) -> bool:
     """Whether any combination of GPU models is within capacity and quota, or may be."""
 
-    def fits(model: str, milli: int) -> bool:
+    def fits(model: str, exactly: int) -> bool:
+        milli = -(-exactly // BEYOND)
         most = book.ceiling(job.tenant, model, non_preemptible=not job.preemptible)
         return milli <= min(pools.capacity(model) * MILLI, most)
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scheduling.engine.cluster.constraints import lasting
-from scheduling.engine.types import MILLI, NO_GPUS, Node, PodSet
+from scheduling.engine.types import BEYOND, MILLI, NO_GPUS, Node, PodSet
 
 # What a node has for pods beside its GPUs: milli-CPU, MiB of memory, NICs, extended resources.
 _Beside = tuple[int, int, int, tuple[tuple[str, int], ...]]
@@ -109,16 +109,22 @@ class Pools:
         return most
 
     def milli_per_pod(self, s: PodSet, model: str) -> int:
-        """GPU-milli that quota counts for one pod.
+        """GPU-milli that one pod takes, of a share by memory the whole ones in it on the smallest
+        GPU that can hold it; 0 when none can."""
+        return self.exactly_per_pod(s, model) // BEYOND
 
-        A fraction asked for by memory counts as on the smallest GPU that can hold it, in whole
-        thousandths as it is charged there, so that placement never takes more than the check
-        allows; 0 when none can.
+    def exactly_per_pod(self, s: PodSet, model: str) -> int:
+        """What quota counts for one pod, in billionths of a GPU-milli, rounded down.
+
+        A share by memory counts as on the smallest GPU that can hold it, so that placement never
+        takes more than the check allows; 0 when none can.
         """
         if not s.gpu_memory_mib:
-            return s.milli_per_pod
+            return s.milli_per_pod * BEYOND
         fitting = [m for _, m in self._sizes.get(model, ()) if m >= s.gpu_memory_mib]
-        return max(s.gpu_memory_mib * MILLI // min(fitting), 1) if fitting else 0
+        if not fitting:
+            return 0
+        return max(s.gpu_memory_mib * MILLI * BEYOND // min(fitting), BEYOND)
 
     def pods_at_most(self, s: PodSet, model: str) -> int:
         """Pods of the set that fit the empty pool, by GPU count alone."""

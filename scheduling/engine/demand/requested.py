@@ -17,7 +17,7 @@ from scheduling.engine.demand.shapes import (
     wish_of,
 )
 from scheduling.engine.native import copied_by_fields
-from scheduling.engine.types import MILLI, JobRequest
+from scheduling.engine.types import BEYOND, MILLI, JobRequest
 
 Demand = Mapping[str, int]  # GPU-milli by GPU model
 
@@ -65,7 +65,7 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
     gang = wish_of(job, tuple(s.count for s in job.pod_sets)).least
     beyond = beyond_choices(job, known)
     options = options_of(job, known, gang, pools) if beyond else []
-    held = Search(options, lambda model, milli: milli <= pools.capacity(model) * MILLI)
+    held = Search(options, lambda model, most: most <= pools.capacity(model) * MILLI * BEYOND)
     possible = tuple(islice(held, MAX_CHOICES)) if beyond else ()
     ways = tuple(
         Way(

@@ -4,7 +4,7 @@ from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.queue.fair_share import Held
 from scheduling.engine.queue.preemption_delay import delay_of
 from scheduling.engine.state import SchedulerState, judging
-from scheduling.engine.types import Policy, PreemptionKind
+from scheduling.engine.types import BEYOND, Policy, PreemptionKind
 
 
 def follow(state: SchedulerState, policy: Policy, now: float) -> None:
@@ -36,10 +36,12 @@ def _count_users(state: SchedulerState, now: float) -> None:
     users = state.usage.users = Held()
     users.pass_time(now, state.policy.usage_half_life_s)
     for record in state.jobs.values():
-        for model, milli in record.pods.values():
-            users.change((record.job.tenant, record.job.user), model, milli)
-    for (user, model), milli in state.usage.elsewhere.items():
-        users.change(user, model, milli)
+        places = state.cluster.held_by(record.job.id)
+        for pod, (model, milli) in record.pods.items():
+            held = milli + places[pod].placement.beyond / BEYOND
+            users.change((record.job.tenant, record.job.user), model, held)
+    for (user, model), elsewhere in state.usage.elsewhere.items():
+        users.change(user, model, elsewhere)
 
 
 def _regroup(state: SchedulerState, now: float) -> None:

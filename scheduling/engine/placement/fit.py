@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.devices.tables import DeviceTable, FirstFree, NicTable, nics_for, table_for
-from scheduling.engine.types import MILLI, PodSet
+from scheduling.engine.types import BEYOND, MILLI, PodSet
 
 
 def share_milli(device_memory_mib: int, pod_set: PodSet) -> int:
@@ -17,6 +17,15 @@ def share_milli(device_memory_mib: int, pod_set: PodSet) -> int:
     if device_memory_mib < pod_set.gpu_memory_mib:
         return 0
     return max(pod_set.gpu_memory_mib * MILLI // device_memory_mib, 1)
+
+
+def share_beyond(device_memory_mib: int, pod_set: PodSet) -> int:
+    """How much more than `share_milli` of a device a pod holds, in billionths of a thousandth,
+    rounded up; 0 but for shares by memory."""
+    if pod_set.gpu_memory_mib * MILLI <= device_memory_mib:
+        return 0
+    exact = pod_set.gpu_memory_mib * MILLI * BEYOND
+    return -(-exact // device_memory_mib) - exact // BEYOND // device_memory_mib * BEYOND
 
 
 def share_units(device_memory_mib: int, pod_set: PodSet) -> int:

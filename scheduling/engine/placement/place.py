@@ -70,7 +70,7 @@ def _allocate(
         ((_, p),) = view.taken
         held = statement.state.held_by(job.id)
         ordinal = missing_ordinals(held, index, job.pod_sets[index].count)[0]
-        only = PodPlacement(index, ordinal, p.node, p.devices, p.milli, p.nics)
+        only = PodPlacement(index, ordinal, *p[2:])
         statement.adopt(job, only)
         return (only,)
     by_set: dict[int, list[PodPlacement]] = {}
@@ -82,7 +82,7 @@ def _allocate(
     for index in sorted(by_set):
         missing = missing_ordinals(held, index, job.pod_sets[index].count)
         for p, ordinal in zip(by_set[index], missing, strict=False):
-            whole = PodPlacement(index, ordinal, p.node, p.devices, p.milli, p.nics)
+            whole = PodPlacement(index, ordinal, *p[2:])
             placed.append(whole)
     for p in placed:
         statement.adopt(job, p)

@@ -19,6 +19,7 @@ from scheduling.engine.placement.fit import (
     opened_by_memory,
     pods_of_rest,
     rest_fits,
+    share_beyond,
     shares_by_memory,
 )
 from scheduling.engine.placement.request import HYPER
@@ -327,6 +328,11 @@ class View:
         """
         state, slot = self.state, self.layout.slots[number]
         name = state.names[slot]
+        beyond = 0
+        if self.pod_set.gpu_memory_mib:
+            node = state.facts[slot]
+            assert node is not None
+            beyond = share_beyond(node.gpu_memory_mib, self.pod_set)
         if self.pod_set.max_per_node is not None or self.pod_set.max_per_leaf is not None:
             pods = min(pods, self.limit_at(number))
         for done in range(pods):
@@ -336,7 +342,7 @@ class View:
             nics = nics_on(state, slot, self.pod_set, devices)
             if nics is None:
                 return done
-            p = PodPlacement(index, -1, name, devices, self.milli, nics)
+            p = PodPlacement(index, -1, name, devices, self.milli, nics, beyond)
             state.take(slot, p, self.pod_set)
             self.taken.append((number, p))
             self.note(number, True)

@@ -24,15 +24,15 @@ class Trial:
     def take(self, unit: EvictionCandidate) -> None:
         job = unit.record.job
         self.out[unit] = self.book.bookings[job.id].since
-        for pod in unit.pods:
+        for pod, p in zip(unit.pods, unit.places, strict=True):
             model, milli = unit.record.pods[pod]
-            self.book.unbook(job.id, model, milli)
+            self.book.unbook(job.id, model, milli, p.beyond)
 
     def give_back(self, unit: EvictionCandidate) -> None:
         job, since = unit.record.job, self.out.pop(unit)
-        for pod in unit.pods:
+        for pod, p in zip(unit.pods, unit.places, strict=True):
             model, milli = unit.record.pods[pod]
-            self.book.book(job.id, job.tenant, model, milli, since)
+            self.book.book(job.id, job.tenant, model, milli, since, beyond=p.beyond)
 
     def refuses(self, job: JobRequest, pools: Pools, candidate: Candidate) -> bool:
         models = tuple(s.gpu_models[0] if s.gpus else "" for s in candidate.job.pod_sets)

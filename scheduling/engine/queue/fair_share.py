@@ -7,7 +7,7 @@ the largest over the models, of a tenant divided by its weight (standings.py).
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.types import JobRequest
@@ -33,6 +33,8 @@ class Shares(NamedTuple):
 
 NO_SHARES = Shares({})
 
+NOTHING: Final = 1e-3  # GPU-milli; what is left of sums of fractions
+
 
 def of_its_own(tenant: str) -> str:
     """The name under which the share of a tenant's own jobs stands; no tenant is called so."""
@@ -44,14 +46,14 @@ class Held(Generic[Holder]):
     the last call of `pass_time`."""
 
     def __init__(self) -> None:
-        self.now: dict[tuple[Holder, str], int] = {}
+        self.now: dict[tuple[Holder, str], float] = {}
         self.past: dict[tuple[Holder, str], float] = {}
         self._at: float | None = None
 
-    def change(self, holder: Holder, model: str, milli: int) -> None:
+    def change(self, holder: Holder, model: str, milli: float) -> None:
         key = (holder, model)
-        held = self.now.get(key, 0) + milli
-        if held:
+        held = self.now.get(key, 0.0) + milli
+        if abs(held) > NOTHING:
             self.now[key] = held
         else:
             self.now.pop(key, None)
@@ -80,21 +82,21 @@ class Usage:
     def __init__(self, *, of_users: bool) -> None:
         self.tenants = Held[str]()
         self.users: Held[User] | None = Held() if of_users else None
-        self.elsewhere: dict[tuple[User, str], int] = {}  # by jobs of other scopes, by GPU model
+        self.elsewhere: dict[tuple[User, str], float] = {}  # by jobs of other scopes, by GPU model
         self.standings: Standings | None = None  # kept up with it during a walk over the queue
 
-    def change(self, job: JobRequest, model: str, milli: int) -> None:
+    def change(self, job: JobRequest, model: str, milli: float) -> None:
         """Places of a job were given to it, or given back."""
         self._change((job.tenant, job.user), model, milli)
 
-    def change_elsewhere(self, held: Iterable[tuple[str, str, str, int]]) -> None:
+    def change_elsewhere(self, held: Iterable[tuple[str, str, str, float]]) -> None:
         """Replace what jobs of other scopes hold: (tenant, user, GPU model, milli-GPU)."""
         before = self.elsewhere
         self.elsewhere = {((tenant, user), model): milli for tenant, user, model, milli in held}
         for key in sorted(before.keys() | self.elsewhere.keys()):
             self._change(*key, self.elsewhere.get(key, 0) - before.get(key, 0))
 
-    def _change(self, user: User, model: str, milli: int) -> None:
+    def _change(self, user: User, model: str, milli: float) -> None:
         self.tenants.change(user[0], model, milli)
         if self.users is not None:
             self.users.change(user, model, milli)

@@ -61,7 +61,7 @@ class Standings:
             for (user, model), milli in usage.users.amounts(half_life_s).items():
                 self._count(self._of_user(user), model, milli)
 
-    def change(self, user: User, model: str, milli: int) -> None:
+    def change(self, user: User, model: str, milli: float) -> None:
         """Somebody got places, or gave them back."""
         if milli < 0:
             self.lowered += 1

@@ -37,6 +37,8 @@ class Account:
     parent: "Account | None" = None
     used: int = 0
     non_preemptible: int = 0  # of that by jobs that cannot be preempted
+    beyond: int = 0  # what is used beside, in billionths of a thousandth: less than one thousandth
+    fixed_beyond: int = 0  # likewise
     over: int = 0  # borrowed
     lendable: int = 0
     lends: int = 0  # while nothing is used of it

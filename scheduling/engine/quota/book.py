@@ -1,6 +1,9 @@
 """Static quota admission: who may hold how many GPUs of which model (paper 3.2.1).
 
-Amounts are milli-GPU. Use counts at the tenant's own account and at every account above it.
+Amounts are milli-GPU. Use counts at the tenant's own account and at every account above it. Shares
+by memory are added up to the billionth of one (`beyond`), and an account has used the whole ones in
+its sum; as what is asked for is rounded up, an account never has more used of it than was allowed,
+and what is within a guarantee by fractions is never refused.
 
 What an account uses beyond its guarantee is borrowed. A borrower is admitted only while its
 group has idle quota to lend; what the group cannot lend, the account above has to borrow. An
@@ -17,7 +20,7 @@ from typing import NamedTuple
 
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.quota.accounts import UNLIMITED, Account, Accounts, Cohort, open_accounts
-from scheduling.engine.types import Quota, Tenant
+from scheduling.engine.types import BEYOND, NOISE, Quota, Tenant
 from scheduling.engine.verdict import Reason
 
 # What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
@@ -39,16 +42,23 @@ class Refusal(NamedTuple):
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
 @dataclass(slots=True, init=False)
 class Booking:
-    """What one job holds, by GPU model. `non_preemptible`: it cannot be preempted."""
+    """What one job holds, by GPU model, and in billionths of a thousandth what it holds `beyond`
+    that, all pods together. `non_preemptible`: it cannot be preempted."""
 
     tenant: str
     since: float
     non_preemptible: bool
     held: dict[str, int]
+    beyond: dict[str, int]
 
     def __init__(self, tenant: str, since: float, non_preemptible: bool) -> None:
         self.tenant, self.since, self.non_preemptible = tenant, since, non_preemptible
-        self.held = {}
+        self.held, self.beyond = {}, {}
+
+
+def whole_and_beyond(milli: float) -> tuple[int, int]:
+    """An amount in milli-GPU as whole ones and billionths of one."""
+    return divmod(round((milli + NOISE) * BEYOND), BEYOND)
 
 
 # An account of a chain as it would be after a request: what is used and borrowed, what its group
@@ -93,7 +103,7 @@ class QuotaBook:
         self,
         tenants: Iterable[Tenant],
         quotas: Iterable[Quota],
-        used_elsewhere: Iterable[tuple[str, str, int, int]] = (),
+        used_elsewhere: Iterable[tuple[str, str, float, float]] = (),
     ) -> None:
         """Take over a new tenant tree and new quotas; all that is held is booked anew.
         `used_elsewhere`: tenant, GPU model, milli, and how much of it cannot be preempted."""
@@ -103,14 +113,15 @@ class QuotaBook:
         self._chains.clear()
         self._ceilings.clear()
         self._accounts = open_accounts(quotas, self.lineage)
-        for tenant, model, milli, non_preemptible in used_elsewhere:
-            self._add(tenant, model, milli)
-            self._add_fixed(tenant, model, non_preemptible)
+        for tenant, model, used, non_preemptible in used_elsewhere:
+            self._add(tenant, model, *whole_and_beyond(used))
+            self._add_fixed(tenant, model, *whole_and_beyond(non_preemptible))
         for booking in self.bookings.values():
             for model, milli in booking.held.items():
-                self._add(booking.tenant, model, milli)
+                beyond = booking.beyond.get(model, 0)
+                self._add(booking.tenant, model, milli, beyond)
                 if booking.non_preemptible:
-                    self._add_fixed(booking.tenant, model, milli)
+                    self._add_fixed(booking.tenant, model, milli, beyond)
         self._replaced()
 
     def _nearest_min_runtimes(self) -> dict[str, float]:
@@ -352,32 +363,39 @@ class QuotaBook:
         since: float,
         *,
         non_preemptible: bool = False,
+        beyond: int = 0,
     ) -> int:
         """Book `milli` to a job; returns how much of it is borrowed at some level. What a job holds
-        is all `non_preemptible` or none of it."""
+        is all `non_preemptible` or none of it. `beyond`: what it is more, in billionths of a
+        thousandth."""
         booking = self.bookings.get(job_id)
         if booking is None:
             booking = self.bookings[job_id] = Booking(tenant, since, non_preemptible)
         booking.held[model] = booking.held.get(model, 0) + milli
-        self.booked[model] = self.booked.get(model, 0) + milli
+        if beyond:
+            booking.beyond[model] = booking.beyond.get(model, 0) + beyond
+        self.booked[model] = self.booked.get(model, 0) + milli + -(-beyond // BEYOND)
         self.version += 1
         self.tightened += 1
         if booking.non_preemptible:
-            self._add_fixed(booking.tenant, model, milli)
-        return self._add(booking.tenant, model, milli)
+            self._add_fixed(booking.tenant, model, milli, beyond)
+        return self._add(booking.tenant, model, milli, beyond)
 
-    def unbook(self, job_id: str, model: str, milli: int) -> None:
+    def unbook(self, job_id: str, model: str, milli: int, beyond: int = 0) -> None:
         """Give back part of what a job holds."""
         booking = self.bookings[job_id]
         booking.held[model] -= milli
+        if beyond:
+            booking.beyond[model] -= beyond
         if not booking.held[model]:
             del booking.held[model]
+            booking.beyond.pop(model, None)
         if not booking.held:
             del self.bookings[job_id]
         if booking.non_preemptible:
-            self._add_fixed(booking.tenant, model, -milli)
-        self._add(booking.tenant, model, -milli)
-        self.returned[model] = self.returned.get(model, 0) + milli
+            self._add_fixed(booking.tenant, model, -milli, -beyond)
+        self._add(booking.tenant, model, -milli, -beyond)
+        self.returned[model] = self.returned.get(model, 0) + milli + -(-beyond // BEYOND)
         self.version += 1
         self.loosened += 1
 
@@ -386,12 +404,13 @@ class QuotaBook:
         booking = self.bookings.get(job_id)
         if booking is None or booking.non_preemptible == non_preemptible:
             return
-        held = booking.held.copy()
-        for model, milli in held.items():
-            self.unbook(job_id, model, milli)
-        for model, milli in held.items():
+        held = [(model, m, booking.beyond.get(model, 0)) for model, m in booking.held.items()]
+        tenant, since = booking.tenant, booking.since
+        for model, milli, beyond in held:
+            self.unbook(job_id, model, milli, beyond)
+        for model, milli, beyond in held:
             self.book(
-                job_id, booking.tenant, model, milli, booking.since, non_preemptible=non_preemptible
+                job_id, tenant, model, milli, since, non_preemptible=non_preemptible, beyond=beyond
             )
 
     @contextmanager
@@ -406,15 +425,22 @@ class QuotaBook:
             for tenant, model, milli in amounts:
                 self._add(tenant, model, milli)
 
-    def _add_fixed(self, tenant: str, model: str, milli: int) -> None:
+    def _add_fixed(self, tenant: str, model: str, milli: int, beyond: int = 0) -> None:
         for account in self.chain(tenant, model):
             account.non_preemptible += milli
+            if beyond:
+                carry, account.fixed_beyond = divmod(account.fixed_beyond + beyond, BEYOND)
+                account.non_preemptible += carry
 
-    def _add(self, tenant: str, model: str, milli: int) -> int:
+    def _add(self, tenant: str, model: str, milli: int, beyond: int = 0) -> int:
         borrowed, lack = 0, None
         for account in self.chain(tenant, model):
             cohort = account.cohort
-            account.used = used = account.used + milli
+            account.used += milli
+            if beyond:
+                carry, account.beyond = divmod(account.beyond + beyond, BEYOND)
+                account.used += carry
+            used = account.used
             over, lendable = account.after(used, lack)
             if over != account.over:
                 borrowed = max(borrowed, over - account.over)

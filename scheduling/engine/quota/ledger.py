@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.quota.accounts import Account, Cohort
 from scheduling.engine.quota.book import QuotaBook
+from scheduling.engine.types import BEYOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ _Holders = Mapping[Account, Sequence[tuple[float, str, int]]]
 def _holders(book: QuotaBook) -> _Holders:
     found: defaultdict[Account, list[tuple[float, str, int]]] = defaultdict(list)
     for job_id, booking in book.bookings.items():
-        for model, milli in booking.held.items():
+        for model, whole in booking.held.items():
+            milli = whole + -(-booking.beyond.get(model, 0) // BEYOND)
             for account in book.chain(booking.tenant, model):
                 if account.over:
                     found[account].append((booking.since, job_id, milli))

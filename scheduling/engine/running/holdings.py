@@ -98,15 +98,18 @@ class Holdings:
         self.rest = np.concatenate((self.rest, np.zeros_like(self.rest)), axis=1)
 
     def sums(self, by: float, models: int) -> Ints:
-        """GPU-milli by the number of the GPU model, of so many, that may be taken by then."""
-        _, model, milli, *_ = self.rest[:, self.at <= by]
-        return _sums(model, milli, models)
+        """GPU-milli by the number of the GPU model, of so many, that may be taken by then; of each
+        share by memory rounded up."""
+        _, model, milli, *_, by_memory = self.rest[:, self.at <= by]
+        return _sums(model, milli + by_memory, models)
 
     def later(self, than: float) -> list[tuple[float, int, int]]:
-        """When how much of which GPU model may be taken: (when, its number, GPU-milli)."""
+        """When how much of which GPU model may be taken: (when, its number, GPU-milli),
+        of each share by memory rounded up."""
         some = self.at > than
-        _, model, milli, *_ = self.rest[:, some]
-        return list(zip(self.at[some].tolist(), model.tolist(), milli.tolist(), strict=True))
+        _, model, milli, *_, by_memory = self.rest[:, some]
+        held = (milli + by_memory).tolist()
+        return list(zip(self.at[some].tolist(), model.tolist(), held, strict=True))
 
 
 def freed(tables: Sequence[Holdings], by: float, slots: int) -> Freed:

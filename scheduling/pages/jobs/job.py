@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from scheduling.engine.states import HOLDING, TERMINAL, WAITING
+from scheduling.engine.types import whole_milli
 from scheduling.models import Job, Placement
 from scheduling.models.jobs import LIVE_PLACEMENTS, RESIZED, PlacementState
 from scheduling.pages.forms import ChangeForm
@@ -129,7 +130,7 @@ def job_page(
         "namespace": placements[0].namespace if placements else "",
         "node_count": len(used),
         "live_count": len(live),
-        "live_milli": sum(p.held_milli for p in live),
+        "live_milli": whole_milli(sum(p.held_exactly for p in live)),
         "live_node_count": len({p.node for p in live}),
         "leaf_count": len(set(leaves)),
         "evidence": shown_evidence(evidence, names),

@@ -255,6 +255,7 @@ def _write_intents(intents: Sequence[tuple[LiveJob, LivePod]], now: datetime) ->
             devices=list(pod.place.devices),
             milli=pod.place.milli,
             held_milli=pod.place.milli * len(pod.place.devices),
+            held_beyond=pod.place.beyond,
             nics=list(pod.place.nics),
             intended_at=now,
         )

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from django.db import transaction
 
+from scheduling.engine.placement.fit import share_beyond
 from scheduling.engine.states import HOLDING, JobState, after
 from scheduling.engine.states import JobEventKind as Kind
 from scheduling.engine.types import Node, PodPlacement
@@ -137,7 +138,9 @@ def _newest(
             continue  # somebody else has bound it
         is_made = facts.name == kant_pods.name_of(job, attempt, *key)
         if is_made and (key not in found or found[key].attempt < attempt):
-            place = PodPlacement(*key, facts.node, devices, milli, nics)
+            node, spec = nodes[facts.node], job.request.pod_sets[key[0]]
+            beyond = share_beyond(node.gpu_memory_mib, spec) if devices else 0
+            place = PodPlacement(*key, facts.node, devices, milli, nics, beyond)
             found[key] = Found(facts, attempt, place, nodes[facts.node].gpu_model)
     return found
 
@@ -195,6 +198,7 @@ def _write(
             devices=list(pod.place.devices),
             milli=pod.place.milli,
             held_milli=pod.place.milli * len(pod.place.devices),
+            held_beyond=pod.place.beyond,
             nics=list(pod.place.nics),
             state=PlacementState.BOUND.value,
             intended_at=now,

@@ -11,6 +11,7 @@ from scheduling.engine.shards.division import WHOLE, WIDE, WITHOUT_GPUS, Demand,
 from scheduling.engine.states import HOLDING, OPEN, WAITING
 from scheduling.engine.types import MILLI, Shard
 from scheduling.models import ClusterPolicy, Job, NodeRecord, Placement, PodSet, SchedulerLease
+from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.policy.document import to_policy
 
@@ -100,7 +101,7 @@ def others(cluster_id: int, scope: str) -> OtherScopesChanged:
         placed.filter(~Q(job__scope=scope), held_milli__gt=0)
         .order_by("job__tenant__name", "job__user_id", "gpu_model")
         .values_list("job__tenant__name", "job__user_id", "gpu_model")
-        .annotate(Sum("held_milli"))
+        .annotate(held=Sum(HELD))
     )
     nodes = NodeRecord.objects.filter(~Q(scope=scope), cluster_id=cluster_id, gpus__gt=0)
     gpus = nodes.order_by("gpu_model").values_list("gpu_model").annotate(Sum("gpus"))

@@ -32,6 +32,7 @@ from scheduling.models import (
     unreadable_request,
 )
 from scheduling.models import PodSet as PodSetRow
+from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS, PREEMPTED, PlacementState
 from scheduling.policy.document import to_policy
 from scheduling.session.memory.live import Failures, LiveJob, LivePod, PodContent, PodKey, PodRef
@@ -249,7 +250,13 @@ def add_placements(cluster_id: int, scope: str, live: Mapping[str, LiveJob]) -> 
 
 def _add_placement(job: LiveJob, row: Placement) -> None:
     place = PodPlacement(
-        row.pod_set, row.ordinal, row.node, tuple(row.devices), row.milli, tuple(row.nics)
+        row.pod_set,
+        row.ordinal,
+        row.node,
+        tuple(row.devices),
+        row.milli,
+        tuple(row.nics),
+        row.held_beyond,
     )
     job.namespace = row.namespace
     key = row.pod_set, row.ordinal
@@ -347,7 +354,7 @@ def namespaces(default: str) -> dict[str, str]:
     }
 
 
-def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, int, int], ...]:
+def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, float, float], ...]:
     """(tenant, GPU model, milli-GPU, of that by jobs that cannot be preempted) that jobs hold in
     other clusters and scopes: it counts against quota."""
     own = Q(job__cluster_id=cluster_id)
@@ -357,8 +364,8 @@ def used_elsewhere(cluster_id: int, scope: str | None) -> tuple[tuple[str, str, 
         Placement.objects.filter(~own, state__in=LIVE_PLACEMENTS)
         .values_list("job__tenant__name", "gpu_model")
         .annotate(
-            held=Sum("held_milli"),
-            fixed=Sum("held_milli", filter=Q(job__preemptible=False), default=0),
+            held=Sum(HELD),
+            fixed=Sum(HELD, filter=Q(job__preemptible=False), default=0.0),
         )
         .order_by("job__tenant__name", "gpu_model")
     )

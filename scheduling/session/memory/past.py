@@ -3,12 +3,13 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import F, FloatField, Func, Q, Sum
+from django.db.models import FloatField, Func, Q, Sum
 from django.db.models.functions import Coalesce, Greatest, Least, Power
 
 from scheduling.engine.deltas import PastUse
 from scheduling.engine.types import Policy
 from scheduling.models import Placement
+from scheduling.models.held import HELD
 
 FADED = 20  # half-lives after which a millionth is left of what was held: it counts no more
 
@@ -52,7 +53,7 @@ def past_use(cluster_id: int, half_life_s: float, at: datetime) -> PastUse:
         .filter(held_milli__gt=0)
         .order_by("job__tenant__name", "job__user_id", "gpu_model")
         .values_list("job__tenant__name", "job__user_id", "gpu_model", "job__cluster_id")
-        .annotate(total=Sum(F("held_milli") * held))
+        .annotate(total=Sum(HELD * held))
     )
     # All clusters: asked for one, SQLite looks at each of its jobs, not at what ended since then.
     return PastUse(
