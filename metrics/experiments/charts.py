@@ -31,20 +31,21 @@ def figures(document: dict[str, Any]) -> list[Figure]:
 
 
 def _shares(scenario: str, summary: dict[str, Any]) -> Figure:
+    import plotly.graph_objects as go  # heavy: where a figure is made
+
     # Of a single seed there is no interval; plotly would draw one of nothing.
     known = any(row["half"].get(key) is not None for row in summary.values() for key in RATIOS)
     data = [
-        {
-            "type": "bar",
-            "name": policy,
-            "x": list(RATIOS.values()),
-            "y": [_percent(row.get(key)) for key in RATIOS],
-            "error_y": {
+        go.Bar(
+            name=policy,
+            x=list(RATIOS.values()),
+            y=[_percent(row.get(key)) for key in RATIOS],
+            error_y={
                 "type": "data",
                 "visible": known,
                 "array": [_percent(row["half"].get(key)) or 0 for key in RATIOS],
             },
-        }
+        )
         for policy, row in summary.items()
     ]
     layout = {"barmode": "group", "yaxis": {"title": {"text": "%"}, "rangemode": "tozero"}}
@@ -57,13 +58,14 @@ def _percent(value: float | None) -> float | None:
 
 
 def _by_size(caption: str, summary: dict[str, Any], key: str, unit: str, scale: str) -> Figure:
+    import plotly.graph_objects as go
+
     data = [
-        {
-            "type": "bar",
-            "name": policy,
-            "x": list(row[key]),
-            "y": [None if scale == "log" and not y else y for y in row[key].values()],
-        }
+        go.Bar(
+            name=policy,
+            x=list(row[key]),
+            y=[None if scale == "log" and not y else y for y in row[key].values()],
+        )
         for policy, row in summary.items()
     ]
     layout = {

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metrics.definitions import JobWaits, PlacementQuality, ratio, size_range
-from metrics.pages.figures import DASHES, FULL, LINES, Figure, axis, figure
+from metrics.pages.figures import DASHES, FULL, LINES, Figure, axis, bars, figure, line, marks
 from scheduling.engine.verdict import counted
 
 # Of a logarithmic axis of seconds.
@@ -42,36 +42,32 @@ def allocation(points: Sequence[UsePoint]) -> Figure:
     )
     return figure(
         [
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "allocated",
-                "x": at,
-                "y": [p.allocated for p in points],
-                "fill": "tozeroy",
-                "fillcolor": "--chart-1-soft",
-                "line": {"color": LINES[0], "width": 2, "shape": "hv"},
-                "hovertemplate": "%{y:,} GPUs<extra>allocated</extra>",
-            },
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "available",
-                "x": at,
-                "y": [p.available for p in points],
-                "line": {"color": LINES[5], "width": 1.5, "dash": "dash", "shape": "hv"},
-                "hovertemplate": "%{y:,} GPUs<extra>available</extra>",
-            },
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "GFR",
-                "x": at,
-                "y": [None if p.gfr is None else 100 * p.gfr for p in points],
-                "yaxis": "y2",
-                "line": {"color": LINES[1], "width": 2, "shape": "hv"},
-                "hovertemplate": "%{y:.1f} %<extra>GFR</extra>",
-            },
+            line(
+                "allocated",
+                at,
+                [p.allocated for p in points],
+                colour=LINES[0],
+                hover="%{y:,} GPUs<extra>allocated</extra>",
+                fill="tozeroy",
+                fillcolor="var(--chart-1-soft)",
+            ),
+            line(
+                "available",
+                at,
+                [p.available for p in points],
+                colour=LINES[5],
+                hover="%{y:,} GPUs<extra>available</extra>",
+                dash="dash",
+                width=1.5,
+            ),
+            line(
+                "GFR",
+                at,
+                [None if p.gfr is None else 100 * p.gfr for p in points],
+                colour=LINES[1],
+                hover="%{y:.1f} %<extra>GFR</extra>",
+                yaxis="y2",
+            ),
         ],
         summary=summary,
         columns=["Time, UTC", "Allocated GPUs", "Available GPUs", "GFR %"],
@@ -105,45 +101,38 @@ def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
     tenants = [r.tenant for r in drawn]
     parts = (
         ("used, own", [r.own for r in drawn], LINES[0], ""),
-        ("lent out", [r.lent for r in drawn], "--chart-lent", "/"),
+        ("lent out", [r.lent for r in drawn], "var(--chart-lent)", "/"),
         ("idle", [max(0.0, r.guaranteed - r.own - r.lent) for r in drawn], FULL, ""),
         ("borrowed", [r.borrowed for r in drawn], LINES[1], "x"),
     )
-    bars: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": tenants,
-            "x": values,
-            "customdata": tenants,
-            "marker": {"color": colour, "pattern": {"shape": shape, "fillmode": "replace"}},
-            "hovertemplate": "%{customdata}: %{x:,} GPUs " + name + "<extra></extra>",
-        }
+    used = [
+        bars(
+            values,
+            tenants,
+            hover="%{customdata}: %{x:,} GPUs " + name + "<extra></extra>",
+            name=name,
+            orientation="h",
+            customdata=tenants,
+            marker={"color": colour, "pattern": {"shape": shape, "fillmode": "replace"}},
+        )
         for name, values, colour, shape in parts
     ]
-    bars.append(
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "guaranteed",
-            "y": tenants,
-            "x": [r.guaranteed for r in drawn],
-            "customdata": tenants,
-            "marker": {
-                "symbol": "line-ns",
-                "size": 16,
-                "line": {"width": 3, "color": "--bs-body-color"},
-            },
-            "hovertemplate": "%{customdata}: %{x:,} GPUs guaranteed<extra></extra>",
-        }
+    guaranteed = marks(
+        "guaranteed",
+        [r.guaranteed for r in drawn],
+        tenants,
+        hover="%{customdata}: %{x:,} GPUs guaranteed<extra></extra>",
+        customdata=tenants,
+        symbol="line-ns",
+        size=16,
+        line={"width": 3, "color": "var(--bs-body-color)"},
     )
     borrowers = sum(1 for r in rows if r.borrowed > 0)
     summary = f"{counted(len(rows), 'tenant', 'tenants')}, {borrowers} of them borrow."
     if len(drawn) < len(rows):
         summary += f" Drawn are the {len(drawn)} with the most GPUs; the table has all."
     return figure(
-        bars,
+        [*used, guaranteed],
         summary=summary,
         columns=["Tenant", "Guaranteed", "Own use", "Lent out", "Borrowed"],
         rows=[[r.tenant, r.guaranteed, r.own, r.lent, r.borrowed] for r in rows],
@@ -179,14 +168,13 @@ def gpu_hours(days: Mapping[str, Mapping[str, float]], unit: str) -> Figure:
     most = max(days, key=lambda day: sum(days[day].values()), default="")
     return figure(
         [
-            {
-                "type": "bar",
-                "name": model,
-                "x": list(days),
-                "y": hours,
-                "marker": {"color": colour},
-                "hovertemplate": "%{y:,.1f} GPU-hours<extra>" + model + "</extra>",
-            }
+            bars(
+                list(days),
+                hours,
+                hover="%{y:,.1f} GPU-hours<extra>" + model + "</extra>",
+                name=model,
+                marker={"color": colour},
+            )
             for colour, (model, hours) in zip(LINES, series.items(), strict=False)
         ],
         summary=(
@@ -236,20 +224,14 @@ def waits(found: Mapping[str, JobWaits]) -> Figure:
         times = [max(begin, t) for t in curve.times.tolist()]
         shares = [100 * s for s in curve.started.tolist()]
         lines.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": _gpus_of(label),
-                "x": [begin, *times, end],
-                "y": [0.0, *shares, shares[-1] if shares else 0.0],
-                "line": {
-                    "shape": "hv",
-                    "width": 2,
-                    "color": LINES[i % len(LINES)],
-                    "dash": DASHES[(i // len(LINES) + i) % len(DASHES)],
-                },
-                "hovertemplate": "%{y:.0f} % within %{x:.0f} s<extra>" + label + "</extra>",
-            }
+            line(
+                _gpus_of(label),
+                [begin, *times, end],
+                [0.0, *shares, shares[-1] if shares else 0.0],
+                colour=LINES[i % len(LINES)],
+                hover="%{y:.0f} % within %{x:.0f} s<extra>" + label + "</extra>",
+                dash=DASHES[(i // len(LINES) + i) % len(DASHES)],
+            )
         )
     everyone = curves.get("all")
     waiting = everyone.waiting if everyone else 0
@@ -313,19 +295,20 @@ def placement(rows: Sequence[PlacementQuality]) -> Figure:
         )
     return figure(
         [
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": name,
-                "x": sizes,
-                "y": values,
-                "customdata": [r.jobs for r in rows],
-                "line": {"color": colour, "width": 2, "dash": dash},
-                "marker": {"color": colour, "size": 9, "symbol": symbol},
-                "hovertemplate": "%{x} GPUs: %{y:.2f} times the fewest "
+            line(
+                name,
+                sizes,
+                values,
+                colour=colour,
+                hover="%{x} GPUs: %{y:.2f} times the fewest "
                 + name
                 + "<extra>%{customdata} gangs</extra>",
-            }
+                dash=dash,
+                shape="linear",
+                mode="lines+markers",
+                customdata=[r.jobs for r in rows],
+                marker={"color": colour, "size": 9, "symbol": symbol},
+            )
             for (name, values, colour, symbol), dash in zip(parts, DASHES, strict=False)
         ],
         summary=summary,

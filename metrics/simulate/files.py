@@ -178,20 +178,21 @@ def _events(outcome: Outcome, journal: Journal) -> Iterator[Row]:
 
 def report(outcome: Outcome, document: dict[str, Any], text: list[str]) -> Report:
     """The series of every pool and the waits by size, offline."""
+    import plotly.graph_objects as go  # heavy: where a figure is made
+
     figures = [
         Figure(
             f"{model}: GAR, SOR and GFR over the run",
             [
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "name": name.upper(),
-                    "x": [round(at / 3600, 3) for at in pool.series.at],
-                    "y": [
+                go.Scatter(
+                    mode="lines",
+                    name=name.upper(),
+                    x=[round(at / 3600, 3) for at in pool.series.at],
+                    y=[
                         None if math.isnan(v) else round(100 * v, 3)
                         for v in getattr(pool.series, name)
                     ],
-                }
+                )
                 for name in ("gar", "sor", "gfr")
             ],
             {
@@ -203,13 +204,12 @@ def report(outcome: Outcome, document: dict[str, Any], text: list[str]) -> Repor
     ]
     sizes = [size for size in document["waits"] if size != "all"]
     waits = [
-        {
-            "type": "bar",
-            "name": name,
-            "x": sizes,
+        go.Bar(
+            name=name,
+            x=sizes,
             # A logarithmic axis has no place for jobs that did not wait.
-            "y": [document["waits"][size][key] or None for size in sizes],
-        }
+            y=[document["waits"][size][key] or None for size in sizes],
+        )
         for key, name in (("mean_s", "mean"), ("p50_s", "median"), ("p90_s", "90 %"))
     ]
     layout = {

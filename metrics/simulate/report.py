@@ -41,11 +41,20 @@ figures.forEach((figure, i) => Plotly.newPlot(
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One chart: plotly traces and axes, and the sentence above it."""
+    """One chart: traces and axes of Plotly, and the sentence above it."""
 
     caption: str
-    data: Sequence[Mapping[str, Any]]
+    traces: Sequence[Any]
     layout: Mapping[str, Any]
+
+    def drawn(self) -> dict[str, Any]:
+        """As JSON; raises ValueError for what Plotly would not draw."""
+        import plotly.graph_objects as go
+
+        template = {"layout": {"colorway": list(COLOURS)}}
+        layout = {"template": template, **self.layout}
+        found: dict[str, Any] = go.Figure(list(self.traces), layout).to_plotly_json()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +68,6 @@ class Report:
 
     def html(self) -> str:
         """The whole page; raises OSError where the vendored plotly cannot be read."""
-        drawn = [
-            {"data": list(f.data), "layout": {"colorway": list(COLOURS)} | dict(f.layout)}
-            for f in self.figures
-        ]
         return _PAGE.format(
             title=html.escape(self.title),
             note=f'<p class="note">{html.escape(self.note)}</p>' if self.note else "",
@@ -74,7 +79,9 @@ class Report:
             text=html.escape("\n".join(self.text)),
             plotly=_plotly(),
             # A script ends at "</" whatever quotes stand around it.
-            figures=json.dumps(drawn, allow_nan=False).replace("</", "<\\/"),
+            figures=json.dumps([f.drawn() for f in self.figures], allow_nan=False).replace(
+                "</", "<\\/"
+            ),
         )
 
 

@@ -9,9 +9,12 @@
     return value;
   };
 
-  // Every string that names a custom property becomes its colour.
+  // Every string that is a custom property becomes its colour.
   const coloured = (value, styles) => {
-    if (typeof value === "string") return value.startsWith("--") ? colour(styles, value) : value;
+    if (typeof value === "string") {
+      const [, name] = /^var\((--[\w-]+)\)$/.exec(value) ?? [];
+      return name ? colour(styles, name) : value;
+    }
     if (Array.isArray(value)) return value.map((item) => coloured(item, styles));
     if (value && typeof value === "object") {
       return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, coloured(v, styles)]));
@@ -19,37 +22,13 @@
     return value;
   };
 
-  const axis = (given, styles) => ({
-    gridcolor: colour(styles, "--chart-grid"),
-    zerolinecolor: colour(styles, "--chart-grid"),
-    linecolor: colour(styles, "--chart-grid"),
-    tickfont: { size: 11 },
-    ...given,
-    title: { standoff: 8, ...given.title, font: { size: 11.5, color: colour(styles, "--chart-ink-soft") } },
-  });
-
   const draw = (element) => {
     const { figure } = kept.get(element);
     const styles = getComputedStyle(document.documentElement);
     const { meta, ...given } = figure.layout;
-    const layout = coloured(given, styles);
-    for (const key of Object.keys(layout)) {
-      if (/^[xy]axis\d*$/.test(key)) layout[key] = axis(layout[key], styles);
-    }
-    const ink = colour(styles, "--chart-ink");
-    Plotly.react(element, coloured(figure.data, styles), {
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      dragmode: false,
-      ...layout,
-      font: { family: getComputedStyle(document.body).fontFamily, size: 11.5, color: colour(styles, "--chart-ink-soft") },
-      legend: { traceorder: "normal", ...layout.legend, font: { size: 11.5 } },
-      hoverlabel: {
-        bgcolor: colour(styles, "--chart-surface"),
-        bordercolor: colour(styles, "--chart-grid"),
-        font: { size: 12, color: ink },
-      },
-    }, CONFIG);
+    // The template of the figure says how it looks; only the font is the page's.
+    const font = { family: getComputedStyle(document.body).fontFamily };
+    Plotly.react(element, coloured(figure.data, styles), { ...coloured(given, styles), font }, CONFIG);
     describe(element.closest("figure"), meta);
   };
 

@@ -1,12 +1,17 @@
 """Figures carry the data they are drawn from, a caption and a table."""
 
+import json
+import re
 from datetime import UTC, datetime
 
+import plotly.graph_objects as go
 import pytest
 
 from metrics import definitions
 from metrics.pages import charts
+from metrics.pages.figures import LINES, axis, figure, line, template
 from metrics.pages.nodes import charts as node_charts
+from metrics.pages.replays.charts import FIGURES as replays
 
 N = definitions.NodeUse
 
@@ -196,3 +201,55 @@ def test_gpu_hours_of_more_models_than_colours_are_told_as_others():
     meta = figure["layout"]["meta"]
     assert meta["summary"] == "53.0 GPU-hours; the busiest day is 2030-01-01 with 52.0."
     assert meta["table"]["rows"][1] == ["2030-01-02", 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+
+
+def result():
+    """Of a replay, as the figures read it."""
+    at = ["2026-01-01T00:00:00+00:00", "2026-01-01T01:00:00+00:00"]
+    runs = ("recorded", "baseline", "changed")
+    series = {"at": at, "baseline_gfr": [0.5, None], "changed_gfr": [0.25, 0.0]}
+    series |= {f"{run}_gpus": [8.0, None] for run in runs}
+    return {"series": series, "started_within_s": {run: [0.0, 5.0] for run in runs}}
+
+
+POINTS = [charts.UsePoint(datetime(2026, 1, 1, tzinfo=UTC), 6, 8, gfr) for gfr in (None, 0.5)]
+CURVE = definitions.wait_curve([1.0, 9.0], [True, False])
+QUALITY = [definitions.PlacementQuality("8", 30, 1.0, 1.0)]
+FIGURES = {
+    "allocation": lambda: charts.allocation(POINTS),
+    "quota bars": lambda: charts.quota_bars([charts.QuotaUse("vision", 100, 60, 5, 30)]),
+    "GPU-hours": lambda: charts.gpu_hours({"2030-01-01": {"a": 1.0, "b": 2.0}}, "day"),
+    "waits": lambda: charts.waits(waits_of({"8": CURVE, "all": CURVE})),
+    "placement": lambda: charts.placement(QUALITY),
+    "leaf map": lambda: node_charts.leaf_map(nodes()),
+    "stranded": lambda: node_charts.stranded(nodes()),
+    "gangs": lambda: node_charts.gang_curve(definitions.gang_curve(nodes()), pending=[64]),
+    **{f"replay: {name}": lambda make=make: make(result()) for name, make in replays.items()},
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_each_figure_is_one_that_plotly_draws_in_both_themes(name, settings):
+    figure = FIGURES[name]()
+    text = json.dumps(figure, allow_nan=False)
+    assert go.Figure(figure).to_plotly_json() == figure  # it raises where a property is none
+    assert figure["data"]
+    assert figure["layout"]["meta"]["summary"].endswith(".")
+    assert all(
+        len(row) == len(figure["layout"]["meta"]["table"]["columns"])
+        for row in figure["layout"]["meta"]["table"]["rows"]
+    )
+    assert figure["layout"]["template"] == template().to_plotly_json()
+    style = (settings.BASE_DIR / "static" / "css" / "tokens.css").read_text()
+    for colour in set(re.findall(r"var\((--[\w-]+)\)", text)):
+        if colour.startswith("--chart-"):  # the others are Bootstrap's
+            assert len(re.findall(rf"{colour}:", style)) == 2, colour  # light and dark
+
+
+def test_what_plotly_does_not_know_is_refused_where_it_is_made():
+    for wrong in ({"colour": "no colour"}, {"dashes": "dot"}, {"fill": "sideways"}):
+        said = next(iter(wrong)) if "dashes" in wrong else next(iter(wrong.values()))
+        with pytest.raises(ValueError, match=said):
+            line("a", [1], [1], **{"colour": LINES[0], "hover": "", **wrong})
+    with pytest.raises(ValueError, match="zaxis"):
+        figure([], summary="", columns=[], rows=[], zaxis=axis("z"))

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from metrics.definitions import NodeUse
-from metrics.pages.figures import FULL, LINES, Figure, axis, figure
+from metrics.pages.figures import FULL, LINES, Figure, axis, bars, figure, heat_map, line, marks
 
-IDLE, OUT_OF_SERVICE = "--chart-idle", "--chart-out"
-RAMP = tuple(f"--chart-part-{i}" for i in range(1, 8))
+IDLE, OUT_OF_SERVICE = "var(--chart-idle)", "var(--chart-out)"
+RAMP = tuple(f"var(--chart-part-{i})" for i in range(1, 8))
 
 
 def _bands(top: int) -> list[range]:
@@ -62,26 +62,25 @@ def leaf_map(nodes: Sequence[NodeUse]) -> Figure:
     partly = sum(1 for col in cells for v in col if 0 < v < top)
     return figure(
         [
-            {
-                "type": "heatmap",
-                "z": [[band_of[value] for value in row] for row in free],
-                "customdata": free,
-                "x": [name for name, _ in columns],
-                "xgap": 1 if len(columns) <= 120 else 0,
-                "ygap": 1 if height <= 40 else 0,
-                "colorscale": scale,
-                "zmin": -1.5,
-                "zmax": len(bands) + 1.5,
-                "hoverongaps": False,
-                "hovertemplate": "%{x}<br>%{customdata} GPUs free<extra></extra>",
-                "colorbar": {
+            heat_map(
+                [name for name, _ in columns],
+                [[band_of[value] for value in row] for row in free],
+                customdata=free,
+                xgap=1 if len(columns) <= 120 else 0,
+                ygap=1 if height <= 40 else 0,
+                colorscale=scale,
+                zmin=-1.5,
+                zmax=len(bands) + 1.5,
+                hoverongaps=False,
+                hovertemplate="%{x}<br>%{customdata} GPUs free<extra></extra>",
+                colorbar={
                     "title": {"text": "free"},
                     "tickvals": list(range(-1, len(bands) + 2)),
                     "ticktext": ["out", "full", *map(_name, bands), "idle"],
                     "thickness": 14,
                     "outlinewidth": 0,
                 },
-            }
+            )
         ],
         summary=(
             f"{len(columns)} leaf groups, {len(nodes)} nodes: {idle} idle, {partly} partly used."
@@ -119,17 +118,16 @@ def stranded(nodes: Sequence[NodeUse]) -> Figure:
     free = sum(gpus)
     return figure(
         [
-            {
-                "type": "bar",
-                "x": labels,
-                "y": gpus,
-                "text": [f"{n} node{'s' if n > 1 else ''}" if n else "" for n in counts],
-                "textposition": "outside",
-                "textangle": 0,
-                "cliponaxis": False,
-                "marker": {"color": [*_ramp(len(bands)), IDLE]},
-                "hovertemplate": "%{y} GPUs on nodes with %{x} free<extra></extra>",
-            }
+            bars(
+                labels,
+                gpus,
+                hover="%{y} GPUs on nodes with %{x} free<extra></extra>",
+                text=[f"{n} node{'s' if n > 1 else ''}" if n else "" for n in counts],
+                textposition="outside",
+                textangle=0,
+                cliponaxis=False,
+                marker={"color": [*_ramp(len(bands)), IDLE]},
+            )
         ],
         summary=f"{free} GPUs are free, {free - sum(idle)} of them on partly used nodes.",
         columns=["Free GPUs on the node", "Nodes", "Free GPUs"],
@@ -164,28 +162,28 @@ def gang_curve(curve: Mapping[int, tuple[int, int]], pending: Sequence[int] = ()
     ):
         fits = [(s, curve[s][which]) for s in sizes if curve[s][which] > 0]
         lines.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": name,
-                "x": [s for s, _ in fits],
-                "y": [n for _, n in fits],
-                "line": {"shape": "hv", "color": colour, "dash": dash, "width": 2},
-                "hovertemplate": "%{y} gangs of %{x} GPUs<extra>" + name + "</extra>",
-            }
+            line(
+                name,
+                [s for s, _ in fits],
+                [n for _, n in fits],
+                colour=colour,
+                hover="%{y} gangs of %{x} GPUs<extra>" + name + "</extra>",
+                dash=dash,
+                mode="lines+markers",
+            )
         )
     if pending:
-        marks = sorted(set(pending))
+        waiting = sorted(set(pending))
         lines.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": "waiting jobs",
-                "x": marks,
-                "y": [1] * len(marks),
-                "marker": {"symbol": "triangle-up", "size": 10, "color": LINES[3]},
-                "hovertemplate": "jobs of %{x} GPUs wait<extra></extra>",
-            }
+            marks(
+                "waiting jobs",
+                waiting,
+                [1] * len(waiting),
+                hover="jobs of %{x} GPUs wait<extra></extra>",
+                symbol="triangle-up",
+                size=10,
+                color=LINES[3],
+            )
         )
     largest = max((s for s in sizes if curve[s][0]), default=0)
     in_leaf = max((s for s in sizes if curve[s][1]), default=0)

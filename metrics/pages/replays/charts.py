@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from metrics.pages.charts import WAIT_TICKS
-from metrics.pages.figures import DASHES, LINES, Figure, axis, figure
+from metrics.pages.figures import DASHES, LINES, Figure, axis, figure, line
 from metrics.replays.results import STEPS
 from tenants.templatetags.ui import duration
 
@@ -31,15 +31,27 @@ def allocation(result: Result) -> Figure:
         for _, key, _, _ in SIMULATED
     }
     lines = [
-        _line(name, colour, dash, at, series[f"{key}_gpus"], "%{y:,.1f} GPUs")
+        line(
+            name,
+            at,
+            series[f"{key}_gpus"],
+            colour=colour,
+            dash=dash,
+            hover=f"%{{y:,.1f}} GPUs<extra>{name}</extra>",
+        )
         for name, key, colour, dash in RUNS
     ]
     below = [
-        {
-            **_line(name, colour, dash, at, gfr[key], "GFR %{y:.1f} %"),
-            "yaxis": "y2",
-            "showlegend": False,
-        }
+        line(
+            name,
+            at,
+            gfr[key],
+            colour=colour,
+            dash=dash,
+            hover=f"GFR %{{y:.1f}} %<extra>{name}</extra>",
+            yaxis="y2",
+            showlegend=False,
+        )
         for name, key, colour, dash in SIMULATED
     ]
     means = [_mean(series[f"{key}_gpus"]) for _, key, _, _ in SIMULATED]
@@ -72,15 +84,16 @@ def waits(result: Result) -> Figure:
     lines = []
     for name, key, colour, dash in RUNS:
         shares = [100 * step / STEPS for step in range(1, len(found[key]) + 1)]
-        line = _line(
-            name,
-            colour,
-            dash,
-            [1.0, *(max(1.0, seconds) for seconds in found[key]), end],
-            [0.0, *shares, shares[-1] if shares else 0.0],
-            "%{y:.0f} % within %{x:.0f} s",
+        lines.append(
+            line(
+                name,
+                [1.0, *(max(1.0, seconds) for seconds in found[key]), end],
+                [0.0, *shares, shares[-1] if shares else 0.0],
+                colour=colour,
+                dash=dash,
+                hover=f"%{{y:.0f}} % within %{{x:.0f}} s<extra>{name}</extra>",
+            )
         )
-        lines.append(line)
     medians = [_within(found[key], 50) for _, key, _, _ in SIMULATED]
     return figure(
         lines,
@@ -94,20 +107,6 @@ def waits(result: Result) -> Figure:
         xaxis=axis("wait", type="log", **WAIT_TICKS),
         yaxis=axis("% started", range=[0, 102]),
     )
-
-
-def _line(
-    name: str, colour: str, dash: str, x: list[Any], y: list[Any], hover: str
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": x,
-        "y": y,
-        "line": {"color": colour, "width": 2, "dash": dash, "shape": "hv"},
-        "hovertemplate": f"{hover}<extra>{name}</extra>",
-    }
 
 
 def _mean(values: list[float | None]) -> float | None:
