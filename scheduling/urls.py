@@ -1,5 +1,6 @@
 from django.urls import path
 
+from scheduling.pages.clusters import rules
 from scheduling.pages.jobs import job as job_views
 from scheduling.pages.jobs import logs
 from scheduling.pages.jobs import table as views
@@ -21,6 +22,7 @@ urlpatterns = [
     path("jobs/arrays/<uuid:array_id>/cancel/", job_views.array_cancel, name="array-cancel"),
     path("jobs/arrays/<uuid:array_id>/hold/", job_views.array_hold, name="array-hold"),
     path("jobs/arrays/<uuid:array_id>/release/", job_views.array_release, name="array-release"),
+    path("clusters/<slug:name>/rules/", rules.job_rules, name="job-rules"),
     path("quotas/", quota_views.quotas, name="quotas"),
     path("quotas/changes/<uuid:record_id>/revert/", revert.quota_revert, name="quota-revert"),
     path("quotas/check/", quota_views.check, name="quota-check"),

@@ -78,7 +78,8 @@ class PlainPod(Struct, frozen=True, gc=False):
     `claims`: names of the volume claims that it mounts. `image` and `command` are of its first
     container, for people to see. `preempts`: by its preemption policy. `gates`: names of its
     scheduling gates. `created_at` in seconds since the epoch. With anything `unhonoured` it must
-    not be bound.
+    not be bound. `env`: names of the variables that its containers set. `service_account`: that it
+    names; "" also for `default`, which Kubernetes gives a pod that names none.
     """
 
     node_selector: Mapping[str, str]
@@ -91,6 +92,8 @@ class PlainPod(Struct, frozen=True, gc=False):
     gates: tuple[str, ...]
     created_at: float
     unhonoured: tuple[Unhonoured, ...]
+    env: tuple[str, ...] = ()
+    service_account: str = ""
 
 
 class PodFacts(Struct, frozen=True, gc=False):

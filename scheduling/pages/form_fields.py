@@ -51,6 +51,24 @@ class Lines(forms.CharField):
                 yield number, text
 
 
+class NameLines(Lines):
+    """A name a line, at most so many, as a list."""
+
+    def __init__(self, *, most: int, **kwargs: Any) -> None:
+        self.most = most
+        super().__init__(**kwargs)
+
+    def clean(self, value: Any) -> list[str]:
+        found = list(dict.fromkeys(line for _, line in self.lines(value)))
+        if len(found) > self.most:
+            raise forms.ValidationError(texts.no_longer_than(self.most, "names"))
+        return found
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Not by how a browser ends lines, nor by empty ones."""
+        return str(initial or "").split() != str(data or "").split()
+
+
 class Pairs(Lines):
     """Lines of NAME=VALUE, at most so many, as a mapping."""
 

@@ -4,6 +4,7 @@ import pytest
 
 from scheduling.engine.states import JobState as S
 from scheduling.kube.door import settle
+from scheduling.models import Cluster
 from scheduling.session import changes
 from tenants.models import Tenant
 from tests.live.plain_pods import (
@@ -17,6 +18,7 @@ from tests.live.plain_pods import (
     path,
     state_of,
     told,
+    ungate,
 )
 
 pytestmark = pytest.mark.live
@@ -33,6 +35,39 @@ def test_a_pod_asks_for_no_more_priority_than_its_tenant_may(world):
     )
     allowed = make(world, "modest", notes={"kant.io/priority": "3"})
     world.drive(lambda: state_of(allowed) == S.RUNNING)
+
+
+def test_a_pod_obeys_the_rules_of_the_cluster_and_is_taken_up_when_they_allow_it(
+    world, monkeypatch
+):
+    monkeypatch.setattr(changes, "COUNT_S", 0.5)
+    everything = [{"operator": "Exists"}]
+    uid = make(world, tolerations=everything)
+    world.drive(lambda: told(world))
+    ((kind, reason, text),) = told(world)
+    assert (kind, reason) == ("Warning", "DeniedByJobRules")
+    assert text.startswith("spec.tolerations: A toleration without a key tolerates every taint")
+    assert text.endswith("toleration_of_everything in job_rules of the cluster.")
+    assert condition(world)[:2] == ("False", "DeniedByJobRules")
+    assert (job_of(uid), node_of(world)) == (None, None)
+    Cluster.objects.update(job_rules={"toleration_of_everything": True})
+    world.drive(lambda: state_of(uid) is S.RUNNING)
+
+
+def test_a_pod_that_waits_may_not_be_given_what_is_denied(world):
+    gate = [{"name": "example.com/later"}]
+    uid = make(world, schedulingGates=gate)
+    world.drive(lambda: job_of(uid) is not None)
+    notes = {"metadata": {"annotations": {"cdi.k8s.io/gpu": "vendor.com/gpu=all"}}}
+    world.call("PATCH", path("plain"), notes, kind=MERGE)
+    world.drive(lambda: [t for t in told(world) if t[1] == "DeniedByJobRules"])
+    ungate(world, "plain")
+    world.drive(lambda: condition(world)[1] == "DeniedByJobRules")
+    world.drive(lambda: "denied_annotations" in job_of(uid).pod_hold)
+    assert node_of(world) is None
+    notes = {"metadata": {"annotations": {"cdi.k8s.io/gpu": None}}}
+    world.call("PATCH", path("plain"), notes, kind=MERGE)
+    world.drive(lambda: state_of(uid) is S.RUNNING)
 
 
 def test_a_pod_without_a_tenant_says_so_and_is_taken_up_when_it_has_one(world):

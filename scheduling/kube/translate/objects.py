@@ -79,6 +79,7 @@ class Container(Struct, gc=False, rename="camel"):
     command: msgspec.Raw = LATER
     args: msgspec.Raw = LATER
     ports: msgspec.Raw = LATER
+    env: msgspec.Raw = LATER
 
 
 class SchedulingGate(Struct, gc=False, rename="camel"):
@@ -102,6 +103,7 @@ class PodSpec(Struct, gc=False, rename="camel"):
     volumes: msgspec.Raw = LATER
     resource_claims: msgspec.Raw = LATER
     host_network: bool = False
+    service_account_name: str = ""
     scheduling_group: msgspec.Raw = LATER
     workload_ref: msgspec.Raw = LATER  # as 1.35 has it
 

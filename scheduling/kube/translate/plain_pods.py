@@ -31,6 +31,7 @@ CLAIMS = frozenset({"persistentVolumeClaim", "ephemeral"})
 # The label that names the gang of a pod, and the annotation that says of how many pods it is.
 GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
+DEFAULT_ACCOUNT = "default"
 ALONE = "Kant does not honour it; leave it out, or make it a preference."
 # What marks a pod as one of a group, and whose that is. Bound alone, it would hold its GPUs while
 # the others wait.
@@ -91,6 +92,10 @@ class _Port(Struct, rename="camel"):
     host_port: int = 0
 
 
+class _Variable(Struct):
+    name: str = ""
+
+
 class _More(Struct, rename="camel"):
     """The fields of a pod's spec that only matter where Kant has to find its place."""
 
@@ -113,10 +118,12 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     spec = raw.spec
     main = spec.containers[0] if spec.containers else Container()
     more, command, claims = _More(), list[str](), tuple[str, ...]()
+    env = tuple[str, ...]()
     try:
         more = _more(spec)
         claims = _claims(more, raw.metadata.name)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
+        env = _env(spec)
         unhonoured = (
             *_labels(raw.metadata.labels),
             *_groups(raw),
@@ -127,6 +134,7 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         )
     except ValueError as wrong:
         unhonoured = (Unhonoured("spec", f"Kant cannot read it: {storable(str(wrong))}."),)
+    account = spec.service_account_name
     return PlainPod(
         node_selector=more.node_selector,
         node_affinity=_terms(more),
@@ -143,6 +151,8 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         gates=tuple(gate.name for gate in spec.scheduling_gates),
         created_at=created_at,
         unhonoured=unhonoured,
+        env=env,
+        service_account="" if account == DEFAULT_ACCOUNT else account,
     )
 
 
@@ -155,6 +165,13 @@ def _more(spec: PodSpec) -> _More:
         volumes=_decoded(spec.volumes, list[dict[str, msgspec.Raw]], []),
         resource_claims=_decoded(spec.resource_claims, list[Any], []),
     )
+
+
+def _env(spec: PodSpec) -> tuple[str, ...]:
+    """The names of the variables of all containers, each once."""
+    containers = (*spec.init_containers, *spec.containers)
+    found = (_decoded(each.env, list[_Variable], []) for each in containers)
+    return tuple(dict.fromkeys(storable(v.name) for variables in found for v in variables))
 
 
 def _decoded(raw: msgspec.Raw, kind: Any, absent: Any) -> Any:

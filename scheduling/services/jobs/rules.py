@@ -1,10 +1,12 @@
 """What jobs may name on a cluster: tolerations, service accounts, annotations, labels, variables,
 priorities. Operators set it (`Cluster.job_rules`); a job that exists goes on as it is."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+from scheduling.engine.types import Toleration
 from scheduling.job_fields.definition import JobDocument
 from scheduling.job_fields.parts import limits_of
 from scheduling.services.jobs.spec import JobSpec
@@ -102,9 +104,16 @@ def _fault_of(name: str, value: Any) -> str:
 def refuse_what_may_not_be_named(document: Mapping[str, Any], spec: JobSpec) -> None:
     """Raises Invalid naming each field of the job that the rules do not allow."""
     rules = rules_of(document)
-    found = [*_of_job(rules, spec)]
-    for index in range(len(spec.pod_sets)):
-        found += _of_pods(rules, spec, index)
+    found = [*faults_of_job(rules, spec.job.priority, spec.job.labels)]
+    for index, (asked, pods) in enumerate(zip(spec.pod_sets, spec.job.pod_sets, strict=True)):
+        named = Named(
+            asked.tolerations,
+            pods.service_account,
+            pods.annotations,
+            pods.env,
+            pods.env_from_secrets,
+        )
+        found += faults_of_pods(rules, named, partial(spec.path, index))
     if found:
         raise Invalid.fields(found)
 
@@ -125,18 +134,33 @@ def _of_priority(rules: JobRules, priority: int) -> FieldError | None:
     )
 
 
-def _of_job(rules: JobRules, spec: JobSpec) -> Iterator[FieldError]:
-    if fault := _of_priority(rules, spec.job.priority):
+class Named(NamedTuple):
+    """What pods name that rules may deny; of what has values, the names."""
+
+    tolerations: Iterable[Toleration]
+    service_account: str
+    annotations: Iterable[str]
+    env: Iterable[str]
+    env_from_secrets: Iterable[str] = ()
+
+
+def faults_of_job(
+    rules: JobRules, priority: int | None, labels: Mapping[str, str]
+) -> Iterator[FieldError]:
+    """What of a whole job the rules do not allow; `priority` None: it is not judged."""
+    if priority is not None and (fault := _of_priority(rules, priority)):
         yield fault
-    for name, value in spec.job.labels.items():
+    for name, value in labels.items():
         if any(_is_among(each, rules.denied_labels) for each in (name, f"{name}={value}")):
             yield _refused(("labels", name), f"The label {name}={value}", "denied_labels")
 
 
-def _of_pods(rules: JobRules, spec: JobSpec, index: int) -> Iterator[FieldError]:
-    pods = spec.job.pod_sets[index]
-    for at, each in enumerate(spec.pod_sets[index].tolerations):
-        here = (*spec.path(index, "tolerations"), at)
+def faults_of_pods(
+    rules: JobRules, named: Named, path: Callable[[str], Path]
+) -> Iterator[FieldError]:
+    """What of pods the rules do not allow; `path`: where a field of theirs stands."""
+    for at, each in enumerate(named.tolerations):
+        here = (*path("tolerations"), at)
         if not each.key and not rules.toleration_of_everything:
             yield FieldError(
                 here,
@@ -146,27 +170,23 @@ def _of_pods(rules: JobRules, spec: JobSpec, index: int) -> Iterator[FieldError]
         elif each.key and _is_among(each.key, rules.denied_tolerations):
             text = f"The toleration of {each.key}"
             yield _refused((*here, "key"), text, "denied_tolerations")
-    account = pods.service_account
+    account = named.service_account
     allowed = rules.service_accounts
     if account and allowed is not None and not _is_among(account, allowed):
         yield FieldError(
-            spec.path(index, "service_account"),
+            path("service_account"),
             f"“{account}” is not among those that jobs of this cluster may name "
             f"({', '.join(allowed) or 'none'}). Choose one, or have an operator add it to "
             f"service_accounts in {WHERE}.",
         )
-    for name in pods.annotations:
+    for name in named.annotations:
         if _is_among(name, rules.denied_annotations):
-            here = (*spec.path(index, "annotations"), name)
+            here = (*path("annotations"), name)
             yield _refused(here, f"The annotation {name}", "denied_annotations")
-    for field, names in (
-        ("env", pods.env),
-        ("env_from_secrets", pods.env_from_secrets),
-    ):
+    for field, names in (("env", named.env), ("env_from_secrets", named.env_from_secrets)):
         for name in names:
             if _is_among(name, rules.denied_env):
-                here = (*spec.path(index, field), name)
-                yield _refused(here, f"The variable {name}", "denied_env")
+                yield _refused((*path(field), name), f"The variable {name}", "denied_env")
 
 
 def _refused(at: Path, what: str, rule: str) -> FieldError:

@@ -47,6 +47,9 @@ PLACES = {
     "node_selector": "spec.nodeSelector",
     "node_affinity": NODE_AFFINITY,
     "tolerations": "spec.tolerations",
+    "annotations": "metadata.annotations",
+    "env": "spec.containers[].env",
+    "service_account": "spec.serviceAccountName",
     "image": "spec.containers[0].image",
     "labels": "metadata.labels",
     "pod_sets": f"{REQUESTS}[nvidia.com/gpu]",
@@ -86,10 +89,10 @@ def refusal_of(error: DomainError, sets: PodSets = ()) -> Refused:
     reason = error.code if error.code[0].isupper() else "InvalidPod"
     if not error.errors:
         return Refused(reason, error.detail)
-    return Refused(reason, " ".join(f"{_place(e, sets)}: {e.detail}" for e in error.errors))
+    return Refused(reason, " ".join(f"{place_of(e, sets)}: {e.detail}" for e in error.errors))
 
 
-def _place(error: FieldError, sets: PodSets) -> str:
+def place_of(error: FieldError, sets: PodSets = ()) -> str:
     """Where what is wrong stands in the pods."""
     if error.path[0] != "pod_sets" or len(error.path) < 3:
         return PLACES.get(str(error.path[0]), error.field)

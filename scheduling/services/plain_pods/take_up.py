@@ -34,6 +34,7 @@ from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.spec import JobSpec, job_spec
 from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
 from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
+from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
 from scheduling.services.plain_pods.spec import (
     PLACES,
     PodSets,
@@ -71,7 +72,7 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
             elif job.state in TERMINAL:
                 offer.over[pod.uid] = _end_of(job)
             elif job.state in WAITING and not job.pod_gang:
-                events += _follow(job, offer, pod, now)
+                events += _follow(place, job, offer, pod, now)
         for pods in groups_of(free):
             # A microsecond apart, so that they stand in the queue in their order.
             at = now + timedelta(microseconds=len(events))
@@ -199,6 +200,8 @@ def _accepted(place: _Place, sets: PodSets) -> tuple[Tenant, JobSpec]:
     namespace = sets[0][0].pod.namespace
     if no := namespace_rights.refusal(place.cluster, namespace, tenant):
         raise Refused("TenantNotAllowed", no)
+    pods = [(one.pod, one.of_job["priority"]) for part in sets for one in part]
+    refuse_what_may_not_be_named(place.cluster.job_rules, pods)
     return tenant, _spec(place, tenant, sets)
 
 
@@ -215,7 +218,7 @@ def _spec(place: _Place, tenant: Tenant, sets: PodSets) -> JobSpec:
     return spec
 
 
-def _follow(job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEvent]:
+def _follow(place: _Place, job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEvent]:
     """Take over what of a pod may change while it waits: its scheduling gates, and what those who
     set them change meanwhile. A pod that must not be bound any more is refused, its job held."""
     assert pod.plain is not None
@@ -223,11 +226,12 @@ def _follow(job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEve
     changes: dict[str, Any] = {}
     try:
         where = where_to(pod.plain)
+        refuse_what_may_not_be_named(place.cluster.job_rules, [(pod, None)])
         [row] = job.pod_sets.all()
         changes = {name: value for name, value in where.items() if getattr(row, name) != value}
     except Refused as refused:
-        offer.refused[pod.uid] = refused.cause
-        hold = hold or refused.cause.text
+        cause = offer.refused[pod.uid] = refused.own.get(pod.uid, refused.cause)
+        hold = hold or cause.text
     events = []
     if changes:
         PodSet.objects.filter(job=job).update(**changes)

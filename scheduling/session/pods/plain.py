@@ -89,7 +89,7 @@ class PlainPods(Requeueing):
             if job is not None and job.told and (before is None or before.gated):
                 # Another scope's scheduler saw it sooner: its job came before it, or followed it.
                 self._tell_waiting(facts, job.told)
-            is_news = job is None or before is None or before.plain != facts.plain
+            is_news = job is None or before is None or _says(before) != _says(facts)
             if is_news and facts.uid not in self._deleting:
                 self._new[facts.uid] = None
             return
@@ -361,6 +361,11 @@ def _of_gang(job: LiveJob, text: str) -> str:
     if not job.pod_gang:
         return text
     return f"{text}. What is left of gang {job.pod_gang} waits for another pod"
+
+
+def _says(facts: PodFacts) -> tuple[object, ...]:
+    """What its makers can change of a pod that waits, and rules are about."""
+    return facts.plain, facts.labels, facts.annotations
 
 
 def _age(facts: PodFacts) -> tuple[float, str]:

@@ -1,0 +1,1 @@
+"""What operators say of a cluster on pages."""

@@ -1,0 +1,114 @@
+"""The form of what jobs of a cluster may name."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import forms
+
+from scheduling.job_fields.definition import JobDocument
+from scheduling.job_fields.parts import limits_of
+from scheduling.pages.form_fields import NameLines
+from scheduling.services.jobs.rules import MOST_NAMES, effective_rules
+from tenants.errors import DomainError
+from tenants.forms import Fields
+
+DEFAULTS = effective_rules({})
+LISTS = ("denied_tolerations", "denied_annotations", "denied_labels", "denied_env")
+
+
+def names(label: str, what: str, default: str = "") -> NameLines:
+    told = f"{what} Default: {', '.join(DEFAULTS[default])}" if default else what
+    return NameLines(label=label, most=MOST_NAMES, help_text=told, show_hidden_initial=True)
+
+
+class RulesForm(Fields):
+    """Rules as they are; sends what was touched only, so that what somebody else has set meanwhile
+    stays."""
+
+    denied_tolerations = names(
+        "Tolerations that are refused",
+        "Keys of taints.",
+        "denied_tolerations",
+    )
+    toleration_of_everything = forms.BooleanField(
+        label="A toleration may leave out its key",
+        required=False,
+        show_hidden_initial=True,
+        help_text="It then tolerates every taint, also that of cordoned nodes",
+    )
+    any_service_account = forms.BooleanField(
+        label="Any service account of the namespace",
+        required=False,
+        show_hidden_initial=True,
+    )
+    service_accounts = names(
+        "Only these service accounts",
+        "Where not any may be named. Empty: none may be.",
+    )
+    max_priority = forms.IntegerField(
+        label="Highest priority",
+        required=False,
+        show_hidden_initial=True,
+        min_value=limits_of(JobDocument, "priority")[0],
+        max_value=limits_of(JobDocument, "priority")[1],
+        help_text="Jobs that ask for more are refused; a tenant may have a lower one. Empty: no "
+        "limit",
+    )
+    denied_annotations = names(
+        "Annotations that are refused",
+        "They could give a pod networks or devices beside those that are counted.",
+        "denied_annotations",
+    )
+    denied_labels = names(
+        "Labels that are refused",
+        "NAME, or NAME=VALUE.",
+        "denied_labels",
+    )
+    denied_env = names(
+        "Variables that are refused",
+        "Also those that come from secrets. By some the runtime gives a pod more GPUs.",
+        "denied_env",
+    )
+
+    def __init__(self, rules: Mapping[str, Any], data: Any = None) -> None:
+        """`rules`: all that hold now, as `effective_rules` gives them."""
+        self._rules = dict(rules)
+        accounts = rules["service_accounts"]
+        initial = {name: "\n".join(rules[name]) for name in LISTS} | {
+            "toleration_of_everything": rules["toleration_of_everything"],
+            "max_priority": rules["max_priority"],
+            "any_service_account": accounts is None,
+            "service_accounts": "\n".join(accounts or ()),
+        }
+        super().__init__(data, initial=initial)
+
+    def clean(self) -> dict[str, Any]:
+        data: dict[str, Any] = self.cleaned_data
+        if data.get("any_service_account") and data.get("service_accounts"):
+            text = "Any may be named. Take the mark away so that only these may, or leave them out."
+            self.add_error("service_accounts", text)
+        return data
+
+    def document(self) -> dict[str, Any]:
+        """The rules with what was touched, as `Cluster.job_rules`: those that are the defaults are
+        left out, and follow them."""
+        rules, data = dict(self._rules), self.cleaned_data
+        for name in self.changed_data:
+            if name not in ("any_service_account", "service_accounts"):
+                rules[name] = data[name]
+        if {"any_service_account", "service_accounts"} & {*self.changed_data}:
+            any_one = data["any_service_account"]
+            rules["service_accounts"] = None if any_one else data["service_accounts"]
+        return {name: value for name, value in rules.items() if value != DEFAULTS[name]}
+
+    def show(self, error: DomainError) -> None:
+        """Put each fault beside its field; what is wrong with something else of the cluster is said
+        above the form."""
+        for fault in error.errors:
+            name = fault.field.removeprefix("job_rules.")
+            if name in self.fields:
+                self.add_error(name, fault.detail)
+            else:
+                self.add_error(None, f"{fault.field} of the cluster: {fault.detail}")
+        if not error.errors:
+            self.add_error(None, error.detail)
