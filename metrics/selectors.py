@@ -62,31 +62,6 @@ def without_gpus(cluster: Cluster | None) -> dict[str, int]:
     return rows.aggregate(nodes=Count("id"), **sums)
 
 
-def uses_by_model(cluster: Cluster | None) -> defaultdict[str, list[definitions.NodeUse]]:
-    """`node_uses` of a cluster by GPU model, "" = of all; read once."""
-    found: defaultdict[str, list[definitions.NodeUse]] = defaultdict(list)
-    for node in node_uses(node_records(cluster)):
-        found[node.gpu_model].append(node)
-        found[""].append(node)
-    return found
-
-
-def node_uses(rows: QuerySet[NodeRecord]) -> list[definitions.NodeUse]:
-    """The facts of each node that GAR, GFR and the gang curve need."""
-    return [
-        definitions.NodeUse(*values)
-        for values in rows.order_by("name").values_list(
-            "gpu_model",
-            "gpus",
-            "healthy_gpus",
-            "free_gpus",
-            "allocated_milli",
-            "schedulable",
-            "leaf",
-        )
-    ]
-
-
 def waiting_jobs(cluster: Cluster | None, gpu_model: str = "") -> QuerySet[Job]:
     # By cluster also where all are meant: the index of states begins with it, and of all jobs few
     # wait.

@@ -9,6 +9,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from metrics import definitions, selectors
+from metrics.samples.held import uses_at
 from metrics.selectors import Scope
 from metrics.simulate.inputs import length_of
 from scheduling.queries.names import cluster_names, gpu_type_names
@@ -135,9 +136,7 @@ class SamplesSerializer(serializers.Serializer[Any]):
 
 def summary(scope: Scope) -> dict[str, Any]:
     """The five metrics of a scope as one document."""
-    use = definitions.pool_use(
-        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
-    )
+    use = definitions.pool_use(uses_at(scope.cluster, scope.until, scope.gpu_model))
     occupation, recorded = selectors.sor(scope)
     return {
         "cluster": scope.cluster.name if scope.cluster else None,

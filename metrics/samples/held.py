@@ -1,5 +1,6 @@
 """What pods held of a cluster's nodes at several instants and between them, out of placements."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -38,7 +39,7 @@ def nodes_of(cluster: Cluster) -> list[NodeRow]:
         "name", "gpu_model", "gpus", "healthy_gpus", "free_gpus", "allocated_milli",
         "schedulable", "leaf", "facts__other_gpus__value",
     )  # fmt: skip
-    return [NodeRow(*row) for row in rows.order_by()]
+    return [NodeRow(*row) for row in rows.order_by("name")]
 
 
 class Held:
@@ -103,9 +104,9 @@ class Held:
         held = whole_milli(float(allocated.sum()))
         return held, int((usable > 0).sum()), int(partly.sum())
 
-    def uses(self) -> dict[str, PoolUse]:
-        """All of `models` at the last instant."""
-        by_model: dict[str, list[NodeUse]] = {model: [] for model in self.models}
+    def node_uses(self) -> list[NodeUse]:
+        """Each node at the last instant."""
+        found = []
         last = len(self.instants) - 1
         told = zip(self._whole_on_nodes(last).tolist(), self._on_nodes(last).tolist(), strict=True)
         for node, (whole, allocated) in zip(self._nodes, told, strict=True):
@@ -120,9 +121,13 @@ class Held:
                 schedulable=node.schedulable,
                 leaf=node.leaf,
             )
-            by_model[node.gpu_model].append(use)
-            by_model[""].append(use)
-        return {model: definitions.pool_use(found) for model, found in by_model.items()}
+            found.append(use)
+        return found
+
+    def uses(self) -> dict[str, PoolUse]:
+        """All of `models` at the last instant."""
+        by_model = by_gpu_model(self.node_uses())
+        return {model: definitions.pool_use(by_model[model]) for model in self.models}
 
     def _on_nodes(self, i: int) -> NDArray[np.float64]:
         """GPU-milli allocated on each node at one of the instants."""
@@ -143,6 +148,28 @@ class Held:
         np.add.at(held, self._key[now], more[now])
         placed = held[: len(self._nodes)]
         return placed + np.clip(self._others, 0, np.maximum(self._total - placed, 0))
+
+
+def by_gpu_model(nodes: Iterable[NodeUse]) -> defaultdict[str, list[NodeUse]]:
+    """The nodes by GPU model, "" = of all."""
+    found: defaultdict[str, list[NodeUse]] = defaultdict(list)
+    for node in nodes:
+        found[node.gpu_model].append(node)
+        found[""].append(node)
+    return found
+
+
+def uses_at(cluster: Cluster | None, at: datetime, gpu_model: str = "") -> list[NodeUse]:
+    """The nodes of one cluster, or of all, at an instant that is now or a moment ago, by what a
+    sample at that instant would count."""
+    clusters = [cluster] if cluster is not None else Cluster.objects.order_by("name")
+    return [
+        use
+        for one in clusters
+        if (nodes := nodes_of(one))
+        for use in Held(one, nodes, [at]).node_uses()
+        if gpu_model in ("", use.gpu_model)
+    ]
 
 
 def _read(

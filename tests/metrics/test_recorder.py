@@ -7,7 +7,10 @@ from datetime import timedelta
 import pytest
 
 from metrics import selectors, services
+from metrics.api.views import summary as api_summary
 from metrics.models import MetricSample
+from metrics.pages.operations.views import Selection
+from metrics.pages.operations.views import summary as page_summary
 from metrics.selectors import Scope, Waiting
 from scheduling.models import Cluster, Job, Placement, PodSet
 from scheduling.models.jobs import RESIZED, PlacementState
@@ -312,6 +315,30 @@ def test_a_sample_counts_what_is_placed_though_no_row_of_a_node_tells_it_yet():
     (sample,) = (s for s in services.record_sample(c, at(6)) if not s.gpu_model)
     assert (sample.allocated_milli, sample.fragmented_nodes) == (4000, 1)
     assert sample.free_by_node == {"4": 1, "8": 1}
+
+
+def test_the_figures_of_now_are_those_of_a_sample_at_that_instant():
+    """Whatever the rows of nodes tell meanwhile, and whatever ended or began a moment ago."""
+    c = cluster(4)
+    job(c, "a", bound=5, nodes=("n000",), gpus=4)
+    job(c, "b", bound=6, ended=9, nodes=("n001",))
+    job(c, "c", bound=8, nodes=("n002", "n003"), pods=2)
+    c.nodes.filter(name="n001").update(allocated_milli=8000, free_gpus=0)  # it is behind
+    for second in (7, 8.5, 10):
+        services.record_sample(c, at(second))
+        sample = MetricSample.objects.get(gpu_model="", at=at(second))
+        for where, model in ((None, ""), (c, ""), (c, "H100")):
+            seen = scope(where, 0, second, model)
+            told = api_summary(seen)
+            assert told["gar"] == sample.allocated_milli / sample.available_milli
+            assert told["allocated_gpus"] == sample.allocated_milli / 1000
+            assert told["available_gpus"] == sample.available_milli / 1000
+            assert (told["nodes"], told["fragmented_nodes"]) == (4, sample.fragmented_nodes)
+            assert told["largest_gang_any"] == sample.largest_gang_any
+            shown = page_summary(Selection(seen, "24h", [c], ["H100"], {}))
+            assert shown["use"].gar == told["gar"]
+            assert shown["pools"][0].use == shown["use"]
+            assert shown["trends"]["gar"][-1] == shown["use"].gar
 
 
 def test_what_is_only_intended_is_allocated_and_not_yet_held():

@@ -19,6 +19,7 @@ from metrics.models import MetricSample
 from metrics.pages import charts
 from metrics.pages.figures import Figure
 from metrics.pages.nodes import charts as node_charts
+from metrics.samples.held import by_gpu_model, uses_at
 from metrics.selectors import Scope
 from scheduling.models import Cluster, ClusterPolicy
 from scheduling.policy.document import effective
@@ -116,7 +117,7 @@ def summary(chosen: Selection) -> dict[str, Any]:
     """The numbers of the KPI strip and the table of pools."""
     scope = chosen.scope
     nodes, waiting = (
-        selectors.uses_by_model(scope.cluster),
+        by_gpu_model(uses_at(scope.cluster, scope.until)),
         selectors.waiting_by_model(scope.cluster),
     )
     rows = [
@@ -211,19 +212,15 @@ def operations(request: HttpRequest) -> HttpResponse:
 
 
 def _leaf_map(scope: Scope) -> Figure:
-    return node_charts.leaf_map(
-        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
-    )
+    return node_charts.leaf_map(uses_at(scope.cluster, scope.until, scope.gpu_model))
 
 
 def _stranded(scope: Scope) -> Figure:
-    return node_charts.stranded(
-        selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
-    )
+    return node_charts.stranded(uses_at(scope.cluster, scope.until, scope.gpu_model))
 
 
 def _gang_curve(scope: Scope) -> Figure:
-    nodes = selectors.node_uses(selectors.node_records(scope.cluster, scope.gpu_model))
+    nodes = uses_at(scope.cluster, scope.until, scope.gpu_model)
     waiting = selectors.waiting_jobs(scope.cluster, scope.gpu_model)
     sizes = [-(-m // definitions.MILLI) for m in waiting.values_list("gpu_milli", flat=True) if m]
     return node_charts.gang_curve(definitions.gang_curve(nodes), sizes)
