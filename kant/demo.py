@@ -16,7 +16,9 @@ from scheduling.services.policies.changes import change_policy
 from tenants.models import GpuType, QuotaMode, Role, Tenant, User
 from tenants.services.gpu_types import create_gpu_type
 from tenants.services.members import set_member
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
+from tenants.services.tenant_terms import TenantTerms
 from tenants.services.tenants import create_tenant
 
 DEMO_DOMAIN = "demo.kant.invalid"
@@ -122,9 +124,7 @@ def _tenants(operator: User) -> None:
         create_tenant(
             operator,
             tenant.name,
-            title=tenant.title,
-            parent=tenant.parent,
-            namespace=tenant.namespace,
+            TenantTerms(title=tenant.title, parent=tenant.parent, namespace=tenant.namespace),
             source=SOURCE,
         )
     for account in ACCOUNTS:
@@ -140,15 +140,8 @@ def _quotas(operator: User, gpu_type: GpuType, gpus: int) -> None:
             continue
         change_quota(
             operator,
-            row,
-            gpu_type,
-            guaranteed_milli=gpus * tenant.percent // 100 * 1000,
-            mode=tenant.mode,
-            borrow_limit_milli=None,
-            lend_limit_milli=None,
-            expected_version=0,
-            reason="Demo organisation",
-            source=SOURCE,
+            QuotaChange(row, gpu_type, 0, "Demo organisation", SOURCE),
+            QuotaTerms(gpus * tenant.percent // 100 * 1000, tenant.mode),
         )
 
 

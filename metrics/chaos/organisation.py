@@ -35,9 +35,11 @@ def main() -> None:
     from metrics.chaos.shape import NODES
     from scheduling.services.clusters.changes import create_cluster
     from scheduling.services.policies.changes import change_policy
-    from tenants.models import QuotaMode, User
+    from tenants.models import User
     from tenants.services.gpu_types import create_gpu_type
+    from tenants.services.quota_terms import QuotaChange, QuotaTerms
     from tenants.services.quotas import change_quota
+    from tenants.services.tenant_terms import TenantTerms
     from tenants.services.tenants import create_tenant
     from tenants.services.tokens import create_token
 
@@ -49,18 +51,11 @@ def main() -> None:
         (ROOT, None, gpus),
         *((name, ROOT, gpus // len(TENANTS)) for name in TENANTS),
     ):
-        tenant = create_tenant(operator, name, parent=parent, source=source)
+        tenant = create_tenant(operator, name, TenantTerms(parent=parent), source=source)
         change_quota(
             operator,
-            tenant,
-            gpu_type,
-            guaranteed_milli=guaranteed * 1000,
-            mode=QuotaMode.SHARED,
-            borrow_limit_milli=None,
-            lend_limit_milli=None,
-            expected_version=0,
-            reason="Chaos run",
-            source=source,
+            QuotaChange(tenant, gpu_type, 0, "Chaos run", source),
+            QuotaTerms(guaranteed * 1000),
         )
     values = {
         "access": {"kubeconfig": sys.argv[1]},

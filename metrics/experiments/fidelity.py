@@ -36,9 +36,11 @@ from scheduling.services.clusters.changes import create_cluster
 from scheduling.services.jobs.submit import cancel_job, submit_job
 from scheduling.services.policies.changes import change_policy
 from tenants.errors import Conflict
-from tenants.models import QuotaMode, User
+from tenants.models import User
 from tenants.services.gpu_types import create_gpu_type
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
+from tenants.services.tenant_terms import TenantTerms
 from tenants.services.tenants import create_tenant
 
 NODES, PER_LEAF, LOAD = 12, 3, 1.25
@@ -147,18 +149,11 @@ def _organisation(operator: User, kubeconfig: Path) -> Cluster:
     change_policy(operator, cluster, POLICY, expected_version=0, source="command")
     gpu_type = create_gpu_type(operator, stage.MODEL, memory_mib=81559, source="command")
     for name, percent in SHARES.items():
-        tenant = create_tenant(operator, name, title=name, parent=None, source="command")
+        tenant = create_tenant(operator, name, TenantTerms(title=name), source="command")
         change_quota(
             operator,
-            tenant,
-            gpu_type,
-            guaranteed_milli=NODES * stage.GPUS * percent * 10,
-            mode=QuotaMode.SHARED,
-            borrow_limit_milli=None,
-            lend_limit_milli=None,
-            expected_version=0,
-            reason="fidelity",
-            source="command",
+            QuotaChange(tenant, gpu_type, 0, "fidelity", "command"),
+            QuotaTerms(NODES * stage.GPUS * percent * 10),
         )
     return cluster
 

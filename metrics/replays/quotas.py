@@ -6,6 +6,7 @@ amounts in milli-GPU, a limit of None is none.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +17,8 @@ from tenants.models import AuditRecord, GpuType, Tenant
 from tenants.models import Quota as QuotaRow
 from tenants.selectors import parents_by_id
 from tenants.services.quota_sums import excess_of
-from tenants.services.quotas import excess_sentence, value_faults
+from tenants.services.quota_terms import QuotaTerms
+from tenants.services.quotas import excess_sentence
 from tenants.templatetags.ui import gpus
 
 Key = tuple[str, str]  # names of tenant and GPU type
@@ -31,8 +33,7 @@ TOGETHER = timedelta(seconds=1)
 def whole(given: Document) -> dict[str, Any]:
     """The document of what was given of a quota: as for the quota API, what is not named has its
     default."""
-    defaults = {"mode": QuotaMode.SHARED.value, "borrow_limit": None, "lend_limit": None}
-    return {**defaults, **given}
+    return {**given, **asdict(QuotaTerms.given(given))}
 
 
 def faults_of(changes: Sequence[Document], added: Mapping[str, int]) -> list[FieldError]:
@@ -54,8 +55,8 @@ def faults_of(changes: Sequence[Document], added: Mapping[str, int]) -> list[Fie
             detail = f"The quota of {key[0]} for {key[1]} stands twice; name it once."
             found.append(FieldError((*at, "tenant"), detail))
         seen.add(key)
-        values = (one[name] for name in ("guaranteed", "mode", "borrow_limit", "lend_limit"))
-        found += [FieldError((*at, *fault.path), fault.detail) for fault in value_faults(*values)]
+        faults = QuotaTerms.given(one).faults()
+        found += [FieldError((*at, *fault.path), fault.detail) for fault in faults]
     return found or _sum_faults(changes, added)
 
 

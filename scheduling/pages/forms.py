@@ -15,8 +15,8 @@ from scheduling.services.jobs.resizing import may_be_resized
 from tenants.errors import DomainError
 from tenants.forms import Fields
 from tenants.models import MAX_MIN_RUNTIME_S, Tenant
-from tenants.services.tenants import LIMITS as TENANT_LIMITS
-from tenants.services.tenants import MAX_JOBS
+from tenants.services.tenant_terms import LIMITS as TENANT_LIMITS
+from tenants.services.tenant_terms import MAX_JOBS
 
 # A field of the document -> the form field that stands for it, where the names differ.
 SHOWN_AS = {

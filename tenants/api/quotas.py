@@ -19,10 +19,11 @@ from tenants.api.serializers import (
     RevertInput,
 )
 from tenants.errors import NotFound
-from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Scope, Tenant, User
+from tenants.models import AuditRecord, GpuType, Quota, Scope, Tenant, User
 from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.quota_revert import revert_quota_change
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota
 
 OVERCOMMIT = {"overcommit": "Operators: promise more than is installed."}
@@ -76,15 +77,8 @@ class QuotaView(View):
         given = self.body(QuotaInput)
         result = change_quota(
             self.actor,
-            owner,
-            model,
-            guaranteed_milli=given["guaranteed"],
-            mode=given.get("mode", QuotaMode.SHARED),
-            borrow_limit_milli=given.get("borrow_limit"),
-            lend_limit_milli=given.get("lend_limit"),
-            expected_version=expected_version(request),
-            reason=given["reason"],
-            source=API,
+            QuotaChange(owner, model, expected_version(request), given["reason"], API),
+            QuotaTerms.given(given),
             overcommit=self.flag("overcommit"),
             dry_run=self.dry_run,
         )
@@ -99,13 +93,10 @@ class QuotaView(View):
 
     def delete(self, request: Request, tenant: str, gpu_type: str) -> Response:
         owner, model = self.cell(tenant, gpu_type)
+        reason = request.query_params.get("reason", "")
         warnings = delete_quota(
             self.actor,
-            owner,
-            model,
-            expected_version=expected_version(request),
-            reason=request.query_params.get("reason", ""),
-            source=API,
+            QuotaChange(owner, model, expected_version(request), reason, API),
             dry_run=self.dry_run,
         )
         return rehearsed("delete", None, list(warnings)) if self.dry_run else Response(status=204)

@@ -10,7 +10,7 @@ from tenants.api.fields import Boolean, Choice, Gpus, Integer, Number, Serialize
 from tenants.facts import HIDDEN, QuotaUse
 from tenants.models import MAX_MIN_RUNTIME_S, QuotaMode, Role
 from tenants.permissions import Access
-from tenants.services.tenants import MAX_JOBS
+from tenants.services.tenant_terms import MAX_JOBS
 
 MAX_PRIORITY = 1_000_000
 REASON = {"max_length": 2000, "allow_blank": True, "required": False}

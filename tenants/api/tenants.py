@@ -27,6 +27,7 @@ from tenants.permissions import access_of
 from tenants.services.audit import API
 from tenants.services.gpu_types import change_gpu_type, create_gpu_type, delete_gpu_type
 from tenants.services.members import remove_member, set_member
+from tenants.services.tenant_terms import TenantTerms
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 
 
@@ -54,7 +55,9 @@ class TenantsView(ListView):
     @idempotent()
     def post(self, _request: Request) -> Response:
         given = self.body(TenantInput)
-        tenant = create_tenant(self.actor, **given, source=API, dry_run=self.dry_run)
+        name = given.pop("name")
+        terms = TenantTerms(**given)
+        tenant = create_tenant(self.actor, name, terms, source=API, dry_run=self.dry_run)
         body = _shown(self.actor, tenant)
         if self.dry_run:
             return rehearsed("create", body)

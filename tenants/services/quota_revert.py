@@ -9,7 +9,8 @@ from typing import Any
 
 from tenants.errors import Conflict
 from tenants.models import AuditRecord, GpuType, Quota, QuotaMode, Tenant, User
-from tenants.services.quotas import as_document, change_quota, delete_quota
+from tenants.services.quota_terms import QuotaChange, QuotaTerms, as_document
+from tenants.services.quotas import change_quota, delete_quota
 from tenants.services.transactions import unit_of_work
 
 # The fields of a quota as people read them.
@@ -75,30 +76,12 @@ def revert_quota_change(
     """
     with unit_of_work(dry_run):
         found = reversal_of(record)
-        if found.then is None:
-            warnings = delete_quota(
-                actor,
-                found.tenant,
-                found.gpu_type,
-                expected_version=expected_version,
-                reason=reason,
-                source=source,
-                reverts=record,
-            )
-            return Reverted(None, warnings)
-        result = change_quota(
-            actor,
-            found.tenant,
-            found.gpu_type,
-            guaranteed_milli=in_milli(found.then["guaranteed"]) or 0,
-            mode=found.then["mode"],
-            borrow_limit_milli=in_milli(found.then["borrow_limit"]),
-            lend_limit_milli=in_milli(found.then["lend_limit"]),
-            expected_version=expected_version,
-            reason=reason,
-            source=source,
-            reverts=record,
+        change = QuotaChange(
+            found.tenant, found.gpu_type, expected_version, reason, source, reverts=record
         )
+        if found.then is None:
+            return Reverted(None, delete_quota(actor, change))
+        result = change_quota(actor, change, QuotaTerms.in_gpus(found.then))
         return Reverted(result.quota, result.warnings)
 
 
@@ -177,8 +160,3 @@ def _since(record: AuditRecord, field: str | None = None) -> str:
 
 def _told(document: Document) -> str:
     return f"{said('guaranteed', document)} GPUs guaranteed, {said('mode', document).lower()}"
-
-
-def in_milli(amount: float | None) -> int | None:
-    """Milli-GPU of the GPUs in a document; None = no limit."""
-    return None if amount is None else round(1000 * amount)

@@ -1,12 +1,13 @@
 """Change several quotas together, all or none: what the matrix of the pages does."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tenants.errors import DomainError
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import QuotaChangeResult, change_quota
 from tenants.services.transactions import unit_of_work
 
@@ -53,18 +54,9 @@ def change_quotas(
             edit = edits[index]
             quota = quotas.get((edit.tenant.pk, edit.gpu_type.pk), Quota())
             try:
-                results[index] = change_quota(
-                    actor,
-                    edit.tenant,
-                    edit.gpu_type,
-                    guaranteed_milli=edit.guaranteed_milli,
-                    mode=quota.mode,
-                    borrow_limit_milli=quota.borrow_limit_milli,
-                    lend_limit_milli=quota.lend_limit_milli,
-                    expected_version=edit.version,
-                    reason=reason,
-                    source=source,
-                )
+                change = QuotaChange(edit.tenant, edit.gpu_type, edit.version, reason, source)
+                terms = replace(QuotaTerms.of(quota), guaranteed=edit.guaranteed_milli)
+                results[index] = change_quota(actor, change, terms)
             except DomainError as error:
                 errors[index] = error
         if errors:

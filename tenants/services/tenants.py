@@ -14,58 +14,37 @@ from tenants.selectors import parents_by_id, tenant_by_name
 from tenants.services import audit, quotas
 from tenants.services.namespaces import refuse_unfit_namespace
 from tenants.services.quota_sums import Parents, excess_of
+from tenants.services.quota_terms import as_document as as_document_of_quota
+from tenants.services.tenant_terms import (
+    FIELDS,
+    OPERATORS_FIELDS,
+    OWN_FIELDS,
+    TenantTerms,
+    as_document,
+)
 from tenants.services.transactions import checked, unit_of_work
 
-# What a tenant admin may change of the own tenant; the rest is decided above it.
-OWN_FIELDS = frozenset({"title"})
-MAX_JOBS = 1_000_000  # of the limits on jobs
-LIMITS = frozenset({"max_running", "max_waiting", "max_priority"})
-# By these a tenant's jobs could use, or keep, what is another's: why only operators set them.
-OPERATORS_FIELDS = {
-    "namespace": "Only operators set the namespace of a tenant: its jobs may use all that is in "
-    "it.",
-    "min_runtime_s": "Only operators set the minimum run time of a tenant: for so long its jobs "
-    "keep what others lent it.",
-}
-FIELDS = OWN_FIELDS | LIMITS | OPERATORS_FIELDS.keys() | {"weight", "is_active", "parent"}
+DEFAULTS = TenantTerms()
 
 
 def create_tenant(
     actor: User,
     name: str,
+    terms: TenantTerms = DEFAULTS,
     *,
-    title: str = "",
-    parent: str | None = None,
-    weight: float = 1.0,
-    max_running: int | None = None,
-    max_waiting: int | None = None,
-    max_priority: int | None = None,
-    namespace: str | None = None,
-    min_runtime_s: float | None = None,
     source: str,
     dry_run: bool = False,
 ) -> Tenant:
-    """A new tenant below `parent` (None: a root, which only operators create)."""
+    """A new tenant, which without a parent only operators create."""
     access = access_of(actor)
-    above = _parent(access, parent)
+    above = _parent(access, terms.parent)
     if above is None and not access.operator:
         raise NotAllowed("Only operators create a tenant without a parent.")
     if above is not None and not access.may_administer(above.pk):
         raise NotAllowed(f"Creating tenants below “{above.name}” needs tenant-admin there.")
-    given = {"namespace": namespace, "min_runtime_s": min_runtime_s}
-    _refuse_operators_fields(access, [name for name in given if given[name] is not None])
-    tenant = checked(
-        Tenant(
-            name=name,
-            title=title,
-            parent=above,
-            weight=weight,
-            max_running=max_running,
-            max_waiting=max_waiting,
-            max_priority=max_priority,
-            **given,
-        )
-    )
+    columns = terms.columns()
+    _refuse_operators_fields(access, [name for name in columns if columns[name] is not None])
+    tenant = checked(Tenant(name=name, parent=above, **columns))
     with unit_of_work(dry_run):
         _take_turns()
         refuse_unfit_namespace(tenant)
@@ -111,8 +90,8 @@ def change_tenant(
         before = as_document(tenant)
         if "parent" in changes:
             tenant.parent = _new_parent(access, tenant, changes["parent"])
-        for field in FIELDS - {"parent"}:
-            if field in changes:
+        for field in FIELDS:
+            if field in changes and field != "parent":
                 setattr(tenant, field, changes[field])
         checked(tenant)
         if "namespace" in changes:
@@ -150,7 +129,7 @@ def delete_tenant(
                 "quota.deleted",
                 f"{tenant.name} / {quota.gpu_type.name}",
                 tenant=tenant,
-                before=quotas.as_document(quota),
+                before=as_document_of_quota(quota),
                 reason=reason.strip(),
                 source=source,
             )
@@ -165,21 +144,6 @@ def delete_tenant(
         )
         if not tenant.delete()[0]:
             raise _not_found(tenant)
-
-
-def as_document(tenant: Tenant) -> dict[str, Any]:
-    return {
-        "name": tenant.name,
-        "title": tenant.title,
-        "parent": tenant.parent.name if tenant.parent else None,
-        "weight": tenant.weight,
-        "max_running": tenant.max_running,
-        "max_waiting": tenant.max_waiting,
-        "max_priority": tenant.max_priority,
-        "min_runtime_s": tenant.min_runtime_s,
-        "namespace": tenant.namespace,
-        "is_active": tenant.is_active,
-    }
 
 
 def _take_turns() -> None:

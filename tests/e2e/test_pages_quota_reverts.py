@@ -3,10 +3,12 @@
 import html
 import re
 import uuid
+from dataclasses import replace
 
 import pytest
 
 from tenants.models import AuditRecord, GpuType, Quota, Tenant, User
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota
 
 LIST = "/quotas/changes/"
@@ -19,18 +21,17 @@ def quota(tenant: str = "vision") -> Quota:
 def change(who: str, tenant: str = "vision", guaranteed: int = 120, **more) -> AuditRecord:
     """Set a quota as somebody; the record of it."""
     now = Quota.objects.filter(tenant__name=tenant, gpu_type__name="H200").first()
-    values = {"mode": "shared", "borrow_limit_milli": None, "lend_limit_milli": None}
-    if now:
-        values = {name: getattr(now, name) for name in values}
+    terms = QuotaTerms.of(now) if now else QuotaTerms(0)
     change_quota(
         User.objects.get(username=who),
-        Tenant.objects.get(name=tenant),
-        GpuType.objects.get(name="H200"),
-        guaranteed_milli=1000 * guaranteed,
-        expected_version=now.version if now else 0,
-        reason="Season",
-        source="page",
-        **{**values, **more},
+        QuotaChange(
+            Tenant.objects.get(name=tenant),
+            GpuType.objects.get(name="H200"),
+            now.version if now else 0,
+            "Season",
+            "page",
+        ),
+        replace(terms, **{"guaranteed": 1000 * guaranteed, **more}),
     )
     return AuditRecord.objects.first()
 
@@ -38,9 +39,7 @@ def change(who: str, tenant: str = "vision", guaranteed: int = 120, **more) -> A
 def withdraw(who: str, tenant: str = "vision") -> AuditRecord:
     now = quota(tenant)
     actor = User.objects.get(username=who)
-    delete_quota(
-        actor, now.tenant, now.gpu_type, expected_version=now.version, reason="x", source="page"
-    )
+    delete_quota(actor, QuotaChange(now.tenant, now.gpu_type, now.version, "x", "page"))
     return AuditRecord.objects.first()
 
 
@@ -96,7 +95,7 @@ def test_a_revert_is_a_change_of_its_own_that_names_what_it_reverts(as_user):
 
 def test_only_what_the_change_set_is_set_back(as_user):
     record = change("vera", guaranteed=120)
-    change("vera", guaranteed=120, borrow_limit_milli=16_000)
+    change("vera", guaranteed=120, borrow_limit=16_000)
     confirmed(as_user("vera"), record)
     now = quota()
     assert (now.guaranteed_milli, now.borrow_limit_milli) == (128_000, 16_000)
@@ -178,7 +177,7 @@ def test_sums_that_no_longer_hold_are_told(as_user):
 
 def test_somebody_faster_is_told_and_what_would_happen_now_is_shown(as_user):
     record = change("vera", guaranteed=120)
-    change("operator", guaranteed=120, borrow_limit_milli=8_000)
+    change("operator", guaranteed=120, borrow_limit=8_000)
     answer = as_user("vera").post(url(record), {"version": "2", "reason": "Too early"})
     assert answer.status_code == 422
     assert "Somebody changed this quota meanwhile." in plain(answer)

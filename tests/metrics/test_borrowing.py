@@ -19,6 +19,7 @@ from metrics.models import BorrowedDay, UsageLedger
 from scheduling.models import Cluster, Retention
 from scheduling.queries.quota_use import quota_uses
 from tenants.models import AuditRecord, GpuType, Quota, Tenant, User
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota, delete_quota
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 from tests.cases import seeds
@@ -184,11 +185,17 @@ def test_who_sees_only_a_child_sees_what_it_borrowed(family):
 def set_quota(ops, name, gpus, second):
     found = Quota.objects.filter(tenant__name=name, gpu_type__name="H100").first()
     change_quota(
-        ops, Tenant.objects.get(name=name), GpuType.objects.get(name="H100"),
-        guaranteed_milli=int(1000 * gpus), mode="shared", borrow_limit_milli=None,
-        lend_limit_milli=None, expected_version=found.version if found else 0,
-        reason="test", source="api", overcommit=True,
-    )  # fmt: skip
+        ops,
+        QuotaChange(
+            Tenant.objects.get(name=name),
+            GpuType.objects.get(name="H100"),
+            found.version if found else 0,
+            "test",
+            "api",
+        ),
+        QuotaTerms(int(1000 * gpus)),
+        overcommit=True,
+    )
     dated(second)
 
 
@@ -198,7 +205,7 @@ def test_a_quota_that_is_changed_counts_from_then_on(family, ops):
     set_quota(ops, "law", 2.5, 2 * HOUR)
     law, h100 = Tenant.objects.get(name="law"), GpuType.objects.get(name="H100")
     version = Quota.objects.get(tenant=law).version
-    delete_quota(ops, law, h100, expected_version=version, reason="x", source="api")
+    delete_quota(ops, QuotaChange(law, h100, version, "x", "api"))
     dated(3 * HOUR)
     assert told() == {"law": 2 + 5 + 3.5 + 6}
     assert guaranteed(at(0), at(4 * HOUR))["law", "H100"] == (4 + 1 + 2.5) * 1000 * MS

@@ -6,6 +6,7 @@ from scheduling.models import Job
 from tenants.errors import Conflict, NotFound
 from tenants.models import AuditRecord, IdempotencyKey, Membership, Quota, Tenant
 from tenants.services.members import set_member
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.services.tenants import change_tenant, create_tenant, delete_tenant
 from tests import organisation
@@ -35,15 +36,8 @@ def test_writes_that_refer_to_a_deleted_tenant(org, law):
     with pytest.raises(Conflict, match="Read it again"):
         change_quota(
             ops,
-            law,
-            org.gpu_types["H100"],
-            guaranteed_milli=1000,
-            mode="shared",
-            borrow_limit_milli=None,
-            lend_limit_milli=None,
-            expected_version=0,
-            reason="late",
-            source="api",
+            QuotaChange(law, org.gpu_types["H100"], 0, "late", "api"),
+            QuotaTerms(1000),
         )
     assert not Quota.objects.exists()
     assert not Membership.objects.filter(tenant=law.pk).exists()

@@ -10,6 +10,7 @@ from tenants.errors import DomainError, Invalid
 from tenants.models import Quota, Tenant
 from tenants.permissions import lineage
 from tenants.selectors import parents_by_id
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.services.tenants import change_tenant
 from tests import organisation
@@ -59,15 +60,8 @@ def test_siblings_never_get_more_than_their_parent_has(org):
     def promise(tenant, gpus):
         return change_quota(
             ops,
-            tenant,
-            org.gpu_types["H100"],
-            guaranteed_milli=gpus * 1000,
-            mode="shared",
-            borrow_limit_milli=None,
-            lend_limit_milli=None,
-            expected_version=0,
-            reason="race",
-            source="api",
+            QuotaChange(tenant, org.gpu_types["H100"], 0, "race", "api"),
+            QuotaTerms(gpus * 1000),
         )
 
     promise(org.tenants["ml"], 16)

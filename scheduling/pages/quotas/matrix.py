@@ -30,6 +30,7 @@ from tenants.selectors import (
 from tenants.services.audit import PAGE
 from tenants.services.quota_sheet import QuotaEdit, SheetRefused, change_quotas
 from tenants.services.quota_sums import promised_below
+from tenants.services.quota_terms import QuotaChange, QuotaTerms
 from tenants.services.quotas import change_quota
 from tenants.templatetags.ui import gpus
 from tenants.web import actor_of, page_login_required
@@ -375,15 +376,8 @@ def save_quota(
     try:
         result = change_quota(
             actor_of(request),
-            tenant,
-            gpu_type,
-            guaranteed_milli=guaranteed,
-            mode=typed["mode"],
-            borrow_limit_milli=borrow,
-            lend_limit_milli=lend,
-            expected_version=version,
-            reason=typed["reason"],
-            source=PAGE,
+            QuotaChange(tenant, gpu_type, version, typed["reason"], PAGE),
+            QuotaTerms(guaranteed, typed["mode"], borrow, lend),
         )
     except Stale as error:
         who, why = overtaker(tenant, gpu_type)

@@ -19,11 +19,11 @@ from tenants.services.audit import PAGE
 from tenants.services.quota_revert import (
     FIELDS,
     Reversal,
-    in_milli,
     reversal_of,
     revert_quota_change,
     said,
 )
+from tenants.services.quota_terms import QuotaTerms
 from tenants.web import actor_of, page_login_required
 
 
@@ -61,7 +61,7 @@ def rehearsed(request: HttpRequest, record: AuditRecord) -> dict[str, Any]:
     except DomainError as error:
         return {"refused": [error.detail]}
     use = use_of(found.tenant.name, found.gpu_type.name)
-    guaranteed = (in_milli(found.then["guaranteed"]) or 0) if found.then else 0
+    guaranteed = QuotaTerms.in_gpus(found.then).guaranteed if found.then else 0
     context: dict[str, Any] = {
         "found": found,
         "lines": lines(record, found),

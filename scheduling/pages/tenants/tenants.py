@@ -27,7 +27,8 @@ from tenants.selectors import (
     visible_tenants,
 )
 from tenants.services.audit import PAGE
-from tenants.services.tenants import LIMITS, change_tenant
+from tenants.services.tenant_terms import LIMITS
+from tenants.services.tenants import change_tenant
 from tenants.web import actor_of, live_or_whole, page_login_required
 
 JOBS_SHOWN = 20

@@ -1,0 +1,46 @@
+"""What can be said of a tenant, once: its fields, their defaults, and who decides about them."""
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from tenants.models import Tenant
+
+MAX_JOBS = 1_000_000  # of the limits on jobs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantTerms:
+    """`parent`: the name of the tenant above, None = a root. Limits: None = none; `min_runtime_s`
+    and `namespace`: None = as above."""
+
+    title: str = ""
+    parent: str | None = None
+    weight: float = 1.0
+    max_running: int | None = None
+    max_waiting: int | None = None
+    max_priority: int | None = None
+    min_runtime_s: float | None = None
+    namespace: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """All but the parent, which is a row of its own."""
+        return {name: value for name, value in asdict(self).items() if name != "parent"}
+
+
+# What a tenant admin may change of the own tenant; the rest is decided above it.
+OWN_FIELDS = frozenset({"title"})
+LIMITS = frozenset({"max_running", "max_waiting", "max_priority"})
+# By these a tenant's jobs could use, or keep, what is another's: why only operators set them.
+OPERATORS_FIELDS = {
+    "namespace": "Only operators set the namespace of a tenant: its jobs may use all that is in "
+    "it.",
+    "min_runtime_s": "Only operators set the minimum run time of a tenant: for so long its jobs "
+    "keep what others lent it.",
+}
+FIELDS = (*(field.name for field in fields(TenantTerms)), "is_active")
+
+
+def as_document(tenant: Tenant) -> dict[str, Any]:
+    """A tenant in the audit trail."""
+    said = {name: getattr(tenant, name) for name in FIELDS}
+    return {"name": tenant.name, **said, "parent": tenant.parent.name if tenant.parent else None}
