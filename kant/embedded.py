@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 READY_WITHIN_S = 60.0
 STOP_WITHIN_S = 1.5
+TIDY_WITHIN_S = 0.3
 
 
 class Background:
@@ -107,9 +108,20 @@ class Compilation:
         self._tell(said)
 
     def stop(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGTERM)
+        """It tidies up if it can at once; what it leaves the next compilation removes."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(TIDY_WITHIN_S)
+            self.kill()
+
+    def kill(self) -> None:
+        """With its compilers, at once. Raises ProcessLookupError where none is left."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
 
 
 def stop_when_cluster_ends(cluster: ClusterProcess) -> None:

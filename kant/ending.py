@@ -5,6 +5,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -16,9 +18,11 @@ CODE = 128 + signal.SIGTERM
 
 class Ending:
     """A thread that ends the process when it was told to end and does not: a request computes, a
-    query or a cluster is waited for, a lock is held."""
+    query or a cluster is waited for, a lock is held. `takes_along`: each kills a child that it does
+    not come to end."""
 
     def __init__(self) -> None:
+        self.takes_along: list[Callable[[], object]] = []
         self._begun = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -54,10 +58,10 @@ class Ending:
     def _bound(self) -> None:
         self._begun.wait()
         time.sleep(WITHIN_S)
-        end_now()
+        end_now(self.takes_along)
 
 
-def end_now() -> None:
+def end_now(takes_along: Iterable[Callable[[], object]]) -> None:
     """End the process and the workers that it made, with a word on what it was at."""
     me = threading.get_ident()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -71,6 +75,9 @@ def end_now() -> None:
     os.write(2, text.encode(errors="replace"))
     for child in billiard.active_children():
         os.kill(child.pid, signal.SIGKILL)
+    for kill in takes_along:
+        with suppress(ProcessLookupError):
+            kill()
     os._exit(CODE)
 
 

@@ -22,6 +22,7 @@ class ClusterProcess:
         self.fleet = fleet
         self.url = ""
         self._process: subprocess.Popen[str] | None = None
+        self._made: subprocess.Popen[str] | None = None  # the same, also while it is being stopped
 
     def start(self) -> None:
         """Start and wait until it answers; raises RuntimeError with what it said."""
@@ -39,6 +40,7 @@ class ClusterProcess:
             start_new_session=True,
             env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(paths)},
         )
+        self._made = self._process
         line = self._first_line()
         if not line.startswith("READY "):
             self.stop()
@@ -57,6 +59,11 @@ class ClusterProcess:
     @property
     def ended(self) -> bool:
         return self._process is not None and self._process.poll() is not None
+
+    def kill(self) -> None:
+        """At once, without waiting for it; `stop` may be waiting."""
+        if self._made is not None:
+            self._made.kill()
 
     def stop(self) -> None:
         process, self._process = self._process, None

@@ -11,6 +11,8 @@ import logging
 import os
 import signal
 import sys
+import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -55,13 +57,28 @@ def write_kubeconfig(path: Path, url: str, token: str) -> None:
     draft.replace(path)
 
 
+def _told_to_end() -> asyncio.Event:
+    """Set by SIGTERM and SIGINT. From then on the process has STOP_WITHIN_S, whatever its loop is
+    at: a thread hears them, and no request that computes keeps it from that."""
+    signals = signal.SIGTERM, signal.SIGINT
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+
+    def wait() -> None:
+        signal.sigwait(signals)
+        with suppress(RuntimeError):  # the loop has ended just now
+            loop.call_soon_threadsafe(ended.set)
+        time.sleep(STOP_WITHIN_S)
+        os._exit(0)  # what is on the disk is whole at any instant
+
+    threading.Thread(target=wait, name="ending", daemon=True).start()
+    return ended
+
+
 async def _run(arguments: argparse.Namespace, token: str) -> None:
     delays = Delays(arguments.start_delay, arguments.stop_delay)
     server = Server(lambda: Cluster(arguments.state_dir, arguments.fleet, delays), token)
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
+    ended = _told_to_end()
     port = await server.start(HOST, arguments.port)
     # Next to nothing here is cyclic: frequent collections would walk a hundred thousand objects
     # in the middle of requests to find nothing.
@@ -77,7 +94,7 @@ async def _run(arguments: argparse.Namespace, token: str) -> None:
             await asyncio.wait_for(ended.wait(), PARENT_CHECK_S)
         except TimeoutError:
             continue
-    with suppress(TimeoutError):  # what is on the disk is whole at any instant
+    with suppress(TimeoutError):
         await asyncio.wait_for(server.stop(), STOP_WITHIN_S)
 
 

@@ -21,6 +21,7 @@ from kant.celery import app
 from kant.embedded import Background, Compilation, stop_when_cluster_ends
 from kant.ending import ending
 from scheduling.cluster_process import ClusterProcess
+from scheduling.kube.seam import KubeError
 
 HOST = "127.0.0.1"
 STOP_WITHIN_S = 1  # for answers; a second more than all together and the process ends
@@ -60,12 +61,13 @@ class Command(BaseCommand):
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.default_int_handler)
         ending.on(signal.SIGINT, signal.SIGTERM)
+        ending.takes_along += [compilation.kill, cluster.kill]
         try:
             try:
                 cluster.start()
-            except RuntimeError as error:
+                demo.seed(folder_name(fleet), cluster.kubeconfig)
+            except (RuntimeError, KubeError) as error:
                 raise CommandError(str(error)) from error
-            demo.seed(folder_name(fleet), cluster.kubeconfig)
             background.start()
             stop_when_cluster_ends(cluster)
             self._welcome(listener.getsockname()[1])
