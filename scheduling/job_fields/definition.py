@@ -19,7 +19,7 @@ MAX_POD_SETS = 32
 MAX_ARRAY = 10_000
 IMAGE = "busybox:stable"
 WITHIN = "All pods within one group of this network level."
-NEAR = "The same, where it is possible."
+NEAR = "The same, if possible."
 
 Priority = Annotated[int, Meta(ge=-1_000_000, le=1_000_000)]
 Seconds = Annotated[int, Meta(ge=1, le=10 * 366 * 86400)]
@@ -97,11 +97,11 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (1)")] = 1
     min_count: Annotated[
         Pods | None,
-        Asked("At least, pods", "It starts with so many and grows (elastic gang). Empty: all"),
+        Asked("At least, pods", "Start with this many pods and grow (elastic gang). Empty: all"),
         Flag(
             "--min-count",
             "N",
-            "pods that it can do with: it starts with them and grows (elastic gang)",
+            "fewest pods to start with; the gang then grows (elastic)",
         ),
     ] = None
     gpu_types: Annotated[
@@ -135,7 +135,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     ] = 0
     nics: Annotated[
         Devices,
-        Asked("NICs per pod", "Which it holds alone", folded=True),
+        Asked("NICs per pod", "Not shared with other pods", folded=True),
         Flag("--nics", "N", "NICs that each pod holds alone"),
     ] = 0
     node_selector: Annotated[
@@ -150,13 +150,13 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     node_affinity: Annotated[
         list[NodeTermDocument],
         Meta(max_length=values.MAX_TERMS),
-        Meta(description="Terms of which a node has to match one, beside node_selector."),
+        Meta(description="A node must match at least one term, in addition to node_selector."),
         values.NODE_AFFINITY,
         Asked(
             "Node affinity",
-            "Only nodes for which all lines hold: zone In a, b; disk NotIn hdd; fast Exists; "
+            "A node must match every line: zone In a, b; disk NotIn hdd; fast Exists; "
             "old DoesNotExist; cores Gt 64; cores Lt 128. metadata.name is the node's name; a "
-            "line “or” begins another choice",
+            "line “or” begins an alternative",
             folded=True,
         ),
         Flag(
@@ -177,10 +177,11 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         Word,
         Meta(description=NEAR),
         values.LEVEL,
-        Flag("--near", "LEVEL", "the same, where it is possible"),
+        Flag("--near", "LEVEL", "the same, if possible"),
     ] = ""
     slice_size: Annotated[
-        Slice, Meta(description="With it, each slice of so many pods instead of all pods.")
+        Slice,
+        Meta(description="Pods per slice: the levels then apply to each slice, not to all pods."),
     ] = 0
     balance_level: Annotated[
         Word,
@@ -188,7 +189,7 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
         values.LEVEL,
     ] = ""
     max_per_node: Annotated[
-        Pods | None, Flag("--max-per-node", "N", "most of its pods on one node")
+        Pods | None, Flag("--max-per-node", "N", "most pods of the job on one node")
     ] = None
     max_per_leaf: Pods | None = None
     tolerations: Annotated[list[TolerationDocument], Meta(max_length=32), values.TOLERATIONS] = []
@@ -240,7 +241,9 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     service_account: Annotated[
         Optional,
         values.ACCOUNT,
-        Asked("Service account", "Whose rights the pods have. Empty: none", folded=True),
+        Asked(
+            "Service account", "Kubernetes service account of the pods. Empty: none", folded=True
+        ),
         Flag("--service-account", "NAME", "service account of the pods"),
     ] = ""
     image_pull_secrets: Annotated[
@@ -257,10 +260,10 @@ class PodSetDocument(Struct, frozen=True, kw_only=True):
     ] = []
     shm_mib: Annotated[
         Mib,
-        Meta(description="Size of /dev/shm, in memory; 0 = as the node gives it."),
+        Meta(description="Size of /dev/shm, held in memory; 0 = the node's default."),
         Asked(
             "Size of /dev/shm, GiB",
-            "In memory. Empty: as the node gives it",
+            "Held in memory. Empty: the node's default",
             name="shm_gib",
             unit=GIB,
             folded=True,
@@ -280,18 +283,20 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Name,
         values.SLUGS,
         Asked("Name", "Lower-case letters, digits and hyphens"),
-        Flag("-n --name", "", "its name; the first word of the command if not given"),
+        Flag("-n --name", "", "name of the job (default: the first word of the command)"),
     ]
     tenant: Annotated[
         Name,
         values.SLUGS,
         Column(""),
-        Flag("-t --tenant", "", "whose quota it uses; may be left out by members of one tenant"),
+        Flag(
+            "-t --tenant", "", "tenant whose quota the job uses (default: yours, if you have one)"
+        ),
     ]
     cluster: Annotated[
         Name,
         Column(""),
-        Flag("-c --cluster", "", "where it runs, if there are several"),
+        Flag("-c --cluster", "", "cluster to run on, if there are several"),
     ] = ""
     kind: Annotated[
         str,
@@ -303,115 +308,113 @@ class JobDocument(Struct, frozen=True, kw_only=True):
         Priority,
         Change(),
         Asked("Priority", "Higher goes first"),
-        Flag("--priority", "N", "larger goes first"),
+        Flag("--priority", "N", "higher goes first"),
     ] = 0
     gang: Annotated[
         bool,
-        Asked("All pods start together, or none (gang)"),
+        Asked("Start all pods together or none (gang)"),
         Flag("--gang", "", "all pods start together (default)", reads="yes_or_no"),
     ] = True
     preemptible: Annotated[
         bool,
         Meta(
-            description="Whether it may lose its place to others. Where the policy has `reclaim`, "
-            "one that may not holds only what its tenant is guaranteed."
+            description="Whether others may preempt the job. Where the policy has `reclaim`, a job "
+            "that cannot be preempted uses only the guarantee of its tenant."
         ),
         Asked(
             "May be preempted and queued again",
-            "Where lenders may take quota back, a job that may not be preempted borrows none",
+            "Where lenders reclaim quota, a job that cannot be preempted cannot borrow",
         ),
         Flag(
             "--preemptible",
             "",
-            "whether it may lose its place to others (default: it may); where lenders reclaim, one "
-            "that may not holds no borrowed quota",
+            "whether others may preempt the job (default: yes); where lenders reclaim, a job that "
+            "cannot be preempted cannot borrow",
             reads="yes_or_no",
         ),
     ] = True
-    preempts: Annotated[bool, Meta(description="Whether it may take the places of others.")] = True
-    uses_spares: Annotated[bool, Meta(description="Whether it may start on hot-spare nodes.")] = (
-        False
-    )
+    preempts: Annotated[bool, Meta(description="Whether the job may preempt others.")] = True
+    uses_spares: Annotated[
+        bool, Meta(description="Whether the job may start on hot-spare nodes.")
+    ] = False
     declared_s: Annotated[
         Seconds | None,
-        Meta(description="Expected run time in seconds; helps it start sooner."),
+        Meta(description="Expected run time in seconds. A job that declares one may start sooner."),
         Change(running=True),
         Asked(
             "Run time, minutes",
-            "Expected; helps it start sooner",
+            "Expected run time. A job that declares one may start sooner",
             name="declared_min",
             unit=MINUTES,
         ),
         Flag(
             "--time",
             "TIME",
-            "how long it will run, e.g. 90m or 1d12h: it may start sooner",
+            "expected run time, e.g. 90m or 1d12h; the job may start sooner",
             reads="time",
         ),
     ] = None
     run_limit_s: Annotated[
         Seconds | None,
-        Meta(description="Longest run time in seconds; then the job is ended, after a warning."),
+        Meta(description="Longest run time in seconds. The job is warned, then stopped."),
         Change(running=True),
         Asked(
             "Run-time limit, minutes",
-            "It is ended so long after its start. Empty: no limit",
+            "Stop the job after this many minutes. Empty: no limit",
             name="limit_min",
             unit=MINUTES,
             folded=True,
         ),
-        Flag("--time-limit", "TIME", "when it is ended", reads="time"),
+        Flag("--time-limit", "TIME", "stop the job after this long", reads="time"),
     ] = None
     checkpoint_notice_s: Annotated[
         Notice | None,
         Meta(
-            description="How many seconds before its deletion a pod is told to save its work; "
-            "null = not told."
+            description="Seconds of warning before a pod is deleted, to save its work; "
+            "null = no warning."
         ),
         Change(),
         Asked(
             "Checkpoint notice, seconds",
-            "Its pods are told so long before they are deleted. Empty: not told",
+            "Warn pods this many seconds before deleting them. Empty: no warning",
             folded=True,
         ),
         Flag(
             "--checkpoint-notice",
             "TIME",
-            "how long before its deletion a pod is told to save its work",
+            "how long before deletion pods are warned to save their work",
             reads="time",
         ),
     ] = None
     max_restarts: Annotated[
         Restarts,
         Meta(
-            description="How often it, or a pod that it can do without, is placed again after its "
-            "program failed; default 0, for jobs of kind inference that are no gang 1000."
+            description="Restarts of the job, or of a pod it can do without, after its "
+            "program failed; default 0, or 1000 for inference jobs that are not gangs."
         ),
         Change(),
         Asked(
             "Restarts",
-            "After its program failed. Empty: none, 1000 where kind is Inference and it is no gang",
+            "After a failure. Empty: 0, or 1000 for inference jobs that are not gangs",
             folded=True,
         ),
         Flag(
             "--max-restarts",
             "N",
-            "how often it, or a pod of it, is placed again after its program failed",
+            "restarts of the job, or of a pod of it, after its program failed",
         ),
     ] = 0
     not_before: Annotated[
         datetime | None,
-        Meta(description="The job is not started earlier; null = at once."),
+        Meta(description="Earliest start; null = at once."),
         Column("start_not_before"),
         Change(),
-        Asked(
-            "Not before, UTC", "It does not start earlier. Empty: as soon as it can", folded=True
-        ),
-        Flag("--begin", "WHEN", "not earlier, e.g. 2030-01-31T12:00Z"),
+        Asked("Not before, UTC", "Earliest start. Empty: as soon as possible", folded=True),
+        Flag("--begin", "WHEN", "earliest start, e.g. 2030-01-31T12:00Z"),
     ] = None
     held: Annotated[
         bool,
-        Meta(description="Wait until it is released."),
+        Meta(description="Wait until somebody releases the job."),
         Flag("--hold", "", "wait for kant release", reads="yes"),
     ] = False
     after: Annotated[
