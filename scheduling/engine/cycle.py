@@ -92,7 +92,11 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
     blocking = Blocking(state, state.queue_reservations, out)
     asked: set[EquivalenceClass] = set()
     waiting = len(state.queue.eq_classes)
+    short: dict[EquivalenceClass, None] = {}
     while (eq_class := order.pop()) is not None:
+        if eq_class in short:
+            more |= _start_short(state, blocking, eq_class, out)
+            continue
         if blocking.settled(eq_class):
             continue
         terms = blocking.terms(eq_class)
@@ -107,17 +111,35 @@ def _walk(state: SchedulerState, out: Outcome) -> bool:
             order.push(eq_class)
             order.push(record.eq_class)
         # 2.4 Preemption.
-        elif terms.may_preempt and try_to_preempt(
-            state, eq_class, record, blocking.overdue(eq_class, record), terms.kept, out
+        elif (claim := terms.claim).may_preempt and try_to_preempt(
+            state, eq_class, claim.record, blocking.overdue(eq_class, terms), claim.kept, out
         ):
-            state.drop_turn(record)
+            state.drop_turn(claim.record)
             order.push(eq_class)
         else:
             # 2.5 A reason with its numbers; the policy says who behind may go on.
             blocking.blocked(eq_class, terms)
+            if terms.shorter and order.put_off(eq_class):
+                short[eq_class] = None
     out.walked(asked=len(asked), waiting=waiting)
     state.usage.standings = None
     blocking.give_up()
     if more and blocking.upset():
         state.dirty = True
     return more
+
+
+def _start_short(
+    state: SchedulerState, blocking: Blocking, eq_class: EquivalenceClass, out: Outcome
+) -> bool:
+    """Start jobs of a class, of which the first could not, that are over sooner: after all others,
+    as they stand behind these; whether any started."""
+    started = False
+    while eq_class.jobs:
+        terms = blocking.terms(eq_class, again=True)
+        if not try_to_start(state, terms.record, terms.closed, terms.avoid, terms.kept, out):
+            break
+        started = True
+        if terms.record.eq_class is not None:
+            state.dirty = True  # it misses more pods, and stands elsewhere now
+    return started

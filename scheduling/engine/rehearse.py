@@ -216,7 +216,7 @@ def _copied(state: SchedulerState) -> SchedulerState:
         id(state.cleared): state.cleared,
         id(state.mended): state.mended,
     }
-    twins = [(record, _copied_record(record)) for record in state.jobs.values()]
+    twins = [(record, _copied_record(record, memo)) for record in state.jobs.values()]
     memo.update((id(record), twin) for record, twin in twins)
     copied = deepcopy(state, memo)
     for record, twin in twins:
@@ -224,12 +224,13 @@ def _copied(state: SchedulerState) -> SchedulerState:
     return copied
 
 
-def _copied_record(record: JobRecord) -> JobRecord:
+def _copied_record(record: JobRecord, memo: dict[int, Any]) -> JobRecord:
     """All but its class; the general way to copy is slow, and records are many."""
     twin = JobRecord(record.job, record.key)
     for name in _RECORD_FIELDS:
         value = getattr(record, name)
         setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
+    twin.expected = deepcopy(record.expected, memo)  # what starts is noted in it
     if record.nomination is not None:
         twin.nomination = replace(record.nomination, awaited=record.nomination.awaited.copy())
     return twin

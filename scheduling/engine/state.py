@@ -51,8 +51,8 @@ class SchedulerState:
     held jobs stand nowhere, backing-off jobs in `_due` by their time. `_early`: those that may
     not preempt yet. `running` are those that have started, `growing` the elastic gangs of them that
     miss pods, `promised` those whose places are held while others leave them (`leaving`).
-    `in_the_way`: what the last walk over the queue found closed by blocked jobs. While its reason
-    stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
+    `queue_reservations`: what the last walk over the queue found closed by blocked jobs. While its
+    reason stays the same, a waiting job is told new numbers at most every `refresh_s` seconds.
     `told_of_runs`: deltas tell when pods begin to run; else they do at once.
     """
 
@@ -409,6 +409,12 @@ class SchedulerState:
             )
             if more:
                 borrowed[model] = more
+        if self.queue_reservations.before:
+            began = record.started_at if job.gang and record.started_at is not None else at
+            known = job.declared_s is not None and not promised
+            ends_at = began + (job.declared_s or 0.0) if known else math.inf
+            whole = record.started_at is None and (job.gang or not any(record.missing()))
+            self.queue_reservations.note_start(job, got, ends_at, whole=whole)
         if job.uses_spares and self.policy.spare_nodes:
             self.cluster.widened()  # beside it on a spare there may be room for others now
             self.dirty = True

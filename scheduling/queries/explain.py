@@ -217,7 +217,8 @@ def start_of(job: Job) -> Start:
             return Start(None, "held", "Not before its volumes can be mounted.")
         case Reason.WAITING_FOR_QUOTA | Reason.BORROW_LIMIT_REACHED:
             text = (
-                "It waits for quota; a forecast is made of places only, by the run times declared."
+                "It waits for quota, and nobody knows when that is there: a start is worked out, "
+                "by the run times declared, under backfill for the first job that waits for it."
             )
             return Start(None, "unknown", text)
     return Start(None, "unknown", _why_unknown(job))

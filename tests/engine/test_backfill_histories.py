@@ -9,8 +9,9 @@ import random
 
 import pytest
 
+from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.decisions import CycleResult
-from scheduling.engine.queue.job import OrderKey, order_key
+from scheduling.engine.queue.job import JobRecord, OrderKey, order_key
 from scheduling.engine.types import Policy, PreemptionKind, QueueingPolicy, Quota, Tenant
 from scheduling.simulator.loop import Simulation
 from scheduling.simulator.model import Fault
@@ -39,35 +40,72 @@ class Watched(Simulation):
     reservation is only ever moved forward, and then kept.
 
     Jobs in front of a head, which waited for their quota or came back, may start before it, or
-    take the places for it.
+    take the places for it. Who preempts by right does not wait for a head that waits for quota, and
+    who borrows nothing not for one that will borrow.
     """
 
     def __init__(self, *args, **more) -> None:
         super().__init__(*args, **more)
         self.told: dict[str, float] = {}
-        self.kept = self.overtaken = 0
+        self.borrowing: set[str] = set()
+        self.by_quota: set[str] = set()
+        self.kept = self.kept_by_quota = self.overtaken = 0
 
     def _carry_out(self, result: CycleResult, now: float) -> None:
         for start in result.started:
             at = self.told.pop(start.job_id, None)
             assert at is None or now <= at + 1e-6, (start.job_id, at, now)
             self.kept += at is not None
+            self.kept_by_quota += at is not None and start.job_id in self.by_quota
+            if not start.borrowed:
+                tenant = self.state.jobs[start.job_id].job.tenant
+                self._drop({j for j in self.borrowing if self._tenant(j) != tenant})
             key = self.state.jobs[start.job_id].key
             self.overtaken += any(self._key(other) < key for other in self.told)
             self._passed_by(key)
         for victim in result.preempted:
             self._passed_by(self._key(victim.by))
+            self._drop(self.by_quota)
         for told in result.reservations:
             if told.start_at is None:
                 self.told.pop(told.job_id, None)
-            else:
+            elif told.job_id not in self.told:  # it came back, or knows its start only now
+                self._passed_by(self._key(told.job_id))
+        last = {told.job_id: told for told in result.reservations}  # a cycle may think again
+        for told in last.values():
+            if told.start_at is not None:
                 assert told.start_at <= self.told.get(told.job_id, math.inf) + 1e-6, (told, now)
                 self.told[told.job_id] = told.start_at
+                self._note(self.state.jobs[told.job_id])
         assert all(at >= now - 1e-6 for at in self.told.values()), (self.told, now)
         super()._carry_out(result, now)
 
+    def _note(self, record: JobRecord) -> None:
+        """What a head waits for that was told its start."""
+        name = record.job.id
+        if record.eq_class is None or record.expected is None:
+            return  # it has got places since, in the same cycle
+        limited = over_job_limit(self.state, record) is not None
+        if limited or record.eq_class.refusal is not None:
+            self.by_quota.add(name)
+        if record.expected.hold.borrows:
+            self.borrowing.add(name)
+        else:
+            self.borrowing.discard(name)
+
+    def _drop(self, names: set[str]) -> None:
+        """These may start later, and whoever is behind them after them."""
+        waiting = [self.state.jobs[j] for j in names if j in self.state.jobs]
+        first = min([r.key for r in waiting if r.eq_class is not None], default=None)
+        if first is not None:
+            self.told = {j: at for j, at in self.told.items() if self._key(j) < first}
+
     def _passed_by(self, key: OrderKey) -> None:
         self.told = {j: at for j, at in self.told.items() if self._key(j) < key}
+
+    def _tenant(self, job_id: str) -> str:
+        record = self.state.jobs.get(job_id)
+        return "" if record is None else record.job.tenant
 
     def _key(self, job_id: str) -> OrderKey:
         return self.state.jobs[job_id].key

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 from scheduling.engine.decisions import RunLimit
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.quota.holds import Hold
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.verdict import Reason, Verdict, counted
 
@@ -39,22 +40,47 @@ def stops_enough(state: SchedulerState, to_stop: dict[str, int], tenants: Iterab
     return all(jobs <= 0 for jobs in left.values())
 
 
+def limits_of(state: SchedulerState, record: JobRecord) -> dict[str, int]:
+    """{tenant at or above that of the job: most jobs that it may run at once}; none of a job that
+    has started, of which more pods are no new job."""
+    if record.started_at is not None or not state.book.limits_jobs:
+        return {}
+    tenants = [state.book.tenants.get(name) for name in state.book.lineage(record.job.tenant)]
+    return {t.id: t.max_running for t in tenants if t is not None and t.max_running is not None}
+
+
+def running_below(state: SchedulerState, name: str) -> Counter[str]:
+    """{tenant at or below the named one: its own jobs that run or are about to}."""
+    running = _running(state)
+    return Counter(
+        {
+            tenant: jobs
+            for tenant, jobs in running.items()
+            if name in tuple(state.book.lineage(tenant))
+        }
+    )
+
+
+def takes_last(state: SchedulerState, record: JobRecord, hold: Hold) -> bool:
+    """Whether with this job, if it still runs then, a limit would not let the job of the hold
+    start."""
+    for name in limits_of(state, record):
+        most = hold.limited.get(name)
+        if most is None:
+            continue
+        below = running_below(state, name)
+        if sum([jobs - hold.jobs[tenant] for tenant, jobs in below.items()]) + 2 > most:
+            return True
+    return False
+
+
 def _reached(state: SchedulerState, record: JobRecord) -> Iterator[tuple[str, int, int]]:
     """The tenant of the job and those above it that run as many jobs as they may: (tenant, how many
     it runs, how many it may run)."""
-    if record.started_at is not None or not state.book.limits_jobs:
-        return
-    running: Counter[str] | None = None
-    for name in state.book.lineage(record.job.tenant):
-        tenant = state.book.tenants.get(name)
-        if tenant is None or tenant.max_running is None:
-            continue
-        running = _running(state) if running is None else running
-        runs = sum(
-            [jobs for other, jobs in running.items() if name in tuple(state.book.lineage(other))]
-        )
-        if runs >= tenant.max_running:
-            yield name, runs, tenant.max_running
+    for name, most in limits_of(state, record).items():
+        runs = running_below(state, name).total()
+        if runs >= most:
+            yield name, runs, most
 
 
 def _running(state: SchedulerState) -> Counter[str]:

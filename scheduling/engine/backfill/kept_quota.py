@@ -1,12 +1,16 @@
 """Quota to borrow that is kept for blocked jobs, and what that leaves to the jobs behind them."""
 
 from scheduling.engine.admission.candidates import ask_of, refused
+from scheduling.engine.admission.limits import jobs_to_stop
 from scheduling.engine.demand.requested import Demand
 from scheduling.engine.queue.job import JobRecord
 from scheduling.engine.queue.reservations import Reservations, Waits
 from scheduling.engine.quota.book import Kept, Refusal
 from scheduling.engine.state import SchedulerState
-from scheduling.engine.types import NO_GPUS, JobRequest
+from scheduling.engine.types import NO_GPUS, JobRequest, QueueingPolicy
+
+# What jobs wait for of which a start by quota is looked for in a walk.
+MAX_ASKED = 32
 
 
 def waits_for(state: SchedulerState, record: JobRecord, kept: Kept = frozenset()) -> Waits | None:
@@ -27,8 +31,22 @@ def waits_first(state: SchedulerState, way: Reservations, record: JobRecord) -> 
         return False
     refusing, borrowed = waits
     if borrowed:
-        return bool(borrowed.difference(way.kept))
-    return own_quota(state, record.job.tenant, refusing.gpu_model) not in way.accounts
+        return bool(borrowed.difference(way.kept).difference(way.awaited))
+    account = own_quota(state, record.job.tenant, refusing.gpu_model)
+    return account not in way.accounts and account not in way.awaited
+
+
+def news_of(state: SchedulerState, way: Reservations, record: JobRecord) -> frozenset[object]:
+    """What the job, which a quota or a limit refuses, is the first to wait for under backfill; none
+    if a job ahead waits for all of it, or enough starts were looked for."""
+    if state.policy.queueing is not QueueingPolicy.BACKFILL or len(way.asked) >= MAX_ASKED:
+        return frozenset()
+    wanted: set[object] = {("limit", name) for name in jobs_to_stop(state, record)}
+    waits = waits_for(state, record)
+    if waits is not None:
+        refusing, borrowed = waits
+        wanted |= borrowed or {own_quota(state, record.job.tenant, refusing.gpu_model)}
+    return frozenset(wanted) if not wanted <= way.asked.keys() else frozenset()
 
 
 def own_quota(state: SchedulerState, tenant: str, model: str) -> tuple[str, str]:
@@ -38,15 +56,20 @@ def own_quota(state: SchedulerState, tenant: str, model: str) -> tuple[str, str]
 
 
 def kept_from(
-    state: SchedulerState, way: Reservations, record: JobRecord, models: frozenset[str]
+    state: SchedulerState,
+    way: Reservations,
+    record: JobRecord,
+    models: frozenset[str],
+    kept: Kept,
 ) -> frozenset[str]:
-    """GPU models of which no part of the job can start without borrowing what is kept."""
+    """GPU models of which no part of the job can start without borrowing, or holding, what is
+    kept."""
     if NO_GPUS in models:
         return frozenset()  # no quota is asked for
     free: set[str] = set()
     for choice in ask_of(state, record).ways:
         for demand in choice.starts:
-            if withheld(state, way, record.job, demand) is None:
+            if withheld(state, way, record.job, demand, kept) is None:
                 free.update(demand)
     return models - free
 
@@ -58,20 +81,18 @@ def closes_quota(state: SchedulerState, way: Reservations, tenant: str, model: s
 
 
 def withheld(
-    state: SchedulerState, way: Reservations, job: JobRequest, demand: Demand
+    state: SchedulerState, way: Reservations, job: JobRequest, demand: Demand, kept: Kept
 ) -> Refusal | None:
     """Why quota refuses it where it is only what is kept that forbids it."""
     book, tenant, non_preemptible = state.book, job.tenant, not job.preemptible
     if way.withheld_at != book.version:
         way.withheld_at = book.version
         way.withheld.clear()
-    key = (tenant, non_preemptible, *demand.items())
+    key = (tenant, non_preemptible, kept, *demand.items())
     if key not in way.withheld:
         free = book.refusal_of(tenant, demand, non_preemptible=non_preemptible) is None
         kept_back = (
-            book.refusal_of(tenant, demand, way.all_kept, non_preemptible=non_preemptible)
-            if free
-            else None
+            book.refusal_of(tenant, demand, kept, non_preemptible=non_preemptible) if free else None
         )
         way.withheld[key] = kept_back
     return way.withheld[key]

@@ -2,11 +2,24 @@
 
 Placement-true: running jobs are ended one after the other on a what-if copy of the cluster until
 the head is really placed there, on whole nodes and in its groups, not by a count of GPUs. The
-copy is kept and follows the cluster, as one event changes little of it.
+copy is kept and follows the cluster, as one event changes little of it. Quota and the limits of
+jobs come back by the same ends: a head that waits for them starts when they and the places are
+there.
 """
 
-from scheduling.engine.admission.candidates import Candidate
-from scheduling.engine.queue.job import Expected
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from scheduling.engine.admission.candidates import Candidate, ask_of
+from scheduling.engine.admission.limits import limits_of, running_below
+from scheduling.engine.demand.never import demand_of
+from scheduling.engine.demand.requested import Demand, smallest_starts
+from scheduling.engine.demand.shapes import narrowed
+from scheduling.engine.queue.job import Expected, JobRecord
+from scheduling.engine.queue.reservations import Head
+from scheduling.engine.quota.holds import Hold
 from scheduling.engine.running.forecast import Forecast
 from scheduling.engine.state import SchedulerState
 
@@ -15,7 +28,70 @@ MAX_FORECASTS = 16
 
 
 def expected_start(state: SchedulerState, candidate: Candidate, now: float) -> Expected | None:
-    """The earliest start that declared run times promise; None when they promise none."""
+    """When and where there will be places for the job by the declared run times of others, quota
+    and heads ahead apart; None when they promise none."""
+    job, strategy = candidate.job, state.strategy_of(candidate.job)
+    return forecast_for(state, candidate).start_of(job, candidate.counts, strategy, now)
+
+
+def planned_start(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    now: float,
+    ahead: Iterable[Head] = (),
+) -> Expected | None:
+    """The earliest start that declared run times promise; None when they promise none. It is over
+    before the heads `ahead` start, or leaves them what they need, or comes after them."""
+    asked = least_demand(state, candidate)
+    alone = _start_beside(state, record, candidate, asked, (), now, -math.inf)
+    if alone is None:
+        return None
+    competing = [head for head in ahead if _compete(candidate, alone, head)]
+    near = [head for head in competing if not _gives_way(state, alone, head)]
+    assert alone.hold is not None
+    alone.hold.by_right = len(near) < len(competing)
+    if not near:
+        return alone
+    starts = [head.expected.at for head in near if head.expected is not None]
+    declared = record.job.declared_s
+    if declared is not None and alone.at + declared <= min(starts):
+        return alone
+    found = _start_beside(state, record, candidate, asked, near, now, -math.inf)
+    run_times = [state.jobs[head.job_id].job.declared_s for head in near]
+    over = [at + (math.inf if s is None else s) for at, s in zip(starts, run_times, strict=True)]
+    if max(over) < (math.inf if found is None else found.at):
+        after = _start_beside(state, record, candidate, asked, (), now, max(over))
+        if found is None or (after is not None and after.at < found.at):
+            return after
+    return found
+
+
+def smallest(
+    state: SchedulerState, record: JobRecord, closed: frozenset[str]
+) -> Iterator[Candidate]:
+    """The least that may start in each way outside the closed pools, as far as quota could ever
+    allow it."""
+    job, book = record.job, state.book
+    starts = list(smallest_starts(job, record.missing()))
+    for way in ask_of(state, record).ways:
+        if closed.intersection(way.models):
+            continue
+        for counts, demand in zip(starts, way.starts, strict=True):
+            if book.could_ever(job.tenant, demand, non_preemptible=not job.preemptible):
+                yield Candidate(narrowed(job, way.models), counts)
+
+
+def least_demand(state: SchedulerState, candidate: Candidate) -> Demand:
+    """GPU-milli by GPU model of the least of the candidate that starts."""
+    job = candidate.job
+    models = tuple([s.gpu_models[0] if s.gpus else "" for s in job.pod_sets])
+    least = next(smallest_starts(job, candidate.counts), candidate.counts)
+    return demand_of(job, models, least, state.pools)
+
+
+def forecast_for(state: SchedulerState, candidate: Candidate) -> Forecast:
+    """The what-if copy for the GPU models of the candidate, up to date."""
     models = frozenset(m for s in candidate.job.pod_sets for m in s.gpu_models)
     drop_stale(state)
     forecast = state.forecasts.get(models)
@@ -23,8 +99,8 @@ def expected_start(state: SchedulerState, candidate: Candidate, now: float) -> E
         if len(state.forecasts) >= MAX_FORECASTS:
             state.forecasts.pop(next(iter(state.forecasts))).close()
         forecast = state.forecasts[models] = Forecast(state.cluster, state.jobs, models)
-    strategy = state.strategy_of(candidate.job)
-    return forecast.start_of(candidate.job, candidate.counts, strategy, now)
+    forecast.follow()
+    return forecast
 
 
 def drop_stale(state: SchedulerState) -> None:
@@ -32,3 +108,156 @@ def drop_stale(state: SchedulerState) -> None:
     read would grow for ever."""
     for models in [models for models, forecast in state.forecasts.items() if forecast.stale()]:
         state.forecasts.pop(models).close()
+
+
+def _compete(candidate: Candidate, alone: Expected, head: Head) -> bool:
+    """Whether the job, which would start so `alone`, may need what the head ahead does: nodes,
+    quota, or a job less at a limit."""
+    hold, mine = head.hold, alone.hold
+    if hold is None or mine is None:
+        return False
+    models = {m for s in candidate.job.pod_sets for m in s.gpu_models}
+    shared = hold.limited.keys() & mine.limited.keys()
+    return bool(shared) or not head.pools.isdisjoint(models)
+
+
+def _gives_way(state: SchedulerState, alone: Expected, head: Head) -> bool:
+    """Whether the head waits for what it will borrow, and the other job will borrow nothing."""
+    hold, mine = head.hold, alone.hold
+    assert hold is not None
+    assert mine is not None
+    if mine.borrows or not hold.borrows or head.job_id not in state.queue_reservations.planned:
+        return False
+    limited = not hold.limited.keys().isdisjoint(mine.limited)
+    return not limited and _of_others(state, hold, mine)
+
+
+def _of_others(state: SchedulerState, hold: Hold, mine: Hold) -> bool:
+    """Whether they are charged to different accounts."""
+    chain = state.book.chain
+    return not any(chain(hold.tenant, m)[:1] == chain(mine.tenant, m)[:1] for m in mine.demand)
+
+
+def _start_beside(
+    state: SchedulerState,
+    record: JobRecord,
+    candidate: Candidate,
+    asked: Demand,
+    beside: Sequence[Head],
+    now: float,
+    not_before: float,
+) -> Expected | None:
+    """The start when the heads have what they need, not before that."""
+    forecast = forecast_for(state, candidate)
+    allowed = max(
+        not_before,
+        _quota_at(state, forecast, record, asked, beside, now),
+        _limit_at(state, record, beside, now),
+    )
+    if allowed == math.inf:
+        return None
+    avoid = frozenset[str]().union(*[head.nodes for head in beside])
+    job, counts, strategy = candidate.job, candidate.counts, state.strategy_of(candidate.job)
+    if allowed == -math.inf:
+        found = forecast.start_of(job, counts, strategy, now, avoid)
+    else:
+        at = max(allowed, now)
+        found = forecast.start_from(job, counts, strategy, at, now, avoid, record.expected)
+    if found is None:
+        return None
+    return replace(found, hold=_hold(state, forecast, record, asked, found.at))
+
+
+def _quota_at(
+    state: SchedulerState,
+    forecast: Forecast,
+    record: JobRecord,
+    asked: Demand,
+    beside: Sequence[Head],
+    now: float,
+) -> float:
+    """When as much has been given back that quota allows the request beside what the heads ask for;
+    -inf = it does now, inf = never."""
+    book, tenant, non_preemptible = state.book, record.job.tenant, not record.job.preemptible
+    changed = Counter[tuple[str, str, bool]]()
+    for head in beside:
+        hold = head.expected.hold if head.expected is not None else None
+        for model, milli in hold.demand.items() if hold is not None else ():
+            assert hold is not None
+            changed[hold.tenant, model, hold.non_preemptible] += milli
+    for (of, model, firmly), milli in changed.items():
+        book.suppose(of, model, milli, non_preemptible=firmly)
+    try:
+        no = book.refusal_of(tenant, asked, non_preemptible=non_preemptible)
+        if no is None:
+            return -math.inf
+        lacks = no.asked - no.allowed
+        for at, ended, freed in forecast.ends():
+            for model, milli in freed.items():
+                key = (ended.job.tenant, model, not ended.job.preemptible)
+                book.suppose(key[0], model, -milli, non_preemptible=key[2])
+                changed[key] -= milli
+            # Refused until as much has been given back as is asked beyond what is allowed.
+            lacks -= freed.get(no.account.gpu_model, 0)
+            if lacks <= 0:
+                no = book.refusal_of(tenant, asked, non_preemptible=non_preemptible)
+                if no is None:
+                    return max(at, now)
+                lacks = no.asked - no.allowed
+        return math.inf
+    finally:
+        for (of, model, firmly), milli in changed.items():
+            book.suppose(of, model, -milli, non_preemptible=firmly)
+
+
+def _limit_at(
+    state: SchedulerState, record: JobRecord, beside: Sequence[Head], now: float
+) -> float:
+    """When so many jobs have ended that the limits of its tenant and of those above it let the job
+    start beside the heads; -inf = they do now, inf = never."""
+    latest = -math.inf
+    for name, most in limits_of(state, record).items():
+        below = running_below(state, name)
+        others = sum(
+            name in head.expected.hold.limited
+            for head in beside
+            if head.expected is not None and head.expected.hold is not None
+        )
+        over = below.total() + others - most + 1
+        if over > 0:
+            ends = sorted(
+                end_of(other) for other in state.running.values() if other.job.tenant in below
+            )
+            latest = max(latest, now, ends[over - 1] if over <= len(ends) else math.inf)
+    return latest
+
+
+def end_of(record: JobRecord) -> float:
+    """When the last pod of a job that runs ends, as declared; inf = nobody knows."""
+    job, began = record.job, record.started_at
+    if began is None or job.declared_s is None:
+        return math.inf
+    if job.gang:
+        return began + job.declared_s
+    if any(record.missing()):
+        return math.inf
+    return max([record.placed_since(pod) for pod in record.pods], default=began) + job.declared_s
+
+
+def _hold(
+    state: SchedulerState, forecast: Forecast, record: JobRecord, asked: Demand, at: float
+) -> Hold:
+    """What the job needs when it starts then."""
+    job, book = record.job, state.book
+    hold = Hold(job.id, job.tenant, asked, not job.preemptible, at)
+    hold.limited = limits_of(state, record)
+    for end, ended, freed in forecast.ends():
+        if end > at:
+            break
+        for model, milli in freed.items():
+            hold.over[ended.job.tenant, model, not ended.job.preemptible] += milli
+    with book.changed(hold.over, -1):
+        hold.borrows = any(book.borrows(job.tenant, m, milli) for m, milli in asked.items())
+    for other in state.running.values() if hold.limited else ():
+        hold.jobs[other.job.tenant] += end_of(other) <= at
+    return hold

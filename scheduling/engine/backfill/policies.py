@@ -5,6 +5,8 @@
 | strict FIFO | the pools it competes for; if quota refuses it: its tenant's, what it would borrow |
 | best-effort FIFO | nothing; with fair share nodes for the job whose turn it is (turns.py) |
 | backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
+| … if quota refuses it | the nodes and the quota for its start; if nobody knows that, after a
+threshold, as strict FIFO |
 
 Under backfill nothing is closed after the threshold to jobs that could be preempted for it. Nobody
 waits in a pool in which the job could not start though all that runs had ended (lacking.py).
@@ -23,24 +25,33 @@ from scheduling.engine.admission.candidates import (
 from scheduling.engine.admission.limits import over_job_limit
 from scheduling.engine.admission.out_of_service import with_what_it_lacks, within_reach
 from scheduling.engine.admission.start import would_start
+from scheduling.engine.backfill.beside_holds import beside_holds
 from scheduling.engine.backfill.fair_turns import choose, comes_before, stands
 from scheduling.engine.backfill.kept_quota import (
     closes_quota,
     kept_from,
+    news_of,
     own_quota,
     waits_first,
     waits_for,
     withheld,
 )
-from scheduling.engine.backfill.planned_start import expected_start
+from scheduling.engine.backfill.planned_start import planned_start, smallest
 from scheduling.engine.backfill.settled import settle, still_settled
 from scheduling.engine.decisions import Reservation
 from scheduling.engine.outcome import Outcome
 from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.queue.reservations import NOBODY_BEHIND, Ahead, Head, Reservations, Terms
 from scheduling.engine.queue.waiting import EquivalenceClass
-from scheduling.engine.quota.book import Kept
-from scheduling.engine.reasons.behind import Numbers, behind, has_turn, reserved, to_borrow
+from scheduling.engine.quota.book import Awaited, Kept
+from scheduling.engine.reasons.behind import (
+    Numbers,
+    behind,
+    has_turn,
+    quota_reserved,
+    reserved,
+    to_borrow,
+)
 from scheduling.engine.reasons.tell import tell, tell_class
 from scheduling.engine.state import SchedulerState
 from scheduling.engine.types import NO_GPUS, PreemptionKind, QueueingPolicy
@@ -71,13 +82,25 @@ class Blocking:
             self._line_up(eq_class)
         return True
 
-    def terms(self, eq_class: EquivalenceClass) -> Terms:
-        """What the blocked jobs ahead leave to this class."""
+    def terms(self, eq_class: EquivalenceClass, *, again: bool = False) -> Terms:
+        """What the blocked jobs ahead leave to this class; `again`: to the job of it that is in the
+        way of the fewest of those whose start is known."""
         first = self._state.jobs[eq_class.head]
-        if not (self._pools or self._accounts or self._heads):
+        if not (self._pools or self._accounts or self._heads or self._way.planned):
             return Terms(first)
-        models, way = pools_wanted(self._state, first), self._way
-        ahead = way.ahead_of.get(models) or self._ahead(models)
+        models = pools_wanted(self._state, first)
+        ahead = self._way.ahead_of.get(models) or self._ahead(models)
+        terms = self._left_by_heads(eq_class, first, models, ahead)
+        now = self._out.now
+        return beside_holds(
+            self._state, self._way, eq_class, terms, models, ahead, now, again=again
+        )
+
+    def _left_by_heads(
+        self, eq_class: EquivalenceClass, first: JobRecord, models: frozenset[str], ahead: Ahead
+    ) -> Terms:
+        """What is left by those that are blocked in pools, and those that close quota."""
+        way = self._way
         window = ahead.starts_at - self._out.now
         short = None if eq_class.shortest > window else self._ends_within(eq_class, window)
         passes = short is not None, bool(way.closers) and self._yields(first)
@@ -87,20 +110,27 @@ class Blocking:
             way.closed_to[eq_class.tenant, models, *passes] = closed
         kept = frozenset() if passes[1] or closed >= models else way.all_kept
         if kept:
-            closed |= kept_from(self._state, way, first, models)
+            closed |= kept_from(self._state, way, first, models, kept)
         if short is not None or not ahead.heads:
             return Terms(short or first, closed, kept=kept, behind=short is not None)
         return Terms(first, closed, ahead.nodes, kept, ahead.later, turns=ahead.turns)
 
     def _ahead(self, models: frozenset[str]) -> Ahead:
-        """The heads of these pools together."""
+        """The heads of these pools together, and who else will need something that they offer."""
+        way = self._way
         heads = [self._heads[m] for m in sorted(models) if m in self._heads]
         starts = [head.expected.at if head.expected else -math.inf for head in heads]
         reserved = any(head.expected is not None for head in heads)
         starts_at = min(starts, default=-math.inf)
         avoid = frozenset[str]().union(*[head.nodes for head in heads])
-        found = Ahead(tuple(heads), starts_at, avoid, reserved, bool(avoid) and not reserved)
-        self._way.ahead_of[models] = found
+        holds = tuple(
+            head
+            for head in way.all_heads()
+            if head.hold is not None and (head.hold.limited or not models.isdisjoint(head.pools))
+        )
+        turns = bool(avoid) and not reserved
+        found = Ahead(tuple(heads), starts_at, avoid, reserved, turns, holds)
+        way.ahead_of[models] = found
         return found
 
     def _yields(self, record: JobRecord) -> bool:
@@ -151,15 +181,21 @@ class Blocking:
         record = state.jobs[eq_class.head]
         wanted = pools_wanted(state, record)
         if terms.closed >= wanted:
-            verdict = self._behind(eq_class, terms.closed)
+            verdict = self._behind(eq_class, terms)
             tell_class(state, eq_class, verdict, verdict, out)
+            if terms.unsure:
+                return
             closes = bool(terms.kept) and self._policy is QueueingPolicy.STRICT_FIFO
             lacks = closes and not within_reach(state, record)
             if closes and not lacks:
                 self._close_quota(eq_class, record, terms.kept)
                 return
-            away = kept_from(state, self._way, record, wanted) if terms.kept else frozenset[str]()
-            settle(state, self._way, eq_class, out.now, closed=True, withheld=away, lacks=lacks)
+            kept = terms.kept
+            away = kept_from(state, self._way, record, wanted, kept) if kept else frozenset[str]()
+            now = out.now
+            settle(
+                state, self._way, eq_class, now, closed=True, withheld=away, kept=kept, lacks=lacks
+            )
             return
         verdict = self._reason(eq_class, terms, wanted)
         rest = verdict
@@ -168,9 +204,14 @@ class Blocking:
         if not reach and not verdict.will_never_run:
             verdict = rest = with_what_it_lacks(state, record, verdict)
         may_close = bool(reach) and not capped and not verdict.will_never_run
+        if self._policy is QueueingPolicy.BACKFILL and not verdict.will_never_run and reach:
+            planned = (capped or eq_class.refusal is not None) and self._plan(record, reach)
+            may_close = may_close and not planned
+            if planned and not capped:
+                self._overdue(record)
         if may_close and self._close(eq_class, record, reach):
             rest = behind(eq_class.head, min(reach), {})
-        preempts = terms.may_preempt and self._may_preempt(eq_class, record)
+        preempts = terms.claim.may_preempt and self._may_preempt(eq_class, terms)
         told = self._not_yet(eq_class, record, verdict) if preempts else verdict
         if capped:
             state.drop_turn(record)
@@ -181,7 +222,7 @@ class Blocking:
             self._way.last = NOBODY_BEHIND  # jobs of any place may have gone before it
         # What a job that quota refuses closes depends on what others hold by then.
         closes_quota = rest is not verdict and eq_class.refusal is not None
-        if not capped and self._way.mark is mark and not closes_quota:
+        if not (capped or terms.unsure or closes_quota) and self._way.mark is mark:
             settle(
                 state,
                 self._way,
@@ -200,11 +241,14 @@ class Blocking:
             tenant = self._state.jobs[eq_class.head].job.tenant
             return quota_verdict(self._state.book, tenant, eq_class.refusal)
         if terms.avoid and self._would_start(eq_class, terms):
-            return self._reserved(self._heads[min(m for m in wanted if m in self._heads)])
+            if terms.claim.avoid:
+                return self._reserved(self._heads[min(m for m in wanted if m in self._heads)])
+            holds = self._ahead(wanted).holds
+            return self._reserved(next(h for h in holds if h.nodes & terms.avoid))
         if eq_class.failure is not None:
             return eq_class.failure
         if terms.closed:
-            return self._behind(eq_class, terms.closed)
+            return self._behind(eq_class, terms)
         return Verdict(Reason.PENDING_EVALUATION, "The job is considered in the next cycle.")
 
     def _would_start(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
@@ -303,7 +347,7 @@ class Blocking:
             return
         refusing, borrowed = waits
         account = own_quota(self._state, eq_class.tenant, refusing.gpu_model)
-        more: Kept = frozenset() if kept else borrowed.difference(way.kept)
+        more: Awaited = frozenset() if kept else borrowed.difference(way.kept)
         if more or account not in self._accounts:
             way.waits[eq_class.head] = (kept, waits)
             self._accounts.setdefault(account, eq_class.head)
@@ -312,12 +356,12 @@ class Blocking:
                 way.closers[eq_class.head] = record.awaits_min_runtime
             way.add((*account, eq_class.head, more, record.awaits_min_runtime), record.key)
 
-    def _may_preempt(self, eq_class: EquivalenceClass, record: JobRecord) -> bool:
+    def _may_preempt(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
         """Whether a plan could be made for the job where nobody ahead forbids it."""
         state = self._state
-        if not (state.policy.preemption and record.job.preempts):
+        if not (state.policy.preemption and terms.claim.record.job.preempts):
             return False
-        return not state.only_backfilled or self.overdue(eq_class, record)
+        return not state.only_backfilled or self.overdue(eq_class, terms)
 
     def _not_yet(self, eq_class: EquivalenceClass, record: JobRecord, verdict: Verdict) -> Verdict:
         """The reason with when the job will have waited for long enough to preempt those that it
@@ -340,16 +384,19 @@ class Blocking:
             evidence={**verdict.evidence, **told},
         )
 
-    def overdue(self, eq_class: EquivalenceClass, record: JobRecord) -> bool:
+    def overdue(self, eq_class: EquivalenceClass, terms: Terms) -> bool:
         """Whether what was backfilled past the job may be preempted for it: it is the first that
         waits for a pool, or for quota to borrow, and has done so for long enough."""
-        since, state = record.blocked_since, self._state
+        record, state = terms.claim.record, self._state
+        since = record.blocked_since
         if self._policy is not QueueingPolicy.BACKFILL or since is None:
             return False
         if since + state.policy.backfill_after_s > self._out.now:
             return False
         if eq_class.refusal is not None:
             return waits_first(state, self._way, record) and bool(within_reach(state, record))
+        if terms.bound:
+            return False  # what it could take would be kept from it
         return any(m not in self._heads for m in within_reach(state, record))
 
     def _overdue(self, record: JobRecord) -> bool:
@@ -365,37 +412,86 @@ class Blocking:
     def _lead(self, record: JobRecord, pools: list[str]) -> None:
         """Make the job the head of the pools that have none yet."""
         if pools:
-            expected = self._expected(record, frozenset(pools))
+            led = frozenset(pools)
+            self._way.before[record.job.id] = tuple(self._way.all_heads())
+            expected = self._expected(record, led)
             closes = self._overdue(record) and expected is None
-            head = Head(record.job.id, closes, expected)
+            head = Head(record.job.id, closes, expected, pools=led)
             self._heads.update(dict.fromkeys(pools, head))
             self._way.could[head.job_id] = self._open_ways(record)
             if closes and not record.job.without_gpus:
                 self._way.closers[head.job_id] = record.awaits_min_runtime
             self._way.add((*pools, head, record.awaits_min_runtime), record.key)
 
+    def _plan(self, record: JobRecord, reach: frozenset[str]) -> bool:
+        """Whether it is known when quota, limits and places will let the job start, which is the
+        first to wait for some of it: what it needs then is kept for it."""
+        way = self._way
+        waits = news_of(self._state, way, record)
+        if not waits:
+            return False
+        heads = tuple(way.all_heads())
+        way.before[record.job.id] = heads
+        # Who is first in a pool and has no known start may take any of its places at any time.
+        first = {m for m, head in self._heads.items() if head.expected is None}
+        pools = reach - first
+        expected = self._expected(record, pools)
+        for what in waits:
+            way.asked.setdefault(what, record.job.id)
+        head = Head(record.job.id, False, expected, pools=pools)
+        if expected is not None:
+            way.planned[record.job.id] = head
+            for what in waits:
+                way.awaited.setdefault(what, record.job.id)
+        way.add((waits, head), record.key)
+        return expected is not None
+
     def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
-        """The head's reservation, in pools that no other head has the first right to; worked out
-        again only when the cluster or the quotas have changed, or a job is past its declared
-        end."""
-        state, known = self._state, record.expected
-        at_stake = (state.cluster.version, state.book.structure, led)
+        """When and where the job will start, in pools that no other head has the first right to;
+        worked out again only when the cluster, the quotas or the heads ahead have changed, or a job
+        is past its declared end."""
+        state, known, name = self._state, record.expected, record.job.id
+        at_stake = self._at_stake(record, led)
         if record.expected_at != at_stake or (known and known.until <= self._out.now):
             record.expected_at = at_stake
-            expected = None
-            for candidate in candidates(state, record, pools_wanted(state, record) - led):
-                expected = expected_start(state, candidate, self._out.now)
-                if expected is not None:
-                    break
-            record.expected = expected
+            expected = record.expected = self._foreseen(record, led)
             if expected != known:
                 at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
-                self._out.reservations.append(Reservation(record.job.id, at, tuple(sorted(nodes))))
+                self._out.reservations.append(Reservation(name, at, tuple(sorted(nodes))))
                 if expected is not None:
-                    state.reserving.add(record.job.id)
+                    state.reserving.add(name)
                 else:
-                    state.reserving.discard(record.job.id)
+                    state.reserving.discard(name)
         return record.expected
+
+    def _at_stake(self, record: JobRecord, led: frozenset[str]) -> object:
+        """All that the forecast of the job's start depends on. Who starts behind a head does not
+        delay it; if heads or quota stand between, others may do so."""
+        state = self._state
+        ahead = tuple([(head.job_id, head.expected) for head in self._way.before[record.job.id]])
+        booked = state.book.version if ahead or self._refused(record) else None
+        return state.cluster.version, state.book.structure, booked, led, ahead
+
+    def _refused(self, record: JobRecord) -> bool:
+        """Whether quota or a limit of jobs keeps the job from its start, whatever is free."""
+        refused = record.eq_class is not None and record.eq_class.refusal is not None
+        return refused or over_job_limit(self._state, record) is not None
+
+    def _foreseen(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
+        """The earliest start in the first way that quota allows now, else in any."""
+        state, ahead, now = self._state, self._way.before[record.job.id], self._out.now
+        closed = pools_wanted(state, record) - led
+        if not self._refused(record):
+            for candidate in candidates(state, record, closed):
+                found = planned_start(state, record, candidate, now, ahead)
+                if found is not None:
+                    return found
+            return None
+        starts = [
+            planned_start(state, record, candidate, now, ahead)
+            for candidate in smallest(state, record, closed)
+        ]
+        return min([s for s in starts if s is not None], key=lambda s: s.at, default=None)
 
     def upset(self) -> bool:
         """Whether quota and limits let a job that closed something to those behind it start in
@@ -410,6 +506,21 @@ class Blocking:
                 return True
             if waits_for(self._state, jobs[name], kept) != waits:
                 return True
+        return bool(way.planned) and any(map(self._changed, way.all_heads()))
+
+    def _changed(self, head: Head) -> bool:
+        """Whether the job would start at another time, or elsewhere, than when it was asked; what
+        it needs then is that of now in any case."""
+        record = self._state.jobs[head.job_id]
+        if head.expected is None or record.eq_class is None:
+            return False
+        at_stake = self._at_stake(record, head.pools)
+        if record.expected_at == at_stake:
+            return False
+        found = self._foreseen(record, head.pools)
+        if found != head.expected:
+            return True
+        record.expected, record.expected_at = found, at_stake
         return False
 
     def _open_ways(self, record: JobRecord) -> tuple[bool, ...]:
@@ -428,7 +539,7 @@ class Blocking:
         """Report the reservations of jobs that are the head of no pool any more."""
         if not self._state.reserving:
             return
-        heads = {head.job_id for head in self._heads.values()}
+        heads = {head.job_id for head in self._heads.values()}.union(self._way.planned)
         for job_id in sorted(self._state.reserving - heads):
             record = self._state.jobs.get(job_id)
             if record is not None:
@@ -436,10 +547,12 @@ class Blocking:
                 self._out.reservations.append(Reservation(job_id, None))
         self._state.reserving &= heads
 
-    def _behind(self, eq_class: EquivalenceClass, closed: frozenset[str]) -> Verdict:
-        """What closes these pools to the class; the first of them that still is by what is known
-        now, as a start since may have used up what was kept."""
-        for model in sorted(closed):
+    def _behind(self, eq_class: EquivalenceClass, terms: Terms) -> Verdict:
+        """What closes pools to the class; the first of them that still is by what is known now, as
+        a start since may have used up what was kept."""
+        if terms.bar is not None:
+            return quota_reserved(terms.bar)
+        for model in sorted(terms.closed):
             lender = self._lender(eq_class, model)
             if lender is not None:
                 return to_borrow(lender, model, self._by_users(eq_class, lender))
@@ -472,7 +585,9 @@ class Blocking:
         record = state.jobs[eq_class.head]
         for choice in ask_of(state, record).ways if kept else ():
             for demand in choice.starts:
-                no = withheld(state, way, record.job, demand) if model in demand else None
+                if model not in demand:
+                    continue
+                no = withheld(state, way, record.job, demand, way.all_kept)
                 if no is not None:
                     return kept.get(no.account) or kept.get(no.account.cohort)
         return None

@@ -8,9 +8,10 @@ with a long queue nearly all its time.
 import math
 
 from scheduling.engine.admission.candidates import assess
-from scheduling.engine.backfill.kept_quota import kept_from, waits_first
+from scheduling.engine.backfill.kept_quota import kept_from, news_of, waits_first
 from scheduling.engine.queue.reservations import Reservations, Settled
 from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.quota.book import Kept
 from scheduling.engine.state import SchedulerState
 
 NO_NODE = 1 << 30  # GPUs that no node has
@@ -64,8 +65,8 @@ def _kept_alike(
     keeps the class waiting."""
     record = state.jobs[eq_class.head]
     if known.refused:
-        return not waits_first(state, way, record)
-    return known.withheld <= kept_from(state, way, record, known.ask.pools)
+        return not (waits_first(state, way, record) or news_of(state, way, record))
+    return known.withheld <= kept_from(state, way, record, known.ask.pools, known.kept)
 
 
 def settle(
@@ -77,13 +78,14 @@ def settle(
     closed: bool,
     preempts: bool = False,
     withheld: frozenset[str] = frozenset(),
+    kept: Kept = frozenset(),
     lacks: bool = False,
 ) -> None:
     """Note what the blocked class's answer rests on; nothing where it may change by itself.
 
     `closed`: jobs ahead leave it no pool, these of them because of quota that is kept
-    (`withheld`); `preempts`: its first job may take places from others; `lacks`: it could not start
-    though all that runs had ended.
+    (`withheld`, `kept`); `preempts`: its first job may take places from others; `lacks`: it could
+    not start though all that runs had ended.
     """
     eq_class.settled = None
     record, book = state.jobs[eq_class.head], state.book
@@ -103,7 +105,8 @@ def settle(
     # What it would close is closed already; it may be more when others have borrowed, and that is
     # news if it is its turn, or begins to wait for it.
     waits = refused and not closed and not now < due < math.inf
-    if withheld or (waits and (way.kept or way.accounts)):
+    foresees = refused and not closed and bool(way.asked)
+    if withheld or (waits and (way.kept or way.accounts)) or foresees:
         kept_at = book.version
     if not (refused or closed) and (len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways)):
         ways_at = book.loosened
@@ -116,6 +119,7 @@ def settle(
         refused,
         closed,
         withheld,
+        kept,
         state.cluster.gains,
         until,
         ways_at,

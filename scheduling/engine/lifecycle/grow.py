@@ -10,6 +10,7 @@ from operator import attrgetter
 
 from scheduling.engine.admission.candidates import Candidate, most_by_quota
 from scheduling.engine.admission.start import place, started
+from scheduling.engine.backfill.beside_holds import is_over
 from scheduling.engine.backfill.kept_quota import closes_quota
 from scheduling.engine.demand.never import demand_of
 from scheduling.engine.demand.shapes import Wish, narrowed
@@ -51,14 +52,15 @@ def _grows(state: SchedulerState, record: JobRecord, out: Outcome) -> bool:
     sets = zip(job.pod_sets, models, missing, strict=True)
     wanted = [m for s, m, n in sets if n and (m or s.avoids_gpus)]
     closed = frozenset(m for m in wanted if _is_closed(state, job.tenant, m))
-    heads = [
-        state.queue_reservations.heads[m] for m in wanted if m in state.queue_reservations.heads
-    ]
+    way, on = state.queue_reservations, frozenset(wanted)
+    heads = [way.heads[m] for m in wanted if m in way.heads]
+    bound = [head for head in way.all_heads() if head.hold and not is_over(record, head, out.now)]
+    heads += [h for h in bound if h.job_id in way.planned and not h.pools.isdisjoint(on)]
     reserved = (head.nodes for head in heads)
     # Who is placed where pods still leave would have to wait for them, and nobody may take its
     # other pods meanwhile.
     avoid = frozenset(record.avoided_nodes).union(state.leaving.nodes(), *reserved)
-    kept = state.queue_reservations.all_kept
+    kept = way.all_kept.union([head.hold for head in bound if head.hold])
     as_of = (state.cluster.version, state.book.loosened, missing, closed, avoid, kept)
     if record.grew_at == as_of:
         return False

@@ -66,7 +66,7 @@ def try_to_preempt(
         return False  # whoever made room for it would do so in vain
     for counts in _wanted(record) if overdue or not state.only_backfilled else ():
         plan = _cheapest(state, record, counts, overdue, kept, out)
-        if plan is not None:
+        if plan is not None and plan.units:  # else it would pass those for whom room is kept
             _carry_out(state, record, plan, out)
             return True
     if not kept:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scheduling.engine.cluster.columns import Booking
 from scheduling.engine.native import copied_by_fields
+from scheduling.engine.quota.holds import Hold
 from scheduling.engine.types import JobRequest, PodPlacement
 from scheduling.engine.verdict import Verdict
 
@@ -16,11 +17,13 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Expected:
     """A blocked head starts at `at` on `nodes`, when declared run times hold. Once it is `until`
-    and no job has ended, that is to be worked out anew: a job is past its declared end then."""
+    and no job has ended, that is to be worked out anew: a job is past its declared end then.
+    `hold`: what it will need beside the nodes."""
 
     at: float
     nodes: frozenset[str]
     until: float = field(default=math.inf, compare=False)
+    hold: Hold | None = field(default=None, compare=False)
 
 
 copied_by_fields(Expected)
@@ -100,9 +103,9 @@ class JobRecord:
     `preempts_from`: when it will have waited for long enough to preempt anybody that it could,
     inf = it does not wait for that. `in_vain`: by
     what was to be placed, when no preemption could make room for it. `expected` is its reservation
-    as of `expected_at`: the versions of the cluster and of the quotas, and the pools it was the
-    head of. `turn`: what is kept for it as it is its turn by fair share.
-    `disruptions`: how many of its pods may be evicted now, by its disruption budget.
+    as of `expected_at`: the versions of the cluster and of the quotas, the pools it was the head
+    of, and the starts of the heads ahead. `turn`: what is kept for it as it is its turn by fair
+    share. `disruptions`: how many of its pods may be evicted now, by its disruption budget.
     `leaving`: evicted pods that are not gone yet, and the places they had; `left`: all of it was
     evicted.
     `nomination`: places held for it while others leave them. `grew_at`: as of when nothing more was
@@ -131,7 +134,7 @@ class JobRecord:
     preempts_from: float
     in_vain: dict[object, InVain]
     expected: Expected | None
-    expected_at: tuple[int, int, frozenset[str]] | None
+    expected_at: object
     turn: Turn | None
     preemptions: int
     preempted_by: set[str]

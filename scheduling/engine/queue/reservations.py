@@ -1,6 +1,7 @@
 """What blocked jobs have closed to the jobs behind them, as a walk over the queue finds it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -8,31 +9,39 @@ from scheduling.engine.demand.requested import Ask
 from scheduling.engine.native import copied_by_fields
 from scheduling.engine.queue.job import Expected, JobRecord, OrderKey
 from scheduling.engine.quota.accounts import Account, Cohort
-from scheduling.engine.quota.book import Kept, Refusal
+from scheduling.engine.quota.book import Awaited, Kept, Refusal
+from scheduling.engine.quota.holds import Hold
+from scheduling.engine.types import JobRequest
 from scheduling.engine.verdict import Verdict
 
 Mark = tuple[object, ...]
-Waits = tuple[Account, Kept]  # the account that refuses a job, and what it waits for
+Waits = tuple[Account, Awaited]  # the account that refuses a job, and what it waits for
 NOBODY_BEHIND = OrderKey(math.inf, math.inf, 0, "")  # after every job
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first blocked job of a pool under backfill.
+    """The first blocked job of a pool under backfill, or the first that waits for some quota.
 
     `closes`: it has been blocked for too long and no start of it is known. `kept`: nodes that are
-    kept for it because it is its turn.
+    kept for it because it is its turn. `pools`: those in which it may be placed.
     """
 
     job_id: str
     closes: bool
     expected: Expected | None
     kept: frozenset[str] = frozenset()
+    pools: frozenset[str] = frozenset()
 
     @property
     def nodes(self) -> frozenset[str]:
         """Those that jobs behind it may not use."""
         return self.kept if self.expected is None else self.expected.nodes
+
+    @property
+    def hold(self) -> Hold | None:
+        """What it will need beside its nodes."""
+        return None if self.expected is None else self.expected.hold
 
 
 copied_by_fields(Head)
@@ -44,7 +53,10 @@ class Terms(NamedTuple):
     Pools in `closed` and nodes in `avoid` are not to be used, and nothing borrowed of what is
     `kept`. `later`: jobs that end before the
     heads ahead can start are tried first. `behind`: the job is one of those. `turns`: the nodes are
-    kept for others only because it is their turn.
+    kept for others only because it is their turn. `bar`: what this head will need has closed some
+    of the pools. `unsure`: what is left to it may grow without news. `shorter`: more is left to
+    another job of the class, which is over sooner. `by_right`: what is left to it
+    if it preempts: who has a right to places does not wait for a head that waits for quota.
     """
 
     record: JobRecord
@@ -54,6 +66,21 @@ class Terms(NamedTuple):
     later: bool = False
     behind: bool = False
     turns: bool = False
+    bar: Head | None = None
+    unsure: bool = False
+    shorter: bool = False
+    by_right: "Terms | None" = None
+
+    @property
+    def claim(self) -> "Terms":
+        """The terms by which it may preempt."""
+        return self.by_right or self
+
+    @property
+    def bound(self) -> bool:
+        """Whether more is left to it by right."""
+        right = self.by_right
+        return right is not None and (self.avoid, self.kept) != (right.avoid, right.kept)
 
     @property
     def may_preempt(self) -> bool:
@@ -65,13 +92,15 @@ class Terms(NamedTuple):
 
 class Ahead(NamedTuple):
     """The blocked heads of some pools, when the first can start, their nodes, whether any has
-    nodes reserved, and whether all that have nodes only have their turn."""
+    nodes reserved, and whether all that have nodes only have their turn. `holds`: heads, also such
+    as wait for quota, that will need something at a time that is known."""
 
     heads: tuple[Head, ...]
     starts_at: float
     nodes: frozenset[str]
     later: bool
     turns: bool
+    holds: tuple[Head, ...] = ()
 
 
 @dataclass(slots=True)
@@ -84,7 +113,10 @@ class Reservations:
     preempted for all of them may pass. `could`: in which ways quota let each job start that closed
     a pool; `waits`: for each that closed quota, what was kept from it, and what it waits for then.
     `mark` names all of it at the present place of the walk; where the walk before found the same,
-    it is the same object. `last` is the last job in order that closed something.
+    it is the same object. `last` is the last job in order that closed something. `asked`: what the
+    jobs wait for of which a start by quota was looked for, the first for each; `planned`: those of
+    them whose start is known, by what they wait for in `awaited`, and `before`: the heads ahead of
+    each head as it was looked for.
     """
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
@@ -94,6 +126,10 @@ class Reservations:
     closers: dict[str, bool] = field(default_factory=dict)
     could: dict[str, tuple[bool, ...]] = field(default_factory=dict)
     waits: dict[str, tuple[Kept, Waits]] = field(default_factory=dict)
+    asked: dict[object, str] = field(default_factory=dict)
+    planned: dict[str, Head] = field(default_factory=dict)
+    awaited: dict[object, str] = field(default_factory=dict)
+    before: dict[str, tuple[Head, ...]] = field(default_factory=dict)
     mark: Mark = ()
     last: OrderKey | None = None
     # What holds for all classes alike until another job is found blocked.
@@ -113,6 +149,24 @@ class Reservations:
     def next_walk(self) -> "Reservations":
         """Nothing in the way yet, for a walk that begins anew."""
         return Reservations(_before=self._marks) if self._marks or self._before else self
+
+    def all_heads(self) -> list[Head]:
+        """Each head once."""
+        found = {head.job_id: head for head in self.heads.values()}
+        return [*found.values(), *self.planned.values()]
+
+    def note_start(
+        self, job: JobRequest, got: Mapping[str, int], ends_at: float, *, whole: bool
+    ) -> None:
+        """A job that is to be over at `ends_at` holds more, in milli by GPU model. `whole`: it is
+        a new job, all of which is over then."""
+        for head in self.all_heads():
+            hold = head.hold
+            if hold is None or ends_at > hold.at:
+                continue
+            for model, milli in got.items():
+                hold.over[job.tenant, model, not job.preemptible] += milli
+            hold.jobs[job.tenant] += whole
 
     def add(self, what: object, by: OrderKey) -> None:
         """Something more is closed to all that comes behind."""
@@ -138,10 +192,11 @@ class Settled:
     while
     no node has `gained` what one of its pods needs. Of the quota book's versions, `ways_at` must be
     the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
-    must have gone on closing to it what was `withheld`, or have held all that it would wait for
-    itself. `plans`: as of when no other jobs could be preempted for it. `needs`: wholly free GPUs
-    of a node without which it need not be asked whatever else was given back, quota apart. `facts`:
-    of a class that is in nobody's way because of what it lacks, the versions of nodes and quotas.
+    must have gone on closing to it what was `withheld` (of what was `kept` from it), or have held
+    all that it would wait for itself. `plans`: as of when no other jobs could be preempted for it.
+    `needs`: wholly free GPUs of a node without which it need not be asked whatever else was given
+    back, quota apart. `facts`: of a class that is in nobody's way because of what it lacks, the
+    versions of nodes and quotas.
     """
 
     first: OrderKey
@@ -151,6 +206,7 @@ class Settled:
     refused: bool
     closed: bool
     withheld: frozenset[str]
+    kept: Kept
     gained: int
     until: float
     ways_at: int | None

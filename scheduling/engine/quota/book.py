@@ -20,23 +20,27 @@ from typing import NamedTuple
 
 from scheduling.engine.native import mypyc_attr
 from scheduling.engine.quota.accounts import UNLIMITED, Account, Accounts, Cohort, open_accounts
+from scheduling.engine.quota.holds import Hold
 from scheduling.engine.types import BEYOND, NOISE, Quota, Tenant
 from scheduling.engine.verdict import Reason
 
 # What a job ahead waits for: idle quota that a group has to lend, or the use of one account.
-Kept = frozenset[Account | Cohort]
+Awaited = frozenset[Account | Cohort]
+# The same, or what a job ahead will need when it starts.
+Kept = frozenset[Account | Cohort | Hold]
 
 
 class Refusal(NamedTuple):
     """Why quota refuses a request: the account that says no and its numbers (milli-GPU).
-    `non_preemptible`:
-    it is for a job that cannot be preempted, and such jobs hold all that they may."""
+    `non_preemptible`: it is for a job that cannot be preempted, and such jobs hold all that they
+    may. `hold`: it is refused for what a job ahead will need."""
 
     reason: Reason
     account: Account
     asked: int
     allowed: int
     non_preemptible: bool = False
+    hold: Hold | None = None
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)  # a rehearsal copies it
@@ -198,7 +202,53 @@ class QuotaBook:
         non_preemptible: bool = False,
     ) -> Refusal | None:
         """Why the tenant may not hold `milli` more of the model now; None when it may. Nothing is
-        borrowed of what is `kept` for a job ahead."""
+        borrowed of what is `kept` for a job ahead, nor held that it will need."""
+        no = self._refusal(tenant, model, milli, kept, non_preemptible)
+        if no is not None or not kept:
+            return no
+        spoilt = [
+            hold
+            for hold in kept
+            if isinstance(hold, Hold) and self._spoils(hold, tenant, model, milli, non_preemptible)
+        ]
+        if not spoilt:
+            return None
+        first = min(spoilt, key=lambda hold: (hold.at, hold.job_id))
+        account = self.chain(tenant, model)[0]
+        return Refusal(Reason.WAITING_FOR_QUOTA, account, milli, 0, hold=first)
+
+    def _spoils(
+        self, hold: Hold, tenant: str, model: str, milli: int, non_preemptible: bool
+    ) -> bool:
+        """Whether quota would refuse the job of the hold if the tenant still held `milli` more when
+        it is to start."""
+        needs = hold.demand.get(model, 0)
+        if not needs or self.yields(hold, tenant, {model: milli}):
+            return False
+        with self.changed({(tenant, model, non_preemptible): milli}), self.changed(hold.over, -1):
+            if hold.by_right and self.borrows(hold.tenant, model, needs):
+                return True
+            return (
+                self._refusal(hold.tenant, model, needs, frozenset(), hold.non_preemptible)
+                is not None
+            )
+
+    def yields(self, hold: Hold, tenant: str, asked: Mapping[str, int]) -> bool:
+        """Whether the job of the hold, which will borrow, gives way to a request of another tenant
+        that borrows nothing."""
+        return hold.borrows and not any(
+            self.chain(tenant, model)[:1] == self.chain(hold.tenant, model)[:1]
+            or self.borrows(tenant, model, milli)
+            for model, milli in asked.items()
+        )
+
+    def borrows(self, tenant: str, model: str, milli: int) -> bool:
+        """Whether part of `milli` more would be borrowed now, at any level."""
+        return any(borrows for _, _, _, _, borrows in self._steps(tenant, model, milli))
+
+    def _refusal(
+        self, tenant: str, model: str, milli: int, kept: Kept, non_preemptible: bool
+    ) -> Refusal | None:
         chain = self.chain(tenant, model)
         if not chain:
             nothing = Account(tenant, model, 0, False, 0, 0, Cohort())
@@ -300,7 +350,7 @@ class QuotaBook:
                 return no
         return None
 
-    def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Kept:
+    def awaited(self, tenant: str, asked: Mapping[str, int], no: Refusal) -> Awaited:
         """What a refused request waits for that others may borrow: all it would borrow from, up to
         the account that refuses it for a limit of its own."""
         if no.non_preemptible:
@@ -424,6 +474,24 @@ class QuotaBook:
         finally:
             for tenant, model, milli in amounts:
                 self._add(tenant, model, milli)
+
+    @contextmanager
+    def changed(self, amounts: Mapping[tuple[str, str, bool], int], by: int = 1) -> Iterator[None]:
+        """The accounts for a while as if tenants held so many times as much more: milli by tenant,
+        GPU model and whether it is of jobs that cannot be preempted."""
+        for (tenant, model, non_preemptible), milli in amounts.items():
+            self.suppose(tenant, model, milli * by, non_preemptible=non_preemptible)
+        try:
+            yield
+        finally:
+            for (tenant, model, non_preemptible), milli in amounts.items():
+                self.suppose(tenant, model, -milli * by, non_preemptible=non_preemptible)
+
+    def suppose(self, tenant: str, model: str, milli: int, *, non_preemptible: bool) -> None:
+        """Count as if the tenant held so much more. Whoever asks takes it back."""
+        self._add(tenant, model, milli)
+        if non_preemptible:
+            self._add_fixed(tenant, model, milli)
 
     def _add_fixed(self, tenant: str, model: str, milli: int, beyond: int = 0) -> None:
         for account in self.chain(tenant, model):

@@ -54,6 +54,17 @@ def _who(by_users: Numbers) -> str:
     return "A job ahead"
 
 
+def quota_reserved(head: Head) -> Verdict:
+    """`head`: a job whose start is known, which needs quota, or its place at a limit of jobs."""
+    assert head.expected is not None
+    return Verdict(
+        Reason.RESERVED_FOR_HEAD,
+        "Quota is reserved for a job ahead whose start is known.",
+        {"ahead": head.job_id, "starts_at": head.expected.at},
+        ("declare a run time that ends before the job ahead starts", "wait for the job ahead"),
+    )
+
+
 def reserved(head: Head) -> Verdict:
     numbers: dict[str, int | float | str] = {"ahead": head.job_id}
     text = "What is free is kept for a job ahead that has waited too long."

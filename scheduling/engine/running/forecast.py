@@ -8,7 +8,7 @@ pods of any other job end each at its own time, as they began.
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -25,7 +25,8 @@ MAX_SEEN = 64
 
 Nodes = frozenset[str] | None
 Due = dict[tuple[int, int], float]  # by pod
-Request = tuple[JobRequest, tuple[int, ...], str]  # the job, pods of each set, the strategy
+# The job, pods of each set, the strategy, nodes that it may not use.
+Request = tuple[JobRequest, tuple[int, ...], str, frozenset[str]]
 End = tuple[float, str]  # when, and the job whose pods that are due then end
 _LAST = "\U0010ffff"  # after every job id
 
@@ -65,15 +66,21 @@ class Forecast:
         followers[:] = [changed for changed in followers if changed is not self._changed]
 
     def start_of(
-        self, job: JobRequest, counts: tuple[int, ...], strategy: str, now: float
+        self,
+        job: JobRequest,
+        counts: tuple[int, ...],
+        strategy: str,
+        now: float,
+        avoid: frozenset[str] = frozenset(),
     ) -> Expected | None:
         """When the fewest running jobs have ended, in the order of their declared ends, after
-        which the job can be placed, and where it then is; None when that is never."""
-        self._follow()
+        which the job can be placed, and where it then is; None when that is never. `avoid`: nodes
+        not to use."""
+        self.follow()
         ends = self._ends
         if not ends:
             return None
-        request = (job, counts, strategy)
+        request = (job, counts, strategy, avoid)
         overdue = bisect_right(ends, (now, _LAST))
         if self._gone < max(overdue, 1):
             self._move(max(overdue, 1))
@@ -97,6 +104,65 @@ class Forecast:
             self._last = (question, ends[self._gone - 1]), start
         return start
 
+    def start_from(
+        self,
+        job: JobRequest,
+        counts: tuple[int, ...],
+        strategy: str,
+        at: float,
+        now: float,
+        avoid: frozenset[str] = frozenset(),
+        known: Expected | None = None,
+    ) -> Expected | None:
+        """When from `at` on, which is not before `now`, the job can be placed, and where; None when
+        that is never. At `at` itself on the nodes that are `known`, if those will do, else as far
+        as possible on such as have nothing free now."""
+        self.follow()
+        passed = bisect_right(self._ends, (at, _LAST))
+        self._move(passed)
+        nodes: Nodes = None
+        if known is not None and known.at == at and known.nodes.isdisjoint(avoid):
+            others = avoid | self._others(known.nodes)
+            nodes = self._place((job, counts, strategy, others))
+        if nodes is None:
+            nodes = self._place((job, counts, strategy, avoid | self._partly_free()))
+        if nodes is None:
+            nodes = self._place((job, counts, strategy, avoid))
+        if nodes is None:
+            nodes = self._first_fit((job, counts, strategy, avoid), passed)
+            at = self._ends[self._gone - 1][0] if nodes is not None else at
+        if nodes is None:
+            return None
+        if at > now:
+            return Expected(at, nodes, at)
+        return Expected(at, nodes, next((end for end, _ in self._ends[passed:]), math.inf))
+
+    def ends(self) -> Iterator[tuple[float, JobRecord, dict[str, int]]]:
+        """What is given back when, in order: the job and its GPU-milli by GPU model, whole ones.
+        The copy has to follow."""
+        for at, name in self._ends:
+            record, freed = self._jobs[name], dict[str, int]()
+            for pod in self._ending(at, name):
+                model, milli = record.pods[pod]
+                freed[model] = freed.get(model, 0) + milli
+            yield at, record, freed
+
+    def _others(self, nodes: frozenset[str]) -> frozenset[str]:
+        """All other nodes of the models."""
+        return frozenset(name for name, _ in self._free() if name not in nodes)
+
+    def _partly_free(self) -> frozenset[str]:
+        """Nodes of the models that have whole GPUs free now."""
+        return frozenset(name for name, free in self._free() if free)
+
+    def _free(self) -> Iterator[tuple[str, int]]:
+        """Each node of the models, and its whole GPUs that are free now."""
+        true = self._true
+        for model in self._models:
+            pool = true.index.pools.get(model)
+            for slot in pool.layout.slots if pool is not None else ():
+                yield true.names[slot], true.free[slot]
+
     # --- following ----------------------------------------------------------------------------
     def _due_of(self, record: JobRecord | None) -> Due:
         if record is None or record.started_at is None or record.job.declared_s is None:
@@ -108,7 +174,8 @@ class Forecast:
             return dict.fromkeys(record.pods, first + declared)
         return {pod: record.placed_at.get(pod, first) + declared for pod in record.pods}
 
-    def _follow(self) -> None:
+    def follow(self) -> None:
+        """Bring the copy up to date with what is booked."""
         for name in sorted(self._changed):
             for at in set(self._due.pop(name, {}).values()):
                 self._forget(at, name)
@@ -210,14 +277,14 @@ class Forecast:
 
     def _place(self, request: Request) -> Nodes:
         """Nodes of the job in the copy; None when it does not fit."""
-        job, counts, strategy = request
+        job, counts, strategy, avoid = request
         if job.gang and not self._enough(job):
             return None
         question = self._question(request)
-        if question in self._seen:
+        if question is not None and question in self._seen:
             return self._seen[question]
         statement = Statement(self._copy)
-        placed = place_job(statement, job, strategy=strategy, counts=counts)
+        placed = place_job(statement, job, strategy=strategy, counts=counts, avoid=avoid)
         statement.rollback()
         nodes: Nodes = None
         if not isinstance(placed, PlacementFailure):
@@ -247,11 +314,12 @@ class Forecast:
     def _question(self, request: Request) -> object:
         """All that the placement of the job depends on, where that is only how many GPUs are free
         on each node (a gang of whole GPUs over several nodes, packed); else None."""
-        job, counts, strategy = request
+        job, counts, strategy, avoid = request
         s = job.pod_sets[0]
         how = STRATEGIES.get(job.strategy or strategy)
         simple = (
-            job.gang
+            not avoid
+            and job.gang
             and len(job.pod_sets) == 1
             and len(s.gpu_models) == 1
             and s.gpu_models[0] in self._copy.index.pools

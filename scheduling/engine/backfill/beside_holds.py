@@ -1,0 +1,144 @@
+"""What heads whose start is known leave to the jobs behind them: of quota, and of the limits of
+jobs; those that wait for quota also of nodes.
+
+Whoever is over when such a head starts is not in its way. Anybody else may use what the head does
+not need: not the nodes of one that waits for quota, and of quota only what would not keep it from
+its start. A head that will borrow gives way to other tenants' jobs that borrow nothing.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from scheduling.engine.admission.candidates import ask_of
+from scheduling.engine.admission.limits import takes_last
+from scheduling.engine.backfill.kept_quota import kept_from, withheld
+from scheduling.engine.queue.job import JobRecord
+from scheduling.engine.queue.reservations import Ahead, Head, Reservations, Terms
+from scheduling.engine.queue.waiting import EquivalenceClass
+from scheduling.engine.quota.book import Kept
+from scheduling.engine.state import SchedulerState
+
+
+def beside_holds(
+    state: SchedulerState,
+    way: Reservations,
+    eq_class: EquivalenceClass,
+    terms: Terms,
+    models: frozenset[str],
+    ahead: Ahead,
+    now: float,
+    *,
+    again: bool = False,
+) -> Terms:
+    """What of these terms is left by the heads that will need something. `again`: the job was asked
+    and did not start; now it is the one of the class that is in the way of the fewest of them."""
+    heads = _in_front(state, ahead.holds, state.jobs[eq_class.head], again)
+    if not heads:
+        return terms
+    most = ahead.starts_at - now if terms.behind else math.inf
+    record, least = terms.record, _least_bound(state, eq_class, terms.record, heads, most, now)
+    shorter = least is not record
+    if again:
+        record = least
+    bound = [h for h in heads if h.job_id != record.job.id and not is_over(record, h, now)]
+    if not bound:
+        return terms._replace(record=record, shorter=shorter, by_right=terms)
+    starts = [start for way in ask_of(state, record).ways for start in way.starts]
+    nodes, unsure, rights = set[str](), False, set[str]()
+    for head in bound:
+        mine = models & head.pools
+        if head.job_id not in way.planned or not mine:
+            continue
+        hold = head.hold
+        assert hold is not None
+        on = [s for s in starts if not mine.isdisjoint(s)]
+        if all(state.book.yields(hold, record.job.tenant, start) for start in on):
+            rights |= mine
+        else:
+            nodes |= head.nodes
+            unsure |= hold.borrows
+    kept: Kept = terms.kept.union(
+        [head.hold for head in bound if head.hold is not None],
+        *[state.book.chain(record.job.tenant, model) for model in rights],
+    )
+    away = kept_from(state, way, record, models, kept)
+    bar = next((h for h in bound if h.hold and takes_last(state, record, h.hold)), None)
+    closed = terms.closed | away
+    if bar is not None:
+        closed, unsure = models, True
+    elif closed != terms.closed:
+        bar = _bar(state, way, record, bound, kept)
+    return terms._replace(
+        record=record,
+        closed=closed,
+        avoid=terms.avoid | nodes,
+        kept=kept,
+        bar=bar,
+        unsure=unsure or shorter,
+        shorter=shorter,
+        by_right=terms,
+    )
+
+
+def _in_front(
+    state: SchedulerState, heads: Sequence[Head], first: JobRecord, again: bool
+) -> list[Head]:
+    """Those before the jobs of the class, which may have been put off meanwhile; the first of them
+    is before the others, too. Where it is fair the order was another when they were asked."""
+    mine = first.job.id
+    if state.policy.fair_share:
+        return [head for head in heads if again or head.job_id != mine]
+    key = first.key
+    return [h for h in heads if state.jobs[h.job_id].key < key or (again and h.job_id == mine)]
+
+
+def is_over(record: JobRecord, head: Head, now: float) -> bool:
+    """Whether the job, if it does not run yet and starts now, is over when the head starts, as
+    declared."""
+    declared, began = record.job.declared_s, record.started_at
+    since = now if began is None or not record.job.gang else began
+    return declared is not None and head.hold is not None and since + declared <= head.hold.at
+
+
+def _least_bound(
+    state: SchedulerState,
+    eq_class: EquivalenceClass,
+    first: JobRecord,
+    heads: Sequence[Head],
+    most: float,
+    now: float,
+) -> JobRecord:
+    """The first job of the class that is over when most of the heads start, of those that declare
+    no more than `most`; the one that would be asked else if none is over sooner."""
+    starts = sorted([head.hold.at for head in heads if head.hold is not None])
+
+    def bound(declared: float | None) -> int:
+        return len(starts) if declared is None else bisect_left(starts, now + declared)
+
+    fewest = bound(eq_class.shortest)
+    found, least = first, bound(first.job.declared_s)
+    for key in eq_class.jobs if fewest < least else ():
+        record = state.jobs[key.job_id]
+        declared = record.job.declared_s
+        if declared is not None and declared <= most and bound(declared) < least:
+            found, least = record, bound(declared)
+            if least == fewest:
+                break
+    return found
+
+
+def _bar(
+    state: SchedulerState,
+    way: Reservations,
+    record: JobRecord,
+    heads: Sequence[Head],
+    kept: Kept,
+) -> Head | None:
+    """The first head for which is kept what the job would hold to start."""
+    for choice in ask_of(state, record).ways:
+        for demand in choice.starts:
+            no = withheld(state, way, record.job, demand, kept)
+            if no is not None and no.hold is not None:
+                return next(head for head in heads if head.hold is no.hold)
+    return None
