@@ -57,7 +57,8 @@ class Known:
         if not self.policy.shards:
             return WHOLE
         strategy = self.policy.strategies.get(request.kind, "binpack")
-        scope = route(request, self._empty, self._demand, strategy)
+        cpu_jobs = self.policy.cpu_jobs_on_gpu_nodes
+        scope = route(request, self._empty, self._demand, strategy, cpu_jobs)
         if scope == WIDE:
             raise CannotTell(
                 "It fits into no shard alone and waits for nodes that the shards lend."

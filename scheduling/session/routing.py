@@ -17,7 +17,7 @@ from scheduling.engine.shards.division import (
     route,
 )
 from scheduling.engine.states import WAITING
-from scheduling.engine.types import Node, Shard
+from scheduling.engine.types import CpuJobs, Node, Shard
 from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.session.changes import Changes
 from scheduling.session.memory import divided, load
@@ -105,19 +105,24 @@ class Router:
         the wide scope what fits into no shard: its pods were still going when it was resized, or
         nodes have gone."""
         for here, state in self._empty.items():
-            if not is_overfull(state, demand.get(here, ())):
+            if not is_overfull(state, demand.get(here, ()), self._cpu_jobs):
                 continue
             oldest = divided.waiting_in(self._changes.cluster_id, here, OLDEST)
             for job in load.jobs(oldest)[0]:
-                if room(job.request, state, demand.get(here, ())) >= 0:
+                if room(job.request, state, demand.get(here, ()), self._cpu_jobs) >= 0:
                     continue
                 there = self._target(job, demand)
                 if there == WIDE or (there != here and self._has_room(job, there, demand)):
                     self._move(job, there, demand)
 
     def _has_room(self, job: LiveJob, there: str, demand: dict[str, list[Demand]]) -> bool:
-        needs = sum(amount for _, amount in demand_of(job.request))
-        return room(job.request, self._empty[there], demand.get(there, ())) >= needs
+        needs, state = sum(amount for _, amount in demand_of(job.request)), self._empty[there]
+        return room(job.request, state, demand.get(there, ()), self._cpu_jobs) >= needs
+
+    @property
+    def _cpu_jobs(self) -> CpuJobs:
+        """Where jobs without GPUs may be, by the policy of now."""
+        return self._changes.life.policy.cpu_jobs_on_gpu_nodes
 
     def _is_elsewhere(self, job: LiveJob) -> bool:
         """Whether volumes that the job mounts are for nodes of other shards."""
@@ -139,7 +144,7 @@ class Router:
     ) -> str:
         strategy = self._changes.life.policy.strategies.get(job.request.kind, "binpack")
         try:
-            return route(job.request, shards, demand, strategy)
+            return route(job.request, shards, demand, strategy, self._cpu_jobs)
         except Exception:
             # The scheduler of a shard sets a job aside that it stumbles over, and says so.
             log.exception("job %s cannot be routed", job.id)

@@ -17,6 +17,7 @@ from scheduling.engine.types import (
     Quota,
     Tenant,
 )
+from tests.cases import seeds
 from tests.engine.scenario import job, node
 
 TENANTS = (
@@ -159,7 +160,7 @@ class World:
 @pytest.mark.parametrize("most", [0, 1, 2, 5])
 def test_no_job_is_preempted_more_than_its_limit(most: int) -> None:
     reached = 0
-    for seed in range(8):
+    for seed in seeds(20):
         world = World(1_000 * most + seed, most)
         world.play(60)
         reached += sum(times == most for times in world.lost.values())

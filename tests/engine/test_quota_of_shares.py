@@ -21,6 +21,7 @@ from scheduling.engine.types import (
     QuotaMode,
     Tenant,
 )
+from tests.cases import examples
 from tests.engine.test_shares_by_memory import ASKS, gpus, share
 
 TREE = (Tenant("root"), Tenant("a", "root"), Tenant("b", "root"), Tenant("c", "a"))
@@ -61,7 +62,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(
     st.lists(st.sampled_from(MEMORIES), min_size=1, max_size=4, unique=True),
     st.lists(
@@ -141,7 +142,7 @@ def test_pods_on_gpus_of_their_own_add_up_too(memory, asked, pods, used, separat
         assert state.book.account(tenant, "A").used == used
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.lists(st.sampled_from(MEMORIES), min_size=1, max_size=3),
     st.lists(ASKS, min_size=1, max_size=25),

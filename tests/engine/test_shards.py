@@ -22,7 +22,7 @@ from scheduling.engine.shards.division import (
     scopes_of,
 )
 from scheduling.engine.shards.lending import Outlook
-from scheduling.engine.types import PodPlacement, PodSet, Quota, Shard, Tenant
+from scheduling.engine.types import CpuJobs, PodPlacement, PodSet, Quota, Shard, Tenant
 from scheduling.engine.verdict import Reason
 from tests.cases import examples, seeds
 from tests.engine.fleet import cluster_of, gpu_node, job_of, place, pods
@@ -98,6 +98,44 @@ def test_only_a_shard_that_could_hold_all_of_it_gets_a_job():
     assert routed(job_of("j", pods(1, 8, gpu_models=("L40",))), shards) == WIDE
     # Nothing can hold what no shard understands: it stays where it is told so.
     assert routed(job_of("j", pods(1, 8, required_level="continent")), shards) == "big"
+
+
+@pytest.mark.parametrize("gang", [True, False])
+@pytest.mark.parametrize(
+    ("sets", "asked", "never", "freely"),
+    [
+        ([pods(1, 0, cpu_milli=4_000)], {}, "cpu", "big"),
+        ([pods(1, 0, cpu_milli=8_000)], {}, "cpu", "big"),
+        ([pods(1, 0, cpu_milli=20_000)], {}, WIDE, "big"),
+        ([pods(4, 0, cpu_milli=20_000)], {}, WIDE, "big"),
+        ([pods(3, 0, cpu_milli=20_000)], {"big": 90_000}, WIDE, "big"),
+        ([pods(2, 0, cpu_milli=20_000)], {"big": 90_000}, WIDE, "small"),
+        ([pods(1, 0, cpu_milli=4_000)], {"big": 90_000, "small": 50_000}, "cpu", "small"),
+        ([pods(1, 0, cpu_milli=4_000)], {"big": 99_000, "small": 63_999}, "cpu", "cpu"),
+        ([pods(5, 0, cpu_milli=20_000)], {}, WIDE, WIDE),
+        ([pods(2, 0, cpu_milli=20_000), pods(2, 0, cpu_milli=4_000)], {}, WIDE, "big"),
+    ],
+)
+def test_a_job_without_gpus_goes_where_it_may_be(sets, asked, never, freely, gang):
+    """Four and two nodes with GPUs and 25,000 and 32,000 milli-CPU each, and one without."""
+    shards = {
+        "small": cluster_of(*nodes(2, cpu_milli=32_000).values()),
+        "big": cluster_of(*nodes(4, cpu_milli=25_000).values()),
+        "cpu": cluster_of(gpu_node("c0", gpus=0, model="", cpu_milli=8_000)),
+    }
+    job = job_of("j", *sets, gang=gang)
+    ahead = {
+        name: demand_of(job_of("ahead", pods(1, 0, cpu_milli=cpu))) for name, cpu in asked.items()
+    }
+    assert route(job, shards, ahead, "e-binpack") == never
+    assert route(job, shards, ahead, "e-binpack", CpuJobs.FREELY) == freely
+    for name, state in shards.items():
+        left = room(job, state, ahead.get(name, ()), CpuJobs.FREELY)
+        installed = {"small": 64_000, "big": 100_000, "cpu": 8_000}[name]
+        assert left == installed - asked.get(name, 0)
+        demand = demand_of(job_of("x", pods(1, 0, cpu_milli=installed)))
+        assert not is_overfull(state, demand, CpuJobs.FREELY)
+        assert is_overfull(state, [*demand, *demand], CpuJobs.FREELY)
 
 
 def test_a_job_without_gpus_goes_where_most_cpu_is_on_nodes_without_gpus():

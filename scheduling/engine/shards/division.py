@@ -13,7 +13,7 @@ from scheduling.engine.demand.cpu_jobs import kept_off_gpus
 from scheduling.engine.demand.shapes import choices, narrowed
 from scheduling.engine.placement import PlacementFailure, place_job
 from scheduling.engine.statement import Statement
-from scheduling.engine.types import NO_GPUS, JobRequest, Node, Shard
+from scheduling.engine.types import NO_GPUS, CpuJobs, JobRequest, Node, Shard
 
 WIDE = "wide"
 WHOLE = ""  # the only scope of a cluster that is not divided
@@ -62,31 +62,39 @@ def route(
     shards: Mapping[str, ClusterState],
     asked: Mapping[str, Sequence[Demand]],
     strategy: str,
+    cpu_jobs: CpuJobs = CpuJobs.NEVER,
 ) -> str:
     """The scope whose scheduler decides about the job: the shard that could hold all of it when
     empty and has most room, the first declared of equals; `WIDE` when none could.
 
     `shards`: the nodes of every shard that are at home there, without any pod, in order of
     declaration. `asked`: what the open jobs of each shard ask for. `strategy`: the policy's for
-    the kind of job. A job that could never run anywhere stays in the first shard, which says why.
+    the kind of job, `cpu_jobs` its rule for jobs without GPUs. A job that could never run anywhere
+    stays in the first shard, which says why.
     """
     able = []
     for name, state in shards.items():
-        holds = _holds_all(state, job, strategy)
+        holds = _holds_all(state, kept_off_gpus(job, cpu_jobs), strategy)
         if holds is None:
             return name
         if holds:
             able.append(name)
     if not able:
         return WIDE
-    return max(able, key=lambda n: (room(job, shards[n], asked.get(n, ())), -able.index(n)))
+    left = {name: room(job, shards[name], asked.get(name, ()), cpu_jobs) for name in able}
+    return max(able, key=lambda n: (left[n], -able.index(n)))
 
 
-def room(job: JobRequest, state: ClusterState, asked: Iterable[Demand]) -> int:
+def room(
+    job: JobRequest,
+    state: ClusterState,
+    asked: Iterable[Demand],
+    cpu_jobs: CpuJobs = CpuJobs.NEVER,
+) -> int:
     """GPU-milli of the models that the job accepts which nobody asks for, of a job without GPUs
-    milli-CPU of nodes without GPUs; below 0 = jobs wait."""
+    milli-CPU of the nodes that it may use; below 0 = jobs wait."""
     if job.without_gpus:
-        return _cpu_without_gpus(state) - _cpu_asked(asked)
+        return _cpu_for_cpu_jobs(state, cpu_jobs) - _cpu_asked(asked)
     wanted = {model for s in job.pod_sets for model in s.gpu_models}
     installed = state.gpu_models()
     here = [model for model in installed if not wanted or model in wanted]
@@ -101,28 +109,30 @@ def demand_of(job: JobRequest) -> list[Demand]:
     return [(s.gpu_models, s.count * s.milli_per_pod) for s in job.pod_sets]
 
 
-def is_overfull(state: ClusterState, asked: Sequence[Demand]) -> bool:
-    """Whether more GPUs are asked for than there are, or more CPU of nodes without GPUs."""
+def is_overfull(
+    state: ClusterState, asked: Sequence[Demand], cpu_jobs: CpuJobs = CpuJobs.NEVER
+) -> bool:
+    """Whether more GPUs are asked for than there are, or by jobs without GPUs more CPU."""
     cpu = _cpu_asked(asked)
     gpus = sum(amount for _, amount in asked) - cpu
     installed = sum(state.available_milli(model) for model in state.gpu_models())
-    return gpus > installed or cpu > _cpu_without_gpus(state)
+    return gpus > installed or cpu > _cpu_for_cpu_jobs(state, cpu_jobs)
 
 
 def _cpu_asked(asked: Iterable[Demand]) -> int:
     return sum(amount for models, amount in asked if models == WITHOUT_GPUS)
 
 
-def _cpu_without_gpus(state: ClusterState) -> int:
-    """Milli-CPU of the usable nodes without GPUs."""
+def _cpu_for_cpu_jobs(state: ClusterState, cpu_jobs: CpuJobs) -> int:
+    """Milli-CPU of the usable nodes on which jobs without GPUs may be."""
     nodes = ((slot, state.facts[slot]) for slot in range(len(state.facts)) if state.usable[slot])
-    return sum(state.cpu[slot] for slot, node in nodes if node and node.without_gpus)
+    anywhere = cpu_jobs is CpuJobs.FREELY
+    return sum(state.cpu[slot] for slot, node in nodes if node and (anywhere or node.without_gpus))
 
 
 def _holds_all(state: ClusterState, job: JobRequest, strategy: str) -> bool | None:
     """Whether all of the job fits on the empty shard; None when it fits nowhere as written."""
-    job, known = kept_off_gpus(job), state.gpu_models()
-    for models in choices(job, known):
+    for models in choices(job, state.gpu_models()):
         statement = Statement(state)
         found = place_job(statement, narrowed(job, models), strategy=strategy)
         statement.rollback()
