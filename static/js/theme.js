@@ -11,6 +11,7 @@
   const apply = () => {
     const theme = choice() === "auto" ? (dark.matches ? "dark" : "light") : choice();
     document.documentElement.dataset.bsTheme = theme;
+    document.documentElement.classList.toggle("dark-mode", theme === "dark"); // Swagger UI's name
     for (const button of document.querySelectorAll("[data-theme-choice]")) {
       button.setAttribute("aria-pressed", String(button.dataset.themeChoice === choice()));
     }

@@ -46,6 +46,8 @@ PAGES = {
     "AGAIN DONE": "operator",
     "TRIED DONE": "operator",
     "/policies/demo/": "operator",
+    "/clusters/demo/rules/": "operator",
+    "/clusters/demo/rules/?": "erin",
     "/policies/demo/changes/": "operator",
 }
 
@@ -58,6 +60,21 @@ def test_page_is_quiet_and_accessible(page, new_tab, address):
     expect(tab.page.locator("h1")).to_have_count(1)
     tab.check_looks()
     assert tab.sideways() == []
+
+
+def test_the_api_reference_has_one_title_and_follows_the_theme(new_tab):
+    tab = new_tab()
+    tab.sign_in("operator")
+    tab.page.goto(f"{tab.site}/api/v1/docs/")
+    tab.page.locator(".opblock").first.wait_for()
+    seen = tab.page.locator("h1, h2.title").filter(visible=True)
+    expect(seen).to_have_text(["API reference"])
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    light = tab.page.evaluate(ground)
+    tab.page.emulate_media(color_scheme="dark")
+    tab.page.locator("html.dark-mode").wait_for()
+    assert tab.page.evaluate(ground) != light
+    assert tab.overflow() == 0
 
 
 LONG = "gpu-a100-80gb-pool-7c1f8d33-x9z4.us-central1-c.compute.internal"
