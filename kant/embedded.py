@@ -21,7 +21,7 @@ from scheduling.cluster_process import ClusterProcess
 
 log = logging.getLogger(__name__)
 
-READY_WITHIN_S = 60.0
+READY_WITHIN_S = 600.0  # on a machine that is busy; a worker that fails is seen at once
 STOP_WITHIN_S = 1.5
 TIDY_WITHIN_S = 0.3
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-READY_WITHIN_S = 60.0
+# A large fleet on a machine that is busy takes minutes; one that cannot start ends, which is seen.
+READY_WITHIN_S = 600.0
 STOP_WITHIN_S = 1.0
 
 
