@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from celery import current_app
+from celery.exceptions import TimeoutError
 from celery.result import AsyncResult
 from django.conf import settings
-from kombu.exceptions import OperationalError
+from kombu.exceptions import ChannelError, OperationalError
 from redis.exceptions import RedisError
 
 from metrics.experiments.study import Progress, Runner, Study, StudyError
@@ -16,6 +17,8 @@ from metrics.tasks import run_of_study
 ANSWER_S = 3.0  # how long workers may take to say which queues they serve
 ASKED = 5  # times; a busy machine may hold a worker up for longer
 POLL_S = 0.1
+LOOK_S = 5.0  # how often is looked whether a run that is waited for is still anywhere
+MISSED = 3  # looks; a run is nowhere for a moment while a worker takes it
 
 
 def over_workers(study: Study, options: Mapping[str, Any]) -> Runner:
@@ -48,12 +51,38 @@ def over_workers(study: Study, options: Mapping[str, Any]) -> Runner:
 
 
 def _result(result: "AsyncResult[Any]", number: int) -> Any:
+    """Waits as long as the run takes, and while it waits for a worker that is there."""
+    missed = 0
+    while missed < MISSED:
+        try:
+            return result.get(timeout=LOOK_S, interval=POLL_S)
+        except TimeoutError:
+            missed = 0 if result.ready() or _is_anywhere(result.id) else missed + 1
+        except (OperationalError, RedisError) as error:
+            raise StudyError(f"--celery: the broker is gone ({error})") from None
+        except Exception as error:  # whatever the run raised on the worker
+            raise StudyError(f"--celery: run {number} failed on its worker: {error!r}") from None
+    raise StudyError(
+        f"--celery: run {number} is lost: no worker has it, and none takes it; look why one ended, "
+        "and run the study again"
+    )
+
+
+def _is_anywhere(task: str) -> bool:
+    """Whether a worker has the task, or may come to take it."""
+    queue = settings.CELERY_TASK_DEFAULT_QUEUE
     try:
-        return result.get(interval=POLL_S)
+        asked = current_app.control.inspect(timeout=ANSWER_S)
+        for told in (asked.active(), asked.reserved()):
+            if any(task == known["id"] for some in (told or {}).values() for known in some):
+                return True
+        with current_app.connection_for_read() as connection:
+            waiting = connection.default_channel.queue_declare(queue, passive=True).message_count
+        return waiting > 0 and _serves(queue)
+    except ChannelError:  # no queue, and so nothing in it
+        return False
     except (OperationalError, RedisError) as error:
         raise StudyError(f"--celery: the broker is gone ({error})") from None
-    except Exception as error:  # whatever the run raised on the worker
-        raise StudyError(f"--celery: run {number} failed on its worker: {error!r}") from None
 
 
 def _serves(queue: str) -> bool:

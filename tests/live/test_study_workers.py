@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +86,27 @@ def test_workers_give_the_result_of_local_processes(shape):
         out, err = process.communicate(timeout=WITHIN_S)
         assert json.loads(out)["partial"], err
         wait_until_idle(shape)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at children in /proc")
+def test_a_run_whose_worker_was_killed_is_not_waited_for_for_ever(shape):
+    study = ["experiment", "paper-binpack", "--seeds", "1", "--celery"]
+    with worker(shape) as process:
+        wait_for_worker(shape)
+        with subprocess.Popen(
+            [sys.executable, "manage.py", *study], stderr=subprocess.PIPE, **shape
+        ) as running:
+            wait_until_busy(shape)
+            every = [process.pid, *children(process.pid)]
+            for pid in every:
+                os.kill(pid, signal.SIGKILL)
+            _, told = running.communicate(timeout=WITHIN_S)
+    assert running.returncode == 1
+    assert "--celery: run 0 is lost: no worker has it" in told
+
+
+def children(pid):
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def active(shape):
