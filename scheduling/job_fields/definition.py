@@ -90,188 +90,100 @@ class ArrayDocument(Struct, frozen=True, kw_only=True):
     count: Annotated[int, Meta(ge=1, le=MAX_ARRAY)]
 
 
+# Not laid out by machine: a field is read as one paragraph.
+# fmt: off
 class PodSetDocument(Struct, frozen=True, kw_only=True):
     """What one pod of a set needs and runs, and how many there are. `name` "" = by its place."""
 
     name: Annotated[Name, values.SLUGS] = ""
     count: Annotated[Pods, Asked("Pods"), Flag("-r --replicas", "N", "pods (1)")] = 1
-    min_count: Annotated[
-        Pods | None,
+    min_count: Annotated[Pods | None,
         Asked("At least, pods", "Start with this many pods and grow (elastic gang). Empty: all"),
-        Flag(
-            "--min-count",
-            "N",
-            "fewest pods to start with; the gang then grows (elastic)",
-        ),
-    ] = None
-    gpu_types: Annotated[
-        list[Name],
-        Meta(max_length=32),
-        values.GPU_TYPES,
-        Column("gpu_models"),
-        Flag(
-            "-G --gpu-type",
-            "TYPE",
-            "GPU type it may run on; again for others, the preferred first",
-            again=True,
-        ),
-    ] = []
+        Flag("--min-count", "N", "fewest pods to start with; the gang then grows (elastic)")] = None
+    gpu_types: Annotated[list[Name], Meta(max_length=32), values.GPU_TYPES, Column("gpu_models"),
+        Flag("-G --gpu-type", "TYPE",
+             "GPU type it may run on; again for others, the preferred first", again=True)] = []
     gpus: Annotated[Devices, Flag("-g --gpus", "N", "GPUs of each pod")] = 0
-    gpu_milli: Annotated[Share, Flag("--gpu-milli", "N", "a share of one GPU, in thousandths")] = (
-        MILLI
-    )
-    gpu_memory_mib: Annotated[
-        GpuMib, Flag("--gpu-memory", "MIB", "a share of one GPU, by its memory")
-    ] = 0
-    cpu_milli: Annotated[
-        CpuMilli,
+    gpu_milli: Annotated[Share,
+        Flag("--gpu-milli", "N", "a share of one GPU, in thousandths")] = MILLI
+    gpu_memory_mib: Annotated[GpuMib,
+        Flag("--gpu-memory", "MIB", "a share of one GPU, by its memory")] = 0
+    cpu_milli: Annotated[CpuMilli,
         Asked("CPU cores per pod", name="cpus", unit=CORES),
-        Flag("--cpu", "CORES", "CPU of each pod, e.g. 8", reads="cores"),
-    ] = 0
-    memory_mib: Annotated[
-        Mib,
+        Flag("--cpu", "CORES", "CPU of each pod, e.g. 8", reads="cores")] = 0
+    memory_mib: Annotated[Mib,
         Asked("Memory per pod, GiB", name="memory_gib", unit=GIB),
-        Flag("--memory", "MIB", "memory of each pod"),
-    ] = 0
-    nics: Annotated[
-        Devices,
+        Flag("--memory", "MIB", "memory of each pod")] = 0
+    nics: Annotated[Devices,
         Asked("NICs per pod", "Not shared with other pods", folded=True),
-        Flag("--nics", "N", "NICs that each pod holds alone"),
-    ] = 0
-    node_selector: Annotated[
-        dict[str, Value],
-        Meta(max_length=values.MAX_NODE_LABELS),
+        Flag("--nics", "N", "NICs that each pod holds alone")] = 0
+    node_selector: Annotated[dict[str, Value], Meta(max_length=values.MAX_NODE_LABELS),
         values.NODE_LABELS,
-        Asked(
-            "Node selector", "Only nodes with these labels, one a line: LABEL=VALUE", folded=True
-        ),
-        Flag("--node-selector", "LABEL=VALUE", "only nodes with this label"),
-    ] = {}
-    node_affinity: Annotated[
-        list[NodeTermDocument],
-        Meta(max_length=values.MAX_TERMS),
+        Asked("Node selector", "Only nodes with these labels, one a line: LABEL=VALUE",
+              folded=True),
+        Flag("--node-selector", "LABEL=VALUE", "only nodes with this label")] = {}
+    node_affinity: Annotated[list[NodeTermDocument], Meta(max_length=values.MAX_TERMS),
         Meta(description="A node must match at least one term, in addition to node_selector."),
         values.NODE_AFFINITY,
-        Asked(
-            "Node affinity",
-            "A node must match every line: zone In a, b; disk NotIn hdd; fast Exists; "
-            "old DoesNotExist; cores Gt 64; cores Lt 128. metadata.name is the node's name; a "
-            "line “or” begins an alternative",
-            folded=True,
-        ),
-        Flag(
-            "-x --exclude-node",
-            "NODE",
-            "not on this node; again for others",
-            reads="not_node",
-            again=True,
-        ),
-    ] = []
-    required_level: Annotated[
-        Word,
-        Meta(description=WITHIN),
-        values.LEVEL,
-        Flag("--within", "LEVEL", "all pods within one group of this network level, e.g. leaf"),
+        Asked("Node affinity",
+              "A node must match every line: zone In a, b; disk NotIn hdd; fast Exists; old "
+              "DoesNotExist; cores Gt 64; cores Lt 128. metadata.name is the node's name; a line "
+              "“or” begins an alternative", folded=True),
+        Flag("-x --exclude-node", "NODE", "not on this node; again for others", reads="not_node",
+             again=True)] = []
+    required_level: Annotated[Word,
+        Meta(description=WITHIN), values.LEVEL,
+        Flag("--within", "LEVEL", "all pods within one group of this network level, e.g. leaf")
     ] = ""
-    preferred_level: Annotated[
-        Word,
-        Meta(description=NEAR),
-        values.LEVEL,
-        Flag("--near", "LEVEL", "the same, if possible"),
-    ] = ""
-    slice_size: Annotated[
-        Slice,
+    preferred_level: Annotated[Word,
+        Meta(description=NEAR), values.LEVEL,
+        Flag("--near", "LEVEL", "the same, if possible")] = ""
+    slice_size: Annotated[Slice,
         Meta(description="Pods per slice: the levels then apply to each slice, not to all pods."),
-    ] = 0
-    balance_level: Annotated[
-        Word,
-        Meta(description="Spread the pods evenly over the groups of this level."),
-        values.LEVEL,
-    ] = ""
-    max_per_node: Annotated[
-        Pods | None, Flag("--max-per-node", "N", "most pods of the job on one node")
-    ] = None
-    max_per_leaf: Pods | None = None
+        Flag("--slice-size", "N", "pods per slice: --within applies to each slice")] = 0
+    balance_level: Annotated[Word,
+        Meta(description="Spread the pods evenly over the groups of this level."), values.LEVEL,
+        Flag("--balance", "LEVEL", "spread the pods evenly over the groups of this level")] = ""
+    max_per_node: Annotated[Pods | None,
+        Flag("--max-per-node", "N", "most pods of the job on one node")] = None
+    max_per_leaf: Annotated[Pods | None,
+        Flag("--max-per-leaf", "N", "most pods of the job in one leaf")] = None
     tolerations: Annotated[list[TolerationDocument], Meta(max_length=32), values.TOLERATIONS] = []
-    extended: Annotated[
-        dict[str, Units],
-        Meta(max_length=values.MAX_NODE_LABELS),
+    extended: Annotated[dict[str, Units], Meta(max_length=values.MAX_NODE_LABELS),
         Meta(description="Extended resources of Kubernetes per pod, e.g. {“vendor.com/card”: 1}."),
-        values.EXTENDED,
-    ] = {}
-    image: Annotated[
-        str,
-        Meta(min_length=1, max_length=500),
-        values.IMAGES,
+        values.EXTENDED] = {}
+    image: Annotated[str, Meta(min_length=1, max_length=500), values.IMAGES,
         Asked("Image"),
-        Flag("--image", "", "container image"),
-    ] = IMAGE
-    command: Annotated[
-        list[Long],
-        Meta(max_length=256),
-    ] = []
-    env: Annotated[
-        dict[str, Long],
-        Meta(max_length=values.MAX_ENV),
-        values.VARIABLES,
+        Flag("--image", "", "container image")] = IMAGE
+    command: Annotated[list[Long], Meta(max_length=256)] = []
+    env: Annotated[dict[str, Long], Meta(max_length=values.MAX_ENV), values.VARIABLES,
         Asked("Environment", "A variable a line: NAME=VALUE", folded=True),
-        Flag("-e --env", "NAME=VALUE", "environment of the containers"),
-    ] = {}
-    env_from_secrets: Annotated[
-        dict[str, SecretKeyDocument],
+        Flag("-e --env", "NAME=VALUE", "environment of the containers")] = {}
+    env_from_secrets: Annotated[dict[str, SecretKeyDocument],
         Meta(max_length=values.MAX_ENV_FROM_SECRETS),
-        Meta(
-            description="Variables by name, each with the secret and the key that its value is "
-            "under."
-        ),
-        values.SECRET_VARIABLES,
-        Asked(
-            "Environment from secrets",
-            "A variable a line: NAME=SECRET/KEY. Kant never reads the value",
-            folded=True,
-        ),
-        Flag(
-            "--env-from-secret",
-            "NAME=SECRET/KEY",
-            "the same, its value from a key of a secret",
-            reads="secret_key",
-        ),
-    ] = {}
-    annotations: Annotated[dict[str, Long], Meta(max_length=64), values.ANNOTATIONS] = {}
-    service_account: Annotated[
-        Optional,
-        values.ACCOUNT,
-        Asked(
-            "Service account", "Kubernetes service account of the pods. Empty: none", folded=True
-        ),
-        Flag("--service-account", "NAME", "service account of the pods"),
-    ] = ""
-    image_pull_secrets: Annotated[
-        list[Resource],
-        Meta(max_length=values.MAX_PULL_SECRETS),
+        Meta(description="Variables by name, each with the secret and the key that its value is "
+                         "under."), values.SECRET_VARIABLES,
+        Asked("Environment from secrets",
+              "A variable a line: NAME=SECRET/KEY. Kant never reads the value", folded=True),
+        Flag("--env-from-secret", "NAME=SECRET/KEY", "the same, its value from a key of a secret",
+             reads="secret_key")] = {}
+    annotations: Annotated[dict[str, Long], Meta(max_length=64), values.ANNOTATIONS,
+        Flag("--annotation", "NAME=VALUE", "an annotation of the pods")] = {}
+    service_account: Annotated[Optional, values.ACCOUNT,
+        Asked("Service account", "Kubernetes service account of the pods. Empty: none",
+              folded=True),
+        Flag("--service-account", "NAME", "service account of the pods")] = ""
+    image_pull_secrets: Annotated[list[Resource], Meta(max_length=values.MAX_PULL_SECRETS),
         values.NAMES,
         Asked("Image pull secrets", "Names, with spaces between", folded=True),
-        Flag(
-            "--image-pull-secret",
-            "NAME",
-            "secret by which the image is pulled; again for others",
-            again=True,
-        ),
-    ] = []
-    shm_mib: Annotated[
-        Mib,
+        Flag("--image-pull-secret", "NAME",
+             "secret by which the image is pulled; again for others", again=True)] = []
+    shm_mib: Annotated[Mib,
         Meta(description="Size of /dev/shm, held in memory; 0 = the node's default."),
-        Asked(
-            "Size of /dev/shm, GiB",
-            "Held in memory. Empty: the node's default",
-            name="shm_gib",
-            unit=GIB,
-            folded=True,
-        ),
-        Flag("--shm", "MIB", "size of /dev/shm of each pod"),
-    ] = 0
-    volumes: Annotated[
-        list[VolumeDocument], Meta(max_length=values.MAX_VOLUMES), values.VOLUMES
+        Asked("Size of /dev/shm, GiB", "Held in memory. Empty: the node's default", name="shm_gib",
+              unit=GIB, folded=True),
+        Flag("--shm", "MIB", "size of /dev/shm of each pod")] = 0
+    volumes: Annotated[list[VolumeDocument], Meta(max_length=values.MAX_VOLUMES), values.VOLUMES
     ] = []
 
 
@@ -279,176 +191,84 @@ class JobDocument(Struct, frozen=True, kw_only=True):
     """A job. `cluster` "" = the only one there is; `array`: how many such jobs are meant, None =
     this one. The levels are for all pod sets together."""
 
-    name: Annotated[
-        Name,
-        values.SLUGS,
+    name: Annotated[Name, values.SLUGS,
         Asked("Name", "Lower-case letters, digits and hyphens"),
-        Flag("-n --name", "", "name of the job (default: the first word of the command)"),
-    ]
-    tenant: Annotated[
-        Name,
-        values.SLUGS,
-        Column(""),
-        Flag(
-            "-t --tenant", "", "tenant whose quota the job uses (default: yours, if you have one)"
-        ),
-    ]
-    cluster: Annotated[
-        Name,
-        Column(""),
-        Flag("-c --cluster", "", "cluster to run on, if there are several"),
-    ] = ""
-    kind: Annotated[
-        str,
-        values.JOB_KIND,
+        Flag("-n --name", "", "name of the job (default: the first word of the command)")]
+    tenant: Annotated[Name, values.SLUGS, Column(""),
+        Flag("-t --tenant", "",
+             "tenant whose quota the job uses (default: yours, if you have one)")]
+    cluster: Annotated[Name, Column(""),
+        Flag("-c --cluster", "", "cluster to run on, if there are several")] = ""
+    kind: Annotated[str, values.JOB_KIND,
         Asked("Kind"),
-        Flag("--kind", "KIND", "training, inference, development, …"),
-    ] = JobKind.TRAINING.value
-    priority: Annotated[
-        Priority,
-        Change(),
+        Flag("--kind", "KIND", "training, inference, development, …")] = JobKind.TRAINING.value
+    priority: Annotated[Priority, Change(),
         Asked("Priority", "Higher goes first"),
-        Flag("--priority", "N", "higher goes first"),
-    ] = 0
-    gang: Annotated[
-        bool,
+        Flag("--priority", "N", "higher goes first")] = 0
+    gang: Annotated[bool,
         Asked("Start all pods together or none (gang)"),
-        Flag("--gang", "", "all pods start together (default)", reads="yes_or_no"),
-    ] = True
-    preemptible: Annotated[
-        bool,
-        Meta(
-            description="Whether others may preempt the job. Where the policy has `reclaim`, a job "
-            "that cannot be preempted uses only the guarantee of its tenant."
-        ),
-        Asked(
-            "May be preempted and queued again",
-            "Where lenders reclaim quota, a job that cannot be preempted cannot borrow",
-        ),
-        Flag(
-            "--preemptible",
-            "",
-            "whether others may preempt the job (default: yes); where lenders reclaim, a job that "
-            "cannot be preempted cannot borrow",
-            reads="yes_or_no",
-        ),
-    ] = True
-    preempts: Annotated[bool, Meta(description="Whether the job may preempt others.")] = True
-    uses_spares: Annotated[
-        bool, Meta(description="Whether the job may start on hot-spare nodes.")
-    ] = False
-    declared_s: Annotated[
-        Seconds | None,
+        Flag("--gang", "", "all pods start together (default)", reads="yes_or_no")] = True
+    preemptible: Annotated[bool,
+        Meta(description="Whether others may preempt the job. Where the policy has `reclaim`, a "
+                         "job that cannot be preempted uses only the guarantee of its tenant."),
+        Asked("May be preempted and queued again",
+              "Where lenders reclaim quota, a job that cannot be preempted cannot borrow"),
+        Flag("--preemptible", "",
+             "whether others may preempt the job (default: yes); where lenders reclaim, a job "
+             "that cannot be preempted cannot borrow", reads="yes_or_no")] = True
+    preempts: Annotated[bool, Meta(description="Whether the job may preempt others."),
+        Flag("--preempts", "", "whether the job may preempt others (default: yes)",
+             reads="yes_or_no")] = True
+    uses_spares: Annotated[bool,
+        Meta(description="Whether the job may start on hot-spare nodes."),
+        Flag("--spares", "", "the job may start on hot-spare nodes", reads="yes")] = False
+    declared_s: Annotated[Seconds | None,
         Meta(description="Expected run time in seconds. A job that declares one may start sooner."),
         Change(running=True),
-        Asked(
-            "Run time, minutes",
-            "Expected run time. A job that declares one may start sooner",
-            name="declared_min",
-            unit=MINUTES,
-        ),
-        Flag(
-            "--time",
-            "TIME",
-            "expected run time, e.g. 90m or 1d12h; the job may start sooner",
-            reads="time",
-        ),
-    ] = None
-    run_limit_s: Annotated[
-        Seconds | None,
+        Asked("Run time, minutes", "Expected run time. A job that declares one may start sooner",
+              name="declared_min", unit=MINUTES),
+        Flag("--time", "TIME", "expected run time, e.g. 90m or 1d12h; the job may start sooner",
+             reads="time")] = None
+    run_limit_s: Annotated[Seconds | None,
         Meta(description="Longest run time in seconds. The job is warned, then stopped."),
         Change(running=True),
-        Asked(
-            "Run-time limit, minutes",
-            "Stop the job after this many minutes. Empty: no limit",
-            name="limit_min",
-            unit=MINUTES,
-            folded=True,
-        ),
-        Flag("--time-limit", "TIME", "stop the job after this long", reads="time"),
-    ] = None
-    checkpoint_notice_s: Annotated[
-        Notice | None,
-        Meta(
-            description="Seconds of warning before a pod is deleted, to save its work; "
-            "null = no warning."
-        ),
+        Asked("Run-time limit, minutes", "Stop the job after this many minutes. Empty: no limit",
+              name="limit_min", unit=MINUTES, folded=True),
+        Flag("--time-limit", "TIME", "stop the job after this long", reads="time")] = None
+    checkpoint_notice_s: Annotated[Notice | None,
+        Meta(description="Seconds of warning before a pod is deleted, to save its work; null = "
+                         "no warning."), Change(),
+        Asked("Checkpoint notice, seconds",
+              "Warn pods this many seconds before deleting them. Empty: no warning", folded=True),
+        Flag("--checkpoint-notice", "TIME",
+             "how long before deletion pods are warned to save their work", reads="time")] = None
+    max_restarts: Annotated[Restarts,
+        Meta(description="Restarts of the job, or of a pod it can do without, after its program "
+                         "failed; default 0, or 1000 for inference jobs that are not gangs."),
         Change(),
-        Asked(
-            "Checkpoint notice, seconds",
-            "Warn pods this many seconds before deleting them. Empty: no warning",
-            folded=True,
-        ),
-        Flag(
-            "--checkpoint-notice",
-            "TIME",
-            "how long before deletion pods are warned to save their work",
-            reads="time",
-        ),
-    ] = None
-    max_restarts: Annotated[
-        Restarts,
-        Meta(
-            description="Restarts of the job, or of a pod it can do without, after its "
-            "program failed; default 0, or 1000 for inference jobs that are not gangs."
-        ),
-        Change(),
-        Asked(
-            "Restarts",
-            "After a failure. Empty: 0, or 1000 for inference jobs that are not gangs",
-            folded=True,
-        ),
-        Flag(
-            "--max-restarts",
-            "N",
-            "restarts of the job, or of a pod of it, after its program failed",
-        ),
-    ] = 0
-    not_before: Annotated[
-        datetime | None,
-        Meta(description="Earliest start; null = at once."),
-        Column("start_not_before"),
-        Change(),
+        Asked("Restarts",
+              "After a failure. Empty: 0, or 1000 for inference jobs that are not gangs",
+              folded=True),
+        Flag("--max-restarts", "N",
+             "restarts of the job, or of a pod of it, after its program failed")] = 0
+    not_before: Annotated[datetime | None,
+        Meta(description="Earliest start; null = at once."), Column("start_not_before"), Change(),
         Asked("Not before, UTC", "Earliest start. Empty: as soon as possible", folded=True),
-        Flag("--begin", "WHEN", "earliest start, e.g. 2030-01-31T12:00Z"),
-    ] = None
-    held: Annotated[
-        bool,
+        Flag("--begin", "WHEN", "earliest start, e.g. 2030-01-31T12:00Z")] = None
+    held: Annotated[bool,
         Meta(description="Wait until somebody releases the job."),
-        Flag("--hold", "", "wait for kant release", reads="yes"),
-    ] = False
-    after: Annotated[
-        list[JobId],
-        Meta(max_length=values.MAX_DEPENDENCIES),
-        Meta(
-            description="Ids of jobs, or of arrays, all of which must have ended before this one "
-            "starts."
-        ),
-        values.JOB_IDS,
-        Change(),
-    ] = []
-    after_ok: Annotated[
-        list[JobId],
-        Meta(max_length=values.MAX_DEPENDENCIES),
-        Meta(
-            description="Ids of jobs, or of arrays, all of which must have succeeded before this "
-            "one starts."
-        ),
-        values.JOB_IDS,
-        Change(),
-    ] = []
+        Flag("--hold", "", "wait for kant release", reads="yes")] = False
+    after: Annotated[list[JobId], Meta(max_length=values.MAX_DEPENDENCIES),
+        Meta(description="Ids of jobs, or of arrays, all of which must have ended before this "
+                         "one starts."), values.JOB_IDS, Change()] = []
+    after_ok: Annotated[list[JobId], Meta(max_length=values.MAX_DEPENDENCIES),
+        Meta(description="Ids of jobs, or of arrays, all of which must have succeeded before "
+                         "this one starts."), values.JOB_IDS, Change()] = []
     array: Annotated[ArrayDocument | None, Column("")] = None
-    strategy: Annotated[
-        Word,
-        values.STRATEGY,
-        Flag("--strategy", "NAME", "placement strategy instead of the cluster's"),
-    ] = ""
+    strategy: Annotated[Word, values.STRATEGY,
+        Flag("--strategy", "NAME", "placement strategy instead of the cluster's")] = ""
     required_level: Annotated[Word, Meta(description=WITHIN), values.LEVEL] = ""
     preferred_level: Annotated[Word, Meta(description=NEAR), values.LEVEL] = ""
-    labels: Annotated[
-        dict[str, Value],
-        Meta(max_length=64),
-        values.LABELS,
-        Flag("--label", "NAME=VALUE", "a label of the job"),
-    ] = {}
+    labels: Annotated[dict[str, Value], Meta(max_length=64), values.LABELS,
+        Flag("--label", "NAME=VALUE", "a label of the job")] = {}
     pod_sets: Annotated[list[PodSetDocument], Meta(max_length=MAX_POD_SETS), Column("")] = []

@@ -27,8 +27,8 @@ class Flag(NamedTuple):
     field: str
     names: str
     metavar: str
-    says: str
     reads: str
+    says: str
     again: bool = False
     of_pods: bool = False
     changes: bool = False
@@ -63,9 +63,8 @@ def _line(field: Field, flag: Flag, *, of_pods: bool) -> str:
     }
     said = "".join(f", {mark}=True" for mark, is_so in marks.items() if is_so)
     return (
-        f'    Flag("{name}", "{flag.names}", "{flag.metavar}",\n'
-        f'         "{flag.says}",\n'
-        f'         "{reads}"{said}),\n'
+        f'    Flag("{name}", "{flag.names}", "{flag.metavar}", "{reads}"{said},\n'
+        f'         says="{flag.says}"),\n'
     )
 
 

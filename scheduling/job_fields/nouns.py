@@ -39,8 +39,7 @@ def made_of(struct: type[S], given: Mapping[str, Any]) -> S:
 
 
 def _stored_value(field: Field, value: Any) -> Any:
-    of = plain(field.type)
-    if isinstance(of, inspect.StructType) and isinstance(value, Mapping):
+    if isinstance(value, Mapping) and isinstance(of := plain(field.type), inspect.StructType):
         return made_of(of.cls, value)
     return field.kind.stored(value)
 

@@ -95,10 +95,12 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field of the definition, as its consumers read it. `default` NODEFAULT = has to be given.
-    `type`: what msgspec reads of its type, without what it says beside."""
+    `type`: what msgspec reads of its type, without what it says beside. `limits`: (least, most) of
+    an amount."""
 
     name: str
     type: msgspec.inspect.Type
+    limits: tuple[int, int] | None
     default: Any
     help: str
     column: str
@@ -116,14 +118,6 @@ class Field:
     def unit(self) -> Unit | None:
         """In which the form asks for it; None = as it is."""
         return self.asked.unit if self.asked else None
-
-    @property
-    def limits(self) -> tuple[int, int] | None:
-        """(least, most) of an amount."""
-        one = plain(self.type)
-        if isinstance(one, msgspec.inspect.IntType) and one.ge is not None and one.le is not None:
-            return one.ge, one.le
-        return None
 
 
 def plain(of: msgspec.inspect.Type) -> msgspec.inspect.Type:
@@ -156,9 +150,11 @@ def _field(of: Any, hint: Any) -> Field:
         default = of.default_factory()
     else:
         default = of.default
+    found = msgspec.inspect.type_info(Annotated[inner, *sizes] if sizes else inner)
     return Field(
         name=of.name,
-        type=msgspec.inspect.type_info(Annotated[inner, *sizes] if sizes else inner),
+        type=found,
+        limits=_limits(plain(found)),
         default=default,
         help="".join(helps),
         column=of.name if column is None else column.name,
@@ -167,6 +163,12 @@ def _field(of: Any, hint: Any) -> Field:
         flag=part(Flag),
         change=part(Change),
     )
+
+
+def _limits(of: msgspec.inspect.Type) -> tuple[int, int] | None:
+    if isinstance(of, msgspec.inspect.IntType) and of.ge is not None and of.le is not None:
+        return of.ge, of.le
+    return None
 
 
 def limits_of(struct: type[Struct], name: str) -> tuple[int, int]:

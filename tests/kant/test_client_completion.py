@@ -31,7 +31,7 @@ def asked(kant, *words) -> list[str]:
         (("quota", ""), ["set", "changes", "revert"]),
         (("show", "-o", ""), ["table", "json"]),
         (("show", "-o", "=", "j"), ["json"]),
-        (("submit", "--no"), ["--no-gang", "--no-preemptible", "--node-selector"]),
+        (("submit", "--no"), ["--no-gang", "--no-preemptible", "--no-preempts", "--node-selector"]),
         (("quota", "set", "vision", "H100", "--mode", "i"), ["isolated"]),
         (("quota", "set", "vision", "H100", "--b"), ["--borrow-limit"]),
         (("wait", "--until", "r"), ["running"]),
