@@ -1,5 +1,7 @@
 """The fragmentation gradient against a reference of plain loops, and what it is for."""
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,7 +10,6 @@ from hypothesis import strategies as st
 from scheduling.engine.placement.fragmentation import (
     COVER,
     SCARCE,
-    Choice,
     FragmentationGradient,
     Potential,
     Shape,
@@ -29,6 +30,51 @@ SHAPES = [
     Shape(3000, 1, 1000, 0b10),
     Shape(8000, 0, 0),
 ]
+
+
+class Choice(NamedTuple):
+    """The node by number, and the GPUs of it: one for a share, the lowest free ones otherwise."""
+
+    node: int
+    devices: tuple[int, ...]
+
+
+class Chooser:
+    """Places pods one by one where the gradient loses least, and learns from them as they arrive:
+    anew whenever twice as many have."""
+
+    def __init__(self, cpu, free, model):
+        self.cpu, self.free, self.model = np.array(cpu), np.array(free), np.array(model)
+        self.capacity, self.mix = int(self.free.sum()), TypicalMix()
+        self.arrivals, self.next = 0, 1
+        self.gradient = FragmentationGradient(self.cpu, self.free, self.model, self.potential())
+
+    def potential(self):
+        return Potential(self.mix, self.cpu, self.free, self.model, self.capacity)
+
+    def arrived(self, shape):
+        self.mix.arrived(shape)
+        self.arrivals += 1
+        if self.arrivals >= self.next:
+            self.next *= 2
+            self.gradient.judge_by(self.potential())
+
+    def choose(self, shape, usable=None):
+        """None when it fits nowhere."""
+        scores = self.gradient.scores(shape)
+        gain = scores.gain if usable is None else np.where(usable, scores.gain, -np.inf)
+        node = int(gain.argmax())
+        if gain[node] == -np.inf:
+            return None
+        if shape.is_share:
+            return Choice(node, (int(scores.device[node]),))
+        return Choice(node, tuple(np.flatnonzero(self.free[node] == 1000)[: shape.gpus].tolist()))
+
+    def book(self, shape, choice, sign):
+        self.cpu[choice.node] -= sign * shape.cpu_milli
+        for device in choice.devices:
+            self.free[choice.node, device] -= sign * shape.gpu_milli
+        self.gradient.note(choice.node)
 
 
 class Reference:
@@ -120,7 +166,7 @@ CLUSTER = (
 @settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, len(SHAPES) - 1), st.booleans()), max_size=40))
 def test_every_choice_is_the_one_of_the_written_rule(steps):
-    ours, reference = FragmentationGradient(*CLUSTER), Reference(*CLUSTER)
+    ours, reference = Chooser(*CLUSTER), Reference(*CLUSTER)
     held = []
     for number, leaves in steps:
         shape = SHAPES[number]
@@ -135,12 +181,12 @@ def test_every_choice_is_the_one_of_the_written_rule(steps):
             assert mine[2] == choice.devices
             # Weights are rounded to whole 1024ths, so nearly equal nodes count as equal.
             assert mine[0] >= gains[0][0] - 0.5
-            ours.take(shape, choice)
+            ours.book(shape, choice, 1)
             reference.book(shape, choice, 1)
             held.append((shape, choice))
         if leaves and held:
             gone = held.pop(0)
-            ours.release(*gone)
+            ours.book(*gone, -1)
             reference.book(*gone, -1)
         assert ours.free.tolist() == reference.free
         assert ours.cpu.tolist() == reference.cpu
@@ -149,14 +195,14 @@ def test_every_choice_is_the_one_of_the_written_rule(steps):
 @settings(max_examples=examples(30))
 @given(st.lists(st.integers(0, len(SHAPES) - 1), min_size=1, max_size=30))
 def test_kept_scores_equal_scores_from_nothing(numbers):
-    ours = FragmentationGradient(*CLUSTER)
+    ours = Chooser(*CLUSTER)
     for number in numbers:
         ours.arrived(SHAPES[number])
         choice = ours.choose(SHAPES[number])
         if choice:
-            ours.take(SHAPES[number], choice)
+            ours.book(SHAPES[number], choice, 1)
     kept = [ours.choose(shape) for shape in SHAPES]
-    ours._scores.clear()
+    ours.gradient._scores.clear()
     assert [ours.choose(shape) for shape in SHAPES] == kept
 
 
@@ -166,7 +212,7 @@ def arrive(gradient, *shapes):
 
 
 def test_a_share_fills_the_gap_that_fits_it():
-    gradient = FragmentationGradient([64000] * 3, [[530, 1000], [1000, 1000], [680, 1000]], [0] * 3)
+    gradient = Chooser([64000] * 3, [[530, 1000], [1000, 1000], [680, 1000]], [0] * 3)
     big, small = Shape(1000, 1, 470), Shape(1000, 1, 320)
     arrive(gradient, big, small, Shape(1000, 1, 650))
     assert gradient.choose(Shape(1000, 1, 650)) == Choice(2, (0,))
@@ -175,20 +221,20 @@ def test_a_share_fills_the_gap_that_fits_it():
 
 def test_models_that_few_pods_can_avoid_are_kept_for_them():
     """Both nodes are alike; only the second can serve the pods that insist on its model."""
-    gradient = FragmentationGradient([64000] * 2, [[1000] * 8] * 2, [0, 1])
+    gradient = Chooser([64000] * 2, [[1000] * 8] * 2, [0, 1])
     arrive(gradient, Shape(1000, 1, 1000), Shape(1000, 1, 1000, 0b10))
     assert gradient.choose(Shape(1000, 1, 1000)).node == 0
 
 
 def test_cpu_is_kept_where_gpus_are_left():
     """A pod without GPU goes where the GPUs are gone already."""
-    gradient = FragmentationGradient([16000] * 2, [[1000] * 2, [0, 0]], [0, 0])
+    gradient = Chooser([16000] * 2, [[1000] * 2, [0, 0]], [0, 0])
     arrive(gradient, Shape(8000, 1, 1000), Shape(8000, 0, 0))
     assert gradient.choose(Shape(8000, 0, 0)) == Choice(1, ())
 
 
 def test_what_fits_nowhere_has_no_place():
-    gradient = FragmentationGradient([4000, 4000], [[1000], [500]], [0, 1])
+    gradient = Chooser([4000, 4000], [[1000], [500]], [0, 1])
     assert gradient.choose(Shape(1000, 2, 1000)) is None
     assert gradient.choose(Shape(5000, 1, 100)) is None
     assert gradient.choose(Shape(1000, 1, 600, 0b10)) is None
@@ -197,7 +243,7 @@ def test_what_fits_nowhere_has_no_place():
 
 
 def test_equal_nodes_go_to_the_first():
-    gradient = FragmentationGradient([8000] * 5, [[1000] * 2] * 5, [0] * 5)
+    gradient = Chooser([8000] * 5, [[1000] * 2] * 5, [0] * 5)
     arrive(gradient, Shape(1000, 1, 1000), Shape(1000, 1, 300))
     assert gradient.choose(Shape(1000, 1, 300)) == Choice(0, (0,))
     assert gradient.choose(Shape(1000, 2, 1000)) == Choice(0, (0, 1))
@@ -205,7 +251,7 @@ def test_equal_nodes_go_to_the_first():
 
 @pytest.mark.parametrize("shape", [Shape(1000, 1, 1000), Shape(1000, 1, 300), Shape(0, 0, 0)])
 def test_it_decides_before_anything_has_arrived(shape):
-    gradient = FragmentationGradient([8000], [[1000]], [0])
+    gradient = Chooser([8000], [[1000]], [0])
     assert gradient.choose(shape).node == 0
 
 

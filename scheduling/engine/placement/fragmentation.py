@@ -17,7 +17,6 @@ give equal choices on every machine. Ties go to the first node. Inside a node a 
 fullest GPU that holds it, which measures no worse than the GPU with the least waste.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappush
 from typing import NamedTuple
@@ -34,7 +33,6 @@ Ints = NDArray[np.int64]
 ROOM_WEIGHT, BLOCKED_WEIGHT, LEFTOVER_WEIGHT = 0.1, 1.0, 10.0
 COVER = 0.98  # of the arrived pods are described by the typical shapes
 SCARCE = 0.01  # of the cluster: with less room than this a shape gets no dearer
-REFRESH_EVERY = 1000  # arrivals; the first refreshes follow the powers of two
 REMEMBER = 20_000  # arrivals; then older ones count half, so that the mix follows the load
 MOST_ENTRIES = 4  # of a ranking for each node
 _SCALE = 1024.0  # of a score per GPU-milli: integers that stay far below 2**53
@@ -60,13 +58,6 @@ class Shape(NamedTuple):
         return self.gpus == 1 and self.gpu_milli < MILLI
 
 
-class Choice(NamedTuple):
-    """The node by number, and the GPUs of it: one for a share, the lowest free ones otherwise."""
-
-    node: int
-    devices: tuple[int, ...]
-
-
 class TypicalMix:
     """How often each shape has been asked for lately."""
 
@@ -74,7 +65,6 @@ class TypicalMix:
         self._counts: dict[Shape, float] = {}
         self._arrivals = 0.0
         self._forget_at = float(REMEMBER)
-        self._refresh_at = 0.0
 
     def arrived(self, shape: Shape, pods: float = 1) -> None:
         """Count pods, placed or not."""
@@ -83,13 +73,6 @@ class TypicalMix:
         if self._arrivals >= self._forget_at:
             self._forget_at = self._arrivals + REMEMBER
             self._counts = {s: n / 2 for s, n in self._counts.items()}
-
-    def is_due(self) -> bool:
-        """Whether enough has arrived to judge nodes anew; true once for each time."""
-        if self._arrivals < self._refresh_at:
-            return False
-        self._refresh_at = self._arrivals + min(max(self._arrivals, 1), REFRESH_EVERY)
-        return True
 
     def typical(self) -> tuple[list[Shape], Floats]:
         """The most popular shapes with GPUs, covering COVER of the pods; their popularity."""
@@ -220,80 +203,29 @@ class Scores:
 
 
 class FragmentationGradient:
-    """Nodes with what is free on them, the pods that arrived, and the choice for the next one.
+    """Nodes with what is free on them, and what each would lose by a pod.
 
     A score depends on one shape and one node only, so scores are kept per shape and only nodes
     that changed since are scored again.
     """
 
-    def __init__(
-        self,
-        cpu_milli: Sequence[int] | Ints,
-        free_milli: Sequence[Sequence[int]] | Ints,
-        model: Sequence[int] | Ints,
-        potential: Potential | None = None,
-    ) -> None:
+    def __init__(self, cpu: Ints, free: Ints, model: Ints, potential: Potential) -> None:
         """Per node: free CPU, free milli of each GPU (0 for one that is not there), model number.
-
-        `potential`: what judges the nodes at first; None = nothing is typical yet, and the
-        capacity of the cluster is what is free now, as of empty nodes.
-        """
-        self.cpu = np.array(cpu_milli, np.int64)
-        self.free = np.array(free_milli, np.int64)
-        self.model = np.array(model, np.int64)
-        self._capacity = int(self.free.sum())
-        self._mix = TypicalMix()
+        `potential`: what judges the nodes at first."""
+        self.cpu, self.free, self.model = cpu, free, model
         self._changed: list[int] = []
         self._scores: dict[Shape, Scores] = {}
-        self._judge_by(potential or self._potential_now())
+        self.judge_by(potential)
 
-    def arrived(self, shape: Shape) -> None:
-        """Count a pod into the typical mix, placed or not."""
-        self._mix.arrived(shape)
-        if self._mix.is_due():
-            self._judge_by(self._potential_now())
-
-    def _potential_now(self) -> Potential:
-        return Potential(self._mix, self.cpu, self.free, self.model, self._capacity)
-
-    def _judge_by(self, potential: Potential) -> None:
+    def judge_by(self, potential: Potential) -> None:
+        """Judge the nodes by this from now on."""
         self._potential = potential
-        self._copies = self._potential.copies(self.free)
+        self._copies = potential.copies(self.free)
         self._scores.clear()
         self._changed.clear()
 
-    def choose(self, shape: Shape, usable: NDArray[np.bool_] | None = None) -> Choice | None:
-        """Where the pod goes; None when it fits nowhere.
-
-        `usable`: nodes that may be taken, for whatever is not modelled here (memory, taints).
-        """
-        scores = self._scores_of(shape)
-        gain = scores.gain if usable is None else np.where(usable, scores.gain, -np.inf)
-        node = int(gain.argmax())
-        if gain[node] == -np.inf:
-            return None
-        if shape.is_share:
-            return Choice(node, (int(scores.device[node]),))
-        whole = np.flatnonzero(self.free[node] == MILLI)[: shape.gpus]
-        return Choice(node, tuple(whole.tolist()))
-
-    def scores(self, shape: Shape) -> Scores:
-        """Change of the potential of each node by the pod; minus infinity where it does not fit."""
-        return self._scores_of(shape)
-
-    def take(self, shape: Shape, choice: Choice) -> None:
-        """Book a choice."""
-        self._book(shape, choice, -1)
-
-    def release(self, shape: Shape, choice: Choice) -> None:
-        """Undo `take`."""
-        self._book(shape, choice, 1)
-
-    def _book(self, shape: Shape, choice: Choice, sign: int) -> None:
-        node = choice.node
-        self.cpu[node] += sign * shape.cpu_milli
-        for device in choice.devices:
-            self.free[node, device] += sign * shape.gpu_milli
+    def note(self, node: int) -> None:
+        """What is free on a node has changed."""
         self._copies[node] = self._potential.copies(self.free[node : node + 1])[0]
         self._changed.append(node)
 
@@ -307,7 +239,8 @@ class FragmentationGradient:
                 here = np.flatnonzero((self.model == model) & (scores.gain > -np.inf))
                 ranking[:] = sorted(zip((-scores.gain[here]).tolist(), here.tolist(), strict=True))
 
-    def _scores_of(self, shape: Shape) -> Scores:
+    def scores(self, shape: Shape) -> Scores:
+        """Change of the potential of each node by the pod; minus infinity where it does not fit."""
         scores = self._scores.get(shape)
         if scores is None:
             n = len(self.cpu)

@@ -80,7 +80,7 @@ class ClusterGradient(FragmentationGradient):
         """Judge by what is typical now."""
         capacity = sum(state.capacity_milli(model) for model in self.models)
         self.learned = _learn(state, self.models, (self.cpu, self.free, self.model), capacity)
-        self._judge_by(self.learned.potential)
+        self.judge_by(self.learned.potential)
 
     def follow(self, state: ClusterState) -> None:
         """Take over the nodes that changed since the last call."""
@@ -91,8 +91,7 @@ class ClusterGradient(FragmentationGradient):
                 slot, row = pool.layout.slots[number], low + number
                 self.cpu[row] = state.cpu[slot]
                 self.free[row] = _free_milli(state, slot, self.learned.potential.width)
-                self._copies[row] = self._potential.copies(self.free[row : row + 1])[0]
-                self._changed.append(row)
+                self.note(row)
             pool.touched.clear()
 
 
