@@ -3,13 +3,12 @@
 | policy | a blocked job closes to the jobs behind it |
 |---|---|
 | strict FIFO | the pools it competes for; if quota refuses it: its tenant's, what it would borrow |
-| best-effort FIFO | nothing; with fair share nodes for the job whose turn it is (turns.py) |
+| best-effort FIFO | nothing; with fair share nodes for the job whose turn it is (fair_turns.py) |
 | backfill | the nodes reserved for it; without a reservation, after a threshold, its pools |
-| … if quota refuses it | the nodes and the quota for its start; if nobody knows that, after a
-threshold, as strict FIFO |
+| … refused by quota | the nodes and quota of its start; without one, after a threshold, as strict |
 
 Under backfill nothing is closed after the threshold to jobs that could be preempted for it. Nobody
-waits in a pool in which the job could not start though all that runs had ended (lacking.py).
+waits in a pool in which the job could not start though all that runs had ended (out_of_service.py).
 """
 
 import math

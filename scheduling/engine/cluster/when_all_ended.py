@@ -1,6 +1,6 @@
 """The cluster as it would be if all that runs had ended: the nodes as they are, pods of others on
-them, and none of Kant's. Whether a job could start there is asked in lacking.py; and of the nodes
-in order, with nothing at all on them, in competing.py."""
+them, and none of Kant's. Whether a job could start there is asked in out_of_service.py; and of the
+nodes in order, with nothing at all on them, in competing_pod_sets.py."""
 
 from collections.abc import Iterable, Mapping
 
