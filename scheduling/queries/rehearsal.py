@@ -34,6 +34,13 @@ from scheduling.queries.known import FITS_NO_SHARD, CannotTell, Known
 from scheduling.session.memory import load
 from tenants.models import GpuType, User
 
+FORECASTS = ("reservation", "forecast")
+OVERDUE = (
+    "It starts when jobs end that have run for longer than they declared: by what they declared "
+    "there would be room already."
+)
+DUE_S = 1.0  # what running jobs declare is over by now, or in so long
+
 
 class Outlook(StrEnum):
     """What would become of the job in the next cycle. `unknown`: nobody can tell."""
@@ -163,7 +170,9 @@ def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehea
     if verdict is not None:
         job.reason, job.message = verdict.reason.value, verdict.summary
         job.evidence = {**verdict.evidence, "remedies": list(verdict.remedies)}
-    if said.reservation is not None and said.reservation.start_at is not None:
+    # Of a job that waits the page tells that of its scheduler.
+    new = job.reserved_start is None
+    if new and said.reservation is not None and said.reservation.start_at is not None:
         job.reserved_start = datetime.fromtimestamp(said.reservation.start_at, UTC)
         job.reserved_nodes = list(said.reservation.nodes)
     explained = explain_job(viewer, job)
@@ -176,6 +185,8 @@ def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehea
             "job takes it."
         )
         start = Start(datetime.fromtimestamp(said.room_at, UTC), "forecast", text)
+    if new and start is not None and start.basis in FORECASTS and _is_due(start.at):
+        start = Start(None, "unknown", OVERDUE)
     return Rehearsed(
         outlook,
         _summary(outlook, request, said),
@@ -192,6 +203,11 @@ def _told(viewer: User, job: Job, request: JobRequest, said: Rehearsal) -> Rehea
         start,
         tuple(_alternative(request, other) for other in said.instead),
     )
+
+
+def _is_due(at: datetime | None) -> bool:
+    """Whether it should have come already, though the job does not start."""
+    return at is not None and at.timestamp() <= time.time() + DUE_S
 
 
 def _outlook(said: Rehearsal) -> Outlook:

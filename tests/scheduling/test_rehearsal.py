@@ -221,6 +221,25 @@ def test_the_forecast_of_a_head_is_its_reservation(fleet):
     assert len(said["reservation"]["nodes"]) == 1
 
 
+@pytest.mark.parametrize("queueing", ["backfill", "best-effort-fifo"])
+def test_a_start_that_is_overdue_is_no_time(fleet, queueing):
+    policy = {"queueing": queueing, "preemption": []}
+    ClusterPolicy.objects.create(cluster=fleet.cluster, document=policy)
+    runs(fleet, ["h000", "h001", "h002", "h003"], declared_s=60)  # for five minutes already
+    start = ask(fleet)["rehearsal"]["start"]
+    assert (start["at"], start["basis"]) == (None, "unknown")
+    assert start["text"].startswith("It starts when jobs end that have run for longer than they")
+    # What the scheduler has reserved for a job that waits stays what is told of it.
+    eve = fleet.client("eve")
+    job = eve.post("/api/v1/jobs", HELLO, format="json").json()["id"]
+    told = timezone.now() - timedelta(minutes=4)
+    Job.objects.filter(pk=job).update(reserved_start=told, reserved_nodes=["h000"])
+    start = eve.get(f"/api/v1/jobs/{job}/outlook").json()["start"]
+    if queueing == "backfill":
+        assert start["basis"] == "reservation"
+        assert start["at"][:19] == told.isoformat()[:19]
+
+
 def test_pods_that_start_one_by_one_start_as_far_as_there_is_room(fleet):
     runs(fleet, ["h000", "h001"])
     said = ask(fleet, replicas=4, gang=False)["rehearsal"]
