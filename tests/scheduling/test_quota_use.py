@@ -85,7 +85,7 @@ def test_uses_depend_on_what_tenants_hold_not_on_their_jobs(jobs):
     by_job, by_sums = book_of(), QuotaBook()
     held, fixed = Counter(), Counter()
     for since, (tenant, gpus, preemptible) in enumerate(jobs):
-        by_job.book(f"{since}", tenant, "A100", 1000 * gpus, since, fixed=not preemptible)
+        by_job.book(f"{since}", tenant, "A100", 1000 * gpus, since, non_preemptible=not preemptible)
         held[tenant] += 1000 * gpus
         fixed[tenant] += 0 if preemptible else 1000 * gpus
     by_sums.replace(*TREE_AND_QUOTAS, [(t, "A100", held[t], fixed[t]) for t in held])
