@@ -26,7 +26,7 @@ PASSWORD = "kant-demo"
 SOURCE = "command"
 
 
-class Account(NamedTuple):
+class DemoAccount(NamedTuple):
     """A demo account; `tenant` and `role` are empty for the operator."""
 
     username: str
@@ -48,10 +48,10 @@ class DemoTenant(NamedTuple):
 
 
 ACCOUNTS = (
-    Account("operator", "operator: clusters, all tenants, all quotas"),
-    Account("vera", "tenant admin of research", "research", Role.TENANT_ADMIN),
-    Account("piet", "tenant admin of products", "products", Role.TENANT_ADMIN),
-    Account("erin", "engineer in vision, a tenant of research", "vision", Role.ENGINEER),
+    DemoAccount("operator", "operator: clusters, all tenants, all quotas"),
+    DemoAccount("vera", "tenant admin of research", "research", Role.TENANT_ADMIN),
+    DemoAccount("piet", "tenant admin of products", "products", Role.TENANT_ADMIN),
+    DemoAccount("erin", "engineer in vision, a tenant of research", "vision", Role.ENGINEER),
 )
 # Parents before their children; a parent's share includes those of its children.
 TENANTS = (

@@ -33,7 +33,7 @@ Figures = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Hold:
+class PodHold:
     """A pod's hold of whole GPUs, or of parts: decided, bound and gone at these seconds.
     `finished`: its work was done by then."""
 
@@ -53,7 +53,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedJob:
     """What a job asked for, and when. `ended`: when it was over, inf = not within the record;
     `done`: it succeeded."""
 
@@ -66,15 +66,15 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class FidelityRecord:
     """A run of `seconds`: jobs by id, holds in the order they were decided in.
 
     `preempted`: ids of jobs that made room for others, with all their pods or some.
     """
 
     seconds: float
-    jobs: Mapping[str, Asked]
-    holds: Sequence[Hold]
+    jobs: Mapping[str, AskedJob]
+    holds: Sequence[PodHold]
     preempted: frozenset[str] = frozenset()
 
     def order(self) -> list[tuple[str, tuple[int, int], str, tuple[int, ...]]]:
@@ -83,14 +83,14 @@ class Record:
 
 
 # --- the live run -------------------------------------------------------------------------------
-def recorded(window: history.Window) -> Record:
+def recorded(window: history.Window) -> FidelityRecord:
     """What the database knows of the jobs that were submitted in the window."""
-    jobs: dict[str, Asked] = {}
+    jobs: dict[str, AskedJob] = {}
     rows = Job.objects.filter(
         cluster=window.cluster, submitted_at__gte=window.since, submitted_at__lte=window.until
     )
     for job in rows.prefetch_related("pod_sets").order_by("submitted_at", "id"):
-        jobs[str(job.pk)] = Asked(
+        jobs[str(job.pk)] = AskedJob(
             submitted=window.at(job.submitted_at),
             gpu_milli=job.first_gpu_milli or job.gpu_milli,
             gang=job.gang,
@@ -100,7 +100,7 @@ def recorded(window: history.Window) -> Record:
         )
     placed = Placement.objects.filter(job__in=rows, intended_at__lte=window.until)
     holds = [
-        Hold(
+        PodHold(
             job=str(p.job_id),
             pod=(p.pod_set, p.ordinal),
             node=p.node,
@@ -115,10 +115,10 @@ def recorded(window: history.Window) -> Record:
     ]
     preempted = JobEvent.objects.filter(job__in=rows, reason=PREEMPTED)
     ids = frozenset(str(i) for i in preempted.values_list("job_id", flat=True))
-    return Record(window.seconds, jobs, holds, ids)
+    return FidelityRecord(window.seconds, jobs, holds, ids)
 
 
-def bind_delay(record: Record) -> float:
+def bind_delay(record: FidelityRecord) -> float:
     """Mean seconds from a decision to the end of the wait, in whole steps; 0 without any.
 
     A gang counts once, other jobs pod by pod, as in JWTD.
@@ -145,8 +145,8 @@ class _Recording(Simulation):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.holds: list[Hold] = []
-        self._open: dict[str, dict[tuple[int, int], Hold]] = defaultdict(dict)
+        self.holds: list[PodHold] = []
+        self._open: dict[str, dict[tuple[int, int], PodHold]] = defaultdict(dict)
 
     def _decide(self, now: float) -> None:
         for delta in self._deltas:
@@ -169,26 +169,26 @@ class _Recording(Simulation):
         for part in result.started:
             for p in part.placements:
                 pod, bound = (p.pod_set, p.ordinal), now + self.settings.bind_delay_s
-                hold = Hold(part.job_id, pod, p.node, p.devices, p.milli, now, bound)
+                hold = PodHold(part.job_id, pod, p.node, p.devices, p.milli, now, bound)
                 self._open[part.job_id][pod] = hold
                 self.holds.append(hold)
         super()._carry_out(result, now)
 
 
-def replayed(window: history.Window, bind_delay_s: float) -> Record:
+def replayed(window: history.Window, bind_delay_s: float) -> FidelityRecord:
     """The window's jobs once more, decided by the simulator under the cluster's own policy.
 
     Raises HistoryError for a job that cannot be read.
     """
     known = tenancy(window.cluster.pk)
-    asked: dict[str, Asked] = {}
+    asked: dict[str, AskedJob] = {}
 
     def arrivals() -> Iterable[Arrival]:
         for arrival in history.arrivals_of(window):
             if isinstance(arrival, history.HistoryError):
                 raise arrival
             job = arrival.job
-            asked[job.id] = Asked(job.submitted_at, job.gpu_milli, job.gang, job.pods, math.inf)
+            asked[job.id] = AskedJob(job.submitted_at, job.gpu_milli, job.gang, job.pods, math.inf)
             yield _bound_later(arrival, bind_delay_s)
 
     run = _Recording(
@@ -208,7 +208,7 @@ def replayed(window: history.Window, bind_delay_s: float) -> Record:
         if not math.isnan(columns.ended[i])
     }
     preempted = frozenset(i for i, n in zip(columns.ids, columns.preemptions, strict=True) if n)
-    return Record(window.seconds, {**asked, **jobs}, run.holds, preempted)
+    return FidelityRecord(window.seconds, {**asked, **jobs}, run.holds, preempted)
 
 
 def _bound_later(arrival: Arrival, delay: float) -> Arrival:
@@ -218,7 +218,7 @@ def _bound_later(arrival: Arrival, delay: float) -> Arrival:
 
 
 # --- the five metrics of a record -----------------------------------------------------------------
-def figures(record: Record, nodes: Sequence[Node]) -> Figures:
+def figures(record: FidelityRecord, nodes: Sequence[Node]) -> Figures:
     """GAR, SOR, GFR over the whole record and all pools; JWTD and JTTED by size class, and "all".
 
     GAR and GFR are states of the nodes from decision to end, integrated exactly; SOR counts from
@@ -263,8 +263,8 @@ class _Uses:
     gar: list[float] = field(default_factory=list)
     sor: list[float] = field(default_factory=list)
 
-    def play(self, holds: Iterable[Hold]) -> None:
-        changes: dict[float, list[tuple[int, Hold]]] = defaultdict(list)
+    def play(self, holds: Iterable[PodHold]) -> None:
+        changes: dict[float, list[tuple[int, PodHold]]] = defaultdict(list)
         for hold in holds:
             changes[hold.decided].append((1, hold))
             if hold.gone < math.inf:
@@ -313,7 +313,7 @@ def _node_use(node: Node, on: Mapping[int, int]) -> NodeUse:
     )
 
 
-def waits(record: Record) -> dict[str, definitions.JobWaits]:
+def waits(record: FidelityRecord) -> dict[str, definitions.JobWaits]:
     """JWTD by size class, and "all": a gang counts once, other jobs pod by pod. None of a gang's
     pods holds its place before all that the gang needs are bound."""
     held: dict[str, dict[tuple[int, int], list[tuple[float, float, bool]]]] = defaultdict(dict)
@@ -339,7 +339,7 @@ def waits(record: Record) -> dict[str, definitions.JobWaits]:
     return {s: definitions.job_waits(found[s]) for s in order if s in found}
 
 
-def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, float]]]:
+def jtted(record: FidelityRecord, nodes: Sequence[Node]) -> dict[str, list[tuple[float, float]]]:
     """JTTED of gangs, by the size of what they hold, and "all": (node, group) deviations."""
     known = {n.name: n for n in nodes}
     per_node: dict[str, int] = defaultdict(int)
@@ -350,7 +350,7 @@ def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, 
     largest: dict[str, int] = defaultdict(int)
     for (model, _), count in members.items():
         largest[model] = max(largest[model], count)
-    starts: dict[tuple[str, float, str], list[Hold]] = defaultdict(list)
+    starts: dict[tuple[str, float, str], list[PodHold]] = defaultdict(list)
     for hold in _of_starts(record):
         if record.jobs[hold.job].gang and hold.bound < math.inf:
             starts[hold.job, hold.decided, known[hold.node].gpu_model].append(hold)
@@ -373,10 +373,10 @@ def jtted(record: Record, nodes: Sequence[Node]) -> dict[str, list[tuple[float, 
     return {size: found[size] for size in order if size in found}
 
 
-def _of_starts(record: Record) -> Iterator[Hold]:
+def _of_starts(record: FidelityRecord) -> Iterator[PodHold]:
     """The holds without those that elastic gangs got while they ran: what counts is how a gang
     started."""
-    start: dict[str, list[Hold]] = defaultdict(list)  # of each gang, the holds of its last start
+    start: dict[str, list[PodHold]] = defaultdict(list)  # of each gang, the holds of its last start
     for hold in record.holds:
         if record.jobs[hold.job].gang:
             begun = start[hold.job]
@@ -386,9 +386,9 @@ def _of_starts(record: Record) -> Iterator[Hold]:
         yield hold
 
 
-def _lost(record: Record) -> float:
+def _lost(record: FidelityRecord) -> float:
     """GPU-milli-seconds of starts that another start of the same pod followed."""
-    last: dict[tuple[str, tuple[int, int]], Hold] = {}
+    last: dict[tuple[str, tuple[int, int]], PodHold] = {}
     lost = 0.0
     for hold in record.holds:
         earlier = last.get((hold.job, hold.pod))

@@ -78,7 +78,7 @@ def _of_model(rows: QuerySet[Job], gpu_model: str) -> QuerySet[Job]:
 
 
 @dataclass(slots=True)
-class Waiting:
+class WaitingNow:
     """How many jobs wait, for how many milli-GPU, and since when the oldest of them does."""
 
     jobs: int = 0
@@ -91,14 +91,14 @@ class Waiting:
         self.since = since if self.since is None else min(self.since, since)
 
 
-def waiting_by_model(cluster: Cluster | None) -> defaultdict[str, Waiting]:
+def waiting_by_model(cluster: Cluster | None) -> defaultdict[str, WaitingNow]:
     """What waits by the GPU model that it would take first, of several by each; "" = all."""
     first = KeyTextTransform(0, "pod_sets__gpu_models")
     rows = waiting_jobs(cluster).order_by()
     models: defaultdict[tuple[str, int, datetime], set[str]] = defaultdict(lambda: {""})
     for *job, model in rows.values_list(_text("pk"), "gpu_milli", "submitted_at", first):
         models[tuple(job)].add(model or "")
-    found: defaultdict[str, Waiting] = defaultdict(Waiting)
+    found: defaultdict[str, WaitingNow] = defaultdict(WaitingNow)
     for (_, milli, since), named in models.items():
         for name in named:
             found[name].add(milli, since)

@@ -12,7 +12,7 @@ from metrics import definitions, selectors
 from metrics.gpu_time import totals
 from metrics.gpu_time.accounting import account
 from metrics.models import MetricSample, Replay
-from metrics.samples.held import Held, nodes_of
+from metrics.samples.held import HeldOverTime, nodes_of
 from scheduling.models import Cluster
 from scheduling.services.common.chunks import CHUNK
 from scheduling.services.retention import prune_jobs
@@ -44,7 +44,7 @@ def record_sample(cluster: Cluster, now: datetime) -> list[MetricSample]:
     if not nodes:
         return []
     earlier = _to_revise(cluster, previous, now)
-    held = Held(cluster, nodes, [*earlier, now])
+    held = HeldOverTime(cluster, nodes, [*earlier, now])
     revised = _revise(held, earlier)
     for row in revised:
         if row.at == max(earlier):
@@ -69,7 +69,7 @@ def _to_revise(
 
 
 def _revise(
-    held: Held, earlier: Mapping[datetime, Mapping[str, MetricSample]]
+    held: HeldOverTime, earlier: Mapping[datetime, Mapping[str, MetricSample]]
 ) -> list[MetricSample]:
     """Those of the samples that what is known now changes, as it makes them."""
     changed = []
@@ -95,7 +95,7 @@ def _revise(
 
 
 def _sampled(
-    cluster: Cluster, held: Held, previous: Mapping[str, MetricSample], now: datetime
+    cluster: Cluster, held: HeldOverTime, previous: Mapping[str, MetricSample], now: datetime
 ) -> list[MetricSample]:
     waiting = selectors.waiting_by_model(cluster)
     last, uses = len(held.instants) - 1, held.uses()

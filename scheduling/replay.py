@@ -26,12 +26,12 @@ POLL_S = 1.0
 PAGE = 500
 
 
-class ReplayError(Exception):
+class TraceReplayError(Exception):
     """One line: what is wrong, and what helps."""
 
 
 @dataclass(slots=True)
-class Report:
+class ReplayReport:
     """What came of a replay. `double_holdings` is the embedded cluster's own record; None when
     the cluster is not an embedded one."""
 
@@ -48,9 +48,9 @@ def read_trace(path: Path, limit: int, format_name: str = "") -> list[TraceJob]:
     try:
         jobs = list(islice(traces.jobs_of(lines_of(path), traces.BadRows(), format_name), limit))
     except (InputError, traces.TraceFormatError) as error:
-        raise ReplayError(f"{path}: {error}") from error
+        raise TraceReplayError(f"{path}: {error}") from error
     if not jobs:
-        raise ReplayError(f"{path} has no job that asks for a GPU")
+        raise TraceReplayError(f"{path} has no job that asks for a GPU")
     return sorted(jobs, key=lambda job: job.submitted_at)
 
 
@@ -89,7 +89,7 @@ def job_document(
     }
 
 
-class Replay:
+class TraceReplay:
     """One replay: its own tenants below “replay”, its jobs marked by a name of their own."""
 
     def __init__(self, url: str, token: str, jobs: list[TraceJob], tenants: int, speed: float):
@@ -106,7 +106,7 @@ class Replay:
         self._ids: list[asyncio.Future[str]] = []
         self.http: aiohttp.ClientSession = None  # type: ignore[assignment]
 
-    async def run(self, progress: Callable[[int, int], None]) -> Report:
+    async def run(self, progress: Callable[[int, int], None]) -> ReplayReport:
         """Submit everything at its time, wait for the end. `progress(submitted, over)`."""
         connector = aiohttp.TCPConnector(limit=CONNECTIONS)
         timeout = aiohttp.ClientTimeout(total=60)
@@ -119,7 +119,7 @@ class Replay:
             submitting = asyncio.gather(*map(self._submit, range(len(self.jobs))))
             rows = await self._follow(submitting, progress)
             seconds = time.monotonic() - started
-            report = Report(len(self.jobs), seconds, jobs=rows)
+            report = ReplayReport(len(self.jobs), seconds, jobs=rows)
             report.states = dict(Counter(row["state"] for row in rows))
             window = f"{math.ceil(seconds) + 1}s"
             report.metrics = await self._call("GET", "/metrics", params={"window": window})
@@ -233,12 +233,12 @@ class Replay:
                         return await reply.json()
                     if reply.status not in (429, 502, 503, 504):
                         text = (await reply.text())[:500]
-                        raise ReplayError(f"{method} {address}: {reply.status} {text}")
+                        raise TraceReplayError(f"{method} {address}: {reply.status} {text}")
                     problem = str(reply.status)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
                 problem = str(error) or type(error).__name__
             await asyncio.sleep(0.2 * 2**attempt)
-        raise ReplayError(f"{method} {address}: {problem}; is Kant running there?")
+        raise TraceReplayError(f"{method} {address}: {problem}; is Kant running there?")
 
 
 def _server_of(kubeconfig: Path) -> tuple[str, dict[str, str]]:
@@ -248,7 +248,7 @@ def _server_of(kubeconfig: Path) -> tuple[str, dict[str, str]]:
     return server, {"Authorization": f"Bearer {token}"} if token else {}
 
 
-def run(replay: Replay, progress: Callable[[int, int], None]) -> Report:
+def run(replay: TraceReplay, progress: Callable[[int, int], None]) -> ReplayReport:
     """Blocking `Replay.run`."""
-    work: Awaitable[Report] = replay.run(progress)
+    work: Awaitable[ReplayReport] = replay.run(progress)
     return asyncio.run(work)  # type: ignore[arg-type]

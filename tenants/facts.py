@@ -57,7 +57,7 @@ def _seen(amounts: Mapping[str, int], visible: Container[str]) -> dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class JobHolding:
     """A job and the milli-GPU of one GPU type it holds now."""
 
     job_id: str
@@ -78,7 +78,7 @@ class SchedulingFacts(Protocol):
     def installed_milli(self, gpu_type: str) -> int | None:
         """Installed milli-GPU of all active clusters; None while no node is known at all."""
 
-    def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[Holding]:
+    def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[JobHolding]:
         """What jobs of these tenants hold now, the latest submitted first."""
 
     def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:

@@ -207,7 +207,7 @@ class ShownChange:
     """A record, what it changed, and what was done about it and may be done by the reader."""
 
     record: AuditRecord
-    differences: list["Difference"]
+    differences: list["FieldDifference"]
     reverted_by: AuditRecord | None
     may_revert: bool
 
@@ -229,7 +229,7 @@ def _uuid_or_404(text: str) -> uuid.UUID:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDifference:
     """One field of a change as people read it."""
 
     name: str
@@ -237,12 +237,12 @@ class Difference:
     after: str
 
 
-def differences(record: AuditRecord) -> list[Difference]:
+def differences(record: AuditRecord) -> list[FieldDifference]:
     """The fields that a record changed; versions are of no interest to people."""
     before, after = record.before or {}, record.after or {}
     names = [n for n in dict.fromkeys([*before, *after]) if n not in ("version", "id")]
     return [
-        Difference(FIELDS.get(n, words(n)), _said(n, before), _said(n, after))
+        FieldDifference(FIELDS.get(n, words(n)), _said(n, before), _said(n, after))
         for n in names
         if before.get(n) != after.get(n)
     ]

@@ -22,7 +22,7 @@ from kant.client import (
     tokens,
     usage,
 )
-from kant.client.account import Account
+from kant.client.account import ClientAccount
 from kant.client.api import Api
 from kant.client.errors import EXIT_CODES, FAILED, ClientError
 from kant.client.errors import usage as wrong_usage
@@ -59,13 +59,13 @@ def login(args: argparse.Namespace) -> None:
         raise wrong_usage("Say with --user who signs in; the password is read from stdin.")
     user = args.user or input(f"User name at {urlsplit(url).netloc or url}: ")
     password = getpass.getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\n")
-    api = Api(Account(url, ""), password=(user, password))
+    api = Api(ClientAccount(url, ""), password=(user, password))
     ends = datetime.now(timezone.utc) + timedelta(days=TOKEN_DAYS)
     name = f"kant on {socket.gethostname()}"[:100]
     made = api.post("tokens", {"name": name, "expires_at": ends.isoformat()})
     if made["secret"] is None:  # the answer that had it was lost on its way
         raise ClientError(FAILED, "The token was lost on its way. Run kant login again.")
-    account.keep(Account(url, made["secret"]))
+    account.keep(ClientAccount(url, made["secret"]))
     print(f"Signed in to {url} as {user}, for {TOKEN_DAYS} days.")
 
 

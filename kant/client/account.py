@@ -10,7 +10,7 @@ from kant.client.errors import DENIED, FAILED, ClientError
 DEFAULT_URL = "http://localhost:8000"
 
 
-class Account(NamedTuple):
+class ClientAccount(NamedTuple):
     """The address of a Kant and an API token."""
 
     url: str
@@ -22,7 +22,7 @@ def path() -> Path:
     return Path(base) / "kant" / "login.json"
 
 
-def current() -> Account:
+def current() -> ClientAccount:
     """KANT_URL and KANT_TOKEN, or the account of the last `kant login`.
 
     Raises ClientError where there is no token: one is never sent to another address than the one
@@ -39,14 +39,14 @@ def current() -> Account:
         raise ClientError(DENIED, f"You are not signed in to {url}.", f"Run: kant login {url}")
     if not (token.isascii() and token.isprintable()):
         raise ClientError(DENIED, "KANT_TOKEN is no API token of Kant: those begin with “kant_”.")
-    return Account(url, token)
+    return ClientAccount(url, token)
 
 
-def kept() -> Account | None:
+def kept() -> ClientAccount | None:
     """The account of the last `kant login`; None if there is none."""
     try:
         known = json.loads(path().read_text())
-        return Account(known["url"], known["token"])
+        return ClientAccount(known["url"], known["token"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -54,7 +54,7 @@ def kept() -> Account | None:
         raise ClientError(FAILED, text) from None
 
 
-def keep(account: Account) -> None:
+def keep(account: ClientAccount) -> None:
     """Remember the account, readable by its owner only."""
     try:
         path().parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -11,7 +11,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlencode, urlsplit
 from urllib.request import Request, urlopen
 
-from kant.client.account import Account
+from kant.client.account import ClientAccount
 from kant.client.errors import DENIED, FAILED, NEVER_RUNS, NOT_FOUND, USAGE, ClientError
 
 TIMEOUT_S = 30.0
@@ -28,7 +28,7 @@ class Api:
 
     def __init__(
         self,
-        account: Account,
+        account: ClientAccount,
         *,
         password: tuple[str, str] | None = None,
         timeout_s: float = TIMEOUT_S,

@@ -49,10 +49,10 @@ def logs(api: Api, args: argparse.Namespace) -> None:
     }
     if not args.all:
         pod = {"pod_set": args.pod_set, "ordinal": args.pod}
-        _Reading(api, path, {**query, **pod}, args).run()
+        _PodLog(api, path, {**query, **pod}, args).run()
         return
     each = [
-        _Reading(api, path, {**query, "pod_set": name, "ordinal": n}, args, f"[{name}-{n}] ")
+        _PodLog(api, path, {**query, "pod_set": name, "ordinal": n}, args, f"[{name}-{n}] ")
         for name, n in _pods(api, path, args.pod_set)
     ]
     if not each:
@@ -78,7 +78,7 @@ def _pods(api: Api, path: str, only: str | None) -> list[tuple[str, int]]:
     ]
 
 
-def _in_turn(each: "list[_Reading]") -> None:
+def _in_turn(each: "list[_PodLog]") -> None:
     """All that can be read; raises the first error where nothing can."""
     failed = []
     for reading in each:
@@ -91,7 +91,7 @@ def _in_turn(each: "list[_Reading]") -> None:
         raise ClientError(failed[0].code)
 
 
-def _together(each: "list[_Reading]") -> None:
+def _together(each: "list[_PodLog]") -> None:
     if len(each) > MOST_FOLLOWED:
         raise usage(
             f"The job has {len(each)} pods; at most {MOST_FOLLOWED} are followed at once. Name one "
@@ -99,7 +99,7 @@ def _together(each: "list[_Reading]") -> None:
         )
     ends: queue.Queue[BaseException | None] = queue.Queue()
 
-    def follow(reading: _Reading) -> None:
+    def follow(reading: _PodLog) -> None:
         try:
             reading.run()
             ends.put(None)
@@ -113,7 +113,7 @@ def _together(each: "list[_Reading]") -> None:
             raise error
 
 
-class _Reading:
+class _PodLog:
     """The log of one pod, and of those that come in its place."""
 
     def __init__(

@@ -25,7 +25,7 @@ COUNTS = {
 STATES = "SELECT state, count(*) FROM scheduling_job GROUP BY state ORDER BY state"
 
 
-class Run:
+class ChaosRun:
     """So many rounds in one production shape. Raises what ProductionShape raises."""
 
     def __init__(self, shape: ProductionShape, count: int, seed: int) -> None:

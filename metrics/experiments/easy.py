@@ -12,7 +12,7 @@ from bisect import insort
 from typing import Any
 
 from metrics.experiments.runs import Figures, Task
-from metrics.experiments.undivided import Draw, OneMachine, Waiting, on_one_machine
+from metrics.experiments.undivided import Draw, OneMachine, QueuedJob, on_one_machine
 
 
 def run(task: Task, draw: Draw) -> Figures:
@@ -27,12 +27,12 @@ class Easy(OneMachine):
         super().__init__(*given)
         self._running: list[tuple[float, int, int]] = []  # declared end, job's row, GPU-milli
 
-    def came(self, one: Waiting, now: float) -> None:
+    def came(self, one: QueuedJob, now: float) -> None:
         insort(self.queue, one)
         self.serve(now)
 
     def serve(self, now: float) -> None:
-        left: list[Waiting] = []
+        left: list[QueuedJob] = []
         starts_at, spare = math.inf, 0
         for one in self.queue:
             in_time = _declared_end(one, now) <= starts_at
@@ -46,15 +46,15 @@ class Easy(OneMachine):
             self.start(one, now)
         self.queue = left
 
-    def start(self, one: Waiting, now: float) -> None:
+    def start(self, one: QueuedJob, now: float) -> None:
         super().start(one, now)
         insort(self._running, (_declared_end(one, now), one.row, one.milli))
 
-    def ended(self, one: Waiting, now: float) -> None:
+    def ended(self, one: QueuedJob, now: float) -> None:
         self._running = [running for running in self._running if running[1] != one.row]
         super().ended(one, now)
 
-    def _reserved(self, head: Waiting, now: float) -> tuple[float, int]:
+    def _reserved(self, head: QueuedJob, now: float) -> tuple[float, int]:
         """When enough is free for the head, and what GPU-milli it leaves then."""
         free = self.free
         for end, _, milli in self._running:
@@ -64,6 +64,6 @@ class Easy(OneMachine):
         return math.inf, 0
 
 
-def _declared_end(one: Waiting, now: float) -> float:
+def _declared_end(one: QueuedJob, now: float) -> float:
     declared = one.arrival.job.declared_s
     return math.inf if declared is None else now + declared

@@ -71,7 +71,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 # --- what is submitted ----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
-class Order:
+class TimedOrder:
     """A job to be submitted at `at` seconds: its document, which earlier order it waits for, and
     how long after its submission its owner cancels it; None = neither."""
 
@@ -81,11 +81,11 @@ class Order:
     cancel_after_s: float | None
 
 
-def orders(seed: int, seconds: float, gpus: int) -> list[Order]:
+def orders(seed: int, seconds: float, gpus: int) -> list[TimedOrder]:
     """Jobs of about `LOAD` times what so many GPUs can do in that time."""
     rng = Generator(PCG64(seed))
     sizes, shares = zip(*SIZES, strict=True)
-    made: list[Order] = []
+    made: list[TimedOrder] = []
     at = work = 0.0
     while work < LOAD * gpus * seconds:
         size = int(rng.choice(sizes, p=shares))
@@ -111,7 +111,7 @@ def orders(seed: int, seconds: float, gpus: int) -> list[Order]:
             document["gpu_milli"] = 500
         work += document["gpus"] * document["replicas"] * run_s
         made.append(
-            Order(
+            TimedOrder(
                 at=at,
                 document=document,
                 after=len(made) - 1 if made and draw[3] > 0.9 else None,
@@ -121,7 +121,7 @@ def orders(seed: int, seconds: float, gpus: int) -> list[Order]:
         at += float(rng.exponential(1.0))
     # Exactly in the time there is, whatever the draws.
     scale = seconds / max(at, 1e-9)
-    return [Order(o.at * scale, o.document, o.after, o.cancel_after_s) for o in made]
+    return [TimedOrder(o.at * scale, o.document, o.after, o.cancel_after_s) for o in made]
 
 
 # --- the live run ---------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _organisation(operator: User, kubeconfig: Path) -> Cluster:
     return cluster
 
 
-def _submit(operator: User, made: list[Order]) -> None:
+def _submit(operator: User, made: list[TimedOrder]) -> None:
     """Every job at its time, every cancellation at its own."""
     began = time.monotonic()
     due: list[tuple[float, int, str]] = [(o.at, i, "submit") for i, o in enumerate(made)]

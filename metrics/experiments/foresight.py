@@ -15,7 +15,7 @@ from scheduling.simulator.workload import HOUR
 NODE_MILLI = 8000
 
 
-class _Node:
+class _BusyNode:
     """Free GPU-milli and the ends of what runs, the times in seconds."""
 
     __slots__ = ("ends", "free")
@@ -41,7 +41,7 @@ def marks(
     Nodes are of 8 GPUs; shares of a GPU are packed as if they could lie across GPUs, which can
     only make the marks lower. What fits nowhere waits, in order of submission.
     """
-    fleet = [_Node() for _ in range(nodes)]
+    fleet = [_BusyNode() for _ in range(nodes)]
     running: list[tuple[float, int, int]] = []  # end, node, milli
     waiting: list[tuple[int, float]] = []  # milli, seconds to run
     floor = partly = 0.0
@@ -86,7 +86,7 @@ def _instants(
 
 def _placed(
     pods: list[tuple[int, float]],
-    fleet: Sequence[_Node],
+    fleet: Sequence[_BusyNode],
     running: list[tuple[float, int, int]],
     now: float,
 ) -> list[tuple[int, float]]:

@@ -55,7 +55,7 @@ FORMER = {"fragmentation-gradient": "fragmentation"}  # names that the option on
 TENANT = "openb"
 
 
-class Task(NamedTuple):
+class FgdTask(NamedTuple):
     """One run."""
 
     pod_list: Path
@@ -77,7 +77,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--quick", action="store_true", help="only the first two seeds")
 
 
-def plan(options: dict[str, Any]) -> tuple[Callable[[Task], list[float]], list[Task]]:
+def plan(options: dict[str, Any]) -> tuple[Callable[[FgdTask], list[float]], list[FgdTask]]:
     """All lists under all policies and seeds; raises StudyError for what cannot be run."""
     seeds = parse_seeds(options["seeds"])[: 2 if options["quick"] else None]
     folder = _folder(options)
@@ -87,7 +87,7 @@ def plan(options: dict[str, Any]) -> tuple[Callable[[Task], list[float]], list[T
     nodes = _beside(folder, NODES)
     for path in (nodes, *chosen.values()):
         _checked(path)
-    tasks = [Task(chosen[c], nodes, p, seed) for c in chosen for p in policies for seed in seeds]
+    tasks = [FgdTask(chosen[c], nodes, p, seed) for c in chosen for p in policies for seed in seeds]
     return inflate, tasks
 
 
@@ -133,7 +133,7 @@ def run(options: dict[str, Any], progress: Progress, runner: Runner) -> dict[str
     }
 
 
-def inflate(task: Task) -> list[float]:
+def inflate(task: FgdTask) -> list[float]:
     """One run: per cent allocated at 100 % and at 130 % asked, and its CPU seconds."""
     began = time.process_time()
     nodes, listed = _machines(task.nodes), _pods(task.pod_list)

@@ -28,7 +28,7 @@ from scheduling.simulator.workload import HOUR
 END, ARRIVAL = 0, 1  # what ends at an instant goes first
 
 
-class Waiting(NamedTuple):
+class QueuedJob(NamedTuple):
     """A job in the queue, in the order of its key, which is unique."""
 
     key: OrderKey
@@ -89,7 +89,7 @@ class OneMachine:
         self, arrivals: Iterator[Arrival], observer: Observer, name: str, task: Task
     ) -> None:
         self.free = observer.nodes[name].offered
-        self.queue: list[Waiting] = []
+        self.queue: list[QueuedJob] = []
         self._arrivals, self._observer, self._name = arrivals, observer, name
         self._warm_up_s, self._stop = task.warm_up_h * HOUR, task.hours * HOUR
         self._heap: list[tuple[float, int, int, Any]] = []
@@ -114,13 +114,13 @@ class OneMachine:
                     self._next_arrival()
                 job = arrival.job
                 self.came(
-                    Waiting(order_key(job), job.gpu_milli, arrival, observer.jobs.add(job)), now
+                    QueuedJob(order_key(job), job.gpu_milli, arrival, observer.jobs.add(job)), now
                 )
             else:
                 self.ended(payload, now)
         return self._events, len(self.queue)
 
-    def came(self, one: Waiting, now: float) -> None:
+    def came(self, one: QueuedJob, now: float) -> None:
         """A job was submitted: nobody else fits who did not before."""
         if one.milli <= self.free:
             self.start(one, now)
@@ -137,7 +137,7 @@ class OneMachine:
                 left.append(one)
         self.queue = left
 
-    def start(self, one: Waiting, now: float) -> None:
+    def start(self, one: QueuedJob, now: float) -> None:
         job = one.arrival.job
         self.free -= job.gpu_milli
         self._observer.took(self._name, job.gpu_milli, now, job.tenant)
@@ -146,7 +146,7 @@ class OneMachine:
         jobs.waits.start(jobs.unit[one.row], now)
         self._push(now + one.arrival.duration_s, END, one)
 
-    def ended(self, one: Waiting, now: float) -> None:
+    def ended(self, one: QueuedJob, now: float) -> None:
         arrival, job = one.arrival, one.arrival.job
         self.free += job.gpu_milli
         self._observer.took(self._name, -job.gpu_milli, now, job.tenant)

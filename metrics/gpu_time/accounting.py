@@ -151,7 +151,7 @@ def account(now: datetime) -> datetime:
     deadline = time.monotonic() + BUDGET_S
     # An event is dated before its transaction commits.
     today, day = (now - LAG).date(), _ledger(now).until
-    names = Names.read()
+    names = NamesNow.read()
     while day < today:
         borrowing = Borrowing(midnight(day), midnight(day + ONE_DAY))
         amounts = measured(midnight(day), midnight(day + ONE_DAY), borrowing)
@@ -195,7 +195,7 @@ def _write(day: date, rows: Iterable[UsageDay], borrowed: Iterable[BorrowedDay])
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class NamesNow:
     """What clusters, tenants and users are called now, by primary key."""
 
     clusters: Mapping[int, str]
@@ -203,7 +203,7 @@ class Names:
     users: Mapping[int, str]
 
     @classmethod
-    def read(cls) -> "Names":
+    def read(cls) -> "NamesNow":
         return cls(
             dict(Cluster.objects.order_by().values_list("pk", "name")),
             dict(Tenant.objects.order_by().values_list("pk", "name")),
@@ -211,7 +211,7 @@ class Names:
         )
 
 
-def _row(key: Key, amount: Amount, names: Names) -> UsageDay:
+def _row(key: Key, amount: Amount, names: NamesNow) -> UsageDay:
     return UsageDay(
         **key._asdict(),
         cluster_name=names.clusters[key.cluster_id],
@@ -224,5 +224,5 @@ def _row(key: Key, amount: Amount, names: Names) -> UsageDay:
     )
 
 
-def _borrowed(key: BorrowedKey, amount: int, names: Names) -> BorrowedDay:
+def _borrowed(key: BorrowedKey, amount: int, names: NamesNow) -> BorrowedDay:
     return BorrowedDay(**key._asdict(), tenant_name=names.tenants[key.tenant_id], borrowed=amount)

@@ -28,7 +28,7 @@ class BorrowedKey(NamedTuple):
 
 
 @dataclass(slots=True)
-class Account:
+class BorrowingAccount:
     """What a tenant with all below it holds of a GPU model, in billionths of a milli-GPU, and is
     guaranteed, in milli-GPU; `borrowed`: billionths of a milli-GPU x microseconds up to `at`."""
 
@@ -55,8 +55,8 @@ class Borrowing:
         self._names = dict(Tenant.objects.order_by().values_list("pk", "name"))
         self._held: Counter[tuple[str, str]] = Counter()  # by tenants themselves
         self._ends: list[tuple[int, str, str, int]] = []
-        self._chains: dict[tuple[str, str], list[Account]] = {}
-        self._accounts: dict[tuple[str, str], Account] = {}
+        self._chains: dict[tuple[str, str], list[BorrowingAccount]] = {}
+        self._accounts: dict[tuple[str, str], BorrowingAccount] = {}
         self._sums: Counter[BorrowedKey] = Counter()
         self._day = begin.date()
         self._breaks = self._found_breaks(end)
@@ -140,7 +140,7 @@ class Borrowing:
         known = (change.tenant, change.gpu_model) in self._history.guaranteed
         return known and change.milli is not None
 
-    def _chain(self, tenant: str, model: str, at: int) -> list[Account]:
+    def _chain(self, tenant: str, model: str, at: int) -> list[BorrowingAccount]:
         """The accounts that what the tenant holds counts at, its own and those above it."""
         found = self._chains.get((tenant, model))
         if found is None:
@@ -148,6 +148,8 @@ class Borrowing:
             for name in self._history.lineage(tenant):
                 guaranteed = self._history.guarantee(name, model)
                 if guaranteed is not None:
-                    account = self._accounts.setdefault((name, model), Account(guaranteed, at))
+                    account = self._accounts.setdefault(
+                        (name, model), BorrowingAccount(guaranteed, at)
+                    )
                     found.append(account)
         return found

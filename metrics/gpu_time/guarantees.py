@@ -13,7 +13,7 @@ QUOTA_CHANGES = ("quota.changed", "quota.deleted")
 TREE_CHANGES = ("tenant.created", "tenant.changed", "tenant.deleted")
 
 
-class Place(NamedTuple):
+class TenantPlace(NamedTuple):
     """Where a tenant stands: the name of the one above it. `tenant_id` None: it is deleted."""
 
     parent: str | None
@@ -34,15 +34,15 @@ class TreeChange(NamedTuple):
 
     at: datetime
     tenant: str
-    place: Place | None
+    place: TenantPlace | None
 
 
 @dataclass(slots=True)
-class History:
+class GuaranteeHistory:
     """Tenants and guarantees (milli-GPU), by name, at one instant, and what changed from then to
     another, the first change first."""
 
-    tree: dict[str, Place]
+    tree: dict[str, TenantPlace]
     guaranteed: dict[tuple[str, str], int]
     changes: list[QuotaChange | TreeChange] = field(default_factory=list)
 
@@ -72,14 +72,14 @@ class History:
         return None if inherits else 0
 
 
-def history(begin: datetime, end: datetime) -> History:
+def history(begin: datetime, end: datetime) -> GuaranteeHistory:
     """As of `begin`, with the changes before `end`."""
     quotas = Quota.objects.order_by().values_list(
         "tenant__name", "gpu_type__name", "guaranteed_milli"
     )
     tenants = Tenant.objects.order_by().values_list("name", "parent__name", "pk")
-    found = History(
-        {name: Place(parent, pk) for name, parent, pk in tenants},
+    found = GuaranteeHistory(
+        {name: TenantPlace(parent, pk) for name, parent, pk in tenants},
         {(tenant, gpu_type): milli for tenant, gpu_type, milli in quotas},
     )
     records = AuditRecord.objects.filter(action__in=QUOTA_CHANGES + TREE_CHANGES, at__gt=begin)
@@ -110,8 +110,8 @@ def _milli(document: Any) -> int | None:
     return None if document is None else round(1000 * document["guaranteed"])
 
 
-def _place(document: Any, tenant_id: int | None) -> Place | None:
-    return None if document is None else Place(document["parent"], tenant_id)
+def _place(document: Any, tenant_id: int | None) -> TenantPlace | None:
+    return None if document is None else TenantPlace(document["parent"], tenant_id)
 
 
 def _set(values: dict[Any, Any], key: Any, value: Any) -> None:

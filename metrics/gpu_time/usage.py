@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db.models import QuerySet, Sum
 
-from metrics.gpu_time.accounting import Amount, Key, Names, measured, written_until
+from metrics.gpu_time.accounting import Amount, Key, NamesNow, measured, written_until
 from metrics.gpu_time.borrowing import BorrowedKey, Borrowing
 from metrics.gpu_time.days import ONE_DAY, midnight
 from metrics.models import BorrowedDay, UsageDay, UsageLedger
@@ -140,7 +140,7 @@ def usages(
         if days_known().until == until:
             break
     borrowed_from = known.borrowed_from or date.min
-    names = Names.read()
+    names = NamesNow.read()
     answers = []
     for by, amounts, tells in zip(groupings, sums, told, strict=True):
         for key, amount in amounts.items():
@@ -253,7 +253,7 @@ def _part(name: str, value: Any) -> Any:
 
 # --- texts ----------------------------------------------------------------------------------------
 def _texts(
-    by: Sequence[str], keys: Collection[tuple[Any, ...]], now: Names
+    by: Sequence[str], keys: Collection[tuple[Any, ...]], now: NamesNow
 ) -> list[Mapping[Any, str | None]]:
     """Of each dimension asked for, {value: its text}."""
     named = {"tenant": now.tenants, "user": now.users, "cluster": now.clusters}

@@ -82,7 +82,7 @@ def allocation(points: Sequence[UsePoint]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class QuotaUse:
+class QuotaBar:
     """Use of one tenant's quota of one GPU model, in GPUs. `lent` is out of its idle part."""
 
     tenant: str
@@ -92,7 +92,7 @@ class QuotaUse:
     lent: float
 
 
-def quota_bars(rows: Sequence[QuotaUse]) -> Figure:
+def quota_bars(rows: Sequence[QuotaBar]) -> Figure:
     """Per tenant: own use, lent out, idle, borrowed beyond the guaranteed marker; of many tenants
     the bars of those with the most, and a table of all."""
     by_size = sorted(rows, key=lambda r: max(r.guaranteed, r.own + r.borrowed), reverse=True)

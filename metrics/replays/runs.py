@@ -100,7 +100,7 @@ def jobs_of(window: history.Window, seconds: float, tell: Tell) -> Jobs:
 
 
 # --- one run --------------------------------------------------------------------------------------
-class Run:
+class PeriodRun:
     """The period once more; carried out when it is made. Raises ReplayError."""
 
     def __init__(
@@ -265,8 +265,8 @@ class Runs:
     were, and under both as they are tried."""
 
     jobs: Jobs
-    baseline: Run
-    changed: Run
+    baseline: PeriodRun
+    changed: PeriodRun
 
     @property
     def left_out(self) -> frozenset[str]:
@@ -322,9 +322,9 @@ def simulated(replay: Replay, now: datetime, tell: Tell) -> Runs:
 
     def run(
         fleet: Sequence[Node], policy: Policy, changes: Sequence[quotas.Document], told: Tell
-    ) -> Run:
+    ) -> PeriodRun:
         past = history.held_before(window, policy)
-        return Run(jobs, fleet, policy, tenancies(changes), past, seconds, told)
+        return PeriodRun(jobs, fleet, policy, tenancies(changes), past, seconds, told)
 
     before, after = to_policy(replay.policy_before), to_policy(replay.policy)
     half = (READ + 1.0) / 2

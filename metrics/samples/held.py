@@ -42,7 +42,7 @@ def nodes_of(cluster: Cluster) -> list[NodeRow]:
     return [NodeRow(*row) for row in rows.order_by("name")]
 
 
-class Held:
+class HeldOverTime:
     """Placements count from their own times on, whenever those were written: GAR and GFR from the
     decision, SOR from the binding, until the pod was gone. What pods of others hold is as the
     nodes' rows tell it now.
@@ -167,7 +167,7 @@ def uses_at(cluster: Cluster | None, at: datetime, gpu_model: str = "") -> list[
         use
         for one in clusters
         if (nodes := nodes_of(one))
-        for use in Held(one, nodes, [at]).node_uses()
+        for use in HeldOverTime(one, nodes, [at]).node_uses()
         if gpu_model in ("", use.gpu_model)
     ]
 

@@ -22,7 +22,7 @@ DEFAULT_FLEET = "1000x8"
 
 
 @dataclass(frozen=True, slots=True)
-class Pools:
+class RunFleet:
     """The fleet of a run: its name, its nodes, GPUs by model."""
 
     name: str
@@ -54,7 +54,7 @@ class Source:
     """
 
     name: str
-    fleet: Pools
+    fleet: RunFleet
     arrivals: Iterator[Arrival]
     tenants: tuple[Tenant, ...]
     quotas: tuple[Quota, ...]
@@ -65,25 +65,25 @@ class Source:
     remarks: tuple[str, ...] = ()
 
 
-def pools_of(text: str) -> Pools:
+def pools_of(text: str) -> RunFleet:
     """The fleet that `--fleet` names; raises InputError."""
     fleet = fleet_of(text)
     return _pools(fleet.name, engine_nodes(fleet), f"--fleet {text}")
 
 
-def _pools(name: str, nodes: tuple[Node, ...], where: str) -> Pools:
+def _pools(name: str, nodes: tuple[Node, ...], where: str) -> RunFleet:
     gpus: dict[str, int] = {}
     for node in nodes:
         if node.devices:
             gpus[node.gpu_model] = gpus.get(node.gpu_model, 0) + len(node.devices)
     if not gpus:
         raise InputError(f"{where}: has no GPUs")
-    return Pools(name, nodes, gpus)
+    return RunFleet(name, nodes, gpus)
 
 
 # --- a generated workload -------------------------------------------------------------------------
 def generated(
-    name: str, fleet: Pools, seed: int, hours: float | None, shares: workload.Shares
+    name: str, fleet: RunFleet, seed: int, hours: float | None, shares: workload.Shares
 ) -> Source:
     """A calibrated workload of 30 days unless `hours` says otherwise; raises InputError."""
     variant = workload.VARIANTS.get(name)
@@ -106,7 +106,7 @@ def generated(
 
 # --- a trace --------------------------------------------------------------------------------------
 def traced(
-    path: Path, fleet: Pools, hours: float | None, format_name: str, bad: traces.BadRows
+    path: Path, fleet: RunFleet, hours: float | None, format_name: str, bad: traces.BadRows
 ) -> Source:
     """The jobs of a trace file: read twice where it is sorted, never held in memory as a whole.
 
@@ -194,7 +194,7 @@ def recorded(
     since: datetime,
     now: datetime,
     hours: float | None,
-    fleet: Pools | None,
+    fleet: RunFleet | None,
     bad: traces.BadRows,
 ) -> Source:
     """What a cluster did from `since` to now, on its own nodes unless a fleet is given; raises

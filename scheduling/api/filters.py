@@ -11,7 +11,16 @@ from scheduling.models import Job, NodeRecord, Placement, SchedulerLease
 from scheduling.models.jobs import PlacementState
 from scheduling.queries.names import cluster_names, gpu_type_names, submitter_names
 from scheduling.queries.selectors import accepting, in_tenant, matching
-from tenants.api.filters import AnyOf, FilterSet, Flag, Moment, Named, Number, OneOf, of_tenant
+from tenants.api.filters import (
+    AnyOf,
+    FilterSet,
+    FlagFilter,
+    MomentFilter,
+    Named,
+    NumberFilter,
+    OneOf,
+    of_tenant,
+)
 from tenants.names import Names
 
 MAX_GPUS = 10**9
@@ -47,9 +56,9 @@ class JobFilter(FilterSet):
         method="at_least", min_value=0, max_value=MAX_GPUS, label="GPUs of all pods, at least."
     )
     array = filters.UUIDFilter("array_id", label="Jobs of this array.")
-    held = Flag("held", label="true or false.")
-    submitted_after = Moment("submitted_at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
-    submitted_before = Moment("submitted_at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+    held = FlagFilter("held", label="true or false.")
+    submitted_after = MomentFilter("submitted_at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+    submitted_before = MomentFilter("submitted_at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
     q = filters.CharFilter(
         method="matching", max_length=100, label="Part of the name, or the beginning of the id."
     )
@@ -82,7 +91,7 @@ def node_names(_: Any, pods: QuerySet[Placement]) -> Names:
 
 class PodFilter(FilterSet):
     state = AnyOf(PlacementState)
-    attempt = Number("attempt", max_value=2**31 - 1)
+    attempt = NumberFilter("attempt", max_value=2**31 - 1)
     node = Named("node", names=node_names, max_length=253, label="Name of the node.")
 
     class Meta:
@@ -103,7 +112,7 @@ class NodeFilter(FilterSet):
         "spine", names=lambda _, nodes: Names("spine", ((nodes, "spine"),)), max_length=253
     )
     zone = Named("zone", names=lambda _, nodes: Names("zone", ((nodes, "zone"),)), max_length=63)
-    schedulable = Flag("schedulable", label="true or false.")
+    schedulable = FlagFilter("schedulable", label="true or false.")
     q = filters.CharFilter("name", "icontains", max_length=253, label="Part of the name.")
 
     class Meta:

@@ -8,7 +8,7 @@ from msgspec import Struct, inspect
 
 from scheduling.job_fields.parts import Field, fields_of, plain
 from scheduling.job_fields.values import SLUGS
-from scheduling.pages.form_fields import Names, NodeTerms, Pairs, SecretKeys
+from scheduling.pages.form_fields import NamesField, NodeTerms, Pairs, SecretKeys
 from tenants.forms import Fields
 from tenants.models import slug_validator
 
@@ -77,7 +77,7 @@ def write(field: Field, value: Any) -> tuple[Any, list[str]]:
     kind = _class_of(field)
     if issubclass(kind, Pairs):
         return kind.typed(value)
-    if issubclass(kind, Names | NodeTerms):
+    if issubclass(kind, NamesField | NodeTerms):
         return kind.typed(value), []
     if issubclass(kind, forms.DateTimeField):
         return (value if value == value.replace(second=0, microsecond=0) else None), []
@@ -104,7 +104,7 @@ def _class_of(field: Field) -> type[forms.Field]:
         case inspect.ListType(item_type=inspect.StructType()):
             return NodeTerms
         case inspect.ListType():
-            return Names
+            return NamesField
     return _SIMPLE[type(of)]
 
 

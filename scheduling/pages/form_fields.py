@@ -17,7 +17,7 @@ EMPTY = '""'
 _WORD = re.compile(r"[^\s,]+")
 
 
-class Names(forms.CharField):
+class NamesField(forms.CharField):
     """Names with spaces or commas between, at most so many, as a list."""
 
     def __init__(self, *, most: int, **kwargs: Any) -> None:

@@ -22,7 +22,7 @@ JOB_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
+class JobNames:
     """Jobs and arrays, the latter by their first job, that the reader may see."""
 
     jobs: Mapping[str, Job] = field(default_factory=dict)
@@ -48,13 +48,13 @@ class Names:
         return mark_safe("".join(parts))
 
 
-def names_in(user: Any, texts: list[str]) -> Names:
+def names_in(user: Any, texts: list[str]) -> JobNames:
     """The jobs and arrays that the texts name by their ids."""
     ids = {found for text in texts for found in JOB_ID.findall(text)}
     if not ids:
-        return Names()
+        return JobNames()
     rows = selectors.visible_jobs(user).prefetch_related(None)
-    return Names(
+    return JobNames(
         {str(row.pk): row for row in rows.filter(id__in=ids)},
         {str(row.array_id): row for row in rows.filter(array_id__in=ids, array_index=0)},
     )
@@ -91,7 +91,7 @@ def _plain(name: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def shown(evidence: Mapping[str, Any], names: Names) -> list[tuple[str, str]]:
+def shown(evidence: Mapping[str, Any], names: JobNames) -> list[tuple[str, str]]:
     """(label, value) of each number behind a reason."""
     return [
         (_label(name), gpus(value) if name.endswith("_milli") else _value(name, value, names))
@@ -99,7 +99,7 @@ def shown(evidence: Mapping[str, Any], names: Names) -> list[tuple[str, str]]:
     ]
 
 
-def _value(name: str, value: Any, names: Names) -> str:
+def _value(name: str, value: Any, names: JobNames) -> str:
     if name in TIMES:
         at = datetime.fromtimestamp(value, UTC)
         return expected(at) if name == "starts_at" else ago(at)

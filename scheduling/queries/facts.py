@@ -11,7 +11,7 @@ from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.quota_use import quota_book, quota_uses
-from tenants.facts import Holding, JobCount, QuotaUse
+from tenants.facts import JobCount, JobHolding, QuotaUse
 from tenants.models import Quota
 
 EXAMPLES = 5
@@ -27,7 +27,7 @@ class Facts:
         gpus = nodes.filter(gpu_model=gpu_type).aggregate(sum=Sum("gpus"))["sum"]
         return (gpus or 0) * 1000
 
-    def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[Holding]:
+    def holdings(self, tenant_ids: Collection[int], gpu_type: str) -> list[JobHolding]:
         rows = (
             Placement.objects.filter(
                 state__in=LIVE_PLACEMENTS, gpu_model=gpu_type, job__tenant__in=tenant_ids
@@ -36,7 +36,7 @@ class Facts:
             .values_list("job_id", "job__name")
             .annotate(held=Sum(HELD))
         )
-        return [Holding(str(job_id), name, whole_milli(held)) for job_id, name, held in rows]
+        return [JobHolding(str(job_id), name, whole_milli(held)) for job_id, name, held in rows]
 
     def quota_uses(self, instead: Quota | None = None) -> dict[tuple[str, str], QuotaUse]:
         return {(u.tenant, u.gpu_model): u for u in quota_uses(quota_book(instead))}

@@ -62,7 +62,7 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RoomMade:
     """Pods that make room for this job: of the jobs that the reader may see and of `others`, and
     GPU-seconds lost by all of them."""
 
@@ -78,7 +78,7 @@ class Happening:
 
     event: JobEvent
     preemption: Preemption | None
-    room: Room | None
+    room: RoomMade | None
 
     @property
     def named_by_reason(self) -> bool:
@@ -159,9 +159,9 @@ def _preemption(event: JobEvent, known: dict[str, Job]) -> Preemption | None:
     )
 
 
-def _room(event: JobEvent, known: dict[str, Job]) -> Room | None:
+def _room(event: JobEvent, known: dict[str, Job]) -> RoomMade | None:
     record = event.evidence
     if not _tells(event, ROOM_MADE, "victims"):
         return None
     jobs = tuple(known[i] for i in _named(event) if i in known)
-    return Room(jobs, record["jobs"] - len(jobs), record["pods"], record["total_gpu_s"])
+    return RoomMade(jobs, record["jobs"] - len(jobs), record["pods"], record["total_gpu_s"])

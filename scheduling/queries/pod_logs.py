@@ -20,7 +20,7 @@ from scheduling.kube.door.logs import (
     NoContainer,
     NodeFailed,
     NotReady,
-    PodGone,
+    PodLogGone,
     Stopped,
 )
 from scheduling.kube.seam import KubeError
@@ -200,7 +200,7 @@ def _told(job: Job, pod_set: PodSet, pod: Placement) -> Iterator[None]:
         raise ClusterFailed(STOPS, code="unavailable") from None
     except NodeFailed as error:
         raise _node_failed(job.cluster, pod, error) from None
-    except PodGone:
+    except PodLogGone:
         _refuse_of_resized(job, pod_set, pod)
         raise NotFound(_gone(job, pod)) from None
     except NoContainer as error:

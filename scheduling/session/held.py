@@ -6,7 +6,7 @@ from scheduling.engine.cluster.cluster import ClusterState
 from scheduling.engine.cluster.columns import OtherPod
 
 
-class Held(NamedTuple):
+class NodeHeld(NamedTuple):
     """GPU-milli, CPU and memory that pods hold of a node, how many of its GPUs are healthy and
     wholly free, how many pods of Kant are on it, and what pods that are not Kant's take."""
 
@@ -18,13 +18,13 @@ class Held(NamedTuple):
     others: tuple[OtherPod, ...] = ()
 
 
-def held_on(cluster: ClusterState, name: str) -> Held | None:
+def held_on(cluster: ClusterState, name: str) -> NodeHeld | None:
     """None where the engine does not know the node."""
     node = cluster.node(name)
     if node is None:
         return None
     slot = cluster.slot_of[name]
-    return Held(
+    return NodeHeld(
         cluster.allocated[slot],
         cluster.free[slot],
         node.cpu_milli - cluster.cpu[slot],

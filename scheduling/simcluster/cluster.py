@@ -10,7 +10,7 @@ from scheduling.simcluster.controllers.expiry import EventExpiry, FinishedPods
 from scheduling.simcluster.controllers.fleet import load_fleet, node_object
 from scheduling.simcluster.controllers.kubelet import Delays, Kubelets
 from scheduling.simcluster.controllers.storage import DEFAULT_CLASS, PROVISIONER, StorageController
-from scheduling.simcluster.faults import Faults
+from scheduling.simcluster.faults import FaultsInForce
 from scheduling.simcluster.objects.journal import Journal
 from scheduling.simcluster.objects.kinds import (
     NAMESPACES,
@@ -66,7 +66,7 @@ class Cluster:
         self.expiry = EventExpiry(self.registry, self.timers)
         self.finished = FinishedPods(self.registry, self.timers)
         self.watches = Watches(self.store)
-        self.faults = Faults(self.registry, self.watches, directory, self._power)
+        self.faults = FaultsInForce(self.registry, self.watches, directory, self._power)
 
     def _claim(self, fleet: str) -> None:
         """A state directory belongs to the fleet it was made for."""

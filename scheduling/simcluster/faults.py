@@ -136,7 +136,7 @@ def parse_fault(data: bytes) -> AnyFault:
     return fault
 
 
-class Faults:
+class FaultsInForce:
     """The faults in force, and what becomes of each request because of them."""
 
     def __init__(

@@ -49,7 +49,7 @@ class Call(NamedTuple):
     body: bytes
 
 
-class Reply(NamedTuple):
+class HandlerReply(NamedTuple):
     code: int
     body: bytes
 
@@ -91,7 +91,7 @@ def verb_of(method: str, target: Target, query: dict[str, str]) -> str:
     return verb
 
 
-def handle(cluster: Cluster, verb: str, call: Call) -> Reply:
+def handle(cluster: Cluster, verb: str, call: Call) -> HandlerReply:
     """Carry out one request (all verbs but watch and log).
 
     Raises:
@@ -115,32 +115,34 @@ def _present(kind: Kind, obj: Obj) -> bytes:
     return wire_object(kind, msgspec.json.encode(rules.from_stored(kind, obj))) + b"\n"
 
 
-def _get(cluster: Cluster, call: Call) -> Reply:
+def _get(cluster: Cluster, call: Call) -> HandlerReply:
     kind, namespace, name, _ = call.target
     stored = cluster.registry.stored(kind, namespace, name)
-    return Reply(200, _wire(kind, stored))
+    return HandlerReply(200, _wire(kind, stored))
 
 
 def _wire(kind: Kind, stored: Stored) -> bytes:
     return wire_object(kind, wire_body(kind, stored)) + b"\n"
 
 
-def _list(cluster: Cluster, call: Call) -> Reply:
+def _list(cluster: Cluster, call: Call) -> HandlerReply:
     kind, namespace = call.target.kind, call.target.namespace
-    return Reply(200, list_objects(cluster.store, kind, namespace, call.query))
+    return HandlerReply(200, list_objects(cluster.store, kind, namespace, call.query))
 
 
-def _create(cluster: Cluster, call: Call) -> Reply:
+def _create(cluster: Cluster, call: Call) -> HandlerReply:
     _require_json(call)
     kind, namespace = call.target.kind, call.target.namespace
     if kind.namespaced and not namespace:
         raise method_not_allowed()
     obj = strip_type(kind, decode_body(call.body, kind))
     dry = _dry_run(call)
-    return Reply(201, _present(kind, cluster.registry.create(kind, namespace, obj, dry_run=dry)))
+    return HandlerReply(
+        201, _present(kind, cluster.registry.create(kind, namespace, obj, dry_run=dry))
+    )
 
 
-def _update(cluster: Cluster, call: Call) -> Reply:
+def _update(cluster: Cluster, call: Call) -> HandlerReply:
     _require_json(call)
     kind, namespace, name, sub = call.target
     obj = strip_type(kind, decode_body(call.body, kind))
@@ -153,10 +155,10 @@ def _update(cluster: Cluster, call: Call) -> Reply:
         )
     dry = _dry_run(call)
     out, created = cluster.registry.update(kind, namespace, name, obj, subresource=sub, dry_run=dry)
-    return Reply(201 if created else 200, _present(kind, out))
+    return HandlerReply(201 if created else 200, _present(kind, out))
 
 
-def _patch(cluster: Cluster, call: Call) -> Reply:
+def _patch(cluster: Cluster, call: Call) -> HandlerReply:
     kind, namespace, name, sub = call.target
     content_type = call.content_type.partition(";")[0].strip()
     if content_type not in patches.TYPES:
@@ -171,7 +173,7 @@ def _patch(cluster: Cluster, call: Call) -> Reply:
     out = cluster.registry.modify(
         kind, namespace, name, _change(content_type, body), subresource=sub, dry_run=dry
     )
-    return Reply(200, _present(kind, out))
+    return HandlerReply(200, _present(kind, out))
 
 
 def _change(content_type: str, body: Any) -> Callable[[Obj], Obj]:
@@ -187,7 +189,7 @@ def _change(content_type: str, body: Any) -> Callable[[Obj], Obj]:
     return lambda obj: patches.strategic_patch(obj, body)
 
 
-def _apply(cluster: Cluster, call: Call, *, dry_run: bool) -> Reply:
+def _apply(cluster: Cluster, call: Call, *, dry_run: bool) -> HandlerReply:
     kind, namespace, name, sub = call.target
     if not call.query.get("fieldManager"):
         causes = [required("fieldManager", "is required for apply patch")]
@@ -217,26 +219,26 @@ def _apply(cluster: Cluster, call: Call, *, dry_run: bool) -> Reply:
             raise
         obj["metadata"]["name"] = name
         out = cluster.registry.create(kind, namespace, obj, dry_run=dry_run)
-        return Reply(201, _present(kind, out))
-    return Reply(200, _present(kind, out))
+        return HandlerReply(201, _present(kind, out))
+    return HandlerReply(200, _present(kind, out))
 
 
-def _delete(cluster: Cluster, call: Call) -> Reply:
+def _delete(cluster: Cluster, call: Call) -> HandlerReply:
     kind, namespace, name, _ = call.target
     body = decode_body(call.body, kind) if call.body.strip() else {}
     options = delete_options(body, call.query)
     out = cluster.registry.delete(kind, namespace, name, options)
     waits = out["metadata"].get("deletionTimestamp") is not None
     if kind in (PODS, SERVICES, CLAIMS, VOLUMES, STORAGE_CLASSES) or waits:
-        return Reply(200, _present(kind, out))
+        return HandlerReply(200, _present(kind, out))
     details: dict[str, Any] = {"name": name}
     if kind.group:
         details["group"] = kind.group
     details |= {"kind": kind.plural, "uid": out["metadata"]["uid"]}
-    return Reply(200, encoded(status_object(200, "", "", details)) + b"\n")
+    return HandlerReply(200, encoded(status_object(200, "", "", details)) + b"\n")
 
 
-def _delete_collection(cluster: Cluster, call: Call) -> Reply:
+def _delete_collection(cluster: Cluster, call: Call) -> HandlerReply:
     kind, namespace = call.target.kind, call.target.namespace
     if kind.namespaced and not namespace:
         raise method_not_allowed()
@@ -247,10 +249,10 @@ def _delete_collection(cluster: Cluster, call: Call) -> Reply:
     items = b",".join(msgspec.json.encode(rules.from_stored(kind, o)) for o in deleted)
     head = f'{{"kind":"{kind.kind}List","apiVersion":"{kind.api_version}",'.encode()
     meta = b'"metadata":{"resourceVersion":"%d"},"items":[' % cluster.store.rv
-    return Reply(200, head + meta + items + b"]}\n")
+    return HandlerReply(200, head + meta + items + b"]}\n")
 
 
-def _bind(cluster: Cluster, call: Call) -> Reply:
+def _bind(cluster: Cluster, call: Call) -> HandlerReply:
     _require_json(call)
     body = decode_body(call.body, PODS)
     dry = _dry_run(call)
@@ -258,10 +260,10 @@ def _bind(cluster: Cluster, call: Call) -> Reply:
     return _CREATED
 
 
-_CREATED = Reply(201, encoded(status_object(201, "")) + b"\n")
+_CREATED = HandlerReply(201, encoded(status_object(201, "")) + b"\n")
 
 
-def _evict(cluster: Cluster, call: Call) -> Reply:
+def _evict(cluster: Cluster, call: Call) -> HandlerReply:
     _require_json(call)
     body = decode_body(call.body, PODS)
     namespace, name = call.target.namespace, call.target.name
@@ -273,7 +275,7 @@ def _evict(cluster: Cluster, call: Call) -> Reply:
     return _CREATED
 
 
-_VERBS: dict[str, Callable[[Cluster, Call], Reply]] = {
+_VERBS: dict[str, Callable[[Cluster, Call], HandlerReply]] = {
     "get": _get,
     "list": _list,
     "create": _create,

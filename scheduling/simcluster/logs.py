@@ -32,7 +32,7 @@ BATCH = 1000
 _OPTIONS = Kind("", "PodLogOptions")
 
 
-class LogOptions(NamedTuple):
+class LogPart(NamedTuple):
     """`since` in seconds since the epoch; None = no limit."""
 
     container: str
@@ -44,7 +44,7 @@ class LogOptions(NamedTuple):
     limit: int | None
 
 
-def log_options(name: str, query: Mapping[str, str], now: float) -> LogOptions:
+def log_options(name: str, query: Mapping[str, str], now: float) -> LogPart:
     """Raises ApiError 400 for what does not parse, 422 for what may not be."""
     since_s, tail, limit = (_number(query, n) for n in ("sinceSeconds", "tailLines", "limitBytes"))
     since = _moment(query["sinceTime"]) if "sinceTime" in query else None
@@ -60,7 +60,7 @@ def log_options(name: str, query: Mapping[str, str], now: float) -> LogOptions:
         causes.append(invalid_value("sinceSeconds", since_s, "must be greater than 0"))
     if causes:
         raise invalid(_OPTIONS, name, causes)
-    return LogOptions(
+    return LogPart(
         container=query.get("container", ""),
         follow=_flag(query, "follow"),
         previous=_flag(query, "previous"),
@@ -178,7 +178,7 @@ class _Reading:
         response: web.StreamResponse,
         stored: Stored,
         container: str,
-        options: LogOptions,
+        options: LogPart,
     ) -> None:
         self._cluster = cluster
         self._response = response

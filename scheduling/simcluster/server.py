@@ -10,7 +10,7 @@ from aiohttp import web
 
 from scheduling.simcluster.cluster import Cluster
 from scheduling.simcluster.faults import LoseReply, Restart, TooManyRequests, delay, parse_fault
-from scheduling.simcluster.handlers import Call, Reply, handle, parse_query, verb_of
+from scheduling.simcluster.handlers import Call, HandlerReply, handle, parse_query, verb_of
 from scheduling.simcluster.logs import serve_log
 from scheduling.simcluster.objects import status
 from scheduling.simcluster.objects.status import ApiError
@@ -215,7 +215,7 @@ def _hang_up(request: web.BaseRequest) -> web.StreamResponse:
     return web.Response(status=503)
 
 
-def _respond(reply: Reply) -> web.Response:
+def _respond(reply: HandlerReply) -> web.Response:
     return web.Response(status=reply.code, body=reply.body, headers=_JSON)
 
 

@@ -55,7 +55,7 @@ CLUSTERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class InferenceService:
     """`weight`: GPU-milli it asks for on average, before all are scaled to the cluster."""
 
     name: str
@@ -69,12 +69,12 @@ class Service:
         return self.pods.milli_per_pod
 
 
-copied_by_fields(InferenceCluster, Service)
+copied_by_fields(InferenceCluster, InferenceService)
 
 
 def services_of(
     cluster: InferenceCluster, *, gpu_model: str, seed: int, sharing: bool = False
-) -> tuple[Service, ...]:
+) -> tuple[InferenceService, ...]:
     """The services of a cluster, the largest first; none asks for more than its share."""
     rng = Generator(PCG64(seed))
     made = []
@@ -87,7 +87,9 @@ def services_of(
             milli = int(rng.choice(SHARES))
         pods = PodSet("replicas", 1, gpus or 1, (gpu_model,), gpu_milli=milli, max_per_node=most)
         weight = max(1.0, replicas) * pods.milli_per_pod
-        made.append(Service(f"service-{number:02}", pods, weight, 0.0, float(rng.random()) * WEEK))
+        made.append(
+            InferenceService(f"service-{number:02}", pods, weight, 0.0, float(rng.random()) * WEEK)
+        )
     weights = _capped([s.weight for s in made])
     order = sorted(range(len(made)), key=lambda i: (-weights[i], i))
     sized = [replace(made[i], weight=weights[i]) for i in order]
@@ -114,7 +116,7 @@ def _capped(weights: list[float]) -> list[float]:
     return weights
 
 
-def _phased(services: Sequence[Service]) -> tuple[Service, ...]:
+def _phased(services: Sequence[InferenceService]) -> tuple[InferenceService, ...]:
     """Peaks so that the swings cancel: each service, large ones first, peaks against the sum."""
     x = y = 0.0
     found = []
@@ -126,7 +128,7 @@ def _phased(services: Sequence[Service]) -> tuple[Service, ...]:
     return tuple(found)
 
 
-def demand(services: Sequence[Service], at: float, capacity_milli: int) -> list[int]:
+def demand(services: Sequence[InferenceService], at: float, capacity_milli: int) -> list[int]:
     """Replicas of each service at a time; together DEMAND of the capacity, never more."""
     raw = [
         s.weight * (1 + DEPTH * math.cos(2 * math.pi * (at / HOUR - s.peak_h) / 24))
@@ -176,7 +178,7 @@ def generate(
 
 
 def _control(
-    service: Service,
+    service: InferenceService,
     live: list[_Replica],
     done: list[_Replica],
     count: int,
@@ -207,7 +209,7 @@ def _lifetime(draw: float) -> float:
     return float(LIFE_S[i] * (LIFE_S[i + 1] / LIFE_S[i]) ** part)
 
 
-def _jobs(service: Service, replicas: Iterable[_Replica]) -> Iterable[Arrival]:
+def _jobs(service: InferenceService, replicas: Iterable[_Replica]) -> Iterable[Arrival]:
     """Replicas that begin and end together as one job, pods one by one."""
     together: dict[tuple[float, float], int] = {}
     for r in replicas:

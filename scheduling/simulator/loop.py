@@ -47,7 +47,7 @@ from scheduling.simulator.faults import Outages
 from scheduling.simulator.journal import Journal
 from scheduling.simulator.model import Arrival, Change, Fault, Pod, Settings
 from scheduling.simulator.observe import CANCELLED, ENDS, FAILED, RUNNING, SUCCEEDED, Observer
-from scheduling.simulator.places import Places
+from scheduling.simulator.places import RunPlaces
 from scheduling.simulator.run import Outcome, Run, TraceError
 
 # After so many events is told how far the run is, and asked whether it is to go on.
@@ -87,7 +87,7 @@ class Simulation:
         )
         self.now = start
         self.observer = Observer(start, self.settings.sample_s, journal)
-        self._places = Places(self.observer, self.settings)
+        self._places = RunPlaces(self.observer, self.settings)
         self._outages = Outages(nodes)
         self.nodes = self._outages.facts
         self.jobs: dict[str, Run] = {}

@@ -122,7 +122,7 @@ class JobColumns:
 
 
 @dataclass(slots=True)
-class Series:
+class PoolSeries:
     """A pool sampled at equal spacing; `sor` is exact over the spacing before each sample."""
 
     at: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
@@ -160,7 +160,7 @@ class PoolBook:
         self.lost_milli_s = 0.0
         self.since = self.began = since
         self.before = (0.0, 0.0)
-        self.series = Series()
+        self.series = PoolSeries()
 
     def advance(self, now: float) -> None:
         """Integrate up to `now` the values that held until now."""
@@ -179,7 +179,7 @@ class PoolBook:
         self.lost_milli_s = 0.0
         self.began = now
         self.before = (0.0, 0.0)
-        self.series = Series()
+        self.series = PoolSeries()
 
     def lose(self, milli: float, begin: float, end: float) -> None:
         """GPU-milli held from `begin` to `end` served nothing; what of it was in the warm-up does

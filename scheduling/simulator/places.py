@@ -8,7 +8,7 @@ from scheduling.simulator.observe import Observer
 from scheduling.simulator.run import Run
 
 
-class Places:
+class RunPlaces:
     """Keeps the places of each run and the books of `observer` in step. Times in seconds."""
 
     def __init__(self, observer: Observer, settings: Settings) -> None:

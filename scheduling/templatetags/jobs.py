@@ -12,7 +12,7 @@ from scheduling.engine.states import WAITING, JobEventKind, JobState
 from scheduling.engine.verdict import NEVER
 from scheduling.kube.translate.manifests import host_name, subdomain
 from scheduling.models import Job, JobEvent, PodSet, unreadable
-from scheduling.queries.evidence import Names
+from scheduling.queries.evidence import JobNames
 from scheduling.queries.explain import gates_of
 from scheduling.queries.selectors import held_until
 from scheduling.queries.standstill import standstill
@@ -89,7 +89,7 @@ def told_kind(job: Job, event: JobEvent) -> str:
 
 
 @register.filter
-def with_names(text: str, names: Names) -> SafeString:
+def with_names(text: str, names: JobNames) -> SafeString:
     """A sentence with the ids of jobs replaced by links to them."""
     return names.linked(text)
 
@@ -122,7 +122,7 @@ def never_runs(job: Job) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class GateMark:
     """One step on the way to running: "ok", "no" (waits here), "never" or "" (not reached)."""
 
     title: str
@@ -131,19 +131,19 @@ class Gate:
 
 
 @register.filter
-def gates(job: Job, place: int | None = None) -> list[Gate]:
+def gates(job: Job, place: int | None = None) -> list[GateMark]:
     """The five gates of a job that waits, by its dominant reason; none before it was looked at.
     `place` in the queue, from 1: the order is passed at its front alone."""
     held = "never" if job.reason in NEVER else "no"
     statuses = {True: "ok", False: held, None: ""}
     texts = {"ok": "passed", "no": "waits here", "never": "cannot pass", "": "not reached"}
     shown = [
-        Gate(GATE_TITLES[one.gate], statuses[one.ok], texts[statuses[one.ok]])
+        GateMark(GATE_TITLES[one.gate], statuses[one.ok], texts[statuses[one.ok]])
         for one in gates_of(job)
     ]
     if place is None or place == 1:
         return shown
-    order = Gate(GATE_TITLES["order"], "", f"{place - 1} ahead of it")
+    order = GateMark(GATE_TITLES["order"], "", f"{place - 1} ahead of it")
     return [order if g.title == order.title and g.status == "ok" else g for g in shown]
 
 

@@ -42,7 +42,7 @@ class MomentField(forms.Field):
 
 
 @extend_schema_field(OpenApiTypes.DATETIME)
-class Moment(filters.Filter):
+class MomentFilter(filters.Filter):
     field_class = MomentField
 
 
@@ -57,7 +57,7 @@ class NumberField(forms.IntegerField):
 
 
 @extend_schema_field(OpenApiTypes.INT)
-class Number(filters.Filter):
+class NumberFilter(filters.Filter):
     field_class = NumberField
 
 
@@ -71,7 +71,7 @@ class FlagField(forms.Field):
 
 
 @extend_schema_field(OpenApiTypes.BOOL)
-class Flag(filters.Filter):
+class FlagFilter(filters.Filter):
     field_class = FlagField
 
 
@@ -138,7 +138,7 @@ def asked_for(parameter: str, name: str, names: Names) -> Any:
 
 class TenantFilter(FilterSet):
     parent = of_tenant("parent__name", label="Name of the parent.")
-    is_active = Flag("is_active", label="true or false.")
+    is_active = FlagFilter("is_active", label="true or false.")
     q = filters.CharFilter(method="matching", max_length=100, label="Part of name or title.")
 
     class Meta:
@@ -186,8 +186,8 @@ class AuditFilter(FilterSet):
     q = filters.CharFilter(
         method="matching", max_length=200, label="Part of the subject, or the beginning of the id."
     )
-    after = Moment("at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
-    before = Moment("at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+    after = MomentFilter("at", "gt", label="Time, e.g. 2030-01-31T12:00:00Z.")
+    before = MomentFilter("at", "lt", label="Time, e.g. 2030-01-31T12:00:00Z.")
 
     class Meta:
         model = AuditRecord

@@ -46,83 +46,85 @@ MOST_ERRORS = 100
 MOST_TEXT = 2000
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     status: int
     title: str
     remedy: str
 
 
 # code → what it means. Also served at /api/v1/problems/{code}, which is each document's `type`.
-KINDS: dict[str, Kind] = {
-    "bad-query": Kind(400, "A query parameter is wrong", "Correct the parameters in `errors`."),
-    "bad-header": Kind(400, "A header is wrong", "Correct the headers named in `errors`."),
-    "bad-request": Kind(400, "The request cannot be read", "Read `detail`."),
-    "not-json": Kind(400, "The body is not valid JSON", "Send one JSON object in UTF-8."),
-    "not-signed-in": Kind(
+KINDS: dict[str, ProblemKind] = {
+    "bad-query": ProblemKind(
+        400, "A query parameter is wrong", "Correct the parameters in `errors`."
+    ),
+    "bad-header": ProblemKind(400, "A header is wrong", "Correct the headers named in `errors`."),
+    "bad-request": ProblemKind(400, "The request cannot be read", "Read `detail`."),
+    "not-json": ProblemKind(400, "The body is not valid JSON", "Send one JSON object in UTF-8."),
+    "not-signed-in": ProblemKind(
         401, "You are not signed in", "Send `Authorization: Bearer kant_…` with an API token."
     ),
-    "not-allowed": Kind(403, "You may not do this", "Ask a tenant admin or an operator."),
-    "not-found": Kind(
+    "not-allowed": ProblemKind(403, "You may not do this", "Ask a tenant admin or an operator."),
+    "not-found": ProblemKind(
         404, "No such thing", "It does not exist, or it belongs to a tenant you have no role in."
     ),
-    "gone": Kind(404, "It is gone for good", "Read `detail` for what ended it."),
-    "method-not-allowed": Kind(
+    "gone": ProblemKind(404, "It is gone for good", "Read `detail` for what ended it."),
+    "method-not-allowed": ProblemKind(
         405, "This address does not answer that method", "Use a method named in `Allow`."
     ),
-    "not-acceptable": Kind(
+    "not-acceptable": ProblemKind(
         406, "Kant does not answer in that format", "Send `Accept: application/json`, or none."
     ),
-    "too-slow": Kind(
+    "too-slow": ProblemKind(
         408, "The body did not come in time", "Send it without pauses of a minute or more."
     ),
-    "conflict": Kind(
+    "conflict": ProblemKind(
         409, "The present state forbids it", "Read `detail` for what stands in the way."
     ),
-    "key-reused": Kind(
+    "key-reused": ProblemKind(
         409,
         "The Idempotency-Key was used for another request",
         "Use a new key for a new request; repeat the very same request to get its answer again.",
     ),
-    "key-in-flight": Kind(
+    "key-in-flight": ProblemKind(
         409, "The first request with this Idempotency-Key is not answered yet", "Repeat it later."
     ),
-    "stale": Kind(
+    "stale": ProblemKind(
         412, "Somebody changed it since you read it", "Read it again, then decide again."
     ),
-    "too-large": Kind(
+    "too-large": ProblemKind(
         413, "The body is too large", "Send at most 2.5 MB, and without a token at most 64 KiB."
     ),
-    "address-too-long": Kind(
+    "address-too-long": ProblemKind(
         414, "The address is too long", "Send at most 16 KiB of path and query."
     ),
-    "unsupported-media-type": Kind(
+    "unsupported-media-type": ProblemKind(
         415, "The body must be JSON", "Send `Content-Type: application/json`."
     ),
-    "invalid": Kind(422, "Some fields are wrong", "Correct the fields named in `errors`."),
-    "ExceedsCapacity": Kind(
+    "invalid": ProblemKind(422, "Some fields are wrong", "Correct the fields named in `errors`."),
+    "ExceedsCapacity": ProblemKind(
         422, "The cluster is too small for this job", "Ask for less, or for another GPU type."
     ),
-    "NoMatchingGpuType": Kind(
+    "NoMatchingGpuType": ProblemKind(
         422, "The cluster has none of these GPU types", "Choose a GPU type that the cluster has."
     ),
-    "precondition-required": Kind(
+    "precondition-required": ProblemKind(
         428,
         "Say which version you change",
         "Send `If-Match` with the ETag of a GET, or `If-None-Match: *` to create.",
     ),
-    "throttled": Kind(429, "Too many requests", "Wait as `Retry-After` says."),
-    "server-error": Kind(
+    "throttled": ProblemKind(429, "Too many requests", "Wait as `Retry-After` says."),
+    "server-error": ProblemKind(
         500, "Kant failed", "Nothing was changed. Report `request_id` to the operators."
     ),
-    "cluster-failed": Kind(
+    "cluster-failed": ProblemKind(
         502, "The cluster does not give it", "Read `detail` for what fails there, and who mends it."
     ),
-    "busy": Kind(
+    "busy": ProblemKind(
         503,
         "Kant has too much to do at once",
         "Repeat the request after `Retry-After` seconds; with an Idempotency-Key it is done once.",
     ),
-    "unavailable": Kind(
+    "unavailable": ProblemKind(
         503,
         "A part of Kant does not answer",
         "Repeat the request after `Retry-After` seconds; with an Idempotency-Key it is done once.",

@@ -31,7 +31,7 @@ class Provider:
     groups: Groups
 
 
-class Fault(NamedTuple):
+class SettingFault(NamedTuple):
     """What is wrong with the settings, and the remedy."""
 
     text: str
@@ -41,7 +41,7 @@ class Fault(NamedTuple):
 class NotConfigured(Exception):
     """The settings name no provider that could work."""
 
-    def __init__(self, faults: list[Fault]) -> None:
+    def __init__(self, faults: list[SettingFault]) -> None:
         super().__init__(" ".join(f"{fault.text} {fault.remedy}" for fault in faults))
 
 
@@ -70,37 +70,37 @@ def provider() -> Provider:
     )
 
 
-def faults() -> list[Fault]:
+def faults() -> list[SettingFault]:
     """What makes sign-in by the settings impossible."""
     return list(_faults())
 
 
-def _faults() -> Iterator[Fault]:
+def _faults() -> Iterator[SettingFault]:
     if not is_configured():
         given = [name for name in ("CLIENT_ID", "CLIENT_SECRET", "CLIENT_SECRET_FILE") if _of(name)]
         if given:
-            yield Fault(
+            yield SettingFault(
                 f"KANT_OIDC_{given[0]} is set, but KANT_OIDC_ISSUER is not.",
                 "Set KANT_OIDC_ISSUER to the address of the OpenID provider, or unset the others.",
             )
         return
     if not is_safe(settings.KANT_OIDC_ISSUER):
-        yield Fault(
+        yield SettingFault(
             f"KANT_OIDC_ISSUER is “{settings.KANT_OIDC_ISSUER}”.",
             "Set it to the provider's issuer: an address with https://, without query and "
             "fragment; http:// only on loopback.",
         )
     for name in ("CLIENT_ID", "NAME", "USERNAME_CLAIM"):
         if not _of(name):
-            yield Fault(f"KANT_OIDC_{name} is empty.", "Set it.")
+            yield SettingFault(f"KANT_OIDC_{name} is empty.", "Set it.")
     yield from _secret_faults()
     if "openid" not in settings.KANT_OIDC_SCOPES:
-        yield Fault(
+        yield SettingFault(
             f"KANT_OIDC_SCOPES is “{' '.join(settings.KANT_OIDC_SCOPES)}”.",
             "Add openid, without which providers send no ID token.",
         )
     if not _of("GROUPS_CLAIM") and (_of("OPERATOR_GROUPS") or _of("GROUPS_FILE")):
-        yield Fault(
+        yield SettingFault(
             "KANT_OIDC_GROUPS_CLAIM is empty, but groups are mapped to rights.",
             "Set it to the name of the claim that lists a user's groups.",
         )
@@ -109,14 +109,14 @@ def _faults() -> Iterator[Fault]:
             read_groups(Path(settings.KANT_OIDC_GROUPS_FILE))
         except GroupFileError as error:
             for text in error.faults:
-                yield Fault(f"KANT_OIDC_GROUPS_FILE: {text}", error.remedy)
+                yield SettingFault(f"KANT_OIDC_GROUPS_FILE: {text}", error.remedy)
 
 
-def _secret_faults() -> Iterator[Fault]:
+def _secret_faults() -> Iterator[SettingFault]:
     file = settings.KANT_OIDC_CLIENT_SECRET_FILE
     if bool(settings.KANT_OIDC_CLIENT_SECRET) == bool(file):
         number = "both" if file else "neither"
-        yield Fault(
+        yield SettingFault(
             f"Of KANT_OIDC_CLIENT_SECRET and KANT_OIDC_CLIENT_SECRET_FILE {number} is set.",
             "Set one of them to what the provider gave for this client.",
         )
@@ -124,13 +124,13 @@ def _secret_faults() -> Iterator[Fault]:
         try:
             empty = not _secret()
         except (OSError, UnicodeDecodeError) as error:
-            yield Fault(
+            yield SettingFault(
                 f"KANT_OIDC_CLIENT_SECRET_FILE cannot be read: {error}.",
                 "Name a file that Kant may read and that holds the secret alone.",
             )
         else:
             if empty:
-                yield Fault(f"{file} is empty.", "Write the client's secret into it.")
+                yield SettingFault(f"{file} is empty.", "Write the client's secret into it.")
 
 
 def _secret() -> str:

@@ -14,7 +14,7 @@ Guaranteed = Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
+class Overpromise:
     """A promise that is larger than what it is made from. `over` None = installed capacity."""
 
     over: int | None
@@ -39,7 +39,7 @@ def excess_of(
     installed: int | None,
     *,
     parents_before: Parents | None = None,
-) -> Excess | None:
+) -> Overpromise | None:
     """The first sum that `after` breaks and that `before` kept, or broke by less.
 
     What was already too much may be lowered step by step. `installed` None = not known.
@@ -55,5 +55,5 @@ def excess_of(
             continue
         had = exists if tenant is None else before.get(tenant, 0)
         if over > promised_below(tree_before, tenant, before) - had:
-            return Excess(tenant, over + exists, exists)
+            return Overpromise(tenant, over + exists, exists)
     return None

@@ -12,7 +12,7 @@ from tenants.models import GpuType, Quota, QuotaMode, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.selectors import parents_by_id, subtree_ids
 from tenants.services import audit
-from tenants.services.quota_sums import Excess, excess_of
+from tenants.services.quota_sums import Overpromise, excess_of
 from tenants.services.quota_terms import QuotaChange, QuotaTerms, as_document, in_words
 from tenants.services.transactions import unit_of_work
 
@@ -154,7 +154,7 @@ def _check_sums(
     raise Invalid.field("guaranteed", f"{sentence} {remedy}")
 
 
-def owner_of(excess: Excess, access: Access) -> str:
+def owner_of(excess: Overpromise, access: Access) -> str:
     """Whose guarantee is too small, for a sentence; not by name to whoever may not see the tenant.
     "" = the clusters are too small."""
     if excess.over is None:
@@ -164,7 +164,7 @@ def owner_of(excess: Excess, access: Access) -> str:
     return f"“{Tenant.objects.get(id=excess.over).name}”"
 
 
-def excess_sentence(excess: Excess, owner: str, gpu_type: str) -> str:
+def excess_sentence(excess: Overpromise, owner: str, gpu_type: str) -> str:
     """What of a GPU type would be promised, and what there is of it; `owner` as of `owner_of`."""
     exist = f"are guaranteed to {owner} above them" if owner else "are installed"
     promised, exists = in_words(excess.promised), in_words(excess.exists)
@@ -221,5 +221,5 @@ def _use_warnings(quota: Quota, before: Quota | None) -> Sequence[str]:
     )
 
 
-def _holdings(tenant: Tenant, gpu_type: GpuType) -> list[facts.Holding]:
+def _holdings(tenant: Tenant, gpu_type: GpuType) -> list[facts.JobHolding]:
     return facts.scheduling().holdings(subtree_ids(tenant.pk), gpu_type.name)

@@ -16,7 +16,7 @@ from scheduling.kube.door.logs import (
     NoContainer,
     NodeFailed,
     NotReady,
-    PodGone,
+    PodLogGone,
     Stopped,
 )
 from scheduling.kube.seam import KubeError
@@ -39,15 +39,15 @@ def refused(kind, place, name, *args, **options):
 
 # --- on both servers ------------------------------------------------------------------------------
 def test_a_pod_that_is_gone_has_no_log(place):
-    assert "not found" in str(refused(PodGone, place, "absent", "some-uid"))
+    assert "not found" in str(refused(PodLogGone, place, "absent", "some-uid"))
     uid = place.make_pod("p")["metadata"]["uid"]
     place.api.ok("DELETE", f"{place.pods}/p?gracePeriodSeconds=0")
-    refused(PodGone, place, "p", uid)
+    refused(PodLogGone, place, "p", uid)
 
 
 def test_another_pod_of_the_same_name_is_not_read(place):
     place.make_pod("p")
-    assert "another pod is called p now" in str(refused(PodGone, place, "p", "the-old-uid"))
+    assert "another pod is called p now" in str(refused(PodLogGone, place, "p", "the-old-uid"))
 
 
 def test_a_pod_without_a_node_is_not_ready(place, monkeypatch):

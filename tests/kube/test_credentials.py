@@ -7,7 +7,7 @@ import os
 import pytest
 
 from scheduling.kube.door.config import load_endpoint
-from scheduling.kube.door.credentials import Refused
+from scheduling.kube.door.credentials import AccessRefused
 from scheduling.kube.seam import KubeError
 from tests import organisation
 
@@ -90,7 +90,7 @@ def test_files_elsewhere_are_neither_written_down_nor_read(org, allowed, field):
                 assert error["pointer"] == f"/access/{field}", name
                 assert "KANT_ACCESS_DIRS" in error["detail"] or "name" in error["detail"]
                 assert "business" not in answer.content.decode()
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(AccessRefused) as caught:
             load_endpoint(access)
         assert caught.value.field == field, name
 
@@ -101,7 +101,7 @@ def test_own_secrets_are_refused_even_below_an_allowed_folder(allowed, settings,
     oidc.write_text("x")
     settings.KANT_OIDC_CLIENT_SECRET_FILE = str(oidc)
     for path in (settings.VAR_DIR / "secret_key", oidc, allowed / ".." / "oidc"):
-        with pytest.raises(Refused, match="Kant's own secrets"):
+        with pytest.raises(AccessRefused, match="Kant's own secrets"):
             load_endpoint(access_of("token_file", path))
 
 
@@ -114,7 +114,7 @@ def test_a_link_that_is_changed_later_is_found_when_it_is_used(allowed):
     assert endpoint.authorization() == "Bearer renewed"
     link.unlink()
     link.symlink_to(allowed.parent / "secret")
-    with pytest.raises(Refused):
+    with pytest.raises(AccessRefused):
         endpoint.authorization()
 
 
@@ -184,7 +184,7 @@ def test_programs_run_only_from_the_list(allowed, settings, tmp_path):
         path = kubeconfig(allowed, user)
         for listed in ([], ["sh"], ["/bin/sh -c"]):
             settings.KANT_ACCESS_EXEC = listed
-            with pytest.raises(Refused, match=r"'/bin/sh' run to sign in.*KANT_ACCESS_EXEC"):
+            with pytest.raises(AccessRefused, match=r"'/bin/sh' run to sign in.*KANT_ACCESS_EXEC"):
                 load_endpoint({"kubeconfig": path})
     assert not ran.exists()
     program = tmp_path / "sign-in"
@@ -214,7 +214,7 @@ def test_files_that_a_kubeconfig_names_count_too(allowed, user, cluster):
         {name: text.format(secret=secret) for name, text in part.items()}
         for part in (user, cluster)
     )
-    with pytest.raises(Refused, match="is in no folder"):
+    with pytest.raises(AccessRefused, match="is in no folder"):
         load_endpoint({"kubeconfig": kubeconfig(allowed, user, **cluster)})
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 
 from scheduling.kube.translate.objects import Container, PodSpec, Resources
-from scheduling.kube.translate.quantities import Holding, holding, parse
+from scheduling.kube.translate.quantities import PodHolding, holding, parse
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def container(restart="", limits=None, **requests):
             PodSpec(
                 containers=[container(cpu="1", gpu="2"), container(limits={"cpu": "500m"})],
             ),
-            Holding(2, 0, 1500, 0),
+            PodHolding(2, 0, 1500, 0),
         ),
         # One init container after another: the largest alone, where it exceeds the sum.
         (
@@ -58,7 +58,7 @@ def container(restart="", limits=None, **requests):
                 containers=[container(cpu="1", memory="1Gi")],
                 init_containers=[container(cpu="3"), container(cpu="2", memory="512Mi")],
             ),
-            Holding(0, 0, 3000, 1024),
+            PodHolding(0, 0, 3000, 1024),
         ),
         # A sidecar runs beside the containers and beside every later init container.
         (
@@ -66,7 +66,7 @@ def container(restart="", limits=None, **requests):
                 containers=[container(cpu="1")],
                 init_containers=[container("Always", cpu="500m"), container(cpu="2")],
             ),
-            Holding(0, 0, 2500, 0),
+            PodHolding(0, 0, 2500, 0),
         ),
         # … but not beside an earlier one.
         (
@@ -74,7 +74,7 @@ def container(restart="", limits=None, **requests):
                 containers=[container(cpu="1")],
                 init_containers=[container(cpu="2"), container("Always", cpu="500m")],
             ),
-            Holding(0, 0, 2000, 0),
+            PodHolding(0, 0, 2000, 0),
         ),
         # Pod-level resources replace the sum; overhead comes on top.
         (
@@ -83,13 +83,13 @@ def container(restart="", limits=None, **requests):
                 resources=Resources({"cpu": "4"}),
                 overhead={"cpu": "250m", "memory": "1"},
             ),
-            Holding(0, 0, 4250, 1025),
+            PodHolding(0, 0, 4250, 1025),
         ),
         (
             PodSpec(containers=[Container(Resources({"kant.io/gpu-milli": "250"}))]),
-            Holding(0, 250, 0, 0),
+            PodHolding(0, 250, 0, 0),
         ),
-        (PodSpec(containers=[Container(Resources({"amd.com/gpu": 4}))]), Holding(4, 0, 0, 0)),
+        (PodSpec(containers=[Container(Resources({"amd.com/gpu": 4}))]), PodHolding(4, 0, 0, 0)),
         # Every other resource with a domain in its name is counted as it is called.
         (
             PodSpec(
@@ -98,9 +98,9 @@ def container(restart="", limits=None, **requests):
                     Container(Resources({"x.io/thing": "1", "rdma/hca": 1})),
                 ]
             ),
-            Holding(0, 0, 0, 0, {"x.io/thing": 3, "rdma/hca": 1}),
+            PodHolding(0, 0, 0, 0, {"x.io/thing": 3, "rdma/hca": 1}),
         ),
-        (PodSpec(), Holding(0, 0, 0, 0)),
+        (PodSpec(), PodHolding(0, 0, 0, 0)),
     ],
 )
 def test_what_a_pod_holds(spec, expected):

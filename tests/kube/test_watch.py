@@ -10,11 +10,11 @@ import pytest
 
 from scheduling.kube.door import watch
 from scheduling.kube.door.client import Client, NoReply, Reply
-from scheduling.kube.door.watch import Kind, Reflector, WatchTimes, lines
+from scheduling.kube.door.watch import Reflector, WatchedKind, WatchTimes, lines
 from scheduling.kube.translate.objects import KubePod
 from scheduling.kube.translate.pods import pod_translator
 
-PODS = Kind("pods", "/api/v1/pods", "spec.schedulerName=kant", KubePod)
+PODS = WatchedKind("pods", "/api/v1/pods", "spec.schedulerName=kant", KubePod)
 
 
 def pod(name, version="5", **extra):

@@ -113,13 +113,13 @@ def test_allocation_without_samples_says_so():
 
 
 def test_quota_bars_show_idle_as_what_is_neither_used_nor_lent():
-    figure = charts.quota_bars([charts.QuotaUse("vision", 100, 60, 0, 30)])
+    figure = charts.quota_bars([charts.QuotaBar("vision", 100, 60, 0, 30)])
     assert [t["x"] for t in figure["data"]] == [[60], [30], [10], [0], [100]]
 
 
 def test_a_long_name_of_a_tenant_leaves_room_for_its_bar():
     names = ["vision", f"vision-{'x' * 50}-train", f"vision-{'x' * 50}-tests"]
-    figure = charts.quota_bars([charts.QuotaUse(n, 100, 60, 0, 30) for n in names])
+    figure = charts.quota_bars([charts.QuotaBar(n, 100, 60, 0, 30) for n in names])
     axis = figure["layout"]["yaxis"]
     assert axis["tickvals"] == names
     assert axis["ticktext"][0] == "vision"
@@ -129,7 +129,7 @@ def test_a_long_name_of_a_tenant_leaves_room_for_its_bar():
 
 
 def test_of_many_tenants_those_with_the_most_gpus_are_drawn():
-    rows = [charts.QuotaUse(f"team-{i:02}", i, min(i, 10), i % 2, 0) for i in range(55)]
+    rows = [charts.QuotaBar(f"team-{i:02}", i, min(i, 10), i % 2, 0) for i in range(55)]
     figure = charts.quota_bars(rows)
     names = [f"team-{i:02}" for i in range(39, 55)]
     assert all(trace["y"] == names for trace in figure["data"])
@@ -217,7 +217,7 @@ CURVE = definitions.wait_curve([1.0, 9.0], [True, False])
 QUALITY = [definitions.PlacementQuality("8", 30, 1.0, 1.0)]
 FIGURES = {
     "allocation": lambda: charts.allocation(POINTS),
-    "quota bars": lambda: charts.quota_bars([charts.QuotaUse("vision", 100, 60, 5, 30)]),
+    "quota bars": lambda: charts.quota_bars([charts.QuotaBar("vision", 100, 60, 5, 30)]),
     "GPU-hours": lambda: charts.gpu_hours({"2030-01-01": {"a": 1.0, "b": 2.0}}, "day"),
     "waits": lambda: charts.waits(waits_of({"8": CURVE, "all": CURVE})),
     "placement": lambda: charts.placement(QUALITY),

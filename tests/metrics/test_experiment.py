@@ -11,7 +11,7 @@ from django.conf import settings as django_settings
 from django.core.management import CommandError, call_command
 
 from metrics.experiments import openb_fgd, study
-from metrics.experiments.openb_fgd import Task, inflate
+from metrics.experiments.openb_fgd import FgdTask, inflate
 from metrics.experiments.registry import STUDIES
 from metrics.experiments.study import StudyError, in_parallel, parse_seeds
 from metrics.management.commands import experiment
@@ -85,7 +85,9 @@ def test_every_list_and_policy_has_a_row(data):
     same = ("mean_at_100", "mean_at_130", "sd_at_130")
     assert [packed[key] for key in same] == [tiny[key] for key in same]
     runs = [
-        inflate(Task(data / "openb_pod_list_tiny.csv", data / "openb_node_list_gpu_node.csv", p, s))
+        inflate(
+            FgdTask(data / "openb_pod_list_tiny.csv", data / "openb_node_list_gpu_node.csv", p, s)
+        )
         for p in ("fragmentation",)
         for s in (3, 4, 5)
     ]
@@ -270,7 +272,7 @@ def test_what_is_measured_is_what_the_engine_decides(data, monkeypatch):
         return found
 
     monkeypatch.setattr(openb_fgd, "run_cycle", watched)
-    task = Task(
+    task = FgdTask(
         data / "openb_pod_list_tiny.csv", data / "openb_node_list_gpu_node.csv", "spread", 3
     )
     at_100, at_130, _ = inflate(task)
@@ -296,7 +298,9 @@ def test_the_product_against_the_published_policy(strategy, name, over):
     if not folder.is_dir():
         missing(str(folder), "fetch the public traces and set KANT_TRACES")
     nodes = folder / "openb_node_list_gpu_node.csv"
-    at_100, at_130, _ = inflate(Task(folder / f"openb_pod_list_{name}.csv.xz", nodes, strategy, 3))
+    at_100, at_130, _ = inflate(
+        FgdTask(folder / f"openb_pod_list_{name}.csv.xz", nodes, strategy, 3)
+    )
     fgd = openb_fgd._published(folder)[name, "06-FGD"]
     assert at_100 >= fgd[0] + over
     assert at_130 >= fgd[1] + over

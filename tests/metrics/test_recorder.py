@@ -11,7 +11,7 @@ from metrics.api.views import summary as api_summary
 from metrics.models import MetricSample
 from metrics.pages.operations.views import Selection
 from metrics.pages.operations.views import summary as page_summary
-from metrics.selectors import Scope, Waiting
+from metrics.selectors import Scope, WaitingNow
 from scheduling.models import Cluster, Job, Placement, PodSet
 from scheduling.models.jobs import RESIZED, PlacementState
 from tests.metrics.rows import at, cluster, job
@@ -108,9 +108,9 @@ def test_what_waits_is_read_once_and_stands_at_every_model_that_it_would_take_fi
     with django_assert_num_queries(1):
         found = selectors.waiting_by_model(None)
     assert found == {
-        "": Waiting(2, 12_000, at(3)),
-        "H100": Waiting(2, 12_000, at(3)),
-        "A10": Waiting(1, 4_000, at(3)),
+        "": WaitingNow(2, 12_000, at(3)),
+        "H100": WaitingNow(2, 12_000, at(3)),
+        "A10": WaitingNow(1, 4_000, at(3)),
     }
 
 

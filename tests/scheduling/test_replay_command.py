@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from django.core.management import CommandError, call_command
 
-from scheduling.replay import Replay, job_document, read_trace
+from scheduling.replay import TraceReplay, job_document, read_trace
 from tenants.models import ApiToken
 
 TRACE = "id,submitted_at,duration_s,gpus,pods\na,0,5,1,1\n"
@@ -44,7 +44,9 @@ FULL = (
 def test_jobs_are_submitted_as_the_trace_has_them(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(FULL)
-    replay = Replay("http://127.0.0.1:8000", "", read_trace(path, 10), tenants=3, speed=10_000.0)
+    replay = TraceReplay(
+        "http://127.0.0.1:8000", "", read_trace(path, 10), tenants=3, speed=10_000.0
+    )
     bodies = {}
 
     async def call(_method, _path, body, **_):

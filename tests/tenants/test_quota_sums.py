@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tenants.services.quota_sums import Excess, excess_of, nearest_above, promised_below
+from tenants.services.quota_sums import Overpromise, excess_of, nearest_above, promised_below
 from tests.cases import examples
 
 #      1
@@ -23,20 +23,20 @@ def test_tenants_without_a_quota_pass_through():
 def test_children_may_not_be_promised_more_than_the_parent_has():
     before = {2: 10, 4: 5}
     assert excess_of(TREE, before, {**before, 5: 5}, None) is None
-    assert excess_of(TREE, before, {**before, 5: 6}, None) == Excess(2, 11, 10)
-    assert excess_of(TREE, before, {**before, 2: 4}, None) == Excess(2, 5, 4)
+    assert excess_of(TREE, before, {**before, 5: 6}, None) == Overpromise(2, 11, 10)
+    assert excess_of(TREE, before, {**before, 2: 4}, None) == Overpromise(2, 5, 4)
 
 
 def test_roots_may_not_be_promised_more_than_is_installed():
     before = {1: 80}
     assert excess_of(TREE, before, {1: 100}, 100) is None
-    assert excess_of(TREE, before, {1: 101}, 100) == Excess(None, 101, 100)
+    assert excess_of(TREE, before, {1: 101}, 100) == Overpromise(None, 101, 100)
     assert excess_of(TREE, before, {1: 101}, None) is None
 
 
 def test_what_is_already_too_much_may_shrink_step_by_step():
     assert excess_of(TREE, {1: 200}, {1: 150}, 100) is None
-    assert excess_of(TREE, {1: 200}, {1: 201}, 100) == Excess(None, 201, 100)
+    assert excess_of(TREE, {1: 200}, {1: 201}, 100) == Overpromise(None, 201, 100)
 
 
 @settings(max_examples=examples(200))

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from django.core.management.base import BaseCommand, CommandError
 
-from metrics.chaos.rounds import Run
+from metrics.chaos.rounds import ChaosRun
 from metrics.chaos.shape import MOST_SHARDS, ProductionShape
 from metrics.simulate.interrupts import asked_to_stop
 from metrics.simulate.output import print_lines
@@ -49,7 +49,7 @@ class Command(BaseCommand):
     def handle(self, *_: Any, **given: Any) -> None:
         try:
             with asked_to_stop() as stop, ProductionShape(self._tell, given["shards"]) as shape:
-                figures = Run(shape, given["rounds"], given["seed"]).carry_out(stop)
+                figures = ChaosRun(shape, given["rounds"], given["seed"]).carry_out(stop)
         except (RuntimeError, OSError, psycopg.Error) as error:
             raise CommandError(str(error)) from error
         except KeyboardInterrupt:

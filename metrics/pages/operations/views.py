@@ -105,12 +105,12 @@ def known_selection(request: HttpRequest) -> Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class PoolRow:
     """One row of the table of GPU models."""
 
     gpu_model: str
     use: definitions.PoolUse
-    waiting: selectors.Waiting
+    waiting: selectors.WaitingNow
 
 
 def summary(chosen: Selection) -> dict[str, Any]:
@@ -121,7 +121,7 @@ def summary(chosen: Selection) -> dict[str, Any]:
         selectors.waiting_by_model(scope.cluster),
     )
     rows = [
-        Pool(model, definitions.pool_use(nodes[model]), waiting[model])
+        PoolRow(model, definitions.pool_use(nodes[model]), waiting[model])
         for model in chosen.gpu_models
     ]
     occupation, recorded = selectors.sor(scope)
@@ -249,7 +249,7 @@ def _quota_bars(scope: Scope) -> Figure:
             )
     return charts.quota_bars(
         [
-            charts.QuotaUse(
+            charts.QuotaBar(
                 tenant,
                 **{
                     part: total[part] / definitions.MILLI

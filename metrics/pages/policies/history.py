@@ -33,7 +33,7 @@ PER_PAGE = 25
 
 
 @dataclass(frozen=True, slots=True)
-class ShownChange:
+class ShownPolicyChange:
     """A record, what it changed, and the one that took it back, if any."""
 
     record: AuditRecord
@@ -60,7 +60,9 @@ def policy_changes(request: HttpRequest, cluster: Cluster) -> HttpResponse:
         "page": page,
         "takes": ("page",),
         "changes": [
-            ShownChange(record, differences(record), next(iter(record.reverted_by.all()), None))
+            ShownPolicyChange(
+                record, differences(record), next(iter(record.reverted_by.all()), None)
+            )
             for record in page
         ],
     }

@@ -9,7 +9,7 @@ from typing import Any
 from django import forms
 
 from metrics.models import Replay
-from metrics.pages.replays.quota_form import PATTERN, QuotaGrid, Row
+from metrics.pages.replays.quota_form import PATTERN, QuotaFormRow, QuotaGrid
 from metrics.replays.scenario import MOST_NODES, Shape
 from metrics.replays.services import MOST, USUAL
 from scheduling.engine.placement.strategies import STRATEGIES
@@ -115,7 +115,7 @@ class ReplayForm(Fields):
     def nodes(self) -> list[forms.BoundField]:
         return [self[f"nodes_{index}"] for index in range(len(self.shapes))]
 
-    def quotas(self) -> list[Row]:
+    def quotas(self) -> list[QuotaFormRow]:
         return self.grid.rows(self)
 
     def is_unfolded(self) -> bool:

@@ -36,7 +36,7 @@ def text_of(document: quotas.Document | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class QuotaNow:
     """The quota of one tenant for one GPU type, as it is now; None = there is none."""
 
     tenant: str
@@ -68,10 +68,10 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlacedQuota:
     """A cell on the page."""
 
-    cell: Cell
+    cell: QuotaNow
     guaranteed: forms.BoundField
     isolated: forms.BoundField
 
@@ -86,10 +86,10 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QuotaFormRow:
     tenant: Tenant
     depth: int
-    places: list[Place]
+    places: list[PlacedQuota]
 
 
 class QuotaGrid:
@@ -103,7 +103,7 @@ class QuotaGrid:
         self._tenants = in_tree_order(list(Tenant.objects.all()))
         now = quotas.stored()
         self.cells = [
-            Cell(tenant.name, name, quotas.document_of(found) if found else None)
+            QuotaNow(tenant.name, name, quotas.document_of(found) if found else None)
             for tenant, _ in self._tenants
             for name in self.types
             for found in [now.get((tenant.name, name))]
@@ -148,14 +148,16 @@ class QuotaGrid:
                     found[i] = document
         return found
 
-    def rows(self, form: Fields) -> list[Row]:
+    def rows(self, form: Fields) -> list[QuotaFormRow]:
         width = len(self.types)
         return [
-            Row(
+            QuotaFormRow(
                 tenant,
                 depth,
                 [
-                    Place(self.cells[i], form[PATTERN.format(i)], form[MODE_PATTERN.format(i)])
+                    PlacedQuota(
+                        self.cells[i], form[PATTERN.format(i)], form[MODE_PATTERN.format(i)]
+                    )
                     for i in range(number * width, (number + 1) * width)
                 ],
             )

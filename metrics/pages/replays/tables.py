@@ -29,7 +29,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReplayLine:
     """A row: its name and what it means, what was recorded, and the values of both runs."""
 
     name: str
@@ -97,7 +97,7 @@ def pair(
 
 
 # --- tables ---------------------------------------------------------------------------------------
-def totals(result: Row) -> list[Line]:
+def totals(result: Row) -> list[ReplayLine]:
     """What the runs come to as wholes."""
     real, before, after = result["recorded"], result["baseline"], result["changed"]
     waits = [_of(one["jwtd"], "size", "all") for one in (real, before, after)]
@@ -113,10 +113,10 @@ def totals(result: Row) -> list[Line]:
         *,
         of: Sequence[Row] = (real, before, after),
         apart: Text | None = None,
-    ) -> Line:
+    ) -> ReplayLine:
         known = of[0].get(key)
         both = pair(of[1].get(key), of[2].get(key), text, better=better, apart=apart)
-        return Line(name, meaning, "–" if known is None else text(known), both)
+        return ReplayLine(name, meaning, "–" if known is None else text(known), both)
 
     return [
         line("GAR", "GPUs allocated / available, median", "gar", percent, 1, apart=points),

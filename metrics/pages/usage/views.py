@@ -32,7 +32,7 @@ MOST_DAYS = 92  # that a chart shows one by one
 
 
 @dataclass(slots=True)
-class Row:
+class UsageRow:
     """What a tenant or user used; `by_model`: milli-GPU x milliseconds held of each GPU model.
 
     `guaranteed`: the same of what its quotas guaranteed it; `borrowed`: of what it held above
@@ -167,10 +167,10 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "metrics/usage/usage.html", context)
 
 
-def _tenant_rows(tenants: list[Tenant], amounts: Mapping[Labels, Amount]) -> dict[str, Row]:
+def _tenant_rows(tenants: list[Tenant], amounts: Mapping[Labels, Amount]) -> dict[str, UsageRow]:
     """Rows of tenants, each with all below it, in the order of the tree."""
     parents, names = parents_by_id(), {t.pk: t.name for t in tenants}
-    rows = {t.name: Row(t.name, t, depth) for t, depth in in_tree_order(tenants)}
+    rows = {t.name: UsageRow(t.name, t, depth) for t, depth in in_tree_order(tenants)}
     above = {t.name: [names[i] for i in lineage(parents, t.pk) if i in names] for t in tenants}
     for (tenant, model), amount in amounts.items():
         assert tenant is not None
@@ -178,22 +178,22 @@ def _tenant_rows(tenants: list[Tenant], amounts: Mapping[Labels, Amount]) -> dic
         own = Amount(amount.held, amount.lost, amount.pods)
         if own:
             for name in above.get(tenant, [tenant]):
-                rows.setdefault(name, Row(name)).add(model, own)
+                rows.setdefault(name, UsageRow(name)).add(model, own)
         # Of all below it already.
         if amount.borrowed:
-            rows.setdefault(tenant, Row(tenant)).borrowed[model] += amount.borrowed
+            rows.setdefault(tenant, UsageRow(tenant)).borrowed[model] += amount.borrowed
     return rows
 
 
-def _user_rows(amounts: Mapping[Labels, Amount]) -> dict[str | None, Row]:
-    rows: dict[str | None, Row] = {}
+def _user_rows(amounts: Mapping[Labels, Amount]) -> dict[str | None, UsageRow]:
+    rows: dict[str | None, UsageRow] = {}
     for (user, model), amount in amounts.items():
         assert model is not None
-        rows.setdefault(user, Row(user)).add(model, amount)
+        rows.setdefault(user, UsageRow(user)).add(model, amount)
     return rows
 
 
-def _add_guarantees(rows: Mapping[str, Row], period: Period) -> None:
+def _add_guarantees(rows: Mapping[str, UsageRow], period: Period) -> None:
     """A tenant's quota is for all below it too, so it is not added to theirs."""
     end = min(period.end, timezone.now())
     for (tenant, model), amount in guaranteed(midnight(period.since), end).items():

@@ -21,7 +21,7 @@ SERVICE_ACCOUNTS = Path("/var/run/secrets/kubernetes.io")
 MOST_BYTES = 1 << 20
 
 
-class Refused(KubeError):
+class AccessRefused(KubeError):
     """An access names what the deployment does not allow. `field`: which part of it."""
 
     def __init__(self, field: str, reason: str, remedy: str) -> None:
@@ -48,18 +48,22 @@ def allowed_file(path: str, field: str) -> Path:
         "deploys Kant name another"
     )
     if os.pathsep in path or "\0" in path:
-        raise Refused(field, f"{path!r} is not the path of one file", "name one file")
+        raise AccessRefused(field, f"{path!r} is not the path of one file", "name one file")
     try:
         found = Path(path).expanduser().resolve()
         real = [folder.resolve() for folder in folders]
     except (OSError, RuntimeError) as error:
-        raise Refused(field, f"{path} leads nowhere ({type(error).__name__})", remedy) from None
+        raise AccessRefused(
+            field, f"{path} leads nowhere ({type(error).__name__})", remedy
+        ) from None
     if not any(found != folder and found.is_relative_to(folder) for folder in real):
-        raise Refused(field, f"{path} is in no folder that clusters' files may be in", remedy)
+        raise AccessRefused(field, f"{path} is in no folder that clusters' files may be in", remedy)
     if found.is_relative_to(SERVICE_ACCOUNTS.resolve()) or any(
         _same(found, secret) for secret in _secrets()
     ):
-        raise Refused(field, f"{path} is one of Kant's own secrets", "name the cluster's own file")
+        raise AccessRefused(
+            field, f"{path} is one of Kant's own secrets", "name the cluster's own file"
+        )
     return found
 
 
@@ -69,7 +73,7 @@ def refuse_plain(server: str, field: str) -> None:
         return
     if settings.EMBEDDED and _is_loopback(urlsplit(server).hostname or ""):
         return
-    raise Refused(
+    raise AccessRefused(
         field, f"{server} has no TLS, so anybody on the way could read the token", "use https://"
     )
 
@@ -85,7 +89,7 @@ def check_kubeconfig(document: Any, path: Path, context: str | None) -> None:
                 allowed_file(str(path.parent / part[name]), f"{field}, {name}")
     for program in _programs(user):
         if program not in settings.KANT_ACCESS_EXEC:
-            raise Refused(
+            raise AccessRefused(
                 field,
                 f"{path} has {program!r} run to sign in, which is not allowed here",
                 "use a token or a client certificate, or let whoever deploys Kant name it in "
@@ -127,7 +131,7 @@ def _named(document: Mapping[str, Any], part: str, name: Any, field: str) -> Map
     ]
     # Of several of one name the readers take the first or the last: none is right.
     if len(found) > 1:
-        raise Refused("kubeconfig", f"{part} has {name!r} twice", "keep one of them")
+        raise AccessRefused("kubeconfig", f"{part} has {name!r} twice", "keep one of them")
     return found[0] if found and isinstance(found[0], Mapping) else {}
 
 

@@ -22,7 +22,7 @@ from scheduling.kube.door.namespaces import ensure_namespace
 from scheduling.kube.door.services import service_facts
 from scheduling.kube.door.settle import RIGHTS_WITHIN_S
 from scheduling.kube.door.storage import claim_facts, storage_class_facts, volume_facts
-from scheduling.kube.door.watch import DEFAULT_TIMES, Kind, Reflector, WatchTimes
+from scheduling.kube.door.watch import DEFAULT_TIMES, Reflector, WatchedKind, WatchTimes
 from scheduling.kube.seam import (
     BudgetFacts,
     BudgetGone,
@@ -293,16 +293,18 @@ class Gateway:
             "status.phase!=Succeeded,status.phase!=Failed"
         )
         kinds = [
-            Kind("nodes", "/api/v1/nodes", "", KubeNode),
-            Kind("own pods", "/api/v1/pods", owned, KubePod),
-            Kind("other pods", "/api/v1/pods", others, KubePod),
+            WatchedKind("nodes", "/api/v1/nodes", "", KubeNode),
+            WatchedKind("own pods", "/api/v1/pods", owned, KubePod),
+            WatchedKind("other pods", "/api/v1/pods", others, KubePod),
         ]
-        budgets = Kind("disruption budgets", "/apis/policy/v1/poddisruptionbudgets", "", KubeBudget)
+        budgets = WatchedKind(
+            "disruption budgets", "/apis/policy/v1/poddisruptionbudgets", "", KubeBudget
+        )
         # Whoever's they are, of all that there are only those of jobs are looked at.
-        services = Kind("services", "/api/v1/services", "", KubeService, JOB)
-        claims = Kind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
-        volumes = Kind("volumes", "/api/v1/persistentvolumes", "", KubeVolume)
-        classes = Kind(
+        services = WatchedKind("services", "/api/v1/services", "", KubeService, JOB)
+        claims = WatchedKind("volume claims", "/api/v1/persistentvolumeclaims", "", KubeClaim)
+        volumes = WatchedKind("volumes", "/api/v1/persistentvolumes", "", KubeVolume)
+        classes = WatchedKind(
             "storage classes", "/apis/storage.k8s.io/v1/storageclasses", "", KubeStorageClass
         )
         all_kinds = (*kinds, budgets, services, claims, volumes, classes)
@@ -320,7 +322,7 @@ class Gateway:
             self._by_uid(classes, storage_class_facts, "storage", StorageSeen, StorageGone),
         ]
 
-    def _node_reflector(self, kind: Kind) -> Reflector[NodeFacts]:
+    def _node_reflector(self, kind: WatchedKind) -> Reflector[NodeFacts]:
         def gone(facts: NodeFacts) -> None:
             self._nodes.forget(facts.node.name)
             self._put(("node", facts.node.name), NodeGone(facts.node.name))
@@ -338,7 +340,7 @@ class Gateway:
 
     def _by_uid(
         self,
-        kind: Kind,
+        kind: WatchedKind,
         translate: Callable[[Any], ByUid],
         name: str,
         seen: Callable[[ByUid], Observation],

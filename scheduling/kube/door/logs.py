@@ -57,12 +57,12 @@ class _Spec(Struct, rename="camel"):
         return [container.name for container in every]
 
 
-class _Pod(Struct):
+class _LoggedPod(Struct):
     metadata: Meta = msgspec.field(default_factory=Meta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
-_pod = msgspec.json.Decoder(_Pod)
+_pod = msgspec.json.Decoder(_LoggedPod)
 
 
 class ContainerRef(NamedTuple):
@@ -94,7 +94,7 @@ class NoLog(Exception):
     """There is none to be read; the text is what the API server says of it."""
 
 
-class PodGone(NoLog):
+class PodLogGone(NoLog):
     """That incarnation of the pod is not there any more, and neither is its log."""
 
 
@@ -228,15 +228,15 @@ class LogReader:
         """Open a log; `access` as in `Cluster.access`, `ended` is called when an opened log is read
         or given up. Waits for the cluster, some seconds.
 
-        Raises NoLog (PodGone, NotReady, NoContainer, NodeFailed) where there is none, and KubeError
-        where the cluster cannot be asked, with the `code` 403 where the right `get pods/log` is
-        missing. Raises Stopped where the process is told to end meanwhile.
+        Raises NoLog (PodLogGone, NotReady, NoContainer, NodeFailed) where there is none, and
+        KubeError where the cluster cannot be asked, with the `code` 403 where the right
+        `get pods/log` is missing. Raises Stopped where the process is told to end meanwhile.
         """
         return Log(self._running(), *self._result(self._open(access, of, options)), ended)
 
     def containers(self, access: Mapping[str, Any], of: ContainerRef) -> list[str]:
         """The containers of the pod by name, init containers and ephemeral ones behind the others.
-        Raises PodGone, and KubeError and Stopped as `open` does."""
+        Raises PodLogGone, and KubeError and Stopped as `open` does."""
         return self._result(self._containers(access, of))
 
     def stop(self) -> None:
@@ -420,20 +420,20 @@ async def _told_to_end(stopping: asyncio.Event, grace: float) -> None:
     await asyncio.sleep(grace)
 
 
-async def _pod_of(client: Client, of: ContainerRef) -> _Pod:
-    """Raises PodGone and KubeError."""
+async def _pod_of(client: Client, of: ContainerRef) -> _LoggedPod:
+    """Raises PodLogGone and KubeError."""
     name = f"{of.namespace}/{of.pod}"
     try:
         reply = await client.call("GET", _path(of))
     except NoReply as none:
         raise KubeError(none.reason, "ask for it again") from None
     if reply.code == 404:
-        raise PodGone(reply.status.message)
+        raise PodLogGone(reply.status.message)
     if reply.code != 200:
         raise client.problem(reply, f"read the pod {name}")
     pod = _pod.decode(reply.body)
     if pod.metadata.uid != of.uid:
-        raise PodGone(f"another pod is called {of.pod} now")
+        raise PodLogGone(f"another pod is called {of.pod} now")
     return pod
 
 

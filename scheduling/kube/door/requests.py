@@ -35,7 +35,7 @@ class Request(Struct, frozen=True):
     content_type: str = JSON
 
 
-class Refusal(Exception):
+class LookRefused(Exception):
     """Looking was refused."""
 
     def __init__(self, reply: Reply, outcome: Outcome) -> None:
@@ -240,7 +240,7 @@ def looking(
             return judge(None)
         outcome = refused(reply)
         if outcome is not None:
-            raise Refusal(reply, outcome)
+            raise LookRefused(reply, outcome)
         raise NoReply(f"reading {what}: {reply.code} {reply.status.message}", sent=True)
 
     return look

@@ -11,7 +11,7 @@ import time
 from msgspec import Struct
 
 from scheduling.kube.door.client import Client, NoReply, Reply
-from scheduling.kube.door.requests import Refusal, Request
+from scheduling.kube.door.requests import LookRefused, Request
 from scheduling.kube.seam import KubeError, Outcome, Result
 
 BUDGET_S = 30.0
@@ -89,7 +89,7 @@ class Settler:
             run.failed(0, none.reason)
             self._reachable = none.sent
             return None
-        except Refusal as refusal:
+        except LookRefused as refusal:
             return None if self._bears(refusal.reply, run) else refusal.outcome
         except KubeError as error:
             return Outcome(Result.REFUSED, code=error.code, message=str(error))

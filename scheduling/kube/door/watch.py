@@ -50,7 +50,7 @@ LIST_WITHIN_S = 86_400
 LONGEST_SILENCE_S = 3600.0
 
 
-class Kind(msgspec.Struct, frozen=True):
+class WatchedKind(msgspec.Struct, frozen=True):
     """What to follow: words for messages, the collection's path, a field selector, the struct that
     its objects are decoded to, and a label selector. A selector may be empty."""
 
@@ -91,7 +91,7 @@ class Reflector(Generic[F]):
     def __init__(
         self,
         client: Client,
-        kind: Kind,
+        kind: WatchedKind,
         *,
         translate: Callable[[Any], F],
         identity: Callable[[F], str],

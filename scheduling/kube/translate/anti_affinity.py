@@ -28,7 +28,7 @@ class _AntiAffinity(Struct):
     required: list[_Term] | None = msgspec.field(default=None, name=REQUIRED)
 
 
-class _Rules(Struct, rename="camel"):
+class _AffinityRules(Struct, rename="camel"):
     pod_anti_affinity: _AntiAffinity | None = None
 
 
@@ -38,7 +38,7 @@ def keeps_away(raw: KubePod) -> tuple[KeepsAway, ...]:
     if b"podAntiAffinity" not in text:
         return ()
     try:
-        rules = msgspec.json.decode(text, type=_Rules).pod_anti_affinity
+        rules = msgspec.json.decode(text, type=_AffinityRules).pod_anti_affinity
     except ValueError as wrong:
         where = f"{raw.metadata.namespace}/{raw.metadata.name}"
         logger.warning("pod %s: its anti-affinity cannot be read: %s", where, wrong)

@@ -33,7 +33,7 @@ INSTANCE_MODELS = {
 EKS_LAYERS = tuple(f"topology.k8s.aws/network-node-layer-{n}" for n in range(4, 0, -1))
 
 
-class Source(NamedTuple):
+class LabelSource(NamedTuple):
     """A label, and what its value means; `read` gives "" for a value that says nothing."""
 
     label: str
@@ -63,51 +63,51 @@ def _eks_layer(above_nearest: int) -> Callable[[str, Labels], str]:
     return read
 
 
-TABLE: dict[str, tuple[Source, ...]] = {
+TABLE: dict[str, tuple[LabelSource, ...]] = {
     "gpu_model": (
-        Source(PRODUCT),
-        Source("amd.com/gpu.product-name"),
-        Source("beta.amd.com/gpu.product-name"),
-        Source("cloud.google.com/gke-accelerator"),
-        Source(INSTANCE_TYPE, _by_instance),
+        LabelSource(PRODUCT),
+        LabelSource("amd.com/gpu.product-name"),
+        LabelSource("beta.amd.com/gpu.product-name"),
+        LabelSource("cloud.google.com/gke-accelerator"),
+        LabelSource(INSTANCE_TYPE, _by_instance),
     ),
-    "gpu_count": (Source("nvidia.com/gpu.count"),),
-    "gpu_memory_mib": (Source("nvidia.com/gpu.memory"),),
+    "gpu_count": (LabelSource("nvidia.com/gpu.count"),),
+    "gpu_memory_mib": (LabelSource("nvidia.com/gpu.memory"),),
     "leaf": (
-        Source("fabric.topograph.run/tier-0"),
-        Source("network.topology.nvidia.com/leaf"),
-        Source("backend.coreweave.cloud/leafgroup"),
-        Source("ib.coreweave.cloud/leafgroup"),
-        Source("oci.oraclecloud.com/rdma.local_block_id"),
-        Source(EKS_LAYERS[-1], _eks_layer(0)),
-        Source("cloud.google.com/gce-topology-subblock"),
+        LabelSource("fabric.topograph.run/tier-0"),
+        LabelSource("network.topology.nvidia.com/leaf"),
+        LabelSource("backend.coreweave.cloud/leafgroup"),
+        LabelSource("ib.coreweave.cloud/leafgroup"),
+        LabelSource("oci.oraclecloud.com/rdma.local_block_id"),
+        LabelSource(EKS_LAYERS[-1], _eks_layer(0)),
+        LabelSource("cloud.google.com/gce-topology-subblock"),
     ),
     "spine": (
-        Source("fabric.topograph.run/tier-1"),
-        Source("network.topology.nvidia.com/spine"),
-        Source("ib.coreweave.cloud/superpod"),
-        Source("oci.oraclecloud.com/rdma.network_block_id"),
-        Source(EKS_LAYERS[-1], _eks_layer(1)),
-        Source("cloud.google.com/gce-topology-block"),
+        LabelSource("fabric.topograph.run/tier-1"),
+        LabelSource("network.topology.nvidia.com/spine"),
+        LabelSource("ib.coreweave.cloud/superpod"),
+        LabelSource("oci.oraclecloud.com/rdma.network_block_id"),
+        LabelSource(EKS_LAYERS[-1], _eks_layer(1)),
+        LabelSource("cloud.google.com/gce-topology-block"),
     ),
     "superspine": (
-        Source("fabric.topograph.run/tier-2"),
-        Source("network.topology.nvidia.com/core"),
-        Source("backend.coreweave.cloud/fabric"),
-        Source("oci.oraclecloud.com/rdma.hpc_island_id"),
-        Source(EKS_LAYERS[-1], _eks_layer(2)),
-        Source("topology.kubernetes.io/zone"),
+        LabelSource("fabric.topograph.run/tier-2"),
+        LabelSource("network.topology.nvidia.com/core"),
+        LabelSource("backend.coreweave.cloud/fabric"),
+        LabelSource("oci.oraclecloud.com/rdma.hpc_island_id"),
+        LabelSource(EKS_LAYERS[-1], _eks_layer(2)),
+        LabelSource("topology.kubernetes.io/zone"),
     ),
     "hyper_node": (
-        Source("accelerator.topograph.run/domain"),
-        Source("nvidia.com/gpu.clique", _cluster_of_clique),
-        Source("network.topology.nvidia.com/accelerator"),
-        Source("ds.coreweave.com/nvlink.domain"),
-        Source("topology.k8s.aws/ultraserver-id"),
-        Source("cloud.google.com/gce-topology-subblock", _if_nvlink_rack),
+        LabelSource("accelerator.topograph.run/domain"),
+        LabelSource("nvidia.com/gpu.clique", _cluster_of_clique),
+        LabelSource("network.topology.nvidia.com/accelerator"),
+        LabelSource("ds.coreweave.com/nvlink.domain"),
+        LabelSource("topology.k8s.aws/ultraserver-id"),
+        LabelSource("cloud.google.com/gce-topology-subblock", _if_nvlink_rack),
     ),
-    "zone": (Source("kant.io/zone"),),
-    "link_model": (Source("kant.io/link-model"),),
+    "zone": (LabelSource("kant.io/zone"),),
+    "link_model": (LabelSource("kant.io/link-model"),),
 }
 
 # Values of these labels are unique in a cluster, so one value has one parent; others only number
@@ -142,7 +142,7 @@ class WrongRow(ValueError):
         self.fact = fact
 
 
-def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[Source, ...]]:
+def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[LabelSource, ...]]:
     """The default table with an operator's rows instead of its own.
 
     Raises WrongRow for an unknown fact, or a value that is no label key.
@@ -158,11 +158,11 @@ def label_table(label_map: Mapping[str, Any]) -> dict[str, tuple[Source, ...]]:
         for key in keys:
             if not isinstance(key, str) or not _LABEL_KEY.fullmatch(key):
                 raise WrongRow(fact, f"{key!r} is not a Kubernetes label key")
-        table[fact] = tuple(Source(key) for key in keys)
+        table[fact] = tuple(LabelSource(key) for key in keys)
     return table
 
 
-def read_fact(sources: tuple[Source, ...], labels: Labels) -> Sourced | None:
+def read_fact(sources: tuple[LabelSource, ...], labels: Labels) -> Sourced | None:
     """The first present source's value, and its label."""
     for source in sources:
         raw = labels.get(source.label)

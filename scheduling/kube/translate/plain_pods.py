@@ -65,7 +65,7 @@ class _Toleration(Struct, rename="camel"):
     toleration_seconds: int | None = None
 
 
-class _Rules(Struct):
+class _PodRules(Struct):
     required: Any = msgspec.field(default=None, name=REQUIRED)
 
 
@@ -75,8 +75,8 @@ class _NodeAffinity(Struct):
 
 class _Affinity(Struct, rename="camel"):
     node_affinity: _NodeAffinity | None = None
-    pod_affinity: _Rules | None = None
-    pod_anti_affinity: _Rules | None = None
+    pod_affinity: _PodRules | None = None
+    pod_anti_affinity: _PodRules | None = None
 
 
 class _Spread(Struct, rename="camel"):

@@ -8,7 +8,7 @@ from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.anti_affinity import keeps_away
 from scheduling.kube.translate.objects import KubePod, Terminated
 from scheduling.kube.translate.plain_pods import is_plain, plain_pod
-from scheduling.kube.translate.quantities import Holding, holding
+from scheduling.kube.translate.quantities import PodHolding, holding
 from scheduling.kube.translate.texts import storable, storable_reason
 
 logger = logging.getLogger(__name__)
@@ -57,13 +57,13 @@ def pod_translator(scheduler_name: str) -> Callable[[KubePod], PodFacts]:
     return translate
 
 
-def _holding(raw: KubePod) -> Holding:
+def _holding(raw: KubePod) -> PodHolding:
     try:
         return holding(raw.spec)
     except ValueError as wrong:
         where = f"{raw.metadata.namespace}/{raw.metadata.name}"
         logger.warning("pod %s: its requests cannot be read and count as nothing: %s", where, wrong)
-        return Holding(0, 0, 0, 0)
+        return PodHolding(0, 0, 0, 0)
 
 
 def _disrupted(raw: KubePod) -> str:

@@ -46,7 +46,7 @@ def parse(amount: Amount) -> Fraction:
 _NO_MORE: Mapping[str, int] = {}
 
 
-class Holding(NamedTuple):
+class PodHolding(NamedTuple):
     """What a pod holds of its node: whole GPUs, GPU-milli asked as such, CPU and memory, and of
     every other extended resource by name."""
 
@@ -60,7 +60,7 @@ class Holding(NamedTuple):
 Requests = dict[str, Fraction]
 
 
-def holding(spec: PodSpec) -> Holding:
+def holding(spec: PodSpec) -> PodHolding:
     """Requests of a pod by Kubernetes' own rule; ValueError on a malformed quantity.
 
     The larger of all containers and sidecars together, and of any one init container beside the
@@ -86,14 +86,14 @@ def requested(spec: PodSpec) -> Requests:
 @lru_cache(maxsize=4096)
 def _of_one(
     limits: tuple[tuple[str, Amount], ...], requests: tuple[tuple[str, Amount], ...]
-) -> Holding:
+) -> PodHolding:
     # Most pods have one container and are like others; each is seen several times.
     return _counted(_parsed({**dict(limits), **dict(requests)}))
 
 
-def _counted(total: Requests) -> Holding:
+def _counted(total: Requests) -> PodHolding:
     zero = Fraction(0)
-    return Holding(
+    return PodHolding(
         gpus=math.ceil(sum((total.get(name, zero) for name in GPU_RESOURCES), zero)),
         gpu_milli=math.ceil(total.get(GPU_MILLI, zero)),
         cpu_milli=math.ceil(total.get("cpu", zero) * MILLI),

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from tqdm import tqdm
 
 from scheduling.addresses import is_http_address
-from scheduling.replay import Replay, ReplayError, Report, read_trace, run
+from scheduling.replay import ReplayReport, TraceReplay, TraceReplayError, read_trace, run
 from tenants.models import User
 from tenants.services.tokens import NewToken, create_token, revoke_token
 
@@ -46,9 +46,9 @@ class Command(BaseCommand):
         try:
             jobs = read_trace(given["file"], given["limit"], given["format"])
             bar.total = len(jobs)
-            replay = Replay(given["url"], token, jobs, given["tenants"], given["speed"])
+            replay = TraceReplay(given["url"], token, jobs, given["tenants"], given["speed"])
             report = run(replay, progress)
-        except ReplayError as error:
+        except TraceReplayError as error:
             raise CommandError(str(error)) from error
         finally:
             bar.close()
@@ -68,7 +68,7 @@ class Command(BaseCommand):
             raise CommandError("give an operator's API token with --token")
         return create_token(operator, "replay")
 
-    def _print(self, report: Report) -> None:
+    def _print(self, report: ReplayReport) -> None:
         write, metrics = self.stdout.write, report.metrics
         write(f"\n{report.submitted} jobs in {report.seconds:.0f} s:")
         for state, count in sorted(report.states.items()):
@@ -95,7 +95,7 @@ class Command(BaseCommand):
             write(f"Devices held twice (the cluster's own record): {len(report.double_holdings)}")
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: ReplayReport) -> dict[str, Any]:
     """The report for `--json`."""
     fields = ("id", "name", "tenant", "state", "reason", "message", "gpus", "attempt")
     times = ("submitted_at", "bound_at", "running_at", "ended_at")

@@ -45,7 +45,7 @@ NOTHING_EDITED = "Nothing was edited, so nothing has changed."
 
 
 @dataclass(slots=True)
-class Cell:
+class MatrixCell:
     """One tenant's quota of one GPU type, as it is and as it was typed."""
 
     tenant: Tenant
@@ -78,10 +78,10 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MatrixRow:
     tenant: Tenant
     depth: int
-    cells: list[Cell]
+    cells: list[MatrixCell]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Total:
         return -self.left
 
 
-def matrix(request: HttpRequest) -> list[Row]:
+def matrix(request: HttpRequest) -> list[MatrixRow]:
     """The cells that the reader may see, with what was typed into them where it was sent."""
     access = access_of(request.user)
     types = list(GpuType.objects.all())
@@ -114,7 +114,7 @@ def matrix(request: HttpRequest) -> list[Row]:
         cells = []
         for gpu_type in types:
             quota = stored.get((tenant.pk, gpu_type.pk))
-            cell = Cell(
+            cell = MatrixCell(
                 tenant,
                 gpu_type,
                 quota,
@@ -128,7 +128,7 @@ def matrix(request: HttpRequest) -> list[Row]:
             if sent.isascii() and sent.isdigit() and len(sent) < 19:
                 cell.version = int(sent)
             cells.append(cell)
-        rows.append(Row(tenant, depth, cells))
+        rows.append(MatrixRow(tenant, depth, cells))
     return rows
 
 
@@ -181,7 +181,7 @@ def typed_milli(text: str) -> int:
     return int(value * 1000)
 
 
-def edits_of(rows: list[Row]) -> tuple[list[Cell], list[QuotaEdit]]:
+def edits_of(rows: list[MatrixRow]) -> tuple[list[MatrixCell], list[QuotaEdit]]:
     """The edited cells with a legible number and their edits; the others are marked."""
     cells, edits = [], []
     for cell in (c for row in rows for c in row.cells if c.edited):
@@ -195,7 +195,7 @@ def edits_of(rows: list[Row]) -> tuple[list[Cell], list[QuotaEdit]]:
     return cells, edits
 
 
-def attempt(request: HttpRequest, rows: list[Row], reason: str, *, dry_run: bool) -> bool:
+def attempt(request: HttpRequest, rows: list[MatrixRow], reason: str, *, dry_run: bool) -> bool:
     """Make the edits (or rehearse them) and mark each cell; True when nothing stood against it."""
     cells, edits = edits_of(rows)
     illegible = any(c.errors for row in rows for c in row.cells)
@@ -222,7 +222,7 @@ def overtaker(tenant: Tenant, gpu_type: GpuType) -> tuple[str, str]:
     return last.actor_name, f" (“{reason}”)" if reason else ""
 
 
-def mark(cell: Cell, error: DomainError, *, dry_run: bool) -> None:
+def mark(cell: MatrixCell, error: DomainError, *, dry_run: bool) -> None:
     if isinstance(error, Stale):
         cell.stale = True
         who, why = overtaker(cell.tenant, cell.gpu_type)
@@ -240,7 +240,7 @@ def mark(cell: Cell, error: DomainError, *, dry_run: bool) -> None:
         cell.errors.append(error.detail)
 
 
-def sheet(request: HttpRequest, rows: list[Row], **more: Any) -> dict[str, Any]:
+def sheet(request: HttpRequest, rows: list[MatrixRow], **more: Any) -> dict[str, Any]:
     cells = [c for row in rows for c in row.cells]
     access = access_of(request.user)
     return {

@@ -139,7 +139,7 @@ def _access_faults(access: Any) -> list[FieldError]:
     if not faults:
         try:
             credentials.check(access)
-        except credentials.Refused as error:
+        except credentials.AccessRefused as error:
             faults.append(FieldError(("access", error.field), f"{error}."))
     return faults
 

@@ -12,7 +12,7 @@ from scheduling.engine.queue.fair_share import Shares
 from scheduling.kube.seam import NodeFacts
 from scheduling.models import Cluster, NodeRecord, SchedulerLease
 from scheduling.services.common.lease import Lease, fence
-from scheduling.session.held import Held, held_on
+from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.pace import Pace
 
 BATCH = 500
@@ -88,9 +88,11 @@ def write_leader(lease: Lease, shares: Shares, pace: Pace, *, own_clock: bool = 
     )
 
 
-def record(lease: Lease, facts: NodeFacts, now: datetime, held: Held | None = None) -> NodeRecord:
+def record(
+    lease: Lease, facts: NodeFacts, now: datetime, held: NodeHeld | None = None
+) -> NodeRecord:
     """The row of a node of this scope; None: nothing is known to be held of it yet."""
-    node, held = facts.node, held or Held()
+    node, held = facts.node, held or NodeHeld()
     leaf, spine, superspine, *_ = (*node.topology, "", "", "")
     return NodeRecord(
         cluster_id=lease.cluster_id,

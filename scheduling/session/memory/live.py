@@ -24,7 +24,7 @@ from scheduling.engine.verdict import Verdict
 from scheduling.kube.seam import Effect, NodeFacts, PodFacts
 from scheduling.kube.translate.manifests import PodSettings
 from scheduling.models.jobs import PlacementState as P
-from scheduling.session.memory.storage import Hold
+from scheduling.session.memory.storage import ClaimHold
 
 PodKey = tuple[int, int]  # (pod set, ordinal)
 EffectKey = tuple[str, int, int, int]  # (job id, attempt, pod set, ordinal)
@@ -204,7 +204,7 @@ class LiveJob:
     told: str = ""
     noted_at: dict[str, float] = field(default_factory=dict)
     asked: JobRequest = field(init=False)
-    volume_hold: Hold | None = None
+    volume_hold: ClaimHold | None = None
     node_note: str = ""
 
     def __post_init__(self) -> None:

@@ -8,7 +8,7 @@ from scheduling.engine.shards.division import home_of
 from scheduling.engine.shards.lending import closed
 from scheduling.engine.types import Node, Shard
 from scheduling.kube.seam import NodeFacts
-from scheduling.session.held import Held, held_on
+from scheduling.session.held import NodeHeld, held_on
 from scheduling.session.memory.live import Outbox
 
 
@@ -32,7 +32,7 @@ class Nodes:
         self._closed: frozenset[str] = frozenset()
         self._out = out
         self._touched: set[str] = set()  # nodes whose books changed since rows were written
-        self._written: dict[str, Held] = {}  # what pods hold of nodes, as was written last
+        self._written: dict[str, NodeHeld] = {}  # what pods hold of nodes, as was written last
 
     # --- the cluster told ---------------------------------------------------------------------
     def seen(self, facts: NodeFacts) -> None:

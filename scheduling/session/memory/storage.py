@@ -6,7 +6,7 @@ from scheduling.engine.types import NodeTerm
 from scheduling.kube.seam import ClaimFacts, StorageClassFacts, StorageFacts, VolumeFacts
 
 
-class Hold(NamedTuple):
+class ClaimHold(NamedTuple):
     """Why a pod that mounts a claim cannot be placed now, and what helps."""
 
     text: str
@@ -21,7 +21,7 @@ class Need(NamedTuple):
     """
 
     affinity: tuple[tuple[NodeTerm, ...], ...] = ()
-    hold: Hold | None = None
+    hold: ClaimHold | None = None
     first: ClaimFacts | None = None
 
     @property
@@ -114,7 +114,7 @@ class Storage:
 
 
 def _held(text: str, helps: str) -> Need:
-    return Need(hold=Hold(f"{text}.", helps))
+    return Need(hold=ClaimHold(f"{text}.", helps))
 
 
 def _forget(known: dict[Any, Any], key: object, uid: str) -> None:

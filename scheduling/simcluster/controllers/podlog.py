@@ -19,14 +19,14 @@ HEARTBEAT_S = 10.0
 NICS_ANNOTATION = "kant.io/nics"
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """`at` in seconds since the epoch."""
 
     at: float
     text: str
 
 
-class PodLog(Sequence[Line]):
+class PodLog(Sequence[LogLine]):
     """The lines of one container until `now`, the oldest first: what it started with, a heartbeat
     every HEARTBEAT_S, and its exit code.
 
@@ -56,21 +56,21 @@ class PodLog(Sequence[Line]):
         return len(self._head) + self._beats + len(self._last)
 
     @overload
-    def __getitem__(self, index: int) -> Line: ...
+    def __getitem__(self, index: int) -> LogLine: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Line]: ...
-    def __getitem__(self, index: int | slice) -> Line | list[Line]:
+    def __getitem__(self, index: slice) -> list[LogLine]: ...
+    def __getitem__(self, index: int | slice) -> LogLine | list[LogLine]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if not 0 <= index < len(self):
             raise IndexError(index)
         if index < len(self._head):
-            return Line(self._started, self._head[index])
+            return LogLine(self._started, self._head[index])
         beat = index - len(self._head) + 1
         if beat > self._beats:
-            return Line(self._until, self._last[beat - self._beats - 1])
+            return LogLine(self._until, self._last[beat - self._beats - 1])
         after = beat * HEARTBEAT_S
-        return Line(self._started + after, f"step {beat}, {after:.0f} s since the start")
+        return LogLine(self._started + after, f"step {beat}, {after:.0f} s since the start")
 
 
 def _beginning(pod: Obj, container: str) -> list[str]:

@@ -24,7 +24,7 @@ ENDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CsvLayout:
     """Which column of a published CSV holds what; "" = the trace does not say.
 
     `required` are the columns the format is recognised by, in the order of LAYOUTS; those of the
@@ -75,7 +75,7 @@ def _slug(text: str) -> str:
 
 LAYOUTS = {
     # Microsoft ITP.
-    "itp": Layout(
+    "itp": CsvLayout(
         ("job_id", "submission_time", "duration", "num_gpu"),
         id="job_id",
         submitted="submission_time",
@@ -84,7 +84,7 @@ LAYOUTS = {
         dated=False,
     ),
     # InternLM Acme: the job's type (pretrain, evaluation, …) is kept as its tenant.
-    "acme": Layout(
+    "acme": CsvLayout(
         ("job_id", "user", "node_num", "gpu_num", "type", "state", "submit_time", "duration"),
         id="job_id",
         submitted="submit_time",
@@ -95,7 +95,7 @@ LAYOUTS = {
         ends="state",
     ),
     # SenseTime Helios: the virtual cluster is the tenant.
-    "helios": Layout(
+    "helios": CsvLayout(
         ("job_id", "user", "gpu_num", "state", "submit_time", "duration"),
         id="job_id",
         submitted="submit_time",
@@ -106,7 +106,7 @@ LAYOUTS = {
         ends="state",
     ),
     # Microsoft Philly as CSV: run time in seconds, the virtual cluster is the tenant.
-    "philly": Layout(
+    "philly": CsvLayout(
         ("jobid", "status", "submitted_time", "run_time", "gpus"),
         id="jobid",
         submitted="submitted_time",
