@@ -129,7 +129,11 @@ def _key(viewer: User, job: Job) -> str:
 
 def _reviewed(viewer: User, job: Job) -> Rehearsed | None:
     job = copy(job)  # what is told of it becomes its own
-    request = load.live_job(job, job.tenant.name, list(job.pod_sets.all())).request
+    try:
+        request = load.live_job(job, job.tenant.name, list(job.pod_sets.all())).request
+    except ValueError as error:  # its rows do not say what it asks for
+        text = f"Whether it would start now cannot be told: {error}."
+        return Rehearsed(Outlook.UNKNOWN, text, job.cluster.last_cycle_at, ())
     try:
         known = Known(job.cluster)
         if job.scope == WIDE:

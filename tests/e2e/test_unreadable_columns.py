@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from django.core.cache import cache
 from django.db.models.fields.json import JSONField
 
 from scheduling.models import Job, PodSet, unreadable
@@ -58,6 +59,10 @@ def test_a_value_of_another_shape_is_told_and_keeps_nothing_from_being_shown(
         for url in ("/jobs/", f"/jobs/{job.pk}/", "/api/v1/jobs", f"/api/v1/jobs/{job.pk}"):
             assert client.get(url).status_code == 200, (value, url)
         assert client.get(f"/api/v1/jobs/{job.pk}/explain").status_code == 200
+        Job.objects.filter(pk=job.pk).update(state="PENDING")
+        cache.clear()
+        for url in (f"/api/v1/jobs/{job.pk}/outlook", f"/jobs/{job.pk}/outlook/"):
+            assert client.get(url).status_code == 200, (value, url)
         answer = client.get(f"/api/v1/jobs/{job.pk}/document")
         page = client.get("/jobs/new/", {"like": job.pk}, follow=True)
         assert (answer.status_code, page.status_code) == (200 if column in TOLD else 409, 200)
