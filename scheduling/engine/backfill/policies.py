@@ -90,7 +90,11 @@ class Blocking:
         models = pools_wanted(self._state, first)
         ahead = self._way.ahead_of.get(models) or self._ahead(models)
         terms = self._left_by_heads(eq_class, first, models, ahead)
-        now = self._out.now
+        state, now = self._state, self._out.now
+        if eq_class.refusal is not None and not eq_class.quota_stands(state.book):
+            assess(state, eq_class)
+        if not ahead.holds or eq_class.refusal is not None:
+            return terms  # whom quota refuses need not be told what else is kept from it
         return beside_holds(
             self._state, self._way, eq_class, terms, models, ahead, now, again=again
         )
