@@ -14,7 +14,9 @@ ROUNDS = 300
 
 
 def place_and_release(fixture: Fixture, job: JobRequest, strategy: str) -> None:
-    """The whole way of one decision: shape, find, devices, NICs, book, commit, release."""
+    """The whole way of one decision: count what it asks for, as of every job that comes, shape,
+    find, devices, NICs, book, commit, release."""
+    fixture.state.asks(job.pod_sets)
     statement = Statement(fixture.state)
     if isinstance(place_job(statement, job, strategy=strategy), PlacementFailure):
         raise RuntimeError(f"{job.id} has to fit, the bench times successful decisions")
