@@ -154,8 +154,8 @@ class PoolBook:
 
     def __init__(self, since: float) -> None:
         self.fragmented = self.nodes = self.idle = 0
-        self.available: float = 0
-        self.allocated: float = 0
+        self.available: float = 0.0
+        self.allocated: float = 0.0
         self.milli_s = self.offered_s = self.fragmented_s = self.nodes_s = 0.0
         self.lost_milli_s = 0.0
         self.since = self.began = since
@@ -218,8 +218,8 @@ class NodeBook:
         self.pool = pool
         self.group = group
         self.offered = self.installed = 0
-        self.allocated: float = 0
-        self.available: float = 0
+        self.allocated: float = 0.0
+        self.available: float = 0.0
         self.in_service = self.fragmented = self.idle = False
 
 
@@ -230,7 +230,7 @@ class TenantBook:
     __slots__ = ("held", "milli_s")
 
     def __init__(self) -> None:
-        self.held: float = 0
+        self.held: float = 0.0
         self.milli_s = 0.0
 
 
