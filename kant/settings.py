@@ -185,7 +185,7 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-# Single sign-on by OpenID Connect; off without an issuer (docs/operator-guide.md).
+# Single sign-on by OpenID Connect; off without an issuer (docs/operating/).
 KANT_OIDC_ISSUER = env.str("KANT_OIDC_ISSUER", default="")
 KANT_OIDC_CLIENT_ID = env.str("KANT_OIDC_CLIENT_ID", default="")
 KANT_OIDC_CLIENT_SECRET = env.str("KANT_OIDC_CLIENT_SECRET", default="")

@@ -10,7 +10,7 @@ class Cluster(models.Model):
 
     `access`: {"kubeconfig": path, "context": name} or {"server": url, "token_file": path,
     "ca_file": path} or {"in_cluster": true}. Secrets stay in files, never in this row.
-    `label_map` overrides rows of the default label table (docs/operator-guide.md).
+    `label_map` overrides rows of the default label table (docs/operating/).
     `namespace_tenants`: {namespace: names of tenants} that plain pods there may use; "*" stands for
     all namespaces that are not named, and for all tenants.
     """

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from tests import requirements
-from tests.deploy.manifests import ROOT, config, deployments, documents
+from tests.deploy.manifests import config, deployments, documents
+from tests.guide import guide_text
 
 pytestmark = pytest.mark.apiserver
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
@@ -68,7 +69,7 @@ def test_pods_are_let_into_a_restricted_namespace(apiserver, name):
 
 
 def test_the_ingress_of_the_guide_leads_to_the_service_by_a_name_that_kant_answers_to(apiserver):
-    guide = (ROOT / "docs" / "operator-guide.md").read_text()
+    guide = guide_text()
     examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
     [ingress] = [each for each in examples if each.get("kind") == "Ingress"]
     path = "/apis/networking.k8s.io/v1/namespaces/kant/ingresses?fieldValidation=Strict"

@@ -9,14 +9,14 @@ from scheduling.kube.translate.manifests import PodTemplate
 from tests.deploy.manifests import (
     DEPLOY,
     FILE,
-    ROOT,
     command,
     containers,
     deployments,
     documents,
 )
+from tests.guide import guide_text
 
-GUIDE = (ROOT / "docs" / "operator-guide.md").read_text()
+GUIDE = guide_text()
 
 
 def test_every_manifest_is_named_and_every_object_is_there_once():

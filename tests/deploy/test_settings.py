@@ -4,10 +4,11 @@ import ast
 import re
 
 from tests.deploy.manifests import ROOT, config
+from tests.guide import guide_text
 
 # For people who work on Kant; no installation sets them.
 UNTOLD = {"KANT_DEBUG", "KANT_TRACES"}
-GUIDE = (ROOT / "docs" / "operator-guide.md").read_text()
+GUIDE = guide_text()
 
 
 def read():

@@ -17,6 +17,7 @@ from scheduling.session import changes
 from tenants.models import GpuType, Quota, Tenant, User
 from tenants.services.tokens import create_token
 from tests import requirements
+from tests.guide import guide_text
 from tests.live.conftest import drive
 
 ROOT = Path(__file__).parents[2]
@@ -279,7 +280,7 @@ def set_up(apiserver):
 
 def examples_of_guide():
     """The manifests of the operator guide by kind."""
-    guide = (ROOT / "docs" / "operator-guide.md").read_text()
+    guide = guide_text()
     examples = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", guide, re.S))
     return {each["kind"]: each for each in examples if "apiVersion" in each}
 

@@ -8,6 +8,7 @@ import yaml
 
 from scheduling.models import Job, JobEvent, NodeRecord
 from tenants.models import Tenant
+from tests.guide import guide_text
 
 URL = "/api/v1/jobs"
 HELLO = {"name": "hello", "tenant": "vision", "gpu_type": "H100", "gpus": 8}
@@ -193,8 +194,8 @@ def test_the_example_of_the_documentation_is_taken(eve):
 
 
 def test_the_examples_of_jobs_on_parts_of_gpus_are_taken(eve):
-    text = (Path(__file__).parents[2] / "docs" / "operator-guide.md").read_text()
-    section = text.split("## MIG and shared GPUs\n")[1].split("## Policy\n")[0]
+    text = guide_text()
+    section = text.split("## MIG and shared GPUs\n")[1].split("\n## ")[0]
     notebooks, pretrain = map(yaml.safe_load, re.findall(r"```yaml\n(.*?)```", section, re.DOTALL))
     notebooks["gpu_type"] = pretrain["pod_sets"][0]["gpu_type"] = "H100"  # as the tests have
     for document in (notebooks, pretrain):

@@ -43,7 +43,7 @@ class Command(BaseCommand):
         if not settings.EMBEDDED:
             raise CommandError(
                 "serve is the embedded mode; KANT_EMBEDDED is false. Start web, scheduler and beat "
-                "as docs/operator-guide.md shows."
+                "as docs/operating/ shows."
             )
         writable(settings.VAR_DIR)
         with alone(settings.VAR_DIR):
