@@ -259,7 +259,9 @@ def test_aliases_that_people_write_are_read(tmp_path):
 
 
 def _no_flags():
-    return Namespace(**dict.fromkeys(submission.FIELDS), command=[], array=None, flags={})
+    return Namespace(
+        **dict.fromkeys(flag.field for flag in submission.FLAGS), command=[], array=None, flags={}
+    )
 
 
 @pytest.mark.parametrize(
