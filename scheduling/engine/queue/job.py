@@ -134,7 +134,7 @@ class JobRecord:
     preempts_from: float
     in_vain: dict[object, InVain]
     expected: Expected | None
-    expected_at: object
+    expected_at: Any
     turn: Turn | None
     preemptions: int
     preempted_by: set[str]
