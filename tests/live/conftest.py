@@ -257,6 +257,9 @@ class Clock:
     def time(self):
         return time.time() + self.ahead if self.at is None else self.at
 
+    def perf_counter(self):
+        return time.perf_counter()
+
 
 @pytest.fixture
 def clock(monkeypatch):
