@@ -27,7 +27,7 @@ from tests.kube.api import eventually
 RUN = """
 import json
 from scheduling import compiled
-from metrics import simulation
+from metrics.simulate import results as simulation
 from metrics.simulate.inputs import fleet_of
 from scheduling.engine.placement.strategies import STRATEGIES
 from scheduling.simulator import workload

@@ -9,7 +9,7 @@ from tests.engine.scenario import job, node
 
 def full() -> SchedulerState:
     """One node whose 8 GPUs a job of priority 0 holds."""
-    state = SchedulerState(policy=Policy(preemption=frozenset({PreemptionKind.PRIORITY})))
+    state = SchedulerState(policy=Policy(preemption=(PreemptionKind.PRIORITY,)))
     facts = [
         d.NodeChanged(node("n1", 8)),
         d.TenantsChanged((Tenant("a"),), (Quota("a", "H100", 64_000),)),

@@ -457,7 +457,7 @@ class Blocking:
         at_stake = self._at_stake(record, led)
         if record.expected_at != at_stake or (known and known.until <= self._out.now):
             record.expected_at = at_stake
-            expected = record.expected = self._since(known, self._foreseen(record, led))
+            expected = record.expected = self._foreseen(record, led)
             if expected != known:
                 at, nodes = (expected.at, expected.nodes) if expected else (None, frozenset[str]())
                 self._out.reservations.append(Reservation(name, at, tuple(sorted(nodes))))
@@ -466,14 +466,6 @@ class Blocking:
                 else:
                     state.reserving.discard(name)
         return record.expected
-
-    def _since(self, known: Expected | None, found: Expected | None) -> Expected | None:
-        """A start that is overdue and found to be so again has been it since then: when that was
-        last worked out is no news."""
-        now = self._out.now
-        if known is None or found is None or found.at > now or known.at > now:
-            return found
-        return replace(found, at=known.at) if found.nodes == known.nodes else found
 
     def _at_stake(self, record: JobRecord, led: frozenset[str]) -> object:
         """All that the forecast of the job's start depends on. Who starts behind a head does not
