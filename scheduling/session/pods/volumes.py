@@ -141,7 +141,7 @@ class Volumes(PlainPods):
         """Make and bind these pods, each on its node, if what they mount can be mounted; else when
         it can be, pods of a gang together. Doing so once more is harmless: the door finds what is
         there."""
-        found = [(pod, node, self._waits(job, pod)) for pod, node in placed]
+        found = [(pod, node, self._waits(job, pod, node)) for pod, node in placed]
         together = job.request.gang and any(waits for _, _, waits in found)
         for pod, node, waits in found:
             if waits or together:
@@ -151,8 +151,11 @@ class Volumes(PlainPods):
                 pod.awaits, pod.in_flight = None, True
                 self.out.effects.append(create_and_bind(job, pod, node))
 
-    def _waits(self, job: LiveJob, pod: LivePod) -> bool:
-        return any(not self._need(job, name).can_be_mounted for name in self._claims_of(job, pod))
+    def _waits(self, job: LiveJob, pod: LivePod, node: Node) -> bool:
+        """Whether a claim of the pod is not bound, or was bound for another node after the pod was
+        placed and before a scheduler that began anew has looked."""
+        needs = [self._need(job, name) for name in self._claims_of(job, pod)]
+        return any(not need.can_be_mounted or not _is_for(need, node) for need in needs)
 
     def follow_volumes(self, now: float) -> None:
         """Send pods whose claims are bound; give back the places of those whose claims will not be,
@@ -174,7 +177,7 @@ class Volumes(PlainPods):
         ready = [p for p in pods if all(needs[name].can_be_mounted for name in mounts[p.key])]
         for pod in ready:
             for name in mounts[pod.key]:
-                if not _is_for(needs[name], pod):
+                if pod.awaits is None or not _is_for(needs[name], pod.awaits):
                     text = f"The volume of claim {name} is not for node {pod.place.node}"
                     self._displaced(job, [pod], ELSEWHERE, text, (), now)
                     return
@@ -274,5 +277,5 @@ def _is_to_come(pod: LivePod) -> bool:
     return pod.state is P.INTENDED and pod.leaving is None and not pod.in_flight
 
 
-def _is_for(need: Need, pod: LivePod) -> bool:
-    return pod.awaits is not None and all(matches(pod.awaits, terms) for terms in need.affinity)
+def _is_for(need: Need, node: Node) -> bool:
+    return all(matches(node, terms) for terms in need.affinity)
