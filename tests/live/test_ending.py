@@ -118,17 +118,17 @@ def silent():
 SCHEDULES = ["celery", *SCHEDULER[3:]]
 STATES = {
     "at rest": "",
-    "reads rows": "from scheduling.session import load; load.jobs = hang",
+    "reads rows": "from scheduling.session.memory import load; load.jobs = hang",
     "restores": "from scheduling.session import Session; Session.restore = hang",
     "mid-cycle": "from scheduling.session import session; session.run_cycle = hang",
-    "writes": "from scheduling.services import projection; projection.write_nodes = hang",
+    "writes": "from scheduling.services.scheduler import projection; projection.write_nodes = hang",
     "lists": (
         "from scheduling.kube.door.gateway import Gateway\n"
         "async def forever(*_, **__):\n"
         "    import asyncio; print('AT IT', flush=True); await asyncio.sleep(600)\n"
         "from scheduling.kube.door.watch import Reflector; Reflector._round = forever"
     ),
-    "connects": ("from scheduling.kube import client; client.load_endpoint = hang"),
+    "connects": ("from scheduling.kube.door import client; client.load_endpoint = hang"),
 }
 
 
