@@ -60,9 +60,7 @@ class Known:
         cpu_jobs = self.policy.cpu_jobs_on_gpu_nodes
         scope = route(request, self._empty, self._demand, strategy, cpu_jobs)
         if scope == WIDE:
-            raise CannotTell(
-                "It fits into no shard alone and waits for nodes that the shards lend."
-            )
+            raise CannotTell(FITS_NO_SHARD)
         return scope
 
     def facts(self, scope: str) -> list[Delta]:

@@ -19,7 +19,7 @@ from scheduling.engine.demand.requested import Demand, smallest_starts
 from scheduling.engine.demand.shapes import narrowed
 from scheduling.engine.queue.job import Expected, JobRecord
 from scheduling.engine.queue.reservations import Head
-from scheduling.engine.quota.holds import Hold
+from scheduling.engine.quota.holds import Hold, Over
 from scheduling.engine.running.forecast import Forecast
 from scheduling.engine.state import SchedulerState
 
@@ -179,15 +179,11 @@ def _quota_at(
     """When as much has been given back that quota allows the request beside what the heads ask for;
     -inf = it does now, inf = never."""
     book, tenant, non_preemptible = state.book, record.job.tenant, not record.job.preemptible
-    changed = Counter[tuple[str, str, bool]]()
-    for head in beside:
-        hold = head.expected.hold if head.expected is not None else None
-        for model, milli in hold.demand.items() if hold is not None else ():
-            assert hold is not None
+    changed: Over = Counter()
+    for hold in _holds(beside):
+        for model, milli in hold.demand.items():
             changed[hold.tenant, model, hold.non_preemptible] += milli
-    for (of, model, firmly), milli in changed.items():
-        book.suppose(of, model, milli, non_preemptible=firmly)
-    try:
+    with book.changed(changed):  # what is given back below is taken back with it
         no = book.refusal_of(tenant, asked, non_preemptible=non_preemptible)
         if no is None:
             return -math.inf
@@ -205,9 +201,10 @@ def _quota_at(
                     return max(at, now)
                 lacks = no.asked - no.allowed
         return math.inf
-    finally:
-        for (of, model, firmly), milli in changed.items():
-            book.suppose(of, model, -milli, non_preemptible=firmly)
+
+
+def _holds(heads: Iterable[Head]) -> list[Hold]:
+    return [head.hold for head in heads if head.hold is not None]
 
 
 def _limit_at(
@@ -218,11 +215,7 @@ def _limit_at(
     latest = -math.inf
     for name, most in limits_of(state, record).items():
         below = running_below(state, name)
-        others = sum(
-            name in head.expected.hold.limited
-            for head in beside
-            if head.expected is not None and head.expected.hold is not None
-        )
+        others = sum(name in hold.limited for hold in _holds(beside))
         over = below.total() + others - most + 1
         if over > 0:
             ends = sorted(
