@@ -7,7 +7,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from metrics.gpu_time.days import ONE_DAY, midnight
-from metrics.gpu_time.guarantees import QuotaChange, TreeChange, history
+from metrics.gpu_time.guarantees import GuaranteeChange, TreeChange, history
 from metrics.gpu_time.totals import MICROSECOND
 from scheduling.engine.types import BEYOND
 from tenants.models import Tenant
@@ -61,10 +61,12 @@ class Borrowing:
         self._day = begin.date()
         self._breaks = self._found_breaks(end)
 
-    def _found_breaks(self, end: datetime) -> deque[tuple[int, QuotaChange | TreeChange | None]]:
+    def _found_breaks(
+        self, end: datetime
+    ) -> deque[tuple[int, GuaranteeChange | TreeChange | None]]:
         """Midnights (None) and changes; the last is the end."""
         breaks = [(self._since_begin(change.at), change) for change in self._history.changes]
-        midnights: list[tuple[int, QuotaChange | TreeChange | None]] = []
+        midnights: list[tuple[int, GuaranteeChange | TreeChange | None]] = []
         day = self._day + ONE_DAY
         while midnight(day) < end:
             midnights.append((self._since_begin(midnight(day)), None))
@@ -110,9 +112,9 @@ class Borrowing:
             account.used += held
         self._held[name, model] += held
 
-    def _pass(self, at: int, change: QuotaChange | TreeChange | None) -> None:
+    def _pass(self, at: int, change: GuaranteeChange | TreeChange | None) -> None:
         """A midnight or a change: what was borrowed before it is added up where it has to be."""
-        if isinstance(change, QuotaChange) and self._is_other_amount(change):
+        if isinstance(change, GuaranteeChange) and self._is_other_amount(change):
             self._history.apply(change)
             if account := self._accounts.get((change.tenant, change.gpu_model)):
                 account.advance(at)
@@ -135,7 +137,7 @@ class Borrowing:
             for account in self._chain(name, model, at):
                 account.used += held
 
-    def _is_other_amount(self, change: QuotaChange) -> bool:
+    def _is_other_amount(self, change: GuaranteeChange) -> bool:
         """Whether there is such a quota before and after: then what counts where stays."""
         known = (change.tenant, change.gpu_model) in self._history.guaranteed
         return known and change.milli is not None

@@ -20,7 +20,7 @@ class TenantPlace(NamedTuple):
     tenant_id: int | None
 
 
-class QuotaChange(NamedTuple):
+class GuaranteeChange(NamedTuple):
     """`milli`: guaranteed from then on, None = there is no quota any more."""
 
     at: datetime
@@ -44,10 +44,10 @@ class GuaranteeHistory:
 
     tree: dict[str, TenantPlace]
     guaranteed: dict[tuple[str, str], int]
-    changes: list[QuotaChange | TreeChange] = field(default_factory=list)
+    changes: list[GuaranteeChange | TreeChange] = field(default_factory=list)
 
-    def apply(self, change: QuotaChange | TreeChange) -> None:
-        if isinstance(change, QuotaChange):
+    def apply(self, change: GuaranteeChange | TreeChange) -> None:
+        if isinstance(change, GuaranteeChange):
             _set(self.guaranteed, (change.tenant, change.gpu_model), change.milli)
         else:
             _set(self.tree, change.tenant, change.place)
@@ -92,13 +92,15 @@ def history(begin: datetime, end: datetime) -> GuaranteeHistory:
     return found
 
 
-def _both(record: AuditRecord) -> tuple[QuotaChange | TreeChange, QuotaChange | TreeChange]:
+def _both(record: AuditRecord) -> tuple[GuaranteeChange | TreeChange, GuaranteeChange | TreeChange]:
     """What a record says was before, and what after."""
     at = record.at
     if record.action in QUOTA_CHANGES:
         tenant, _, gpu_type = record.subject.partition(" / ")
         was, became = _milli(record.before), _milli(record.after)
-        return QuotaChange(at, tenant, gpu_type, was), QuotaChange(at, tenant, gpu_type, became)
+        return GuaranteeChange(at, tenant, gpu_type, was), GuaranteeChange(
+            at, tenant, gpu_type, became
+        )
     # The record of a deletion is about the tenant above.
     pk = None if record.after is None else record.tenant_id
     name = record.subject
@@ -127,7 +129,7 @@ def guaranteed(begin: datetime, end: datetime) -> Counter[tuple[str, str]]:
     since = dict.fromkeys(found.guaranteed, begin)
     sums: Counter[tuple[str, str]] = Counter()
     for change in found.changes:
-        if isinstance(change, QuotaChange):
+        if isinstance(change, GuaranteeChange):
             key = change.tenant, change.gpu_model
             length = change.at - since.get(key, begin)
             sums[key] += found.guaranteed.get(key, 0) * (length // MICROSECOND)

@@ -28,7 +28,7 @@ AnySerializer = type[serializers.Serializer[Any]]
 AnyField = serializers.Field[Any, Any, Any, Any]
 
 
-class Amount(Integer):
+class AmountField(Integer):
     """A whole number whose range is told here, and checked with all else that can be wrong."""
 
     def __init__(self, least: int | None, most: int | None, **kwargs: Any) -> None:
@@ -71,7 +71,7 @@ def _given(of: inspect.Type, one_of: tuple[str, ...] = (), **kwargs: Any) -> Any
     of_id = _is_id(of)
     match plain(of):
         case inspect.IntType(ge=least, le=most):
-            return Amount(least, most, **kwargs)
+            return AmountField(least, most, **kwargs)
         case inspect.BoolType():
             return Boolean(**kwargs)
         case inspect.DateTimeType():

@@ -61,7 +61,7 @@ def names_in(user: Any, texts: list[str]) -> JobNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Number:
+class EvidenceNumber:
     """A number behind a reason, `name` in its evidence, as people read it without a page."""
 
     name: str
@@ -69,10 +69,12 @@ class Number:
     text: str
 
 
-def numbers_of(evidence: Mapping[str, Any]) -> list[Number]:
+def numbers_of(evidence: Mapping[str, Any]) -> list[EvidenceNumber]:
     """The evidence as text: GPUs for milli-GPU, times in UTC for seconds since 1970."""
     return [
-        Number(name, _label(name), gpus(value) if name.endswith("_milli") else _plain(name, value))
+        EvidenceNumber(
+            name, _label(name), gpus(value) if name.endswith("_milli") else _plain(name, value)
+        )
         for name, value in evidence.items()
         if name != "remedies"
     ]

@@ -15,7 +15,7 @@ from scheduling.engine.demand.pools import Pools
 from scheduling.engine.rehearse import (
     Instead,
     Places,
-    QuotaTerms,
+    QuotaAnswer,
     Rehearsal,
     quota_terms,
     rehearse,
@@ -75,7 +75,7 @@ class Rehearsed:
     outlook: Outlook
     summary: str
     as_of: datetime | None
-    quota: tuple[QuotaTerms, ...]
+    quota: tuple[QuotaAnswer, ...]
     places: Places | None = None
     preempts: int = 0
     reason: str = ""

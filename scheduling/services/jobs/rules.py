@@ -106,7 +106,7 @@ def refuse_what_may_not_be_named(document: Mapping[str, Any], spec: JobSpec) -> 
     rules = rules_of(document)
     found = [*faults_of_job(rules, spec.job.priority, spec.job.labels)]
     for index, (asked, pods) in enumerate(zip(spec.pod_sets, spec.job.pod_sets, strict=True)):
-        named = Named(
+        named = NamedInJob(
             asked.tolerations,
             pods.service_account,
             pods.annotations,
@@ -134,7 +134,7 @@ def _of_priority(rules: JobRules, priority: int) -> FieldError | None:
     )
 
 
-class Named(NamedTuple):
+class NamedInJob(NamedTuple):
     """What pods name that rules may deny; of what has values, the names."""
 
     tolerations: Iterable[Toleration]
@@ -156,7 +156,7 @@ def faults_of_job(
 
 
 def faults_of_pods(
-    rules: JobRules, named: Named, path: Callable[[str], Path]
+    rules: JobRules, named: NamedInJob, path: Callable[[str], Path]
 ) -> Iterator[FieldError]:
     """What of pods the rules do not allow; `path`: where a field of theirs stands."""
     for at, each in enumerate(named.tolerations):
