@@ -6,12 +6,14 @@ worked out anew for every question. Only the device tables are shared (proven by
 test_devices.py).
 """
 
+from fractions import Fraction
 from itertools import groupby
+from math import ceil
 
 from scheduling.engine.cluster.constraints import admits
 from scheduling.engine.cluster.lifetimes import growth, mean_left
 from scheduling.engine.devices.tables import nics_for, table_for
-from scheduling.engine.types import MILLI, JobKind, JobRequest, PodPlacement, PodSet
+from scheduling.engine.types import BEYOND, MILLI, JobKind, JobRequest, PodPlacement, PodSet
 from tests.engine.reference_cluster import Cluster, bit_positions, size_of
 
 
@@ -190,11 +192,16 @@ class Attempt:
         while key in self.c.pods:
             key = (*key[:2], key[2] + "'")
         self.c.pods[key] = (
-            PodPlacement(self.index, -1, node.name, devices, self.milli, nics),
+            PodPlacement(self.index, -1, node.name, devices, self.milli, nics, self.beyond(node)),
             self.s,
         )
         self.made.append(key)
         return True
+
+    def beyond(self, node):
+        """What a share by memory is more than its whole thousandths."""
+        exact = Fraction(self.s.gpu_memory_mib * MILLI, node.gpu_memory_mib or 1)
+        return ceil((exact - self.milli) * BEYOND) if exact > self.milli else 0
 
     def by_nodes(self, nodes, count):
         done, shut = 0, set()

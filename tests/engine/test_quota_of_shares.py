@@ -177,6 +177,44 @@ def test_who_preempts_frees_what_it_needs_and_no_more(memories, low, ask, count)
         assert held[p.node, p.devices[0]] + exactly(pod_set, memory_of[p.node]) > MILLI
 
 
+@settings(max_examples=examples(150))
+@given(
+    st.lists(st.sampled_from(MEMORIES), min_size=1, max_size=3),
+    st.lists(st.one_of(st.tuples(ASKS, st.integers(1, 4)), st.integers(0, 30)), max_size=30),
+    st.sampled_from(("binpack", "e-binpack", "spread", "e-spread")),
+)
+def test_a_gang_of_shares_starts_iff_the_devices_hold_it_exactly(memories, steps, strategy):
+    """Whatever the sums over a pool of unlike GPUs say. A number ends the job that came so many
+    before."""
+    memory_of = {f"n{at}": memory for at, memory in enumerate(memories)}
+    quotas = (Quota("root", "A", 99 * MILLI), Quota("b", "A", 99 * MILLI))
+    state = opened(quotas, *(gpus(name, memory, 2) for name, memory in memory_of.items()))
+    left = {(name, at): Fraction(MILLI) for name in memory_of for at in (0, 1)}
+    for number, step in enumerate(steps):
+        if isinstance(step, int):
+            if state.running:
+                gone = sorted(state.running)[step % len(state.running)]
+                for p in state.cluster.placements_of(gone):
+                    held = exactly(state.jobs[gone].job.pod_sets[0], memory_of[p.node])
+                    left[p.node, p.devices[0]] += held
+                run_cycle(state, [d.JobEnded(gone)], float(number))
+            continue
+        ask, count = step
+        name = f"j{number}"
+        job = JobRequest(name, "b", float(number), (replace(ask, count=count),), strategy=strategy)
+        room = sum(
+            milli // exactly(ask, memory_of[node])
+            for (node, _), milli in left.items()
+            if memory_of[node] >= ask.gpu_memory_mib
+        )
+        run_cycle(state, [d.JobSubmitted(job)], float(number))
+        assert (name in state.running) == (count <= room)
+        if name not in state.running:
+            run_cycle(state, [d.JobEnded(name)], float(number))
+        for p in state.cluster.placements_of(name):
+            left[p.node, p.devices[0]] -= exactly(ask, memory_of[p.node])
+
+
 def test_a_borrower_owes_all_that_it_borrowed():
     quotas = (Quota("root", "A", 2_000), Quota("a", "A", 1_000), Quota("b", "A", 1_000))
     state = opened(quotas, gpus("n0", 24_576, 2))

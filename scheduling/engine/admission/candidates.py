@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from scheduling.engine.demand.competing_pod_sets import compete, never_together
 from scheduling.engine.demand.model_choices import Search
-from scheduling.engine.demand.never import demand_of, never
+from scheduling.engine.demand.never import demand_of, needs_of, never
 from scheduling.engine.demand.requested import Ask, Demand, work_out
 from scheduling.engine.demand.shapes import MAX_CHOICES, Wish, narrowed, wish_of
 from scheduling.engine.placement import impossible
@@ -26,7 +26,8 @@ OWING_NAMED = 3  # tenants in the evidence of who owes a guarantee
 class Candidate(NamedTuple):
     """One way to start a job: its pod sets on these GPU models, at most these pods of each.
 
-    `gang`: GPU-milli by GPU model of the least of the whole gang, when that is known already.
+    `gang`: GPU-milli by GPU model that must be free for the least of the whole gang, when that is
+    known already.
     """
 
     job: JobRequest
@@ -200,7 +201,7 @@ def beyond_ways(
         milli = -(-exactly // BEYOND)
         return (
             model not in closed
-            and (not free or milli <= state.cluster.free_milli(model))
+            and (not free or state.pools.unlike(model) or milli <= state.cluster.free_milli(model))
             and book.refusal(tenant, model, milli, kept, non_preemptible=non_preemptible) is None
         )
 
@@ -273,12 +274,12 @@ def fits_by_count(state: SchedulerState, candidate: Candidate) -> bool:
             for s, n in zip(job.pod_sets, candidate.counts, strict=True)
             if n
         )
-    asked = candidate.gang
-    if asked is None:
+    needed = candidate.gang
+    if needed is None:
         least = wish_of(job, tuple(s.count for s in job.pod_sets)).least
         models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
-        asked = demand_of(job, models, least, state.pools)
-    return all(state.cluster.free_milli(m) >= milli for m, milli in asked.items())
+        needed = needs_of(job, models, least, state.pools)
+    return all(state.cluster.free_milli(m) >= milli for m, milli in needed.items())
 
 
 def pools_wanted(state: SchedulerState, record: JobRecord) -> frozenset[str]:

@@ -17,7 +17,7 @@ def why_by_count(state: SchedulerState, candidate: Candidate) -> Verdict | None:
     for s, n, most in zip(job.pod_sets, least, candidate.counts, strict=True):
         if s.gpus and most:
             model = s.gpu_models[0]
-            milli = state.pools.milli_per_pod(s, model)
+            milli = state.pools.least_per_pod(s, model)
             asked[model] = asked.get(model, 0) + max(n, 1) * milli
     for model, milli in sorted(asked.items()):
         free = state.cluster.free_milli(model)

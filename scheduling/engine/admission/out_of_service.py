@@ -92,9 +92,9 @@ def _find(
     pools, nodes = set[str](), set[str]()
     starts = list(smallest_starts(job, record.missing()))
     for way in ask.ways:
-        for counts, demand in zip(starts, way.starts, strict=True):
+        for counts, demand, needs in zip(starts, way.starts, way.needs, strict=True):
             mine = _pools_of(job.pod_sets, way.models, counts, ask)
-            enough = all(world.free_milli(m) >= milli for m, milli in demand.items())
+            enough = all(world.free_milli(m) >= milli for m, milli in needs.items())
             if mine <= pools or not enough:
                 continue
             if not book.could_ever(job.tenant, demand, non_preemptible=non_preemptible):
@@ -134,7 +134,8 @@ def _beyond(
     def fits(model: str, exactly: int) -> bool:
         milli = -(-exactly // BEYOND)
         most = state.book.ceiling(tenant, model, non_preemptible=non_preemptible)
-        return milli <= min(world.free_milli(model), most)
+        there = state.pools.unlike(model) or milli <= world.free_milli(model)
+        return there and milli <= most
 
     known = {way.models for way in ask.ways}
     return islice((m for m in Search(ask.options, fits) if m not in known), MAX_CHOICES)

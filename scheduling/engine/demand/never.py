@@ -42,6 +42,18 @@ def demand_of(
     return {model: -(-exactly // BEYOND) for model, exactly in asked.items()}
 
 
+def needs_of(
+    job: JobRequest, models: tuple[str, ...], counts: tuple[int, ...], pools: Pools
+) -> dict[str, int]:
+    """GPU-milli by model that must be free for `counts` pods per pod set, each set on its model.
+    Not more than `demand_of`, which is what quota must allow wherever the pods go."""
+    needed: dict[str, int] = {}
+    for s, model, count in zip(job.pod_sets, models, counts, strict=True):
+        if s.gpus and count:
+            needed[model] = needed.get(model, 0) + count * pools.least_per_pod(s, model)
+    return needed
+
+
 def _misconfigured(
     job: JobRequest, book: QuotaBook, strategy: str, levels: tuple[str, ...]
 ) -> Verdict | None:
@@ -105,7 +117,8 @@ def _some_choice(job: JobRequest, least: tuple[int, ...], pools: Pools, book: Qu
     def fits(model: str, exactly: int) -> bool:
         milli = -(-exactly // BEYOND)
         most = book.ceiling(job.tenant, model, non_preemptible=not job.preemptible)
-        return milli <= min(pools.capacity(model) * MILLI, most)
+        there = pools.unlike(model) or milli <= pools.capacity(model) * MILLI
+        return there and milli <= most
 
     search = Search(options_of(job, pools.models(), least, pools), fits)
     return next(iter(search), None) is not None or not search.complete
@@ -163,7 +176,7 @@ def _beyond_capacity(
                 {"gpu_model": model, "pods": count, "pods_that_fit_the_pool": fit},
                 (f"ask for at most {counted(fit, 'pod', 'pods')}",),
             )
-    for model, milli in sorted(demand_of(job, models, least, pools).items()):
+    for model, milli in sorted(needs_of(job, models, least, pools).items()):
         installed = pools.capacity(model)
         if milli > installed * MILLI:
             return Verdict(

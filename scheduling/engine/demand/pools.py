@@ -126,6 +126,22 @@ class Pools:
             return 0
         return max(s.gpu_memory_mib * MILLI * BEYOND // min(fitting), BEYOND)
 
+    def least_per_pod(self, s: PodSet, model: str) -> int:
+        """GPU-milli that must be free for one pod, of a share by memory the whole ones in it on the
+        largest GPU: what `milli_per_pod` says is enough, less may do."""
+        if not s.gpu_memory_mib:
+            return s.milli_per_pod
+        largest = max((m for _, m in self._sizes.get(model, ())), default=0)
+        if largest < s.gpu_memory_mib:
+            return 0
+        return max(s.gpu_memory_mib * MILLI // largest, 1)
+
+    def unlike(self, model: str) -> bool:
+        """Whether GPUs of the model have unlike memory, so that a share by memory is more of one
+        than of another."""
+        sizes = self._sizes.get(model, ())
+        return len(sizes) > 1 and len({memory for _, memory in sizes}) > 1
+
     def pods_at_most(self, s: PodSet, model: str) -> int:
         """Pods of the set that fit the empty pool, by GPU count alone."""
         sizes = self._sizes.get(model, Counter())

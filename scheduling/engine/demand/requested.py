@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from scheduling.engine.demand.model_choices import Option, Search, options_of
-from scheduling.engine.demand.never import demand_of
+from scheduling.engine.demand.never import demand_of, needs_of
 from scheduling.engine.demand.pools import Pools
 from scheduling.engine.demand.shapes import (
     MAX_CHOICES,
@@ -24,13 +24,15 @@ Demand = Mapping[str, int]  # GPU-milli by GPU model
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The pod sets on these GPU models: GPU-milli of each least start, of all missing pods, and
-    of the least of a gang that holds nothing yet."""
+    """The pod sets on these GPU models: GPU-milli that quota must allow for each least start and
+    for all missing pods, and GPU-milli that must be free for the least of a gang that holds nothing
+    yet and for each least start."""
 
     models: tuple[str, ...]
     starts: tuple[Demand, ...]
     most: Demand
     gang: Demand
+    needs: tuple[Demand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +67,18 @@ def work_out(job: JobRequest, missing: tuple[int, ...], pools: Pools) -> Ask:
     gang = wish_of(job, tuple(s.count for s in job.pod_sets)).least
     beyond = beyond_choices(job, known)
     options = options_of(job, known, gang, pools) if beyond else []
-    held = Search(options, lambda model, most: most <= pools.capacity(model) * MILLI * BEYOND)
+    held = Search(
+        options,
+        lambda model, most: pools.unlike(model) or most <= pools.capacity(model) * MILLI * BEYOND,
+    )
     possible = tuple(islice(held, MAX_CHOICES)) if beyond else ()
     ways = tuple(
         Way(
             models,
             tuple(demand_of(job, models, start, pools) for start in starts),
             demand_of(job, models, wish.most, pools),
-            demand_of(job, models, gang, pools),
+            needs_of(job, models, gang, pools),
+            tuple(needs_of(job, models, start, pools) for start in starts),
         )
         for models in possible or choices(job, known)
     )

@@ -77,7 +77,7 @@ def no_room(state: SchedulerState, candidate: Candidate, failure: PlacementFailu
         if not (s.gpus and n):
             continue
         model, pods = s.gpu_models[0], s.slice_size or 1
-        needs = pods * state.pools.milli_per_pod(s, model)
+        needs = pods * state.pools.least_per_pod(s, model)
         free = state.cluster.free_milli(model)
         numbers: dict[str, int | float | str] = {
             "asked": needs / MILLI,

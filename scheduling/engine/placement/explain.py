@@ -13,13 +13,13 @@ from scheduling.engine.placement.empty import (
     together,
 )
 from scheduling.engine.placement.excess import excess_of
-from scheduling.engine.placement.fit import share_milli
+from scheduling.engine.placement.fit import free_on, share_beyond, share_milli
 from scheduling.engine.placement.kept_out import KeptOut, kept_out
 from scheduling.engine.placement.place import PlacementFailure
 from scheduling.engine.placement.pods import domains_at
 from scheduling.engine.placement.request import level_number
 from scheduling.engine.placement.view import View
-from scheduling.engine.types import MILLI, PART_OF_GPU, JobRequest, Node, PodSet
+from scheduling.engine.types import BEYOND, MILLI, PART_OF_GPU, JobRequest, Node, PodSet
 from scheduling.engine.verdict import Reason, Verdict, counted
 
 NOBODY: Mapping[str, float] = {}
@@ -30,18 +30,24 @@ class _Room:
     """Pods of one set: what empty nodes would hold (of a gang in one pool), what the GPUs free now
     hold, and what they hold when CPU, memory and the like are counted too, of nodes that are not
     avoided. `avoided_nodes`: those that would hold pods now if the job did not avoid them, and
-    until when
-    it does."""
+    until when it does. `least`: what one pod takes on the largest GPU, and `free` what is free, in
+    billionths of a GPU-milli."""
 
     admitting: list[Node] = field(default_factory=list)
     empty: int = 0
     by_gpus: int = 0
     now: int = 0
-    free_milli: int = 0
+    free: int = 0
+    least: int = 0
     usable_nodes: int = 0
     widest: int = 0
     widest_name: str = ""
     avoided_nodes: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def free_milli(self) -> int:
+        """Whole GPU-milli that are free."""
+        return self.free // BEYOND
 
 
 def explain(
@@ -109,7 +115,7 @@ def _judge(
     free = counted(room.free_milli / MILLI, "GPU is free", "GPUs are free")
     evidence: dict[str, int | float | str] = {"pod_set": pod_set.name, "asked_pods": pods}
     if pod_set.gpus:
-        evidence["asked_milli"] = pods * pod_set.milli_per_pod
+        evidence["asked_milli"] = -(-pods * room.least // BEYOND)
         evidence["free_milli"] = room.free_milli
     evidence |= {
         "pods_that_fit": room.now,
@@ -118,7 +124,7 @@ def _judge(
     }
     if room.empty < pods:
         return _too_large(state, pod_set, room, level_of(job, pod_set), asked, evidence)
-    missing = pods * pod_set.milli_per_pod - room.free_milli
+    missing = -(-(pods * room.least - room.free) // BEYOND)
     if pod_set.gpus and missing > 0:
         evidence["to_end_milli"] = missing
         return Verdict(
@@ -289,12 +295,14 @@ def _room(
                 avoided |= 1 << number
             elif state.usable[slot]:
                 room.usable_nodes += 1
-                room.free_milli += state.free[slot] * MILLI + sum(state.partial[slot].values())
+                room.free += free_on(state, slot)
         room.empty = max(room.empty, empty.pods) if job.gang else room.empty + empty.pods
         for size, nodes in pool.layout.memory_sizes:
             milli = share_milli(size, pod_set)
             if not milli:
                 continue
+            least = (milli * BEYOND + share_beyond(size, pod_set)) * pod_set.gpus
+            room.least = min(room.least or least, least)
             if rejected & nodes:
                 would = View(state, pool, pod_set, milli, rejected & nodes).capacity()[0]
                 names = (state.names[pool.layout.slots[at]] for at in would.tolist())

@@ -44,6 +44,14 @@ def units_left(state: ClusterState, slot: int) -> list[tuple[int, int]]:
     return [(m * memory + remainders.get(d, 0), d) for d, m in state.partial[slot].items()]
 
 
+def free_on(state: ClusterState, slot: int) -> int:
+    """What is free of a node's GPUs together, in billionths of a GPU-milli, rounded down."""
+    node = state.facts[slot]
+    whole = state.free[slot] * MILLI + sum(state.partial[slot].values())
+    over = sum(state.remainders.get(slot, {}).values())
+    return whole * BEYOND + (over * BEYOND // node.gpu_memory_mib if node and over else 0)
+
+
 def shares_by_memory(state: ClusterState, slot: int, pod_set: PodSet) -> int:
     """Pods with a share by memory that fit on a node's partly used and free devices."""
     node = state.facts[slot]

@@ -13,7 +13,7 @@ from scheduling.engine.admission.limits import jobs_to_stop, over_job_limit
 from scheduling.engine.admission.out_of_service import within_reach
 from scheduling.engine.admission.start import book, nomination
 from scheduling.engine.decisions import Alternative, Preempted
-from scheduling.engine.demand.never import demand_of
+from scheduling.engine.demand.never import demand_of, needs_of
 from scheduling.engine.demand.requested import smallest_starts
 from scheduling.engine.demand.shapes import narrowed
 from scheduling.engine.outcome import Outcome
@@ -131,6 +131,7 @@ def _plan_for(
     job = candidate.job
     models = tuple(s.gpu_models[0] if s.gpus else "" for s in job.pod_sets)
     asked = demand_of(job, models, candidate.counts, state.pools)
+    needs = needs_of(job, models, candidate.counts, state.pools)
     book = state.book
     # Whoever could go for it holds nothing of what such a job waits for.
     non_preemptible = {} if job.preemptible else asked
@@ -139,13 +140,13 @@ def _plan_for(
     borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
     if kept and book.wants(job.tenant, asked, kept):
         return None
-    claim = Claim(state, record, asked, borrows=borrows, overdue=overdue, early=False)
+    claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue, early=False)
     only, just_started = state.only_backfilled, out.just_started
     possible_at = out.now if only else may_succeed_at(state, claim, candidate, out.now)
     due = preempts_from(state.policy, record)
     if possible_at < math.inf and due > out.now:
         record.preempts_from = due
-        claim = Claim(state, record, asked, borrows=borrows, overdue=overdue, early=True)
+        claim = Claim(state, record, asked, needs, borrows=borrows, overdue=overdue, early=True)
         possible_at = may_succeed_at(state, claim, candidate, out.now)
     if possible_at == math.inf or (possible_at > out.now and not overdue):
         _try_again_at(state, record, possible_at, possible_at)
@@ -153,7 +154,7 @@ def _plan_for(
     stops = bool(jobs_to_stop(state, record))
     victims = Victims(state, claim, out.now, just_started, stops=stops)
     reach, what = victims.within_reach(), candidate.counts + models
-    if victims.none or any(reach[m] < milli for m, milli in asked.items()):
+    if victims.none or any(reach[m] < milli for m, milli in needs.items()):
         record.in_vain.pop(what, None)  # what is lost may come back elsewhere
         return None
     # What is backfilled past a job, or ends that was, brings it nothing that was not in its reach.
@@ -172,7 +173,7 @@ def _plan_for(
         units = victims.jobs() if stops else victims.units(whole=whole)
         if whole == frozenset() and all(u.whole or not u.record.job.gang for u in units):
             continue
-        if not could_suffice(state, asked, units):
+        if not could_suffice(state, needs, units):
             continue
         out.plans += whole is None or not whole
         rank(state, claim, units)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from scheduling.engine.admission.candidates import Candidate
 from scheduling.engine.admission.limits import jobs_to_stop
 from scheduling.engine.admission.start import place_on
-from scheduling.engine.demand.never import demand_of
+from scheduling.engine.demand.never import demand_of, needs_of
 from scheduling.engine.demand.requested import smallest_starts, work_out
 from scheduling.engine.demand.shapes import narrowed
 from scheduling.engine.placement import PlacementFailure
@@ -45,7 +45,7 @@ def steadier(
             break
         names = without.union(tries.pop(0))
         left = [unit for unit in units if unit.record.job.id not in names]
-        if not could_suffice(state, asked, left):
+        if not could_suffice(state, claim.needs, left):
             continue
         other = plan_for(state, record, candidate, asked, left)
         if other is None:
@@ -148,10 +148,11 @@ def _starts(
             models = tuple([s.gpu_models[0] if s.gpus else "" for s in candidate.job.pod_sets])
             asked = demand_of(candidate.job, models, counts, state.pools)
             borrows = any(book.would_borrow(job.tenant, m, milli) for m, milli in asked.items())
-            claim = Claim(state, victim, asked, borrows=borrows, overdue=False, early=False)
+            needs = needs_of(candidate.job, models, counts, state.pools)
+            claim = Claim(state, victim, asked, needs, borrows=borrows, overdue=False, early=False)
             if not claim.groups:
                 continue
             units = Victims(state, claim, now, just_started, gone).units()
-            if could_suffice(state, asked, units):
+            if could_suffice(state, needs, units):
                 rank(state, claim, units)
                 yield candidate, asked, units

@@ -13,7 +13,8 @@ from scheduling.engine.types import PreemptionKind
 
 
 class Claim:
-    """A blocked job, what it asks for by GPU model (milli), whether it would borrow, and whether it
+    """A blocked job, what quota must allow it by GPU model (milli), what must be free for it
+    (`needs`; not more), whether it would borrow, and whether it
     has been blocked at the head for so long that it may take what was backfilled past it. `early`:
     it may take nothing else yet."""
 
@@ -22,6 +23,7 @@ class Claim:
         state: SchedulerState,
         record: JobRecord,
         asked: dict[str, int],
+        needs: dict[str, int],
         *,
         borrows: bool,
         overdue: bool,
@@ -29,6 +31,7 @@ class Claim:
     ) -> None:
         self.record = record
         self.asked = asked
+        self.needs = needs
         self.borrows = borrows
         self.overdue = overdue
         self._state = state
@@ -43,13 +46,13 @@ class Claim:
         return chain.from_iterable(preemptible_jobs.members(whose) for whose in self.groups)
 
     def enough_at(self, now: float) -> float:
-        """When as much as is asked for will be free, or have been held by those jobs for long
+        """When as much as is needed will be free, or have been held by those jobs for long
         enough, if nothing happens; inf = never, also where there are none of them, `now` if it is
         so already."""
         if not self.groups:
             return math.inf
         state = self._state
-        lack = {m: milli - state.cluster.free_milli(m) for m, milli in self.asked.items()}
+        lack = {m: milli - state.cluster.free_milli(m) for m, milli in self.needs.items()}
         exposures = [state.preemptible_jobs.of(whose, now) for whose in self.groups]
         for exposure in exposures:
             for model in lack:

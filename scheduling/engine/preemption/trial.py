@@ -143,16 +143,16 @@ def _stopped(units: Iterable[EvictionCandidate]) -> list[str]:
 
 
 def could_suffice(
-    state: SchedulerState, asked: dict[str, int], units: list[EvictionCandidate]
+    state: SchedulerState, needs: dict[str, int], units: list[EvictionCandidate]
 ) -> bool:
-    """Whether what is free and all that the units hold is as much as is asked for."""
+    """Whether what is free and all that the units hold is as much as is needed."""
     held: dict[str, int] = {}
     for unit in units:
         for pod in unit.pods:
             model, milli = unit.record.pods[pod]
             held[model] = held.get(model, 0) + milli
     return bool(units) and all(
-        state.cluster.free_milli(m) + held.get(m, 0) >= milli for m, milli in asked.items()
+        state.cluster.free_milli(m) + held.get(m, 0) >= milli for m, milli in needs.items()
     )
 
 
@@ -310,8 +310,8 @@ def _levels(state: SchedulerState, job: JobRequest, s: PodSet, count: int) -> tu
     """Levels worth a look, nearest first: those with a group large enough, then the whole pool."""
     required = job.required_level or ("" if s.slice_size else s.required_level)
     names = (*state.cluster.levels, HYPER_NODE)
-    ask = count * state.pools.milli_per_pod(s, s.gpu_models[0])
-    wide = {n for at, n in enumerate(names) if _holds(state, s.gpu_models[0], at) >= ask}
+    needs = count * state.pools.least_per_pod(s, s.gpu_models[0])
+    wide = {n for at, n in enumerate(names) if _holds(state, s.gpu_models[0], at) >= needs}
     if required:
         return (required,) if required in wide else ()
     if count == 1:
