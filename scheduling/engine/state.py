@@ -409,6 +409,7 @@ class SchedulerState:
             )
             if more:
                 borrowed[model] = more
+        self.queue_reservations.starts += 1
         if self.queue_reservations.before:
             began = record.started_at if job.gang and record.started_at is not None else at
             known = job.declared_s is not None and not promised

@@ -451,11 +451,12 @@ class Blocking:
 
     def _expected(self, record: JobRecord, led: frozenset[str]) -> Expected | None:
         """When and where the job will start, in pools that no other head has the first right to;
-        worked out again only when the cluster, the quotas or the heads ahead have changed, or a job
-        is past its declared end."""
+        worked out again only when the cluster, the quotas or the heads ahead have changed, jobs
+        ahead have started, which need not leave it its nodes, or a job is past its declared end."""
         state, known, name = self._state, record.expected, record.job.id
         at_stake = self._at_stake(record, led)
-        if record.expected_at != at_stake or (known and known.until <= self._out.now):
+        passed = known is not None and known.until <= self._out.now
+        if record.expected_at != at_stake or passed or self._way.starts:
             record.expected_at = at_stake
             expected = record.expected = self._foreseen(record, led)
             if expected != known:

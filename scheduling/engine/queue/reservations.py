@@ -116,7 +116,7 @@ class Reservations:
     it is the same object. `last` is the last job in order that closed something. `asked`: what the
     jobs wait for of which a start by quota was looked for, the first for each; `planned`: those of
     them whose start is known, by what they wait for in `awaited`, and `before`: the heads ahead of
-    each head as it was looked for.
+    each head as it was looked for. `starts`: how often jobs got places in this walk so far.
     """
 
     pools: dict[str, str] = field(default_factory=dict)  # GPU model -> the job ahead
@@ -130,6 +130,7 @@ class Reservations:
     planned: dict[str, Head] = field(default_factory=dict)
     awaited: dict[object, str] = field(default_factory=dict)
     before: dict[str, tuple[Head, ...]] = field(default_factory=dict)
+    starts: int = 0
     mark: Mark = ()
     last: OrderKey | None = None
     # What holds for all classes alike until another job is found blocked.
@@ -148,7 +149,10 @@ class Reservations:
 
     def next_walk(self) -> "Reservations":
         """Nothing in the way yet, for a walk that begins anew."""
-        return Reservations(_before=self._marks) if self._marks or self._before else self
+        if self._marks or self._before:
+            return Reservations(_before=self._marks)
+        self.starts = 0
+        return self
 
     def all_heads(self) -> list[Head]:
         """Each head once."""
