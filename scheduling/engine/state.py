@@ -75,6 +75,7 @@ class SchedulerState:
         self.book = QuotaBook()
         self.jobs: dict[str, JobRecord] = {}
         self.running: dict[str, JobRecord] = {}
+        self.jobs_started = 0  # so far, and how many have got places that others leave
         self.growing: dict[str, JobRecord] = {}
         self.placed = Placed()
         self.promised: dict[str, JobRecord] = {}
@@ -445,6 +446,7 @@ class SchedulerState:
         if record.started_at is None:
             record.started_at = at
             self.running[record.job.id] = record
+            self.jobs_started += 1
             self.cluster.began(record.job.id, at, record.job.declared_s)
         self.preemptible_jobs.touch(record)
 

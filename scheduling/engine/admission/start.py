@@ -255,6 +255,7 @@ def hold_until_gone(
     borrowed = state.hold(record, placed, out.now, promised=True)
     record.nomination = Nomination(placed, tuple(sorted(borrowed.items())), awaited)
     state.promised[record.job.id] = record
+    state.jobs_started += 1
     state.preemptible_jobs.touch(record)
 
 

@@ -53,9 +53,9 @@ def planned_start(
     alone.hold.by_right = len(near) < len(competing)
     if not near:
         return alone
-    starts = [head.expected.at for head in near if head.expected is not None]
+    starts = [max(head.expected.at, now) for head in near if head.expected is not None]
     declared = record.job.declared_s
-    if declared is not None and alone.at + declared <= min(starts):
+    if declared is not None and max(alone.at, now) + declared <= min(starts):
         return alone
     found = _start_beside(state, record, candidate, asked, near, now, -math.inf)
     run_times = [state.jobs[head.job_id].job.declared_s for head in near]
@@ -151,8 +151,8 @@ def _start_beside(
     forecast = forecast_for(state, candidate)
     allowed = max(
         not_before,
-        _quota_at(state, forecast, record, asked, beside, now),
-        _limit_at(state, record, beside, now),
+        _quota_at(state, forecast, record, asked, beside),
+        _limit_at(state, record, beside),
     )
     if allowed == math.inf:
         return None
@@ -161,8 +161,8 @@ def _start_beside(
     if allowed == -math.inf:
         found = forecast.start_of(job, counts, strategy, now, avoid)
     else:
-        at = max(allowed, now)
-        found = forecast.start_from(job, counts, strategy, at, now, avoid, record.expected)
+        known = record.expected
+        found = forecast.start_from(job, counts, strategy, allowed, now, avoid, known)
     if found is None:
         return None
     return replace(found, hold=_hold(state, forecast, record, asked, found.at))
@@ -174,7 +174,6 @@ def _quota_at(
     record: JobRecord,
     asked: Demand,
     beside: Sequence[Head],
-    now: float,
 ) -> float:
     """When as much has been given back that quota allows the request beside what the heads ask for;
     -inf = it does now, inf = never."""
@@ -198,7 +197,7 @@ def _quota_at(
             if lacks <= 0:
                 no = book.refusal_of(tenant, asked, non_preemptible=non_preemptible)
                 if no is None:
-                    return max(at, now)
+                    return at
                 lacks = no.asked - no.allowed
         return math.inf
 
@@ -207,9 +206,7 @@ def _holds(heads: Iterable[Head]) -> list[Hold]:
     return [head.hold for head in heads if head.hold is not None]
 
 
-def _limit_at(
-    state: SchedulerState, record: JobRecord, beside: Sequence[Head], now: float
-) -> float:
+def _limit_at(state: SchedulerState, record: JobRecord, beside: Sequence[Head]) -> float:
     """When so many jobs have ended that the limits of its tenant and of those above it let the job
     start beside the heads; -inf = they do now, inf = never."""
     latest = -math.inf
@@ -221,7 +218,7 @@ def _limit_at(
             ends = sorted(
                 end_of(other) for other in state.running.values() if other.job.tenant in below
             )
-            latest = max(latest, now, ends[over - 1] if over <= len(ends) else math.inf)
+            latest = max(latest, ends[over - 1] if over <= len(ends) else math.inf)
     return latest
 
 

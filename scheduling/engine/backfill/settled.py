@@ -8,6 +8,7 @@ with a long queue nearly all its time.
 import math
 
 from scheduling.engine.admission.candidates import assess
+from scheduling.engine.admission.limits import limits_of, over_job_limit
 from scheduling.engine.backfill.kept_quota import kept_from, news_of, waits_first
 from scheduling.engine.queue.reservations import Reservations, Settled
 from scheduling.engine.queue.waiting import EquivalenceClass
@@ -32,13 +33,19 @@ def still_settled(
         return False
     if known.plans is not None and known.plans != state.plans_at:
         return False
-    if known.facts is not None and known.facts != _facts(state):
-        return False
     book = state.book
+    if known.structure != book.structure:
+        return False
+    if known.facts not in (None, state.cluster.facts_version):
+        return False
     if known.kept_at not in (None, book.version):
         if not _kept_alike(state, way, eq_class, known):
             return False
         known.kept_at = book.version
+    if known.jobs_at not in (None, state.jobs_started):
+        if over_job_limit(state, state.jobs[eq_class.head]) is not None:
+            return False
+        known.jobs_at = state.jobs_started
     if known.refused:
         return eq_class.quota_stands(book)
     if known.ways_at not in (None, book.loosened):
@@ -52,10 +59,6 @@ def still_settled(
             return False
         known.gained = gains
     return True
-
-
-def _facts(state: SchedulerState) -> tuple[int, int]:
-    return state.cluster.facts_version, state.book.structure
 
 
 def _kept_alike(
@@ -110,7 +113,8 @@ def settle(
         kept_at = book.version
     if not (refused or closed) and (len(ask.ways) > 1 or any(len(w.starts) > 1 for w in ask.ways)):
         ways_at = book.loosened
-    to_ask = closed or eq_class.never or (ways_at, kept_at, plans) != (None, None, None)
+    limited = not closed and bool(limits_of(state, record))
+    to_ask = limited or closed or eq_class.never or (ways_at, kept_at, plans) != (None, None, None)
     eq_class.settled = Settled(
         eq_class.jobs[0],
         ask,
@@ -125,6 +129,8 @@ def settle(
         ways_at,
         kept_at,
         plans,
+        state.jobs_started if limited else None,
         0 if to_ask else NO_NODE if refused else ask.gpus,
-        _facts(state) if lacks else None,
+        state.cluster.facts_version if lacks else None,
+        book.structure,
     )

@@ -192,15 +192,17 @@ class Settled:
     """Why a class that could not start still cannot, and has been told so.
 
     It holds `until` then, for the same first job that asks for the same, behind the same `mark`,
+    by the same quotas and limits (`structure`),
     with the same answer about quota; unless it is `closed` to the class whatever is free, also
     while
     no node has `gained` what one of its pods needs. Of the quota book's versions, `ways_at` must be
     the same where it may start in several ways; since `kept_at` what is kept for borrowers ahead
     must have gone on closing to it what was `withheld` (of what was `kept` from it), or have held
     all that it would wait for itself. `plans`: as of when no other jobs could be preempted for it.
+    `jobs_at`: where a limit of jobs may come to keep it waiting too, how many jobs had started.
     `needs`: wholly free GPUs of a node without which it need not be asked whatever else was given
     back, quota apart. `facts`: of a class that is in nobody's way because of what it lacks, the
-    versions of nodes and quotas.
+    version of the nodes.
     """
 
     first: OrderKey
@@ -216,5 +218,7 @@ class Settled:
     ways_at: int | None
     kept_at: int | None
     plans: tuple[int, int] | None
+    jobs_at: int | None
     needs: int
-    facts: tuple[int, int] | None
+    facts: int | None
+    structure: int

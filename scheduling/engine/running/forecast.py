@@ -74,8 +74,9 @@ class Forecast:
         avoid: frozenset[str] = frozenset(),
     ) -> Expected | None:
         """When the fewest running jobs have ended, in the order of their declared ends, after
-        which the job can be placed, and where it then is; None when that is never. `avoid`: nodes
-        not to use."""
+        which the job can be placed, and where it then is; None when that is never. Jobs past their
+        declared ends may end at any moment: a start that needs no others is told for the last of
+        those ends. `avoid`: nodes not to use."""
         self.follow()
         ends = self._ends
         if not ends:
@@ -93,7 +94,7 @@ class Forecast:
             self._move(overdue)
             nodes = self._place(request)
             if nodes is not None:
-                return self._among_overdue(request, overdue, nodes, now)
+                return self._among_overdue(request, overdue, nodes)
         found = self._first_fit(request, overdue)
         if found is None:
             return None
@@ -114,12 +115,15 @@ class Forecast:
         avoid: frozenset[str] = frozenset(),
         known: Expected | None = None,
     ) -> Expected | None:
-        """When from `at` on, which is not before `now`, the job can be placed, and where; None when
-        that is never. At `at` itself on the nodes that are `known`, if those will do, else as far
-        as possible on such as have nothing free now."""
+        """When from `at` on, and not before `now`, the job can be placed, and where; None when that
+        is never. A start that only waits for what is past its declared end is told for the last of
+        those ends. At `at` itself on the nodes that are `known`, if those will do, else as far as
+        possible on such as have nothing free now."""
         self.follow()
-        passed = bisect_right(self._ends, (at, _LAST))
+        passed = bisect_right(self._ends, (max(at, now), _LAST))
         self._move(passed)
+        if at <= now and passed:
+            at = max(at, self._ends[passed - 1][0])
         nodes: Nodes = None
         if known is not None and known.at == at and known.nodes.isdisjoint(avoid):
             others = avoid | self._others(known.nodes)
@@ -255,9 +259,7 @@ class Forecast:
         self._move(high)
         return found
 
-    def _among_overdue(
-        self, request: Request, overdue: int, found: frozenset[str], now: float
-    ) -> Expected:
+    def _among_overdue(self, request: Request, overdue: int, found: frozenset[str]) -> Expected:
         """Jobs past their declared ends may end now, in the order of their ids."""
         late = sorted(self._ends[:overdue], key=lambda end: end[::-1])
         low, high = 0, overdue
@@ -273,7 +275,8 @@ class Forecast:
                 low = middle
             else:
                 high, found = middle, nodes
-        return Expected(now, found, next((at for at, _ in self._ends[overdue:]), math.inf))
+        until = next((at for at, _ in self._ends[overdue:]), math.inf)
+        return Expected(self._ends[overdue - 1][0], found, until)
 
     def _place(self, request: Request) -> Nodes:
         """Nodes of the job in the copy; None when it does not fit."""
