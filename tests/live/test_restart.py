@@ -29,7 +29,7 @@ def test_a_running_job_is_taken_up_and_goes_on(world):
     world.restart_scheduler()
     world.drive(lambda: (world.cluster.pk, WHOLE) in world.scheduler.led)
     assert {p["metadata"]["uid"] for p in world.pods().values()} == before
-    assert world.free_gpus() == 0
+    world.drive(lambda: world.free_gpus() == 0)
     world.finish(job)
     world.drive_to(waiting, S.SUCCEEDED)
     assert (world.state(job), Job.objects.get(pk=job.pk).attempt) == (S.SUCCEEDED, 1)
