@@ -16,6 +16,7 @@ from tenants.models import (
     GpuType,
     Identity,
     Membership,
+    Queue,
     Quota,
     Tenant,
     User,
@@ -39,7 +40,7 @@ class IdentityInline(admin.StackedInline):
     """Binds an account that was made here to a person at the OpenID provider."""
 
     model = Identity
-    readonly_fields = ("signed_in_at",)
+    readonly_fields = ("signed_in_at", "groups")
 
 
 @admin.register(User)
@@ -54,6 +55,7 @@ COLUMNS: dict[type[models.Model], tuple[str, ...]] = {
     Tenant: ("name", "title", "parent", "weight", "is_active"),
     Membership: ("user", "tenant", "role", "by_group"),
     GpuType: ("name", "title", "memory_mib"),
+    Queue: ("tenant", "name", "state", "rank", "weight", "version"),
     Quota: ("tenant", "gpu_type", "guaranteed_milli", "mode", "version"),
     ApiToken: (
         "user",

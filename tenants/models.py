@@ -15,6 +15,8 @@ from django.db import models
 MAX_MILLI = 10**12
 # Longer than this no tenant's jobs keep others waiting only because they have just begun.
 MAX_MIN_RUNTIME_S = 30 * 86400
+# The queue that every tenant has, and of jobs that name none.
+DEFAULT_QUEUE = "default"
 
 slug_validator = RegexValidator(
     r"\A[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z",
@@ -50,6 +52,10 @@ class Identity(models.Model):
     subject = models.CharField(max_length=255)
     # Whether is_operator comes from a group there, and goes with it.
     operator_by_group = models.BooleanField(default=False, editable=False)
+    # Names of the groups there, as of the last sign-in.
+    groups = models.JSONField(
+        default=list, db_default=models.Value([], models.JSONField()), editable=False
+    )
     signed_in_at = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
@@ -95,6 +101,13 @@ class Tenant(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """With its first row comes its queue, whoever makes it."""
+        new = self._state.adding
+        super().save(*args, **kwargs)
+        if new:
+            Queue.objects.create(tenant=self, name=DEFAULT_QUEUE)
 
 
 class Role(models.TextChoices):
@@ -163,6 +176,70 @@ class Quota(models.Model):
                 condition=models.Q(guaranteed_milli__gte=0), name="guaranteed_not_negative"
             ),
         ]
+
+
+class QueueState(models.TextChoices):
+    OPEN = "open", "Open"
+    HELD = "held", "Held"  # what waits does not start; what runs goes on, new jobs may wait
+    DRAINING = "draining", "Draining"  # takes no more jobs, those there run out
+    CLOSED = "closed", "Closed"  # takes no more jobs
+
+
+class QueueOrder(models.TextChoices):
+    """Of the jobs of a queue; without one they are in the order of the cluster's policy."""
+
+    FIFO = "fifo", "First in, first out"
+    FAIR_USERS = "fair-users", "Fair among users"
+
+
+class Queue(models.Model):
+    """A queue of a tenant: an order, limits and a state of its own, and no quota, which stays with
+    the tenant. A job names its queue by `name`. null, "" and empty = not set.
+
+    Among the queues of one tenant those of the higher `rank` go first, of equal ones by shares in
+    proportion to `weight`. `version` is the ETag.
+    """
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="queues")
+    name = models.CharField(max_length=63, validators=[slug_validator])
+    title = models.CharField(max_length=200, blank=True)
+    weight = models.FloatField(default=1.0, validators=[MinValueValidator(0.001)])
+    rank = models.IntegerField(default=0)
+    order = models.CharField(max_length=16, choices=QueueOrder.choices, blank=True)
+    state = models.CharField(
+        max_length=16, choices=QueueState.choices, default=QueueState.OPEN.value
+    )
+    # Why it is in this state, who put it there, and when.
+    state_reason = models.TextField(blank=True)
+    state_by = models.CharField(max_length=150, blank=True)
+    state_at = models.DateTimeField(null=True, blank=True)
+    # Most jobs of it that may run, or wait, at once.
+    max_running = models.PositiveIntegerField(null=True, blank=True)
+    max_waiting = models.PositiveIntegerField(null=True, blank=True)
+    max_gpus = models.JSONField(default=dict, blank=True)  # {GPU type: most GPUs at once}
+    # What its jobs have where they say nothing, and the most they may ask for.
+    default_priority = models.IntegerField(null=True, blank=True)
+    max_priority = models.IntegerField(null=True, blank=True)
+    default_run_limit_s = models.PositiveIntegerField(null=True, blank=True)
+    max_run_limit_s = models.PositiveIntegerField(null=True, blank=True)
+    default_preemptible = models.BooleanField(null=True, blank=True)
+    kinds = models.JSONField(default=list, blank=True)  # of jobs it takes; [] = all
+    # Who may submit, of those who may submit to the tenant: whoever has one of these roles, or is
+    # one of these users, or in one of these groups; all of them where none is named.
+    roles = models.JSONField(default=list, blank=True)
+    users = models.JSONField(default=list, blank=True)
+    groups = models.JSONField(default=list, blank=True)
+    version = models.PositiveBigIntegerField(default=1)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ["tenant__name", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "name"], name="one_queue_of_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Scope(models.TextChoices):

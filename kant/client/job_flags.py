@@ -29,6 +29,8 @@ FLAGS = (
          says="tenant whose quota the job uses (default: yours, if you have one)"),
     Flag("cluster", "-c --cluster", "", "text",
          says="cluster to run on, if there are several"),
+    Flag("queue", "-q --queue", "NAME", "text", changes=True,
+         says="queue of the tenant (default: default)"),
     Flag("kind", "--kind", "KIND", "text",
          says="training, inference, development, …"),
     Flag("priority", "--priority", "N", "number", changes=True,

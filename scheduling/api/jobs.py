@@ -27,6 +27,7 @@ from scheduling.services.jobs.array_changes import change_array, hold_array, rel
 from scheduling.services.jobs.changes import change_job, hold_job, release_job
 from scheduling.services.jobs.document import document_of, document_of_array
 from scheduling.services.jobs.submit import cancel_array, cancel_job, submit_array, submit_job
+from scheduling.services.queues.entry import given_to
 from tenants.api.base import ListView, View, location, rehearsed, shown
 from tenants.api.idempotency import idempotent
 from tenants.api.schema import Shape
@@ -154,7 +155,8 @@ class JobDocumentView(View):
     }
 
     def get(self, _request: Request, job_id: uuid.UUID) -> Response:
-        return Response(document_of(selectors.job_by_id(self.actor, job_id)))
+        job = selectors.job_by_id(self.actor, job_id)
+        return Response(document_of(job, given_to(job)))
 
 
 class JobArrayView(View):
@@ -186,7 +188,7 @@ class JobArrayDocumentView(View):
     def get(self, _request: Request, array_id: uuid.UUID) -> Response:
         first = selectors.first_of_array(self.actor, array_id)
         count = selectors.array_by_id(self.actor, array_id).count
-        return Response(document_of_array(first, count))
+        return Response(document_of_array(first, count, given_to(first)))
 
 
 class JobArrayActionView(View):

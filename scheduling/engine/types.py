@@ -20,6 +20,9 @@ NOISE: Final = 1e-6  # of a GPU-milli, that sums of many fractions may be off by
 # job without GPUs, which are placed on such nodes only (docs/decisions/0038).
 NO_GPUS: Final = ""
 
+# The queue of jobs that name none.
+DEFAULT_QUEUE: Final = "default"
+
 # Levels of the scale-out network, nearest first (paper 3.3.5). A cluster may declare others.
 DEFAULT_LEVELS = ("leaf", "spine", "superspine")
 
@@ -252,6 +255,7 @@ class JobRequest:
     `user`: who submitted it; "" = not known, all such jobs of a tenant count as those of one user.
     `run_limit_s`: longest run time allowed; None = no limit.
     `uses_spares`: whether it may start on the nodes kept free as hot spares.
+    `queue`: the name of a queue of its tenant.
     """
 
     id: str
@@ -273,6 +277,7 @@ class JobRequest:
     uses_spares: bool = False
     array: str = ""
     user: str = ""
+    queue: str = DEFAULT_QUEUE
 
     @property
     def gpu_milli(self) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from scheduling.engine.types import MILLI, JobKind
+from scheduling.engine.types import DEFAULT_QUEUE, MILLI, JobKind
 from scheduling.job_fields import values
 from scheduling.job_fields.faults import MAX_PODS
 from scheduling.job_fields.parts import CORES, GIB, MINUTES, Asked, Change, Column, Flag
@@ -199,6 +199,11 @@ class JobDocument(Struct, frozen=True, kw_only=True):
              "tenant whose quota the job uses (default: yours, if you have one)")]
     cluster: Annotated[Name, Column(""),
         Flag("-c --cluster", "", "cluster to run on, if there are several")] = ""
+    queue: Annotated[Name, values.SLUGS,
+        Meta(description="A queue of the tenant, which may give a priority, a run-time limit and "
+                         "preemptible to jobs that say nothing of them."), Change(),
+        Asked("Queue", "Of the tenant. Empty: default", folded=True),
+        Flag("-q --queue", "NAME", "queue of the tenant (default: default)")] = DEFAULT_QUEUE
     kind: Annotated[str, values.JOB_KIND,
         Asked("Kind"),
         Flag("--kind", "KIND", "training, inference, development, …")] = JobKind.TRAINING.value

@@ -19,7 +19,7 @@ from scheduling.models.shaped import (
     Volume,
     unreadable,
 )
-from tenants.models import Tenant, slug_validator
+from tenants.models import DEFAULT_QUEUE, Tenant, slug_validator
 
 STATES = [(s.value, s.value) for s in JobState]
 EVENT_KINDS = [(k.value, k.value) for k in JobEventKind]
@@ -38,6 +38,10 @@ class Job(models.Model):
     cluster = models.ForeignKey(Cluster, on_delete=models.PROTECT, related_name="jobs")
     user = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="jobs"
+    )
+    # The name of a queue of the tenant.
+    queue = models.CharField(
+        max_length=63, default=DEFAULT_QUEUE, db_default=DEFAULT_QUEUE, validators=[slug_validator]
     )
     kind = models.CharField(max_length=16, choices=KINDS, default=JobKind.TRAINING.value)
     priority = models.IntegerField(default=0)

@@ -140,7 +140,9 @@ def _arguments(field: Field) -> dict[str, Any]:
             return {"choices": choices, "initial": field.default}
         case inspect.StrType(max_length=longest):
             validators = [slug_validator] if field.kind is SLUGS else []
-            initial = {"initial": field.default} if isinstance(field.default, str) else {}
+            # What is folded is unfolded where something is typed.
+            typed = isinstance(field.default, str) and not field.asked.folded
+            initial = {"initial": field.default} if typed else {}
             return {
                 "required": needed,
                 "max_length": longest,

@@ -36,10 +36,11 @@ class Person:
 @dataclass(frozen=True, slots=True)
 class Rights:
     """What groups of the provider give: tenant by name → (role, group), and the group that makes
-    an operator, "" without one."""
+    an operator, "" without one. `groups`: all of them, which queues may name."""
 
     roles: Mapping[str, tuple[str, str]]
     operator_group: str
+    groups: tuple[str, ...] = ()
 
 
 def rights_of(
@@ -53,7 +54,7 @@ def rights_of(
             continue
         if tenant not in roles or strongest((roles[tenant][0], role)) != roles[tenant][0]:
             roles[tenant] = (role, group)
-    return Rights(roles, min(held & operator_groups, default=""))
+    return Rights(roles, min(held & operator_groups, default=""), tuple(sorted(held)))
 
 
 def sign_in(person: Person, rights: Rights) -> User:
@@ -76,7 +77,8 @@ def sign_in(person: Person, rights: Rights) -> User:
         _renew_operator(user, identity, rights.operator_group)
         user.save(update_fields=["first_name", "last_name", "email", "is_operator"])
         identity.signed_in_at = timezone.now()
-        identity.save(update_fields=["operator_by_group", "signed_in_at"])
+        identity.groups = list(rights.groups)
+        identity.save(update_fields=["operator_by_group", "signed_in_at", "groups"])
         _renew_memberships(user, person.issuer, rights.roles)
     return user
 

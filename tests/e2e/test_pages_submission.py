@@ -38,6 +38,7 @@ FORM = {
 # All that the form can say, in the folded parts too.
 FULL = {
     **FORM,
+    "queue": "default",
     "declared_min": "60",
     "max_restarts": "5",
     "limit_min": "120",

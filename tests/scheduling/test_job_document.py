@@ -18,7 +18,7 @@ from scheduling.services.jobs.orders import Order, rows_of
 from scheduling.services.jobs.spec import job_spec
 from tenants.api.base import shared
 from tenants.errors import Invalid
-from tenants.models import Tenant
+from tenants.models import Queue, Tenant
 from tests.cases import examples
 
 URL = "/api/v1/jobs"
@@ -115,6 +115,7 @@ needs = st.tuples(gpu_demands, gpu_types, counts, uses).map(
     lambda parts: {name: value for part in reversed(parts) for name, value in part.items()}
 )
 wishes = mapping(
+    queue=st.sampled_from(["default", "night"]),
     kind=st.sampled_from(["training", "inference", "development"]),
     priority=st.integers(-9, 9),
     preemptible=st.booleans(),
@@ -154,6 +155,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 # --- there and back -------------------------------------------------------------------------------
 VISION, DEMO = Tenant(id=1, name="vision"), Cluster(id=1, name="demo")
+DEFAULT = Queue(id=1, tenant=VISION, name="default")
 
 
 def read(document: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +166,7 @@ def read(document: dict[str, Any]) -> dict[str, Any]:
 
 def made_of(document: dict[str, Any]) -> Job:
     """The job of a document with its pod sets, as it would be written."""
-    order = Order(job_spec(read(document)), VISION, DEMO)
+    order = Order(job_spec(read(document)), VISION, DEMO, DEFAULT)
     job, sets = rows_of(None, order, datetime(2030, 1, 1, tzinfo=UTC))
     job._prefetched_objects_cache = {"pod_sets": sets}
     return job

@@ -22,7 +22,9 @@ from scheduling.services.jobs.changes import (
     check_priority,
     columns_of,
     nothing_to_change,
+    queue_after,
 )
+from scheduling.services.queues.entry import LOOKED_AT, Submitter, take_in
 from tenants.errors import Conflict, Invalid, NotAllowed
 from tenants.models import User
 from tenants.permissions import Access, access_of
@@ -71,12 +73,16 @@ def change_array(
         raise Invalid.field("pod_sets", text)
     columns = columns_of(changes)
     check_priority(first, columns)
+    members = Job.objects.filter(array_id=array_id, state__in=list(WAITING))
+    kinds = list(members.order_by().values("queue", *LOOKED_AT).distinct())
+    queue = queue_after(Submitter(actor, access), first.tenant, kinds, columns)
     with unit_of_work(dry_run):
         # Who may wait for whom is asked first: it locks the cluster, as any change of a job does.
-        members = Job.objects.filter(array_id=array_id, state__in=list(WAITING))
         ids = [str(i) for i in members.values_list("id", flat=True)]
         check_dependencies(access, first.cluster_id, columns, (str(array_id), *ids))
         waiting = _lock_waiting(first)
+        if queue is not None:
+            take_in(queue, members.exclude(queue=queue.name).count())
         _change(actor, list(waiting), JobEventKind.CHANGED, columns, _described(changes))
         return _changed(actor, first)
 

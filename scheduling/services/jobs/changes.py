@@ -23,8 +23,15 @@ from scheduling.services.jobs.dependencies import refuse_bad_dependencies, refus
 from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.resizing import SIZES, Resize
 from scheduling.services.jobs.rules import refuse_priority
+from scheduling.services.queues.entry import (
+    LOOKED_AT,
+    Submitter,
+    queue_to_enter,
+    refuse_unfit,
+    take_in,
+)
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
-from tenants.models import User
+from tenants.models import Queue, Tenant, User
 from tenants.permissions import Access, access_of
 from tenants.services.transactions import unit_of_work
 
@@ -64,8 +71,11 @@ def change_job(actor: User, job: Job, changes: Mapping[str, Any], *, dry_run: bo
         raise nothing_to_change(*COLUMNS, "pod_sets")
     columns = columns_of({name: v for name, v in changes.items() if name != "pod_sets"})
     check_priority(job, columns)
+    queue = queue_after(Submitter(actor, access), job.tenant, [vars(job)], columns)
     with unit_of_work(dry_run):
         check_dependencies(access, job.cluster_id, columns, (str(job.pk),))
+        if queue is not None:
+            take_in(queue, 1)
         return _changed(actor, job, JobEventKind.CHANGED, columns, changes.get("pod_sets", ()))
 
 
@@ -91,6 +101,28 @@ def check_priority(job: Job, columns: Mapping[str, Any]) -> None:
     if "priority" in columns:
         refuse_too_high(job.tenant_id, columns["priority"])
         refuse_priority(job.cluster.job_rules, columns["priority"])
+
+
+def queue_after(
+    who: Submitter, tenant: Tenant, jobs: Collection[Mapping[str, Any]], columns: Mapping[str, Any]
+) -> Queue | None:
+    """The queue into which the columns move some of the jobs, which are given by their queue and
+    LOOKED_AT; None = all stay where they are.
+
+    Raises Invalid where it, or the one that they stay in, does not allow what they ask for then,
+    and what `queue_to_enter` raises.
+    """
+    asked = {name: columns[name] for name in LOOKED_AT if name in columns}
+    moved = [job for job in jobs if columns.get("queue", job["queue"]) != job["queue"]]
+    if moved:
+        queue = queue_to_enter(who, tenant, columns["queue"])
+        for job in moved:
+            refuse_unfit(queue, {name: job[name] for name in LOOKED_AT} | asked)
+        return queue
+    for name in {job["queue"] for job in jobs} if asked else ():
+        if stays := Queue.objects.filter(tenant=tenant, name=name).first():
+            refuse_unfit(stays, asked)
+    return None
 
 
 def check_dependencies(

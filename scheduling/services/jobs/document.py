@@ -2,6 +2,7 @@
 that `services.orders` makes. Pure: it reads rows and asks nobody.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from scheduling.job_fields.definition import JobDocument, PodSetDocument
@@ -20,8 +21,9 @@ from scheduling.services.jobs.spec import (
 from tenants.errors import Conflict
 
 
-def document_of(job: Job) -> dict[str, Any]:
-    """What submits the same job again, without all that is assumed where nothing is said.
+def document_of(job: Job, given: Iterable[str] = ()) -> dict[str, Any]:
+    """What submits the same job again, without all that is assumed where nothing is said; of what
+    is `given` by its queue nothing is assumed (`queues.entry.given_to`).
 
     It is as the job is now, changed or held. A job of an array is one job, and its pods keep their
     index. Raises Conflict for a job that Kant took up from a plain pod, and for one of which a
@@ -45,6 +47,7 @@ def document_of(job: Job) -> dict[str, Any]:
         "tenant": job.tenant.name,
         "cluster": job.cluster.name,
         **differing(JobDocument, vars(job), ("name", "max_restarts")),
+        **{name: value for name in given if (value := getattr(job, name)) is not None},
     }
     levels = {name: document.pop(name) for name in GROUP_LEVELS if name in document}
     if job.max_restarts != default_restarts(job.kind, job.gang):
@@ -62,9 +65,9 @@ def document_of(job: Job) -> dict[str, Any]:
     }
 
 
-def document_of_array(first: Job, count: int) -> dict[str, Any]:
+def document_of_array(first: Job, count: int, given: Iterable[str] = ()) -> dict[str, Any]:
     """What submits the same array of `count` jobs again, all of them as the first one is now."""
-    document = document_of(first)
+    document = document_of(first, given)
     document["name"] = document["name"].removesuffix(f"-{first.array_index}")
     for item in document.get("pod_sets", [document]):
         env = item.pop("env", {})

@@ -10,7 +10,7 @@ from scheduling.job_fields.nouns import columns_of
 from scheduling.models import Cluster, Job, JobEvent, PodSet
 from scheduling.services.jobs.spec import JobSpec
 from tenants.errors import Conflict, FieldError, Invalid
-from tenants.models import GpuType, Tenant, User
+from tenants.models import GpuType, Queue, Tenant, User
 from tenants.selectors import known_gpu_types_hint
 
 # By which the pods of an array find which of its jobs they are of.
@@ -19,11 +19,12 @@ ARRAY_INDEX, ARRAY_COUNT = "KANT_ARRAY_INDEX", "KANT_ARRAY_COUNT"
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A document that the cluster and the tenant accept."""
+    """A document that the cluster, the tenant and its queue accept."""
 
     spec: JobSpec
     tenant: Tenant
     cluster: Cluster
+    queue: Queue
 
 
 def refuse_inactive(tenant: Tenant) -> None:

@@ -31,6 +31,7 @@ from scheduling.services.jobs.priority_limits import refuse_too_high
 from scheduling.services.jobs.rules import refuse_what_may_not_be_named
 from scheduling.services.jobs.spec import JobSpec, job_spec
 from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
+from scheduling.services.queues.entry import Submitter, entered, take_in
 from tenants.errors import Conflict, Invalid, NotAllowed, NotFound
 from tenants.models import Tenant, User
 from tenants.permissions import Access, access_of
@@ -43,7 +44,7 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
 
     Raises Invalid (fields; also ExceedsCapacity and NoMatchingGpuType), NotFound for a tenant
     the actor may not see, NotAllowed, Conflict for a tenant that is inactive or has too many
-    waiting jobs.
+    waiting jobs, and for a queue that takes no jobs or has too many.
     """
     order = _accepted(actor, document)
     if order.spec.job.array is not None:
@@ -51,6 +52,7 @@ def submit_job(actor: User, document: Mapping[str, Any], *, dry_run: bool = Fals
     job, sets = rows_of(actor, order, timezone.now())
     with unit_of_work(dry_run):
         refuse_too_many_waiting(order.tenant, 1)
+        take_in(order.queue, 1)
         job.save(force_insert=True)
         PodSet.objects.bulk_create(sets)
         submitted(actor, job).save(force_insert=True)
@@ -76,6 +78,7 @@ def submit_array(
     job.array_id = uuid.uuid4()
     with unit_of_work(dry_run):
         refuse_too_many_waiting(order.tenant, count)
+        take_in(order.queue, count)
         _store_array(job, sets, submitted(actor, job), count)
         ring_after_commit(job.cluster_id)
     return selectors.JobArray(
@@ -119,6 +122,7 @@ def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
     spec = job_spec(document)
     access = access_of(actor)
     tenant = _tenant_to_submit_to(access, spec)
+    queue, spec = entered(Submitter(actor, access), tenant, document, spec)
     cluster = _cluster_of(spec)
     refuse_too_high(tenant.pk, spec.job.priority)
     refuse_what_may_not_be_named(cluster.job_rules, spec)
@@ -127,7 +131,7 @@ def _accepted(actor: User, document: Mapping[str, Any]) -> Order:
     if spec.job.after or spec.job.after_ok:
         wanted = {"after": spec.job.after, "after_ok": spec.job.after_ok}
         refuse_bad_dependencies(access, cluster, wanted)
-    return Order(spec, tenant, cluster)
+    return Order(spec, tenant, cluster, queue)
 
 
 def cancel_job(actor: User, job: Job, *, dry_run: bool = False) -> Job:

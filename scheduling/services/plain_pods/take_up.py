@@ -31,7 +31,7 @@ from scheduling.services.jobs.orders import (
     submitted,
 )
 from scheduling.services.jobs.priority_limits import refuse_too_high
-from scheduling.services.jobs.spec import JobSpec, job_spec
+from scheduling.services.jobs.spec import job_spec
 from scheduling.services.jobs.waiting_limits import refuse_too_many_waiting
 from scheduling.services.plain_pods.gangs import groups_of, pod_sets_of
 from scheduling.services.plain_pods.rules import refuse_what_may_not_be_named
@@ -44,6 +44,7 @@ from scheduling.services.plain_pods.spec import (
     refusal_of,
     where_to,
 )
+from scheduling.services.queues.entry import entered, take_in
 from scheduling.session.memory.live import Cause, Offer
 from scheduling.session.pods.plain import LOST_ONE
 from tenants.errors import DomainError
@@ -134,8 +135,7 @@ def _new_job(
     place: _Place, offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job], at: datetime
 ) -> JobEvent:
     sets = pod_sets_of(pods, _beside(offer, pods, known))
-    tenant, spec = _accepted(place, sets)
-    order = Order(spec, tenant, place.cluster)
+    order = _accepted(place, sets)
     first = sets[0][0].pod
     gang = first.labels.get(GANG, "")
     assert first.plain is not None
@@ -150,7 +150,8 @@ def _new_job(
     for name, value in _why_held(job.pod_hold, at).items():
         setattr(job, name, value)
     try:
-        refuse_too_many_waiting(tenant, 1)
+        refuse_too_many_waiting(order.tenant, 1)
+        take_in(order.queue, 1)
     except DomainError as error:
         raise Refused("TooManyWaiting", error.detail) from None
     job.save(force_insert=True)
@@ -187,7 +188,7 @@ def _id_of(gang: str, pods: Sequence[PodFacts], known: Mapping[str, Job]) -> uui
     return uuid.uuid5(uuid.NAMESPACE_URL, f"{GANG}/{','.join(parts)}")
 
 
-def _accepted(place: _Place, sets: PodSets) -> tuple[Tenant, JobSpec]:
+def _accepted(place: _Place, sets: PodSets) -> Order:
     name = sets[0][0].of_job["tenant"]
     tenant = Tenant.objects.filter(name=name).first()
     if tenant is None:
@@ -202,12 +203,13 @@ def _accepted(place: _Place, sets: PodSets) -> tuple[Tenant, JobSpec]:
         raise Refused("TenantNotAllowed", no)
     pods = [(one.pod, one.of_job["priority"]) for part in sets for one in part]
     refuse_what_may_not_be_named(place.cluster.job_rules, pods)
-    return tenant, _spec(place, tenant, sets)
+    return _order(place, tenant, sets)
 
 
-def _spec(place: _Place, tenant: Tenant, sets: PodSets) -> JobSpec:
+def _order(place: _Place, tenant: Tenant, sets: PodSets) -> Order:
     try:
-        spec = job_spec(document_of(sets, place.cluster.name))
+        document = document_of(sets, place.cluster.name)
+        queue, spec = entered(None, tenant, document, job_spec(document))
         refuse_unknown_gpu_types(spec)
         refuse_what_never_fits(
             place.cluster, spec, place.installed, f"leave {GANG} and {GANG_SIZE} out"
@@ -215,7 +217,7 @@ def _spec(place: _Place, tenant: Tenant, sets: PodSets) -> JobSpec:
         refuse_too_high(tenant.pk, spec.job.priority)
     except DomainError as error:
         raise refusal_of(error, sets) from None
-    return spec
+    return Order(spec, tenant, place.cluster, queue)
 
 
 def _follow(place: _Place, job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEvent]:

@@ -1,0 +1,1 @@
+"""Queues of tenants: who may enter them, and with what."""

@@ -1,0 +1,164 @@
+"""What a queue gives to jobs that enter it, and what it does not take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.engine.states import WAITING
+from scheduling.engine.types import DEFAULT_QUEUE
+from scheduling.models import Job
+from scheduling.services.jobs.spec import JobSpec, job_spec
+from tenants.errors import Conflict, FieldError, Invalid, NotAllowed
+from tenants.models import Identity, Queue, QueueState, Tenant, User
+from tenants.permissions import Access, strongest
+
+# What of a job a queue looks at: field of the document, which is its column too.
+LOOKED_AT = ("kind", "priority", "run_limit_s")
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """Who submits; the name and the groups are looked up only where a queue asks for them."""
+
+    user: User
+    access: Access
+
+    def groups(self) -> set[str]:
+        """Groups here and, as of the last sign-in, at the OpenID provider."""
+        told = Identity.objects.filter(user=self.user).values_list("groups", flat=True)
+        names = {name for groups in told for name in groups}
+        return names.union(self.user.groups.values_list("name", flat=True))
+
+
+def entered(
+    who: Submitter | None, tenant: Tenant, document: Mapping[str, Any], spec: JobSpec
+) -> tuple[Queue, JobSpec]:
+    """The queue that the document names, and the job with what it gives to those that say nothing.
+    `who` None: Kant itself, for a pod that nobody submitted.
+
+    Raises Invalid (no such queue, or it does not take such jobs), NotAllowed, Conflict (it takes no
+    jobs now).
+    """
+    queue = queue_to_enter(who, tenant, spec.job.queue)
+    given = {name for name, value in document.items() if value is not None}
+    defaults = {n: v for n, v in defaults_of(queue).items() if n not in given}
+    if defaults:
+        spec = job_spec({**document, **defaults})
+    refuse_unfit(queue, {name: getattr(spec.job, name) for name in LOOKED_AT})
+    return queue, spec
+
+
+def queue_to_enter(who: Submitter | None, tenant: Tenant, name: str) -> Queue:
+    """Raises as `entered`."""
+    queue = Queue.objects.filter(tenant=tenant, name=name).first()
+    if queue is None and name == DEFAULT_QUEUE:
+        # Its tenant was made by a Kant that did not know of queues.
+        queue, _ = Queue.objects.get_or_create(tenant=tenant, name=name)
+    if queue is None:
+        names = Queue.objects.filter(tenant=tenant).values_list("name", flat=True)
+        raise Invalid.field(
+            "queue",
+            f"Tenant “{tenant.name}” has no queue “{name}”. Its queues: {', '.join(names)}.",
+        )
+    if not may_enter(who, queue):
+        others = Queue.objects.filter(tenant=tenant)
+        mine = [other.name for other in others if may_enter(who, other)]
+        raise NotAllowed(
+            f"You may not use queue “{queue.name}” of tenant “{tenant.name}”. Those you may use: "
+            f"{', '.join(mine) or 'none'}. Who administers the tenant says who may use a queue."
+        )
+    refuse_closed(tenant, queue)
+    return queue
+
+
+def may_enter(who: Submitter | None, queue: Queue) -> bool:
+    """Whether somebody who may submit to the tenant may submit to this queue of it."""
+    if not (queue.roles or queue.users or queue.groups):
+        return True
+    if who is None:
+        return False
+    if who.access.operator or who.user.get_username() in queue.users:
+        return True
+    held = who.access.role_in(queue.tenant_id)
+    # A role includes those below it.
+    if held is not None and any(strongest((held, role)) == held for role in queue.roles):
+        return True
+    return bool(queue.groups) and not who.groups().isdisjoint(queue.groups)
+
+
+def refuse_closed(tenant: Tenant, queue: Queue) -> None:
+    """Raises Conflict where the queue takes no more jobs."""
+    if queue.state not in (QueueState.DRAINING, QueueState.CLOSED):
+        return
+    why = f": {queue.state_reason.rstrip('.')}" if queue.state_reason else ""
+    by = f", by {queue.state_by}" if queue.state_by else ""
+    since = f" since {queue.state_at:%Y-%m-%d %H:%M} UTC" if queue.state_at else ""
+    others = Queue.objects.filter(tenant=tenant, state__in=(QueueState.OPEN, QueueState.HELD))
+    names = ", ".join(others.values_list("name", flat=True)) or "none"
+    raise Conflict(
+        f"Queue “{queue.name}” of tenant “{tenant.name}” takes no jobs: it is {queue.state}{since}"
+        f"{by}{why}. Name another queue ({names}), or have this one opened."
+    )
+
+
+def defaults_of(queue: Queue) -> dict[str, Any]:
+    """{field of a job: what the queue gives to jobs that do not say it}. Where there is a longest
+    run time, and no default, a job gets the longest."""
+    limit = queue.default_run_limit_s
+    given = {
+        "priority": queue.default_priority,
+        "run_limit_s": queue.max_run_limit_s if limit is None else limit,
+        "preemptible": queue.default_preemptible,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def given_to(job: Job) -> set[str]:
+    """What its queue gives to jobs that do not say it."""
+    queue = Queue.objects.filter(tenant=job.tenant_id, name=job.queue).first()
+    return set() if queue is None else set(defaults_of(queue))
+
+
+def refuse_unfit(queue: Queue, asked: Mapping[str, Any]) -> None:
+    """Raises Invalid naming each field of `asked`, of LOOKED_AT, that the queue does not allow."""
+    faults = []
+    name = f"Queue “{queue.name}”"
+    if "kind" in asked and queue.kinds and asked["kind"] not in queue.kinds:
+        text = f"{name} takes only jobs of kind {', '.join(queue.kinds)}. Name another queue."
+        faults.append(FieldError(("kind",), text))
+    most = queue.max_priority
+    if "priority" in asked and most is not None and asked["priority"] > most:
+        text = f"Jobs of queue “{queue.name}” may ask for at most {most}. Ask for less, or name "
+        faults.append(FieldError(("priority",), f"{text}another queue."))
+    longest, limit = queue.max_run_limit_s, asked.get("run_limit_s")
+    if "run_limit_s" in asked and longest is not None and (limit is None or limit > longest):
+        asks = "no limit is" if limit is None else f"{limit} s are"
+        text = f"Jobs of queue “{queue.name}” run for at most {longest} s; {asks} more. "
+        faults.append(FieldError(("run_limit_s",), f"{text}Give less, or name another queue."))
+    if faults:
+        raise Invalid.fields(faults)
+
+
+def take_in(queue: Queue, more: int) -> None:
+    """Raises Conflict where `more` waiting jobs are too many for the queue, or it was closed or
+    deleted meanwhile.
+
+    To be called in the transaction that writes them: the row is locked, so that submissions and
+    changes of the queue that cross each other see each other.
+    """
+    if queue.max_waiting is None and queue.name == DEFAULT_QUEUE:
+        return  # it cannot be deleted
+    now = Queue.objects.select_for_update().filter(pk=queue.pk).first()
+    if now is None:
+        raise Conflict(f"Queue “{queue.name}” was deleted just now. Name another.")
+    refuse_closed(now.tenant, now)
+    if now.max_waiting is None:
+        return
+    waits = Job.objects.filter(tenant=now.tenant, queue=now.name, state__in=list(WAITING))
+    waiting = waits.count()
+    if waiting + more > now.max_waiting:
+        raise Conflict(
+            f"Queue “{now.name}” of tenant “{now.tenant.name}” has {waiting} waiting jobs and may "
+            f"have {now.max_waiting}; {more} more are too many. Wait until some have started, "
+            "cancel some, name another queue, or ask for a higher max_waiting of this one.",
+        )
