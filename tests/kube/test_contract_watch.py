@@ -293,7 +293,7 @@ def _slow_start(monkeypatch):
     """A server may take its time to start, and to read its roles."""
     monkeypatch.setattr("scheduling.kube.door.settle.BUDGET_S", READY_WITHIN_S)
     for module in ("settle", "gateway"):
-        monkeypatch.setattr(f"scheduling.kube.{module}.RIGHTS_WITHIN_S", READY_WITHIN_S)
+        monkeypatch.setattr(f"scheduling.kube.door.{module}.RIGHTS_WITHIN_S", READY_WITHIN_S)
 
 
 @pytest.mark.usefixtures("_slow_start")
