@@ -72,6 +72,73 @@ class KeepsAway(NamedTuple):
     topology_key: str
 
 
+class Reference(NamedTuple):
+    """An object that a pod, or its owner, names; it is in the namespace of the pod. `uid`: "" = any
+    of that name."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str = ""
+
+    @property
+    def group(self) -> str:
+        """Its API group; "" = the core of Kubernetes."""
+        return self.api_version.rpartition("/")[0]
+
+
+class GangGroup(NamedTuple):
+    """Pods of a gang that are alike for who made them, and how many of them it starts with."""
+
+    name: str
+    minimum: int
+
+
+class Unclear(NamedTuple):
+    """Why it is not known what a pod belongs to: a reason and a sentence. `is_answer`: the cluster
+    says so; else Kant could not read it, or has not yet."""
+
+    reason: str
+    text: str
+    is_answer: bool
+
+
+class Workload(Struct, frozen=True, gc=False):
+    """What a pod belongs to, as the objects say that it or its owners name (`kube.workloads`).
+
+    `kind` and `name` of the object that decides; `part`: which of its gangs the pod is in, "" = it
+    has one. `groups`: those of that gang, () = its pods start one by one. `group`: that of the pod.
+    `elastic`: pods beyond the minimum start one by one when the gang has places. `required_level`,
+    `preferred_level`: network levels that its pods are to share. `notes`: annotations of the object
+    for Kant, which count where the pod has none of that name. `advice`: what people should know
+    about it, "" = nothing. `wait`: why none of that is known.
+    """
+
+    kind: str
+    name: str
+    groups: tuple[GangGroup, ...] = ()
+    group: str = ""
+    part: str = ""
+    elastic: bool = False
+    required_level: str = ""
+    preferred_level: str = ""
+    notes: Mapping[str, str] = {}
+    advice: str = ""
+    wait: Unclear | None = None
+
+    @property
+    def gang(self) -> str:
+        """The name of the gang, unique in its namespace; "" = there is none."""
+        if not self.groups:
+            return ""
+        return "/".join(filter(None, (self.kind, self.name, self.part)))
+
+    @property
+    def size(self) -> int:
+        """How many pods the gang starts with."""
+        return sum(group.minimum for group in self.groups)
+
+
 class PlainPod(Struct, frozen=True, gc=False):
     """What a pod that Kant did not make asks for, beside its PodFacts.
 
@@ -79,7 +146,9 @@ class PlainPod(Struct, frozen=True, gc=False):
     container, for people to see. `preempts`: by its preemption policy. `gates`: names of its
     scheduling gates. `created_at` in seconds since the epoch. With anything `unhonoured` it must
     not be bound. `env`: names of the variables that its containers set. `service_account`: that it
-    names; "" also for `default`, which Kubernetes gives a pod that names none.
+    names; "" also for `default`, which Kubernetes gives a pod that names none. `owner`: its
+    controller; `scheduling_group`: the PodGroup of Kubernetes that it names. `workload`: what it
+    belongs to; None where it names nothing, or its gang by Kant's own label.
     """
 
     node_selector: Mapping[str, str]
@@ -94,6 +163,9 @@ class PlainPod(Struct, frozen=True, gc=False):
     unhonoured: tuple[Unhonoured, ...]
     env: tuple[str, ...] = ()
     service_account: str = ""
+    owner: Reference | None = None
+    scheduling_group: str = ""
+    workload: Workload | None = None
 
 
 class PodFacts(Struct, frozen=True, gc=False):

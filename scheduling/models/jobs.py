@@ -72,7 +72,8 @@ class Job(models.Model):
     # is the first (docs/decisions/0015, 0026). "" = Kant makes its pods.
     pod_namespace = models.CharField(max_length=63, blank=True, editable=False)
     pod_name = models.CharField(max_length=253, blank=True, editable=False)
-    pod_gang = models.CharField(max_length=63, blank=True, editable=False)  # its name
+    # Its name: that of its label, or kind and name of the object that makes it one.
+    pod_gang = models.CharField(max_length=400, blank=True, editable=False)
     # Why that pod cannot be bound as it is now, e.g. its scheduling gates; "" = it can.
     pod_hold = models.TextField(blank=True, editable=False)
     # Which scheduler of a divided cluster decides about it; "" = the only one, or not routed yet.

@@ -103,7 +103,7 @@ def discovery(path: str) -> dict[str, Any] | None:
         return {
             "kind": "APIGroupList",
             "apiVersion": "v1",
-            "groups": [_group(g, v) for g, v in GROUPS],
+            "groups": [_group(name) for name in dict.fromkeys(g for g, _ in GROUPS)],
         }
     for group, version in (("", "v1"), *GROUPS):
         base = f"/apis/{group}" if group else "/api"
@@ -115,10 +115,14 @@ def discovery(path: str) -> dict[str, Any] | None:
                 "resources": _resources(group, version),
             }
         if group and path == base:
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, version)}
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
     return None
 
 
-def _group(group: str, version: str) -> dict[str, Any]:
-    both = {"groupVersion": f"{group}/{version}", "version": version}
-    return {"name": group, "versions": [both], "preferredVersion": both}
+def _group(group: str) -> dict[str, Any]:
+    versions = [
+        {"groupVersion": f"{group}/{version}", "version": version}
+        for name, version in GROUPS
+        if name == group
+    ]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}

@@ -13,8 +13,8 @@ TERM = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]
 APART = {"labelSelector": {"matchLabels": {"a": "b"}}, "topologyKey": "kubernetes.io/hostname"}
 
 
-def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, **spec):
-    """A pod that somebody makes; returns its uid."""
+def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, owner=None, **spec):
+    """A pod that somebody makes, or `owner`, an object; returns its uid."""
     amounts = requests or {"nvidia.com/gpu": str(gpus), "cpu": "100m"}
     limits = {k: v for k, v in amounts.items() if "/" in k}
     container = {"name": "c", "image": "team/train:1", "command": ["train"]}
@@ -25,6 +25,7 @@ def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, **
             "name": name,
             "labels": {"kant.io/tenant": "team"} if labels is None else labels,
             "annotations": notes or {},
+            "ownerReferences": [reference_to(owner)] if owner else [],
         },
         "spec": {
             "schedulerName": "kant",
@@ -34,6 +35,13 @@ def make(world, name="plain", gpus=8, labels=None, notes=None, requests=None, **
         },
     }
     return world.call("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", pod)["metadata"]["uid"]
+
+
+def reference_to(owner):
+    """An owner reference to this object, as its controller writes it."""
+    kind = {name: owner[name] for name in ("apiVersion", "kind")}
+    meta = {name: owner["metadata"][name] for name in ("name", "uid")}
+    return {**kind, **meta, "controller": True, "blockOwnerDeletion": True}
 
 
 def path(name):

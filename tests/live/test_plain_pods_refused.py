@@ -3,7 +3,7 @@
 import pytest
 
 from scheduling.engine.states import JobState as S
-from scheduling.kube.door import settle
+from scheduling.kube.door import owners, settle
 from scheduling.models import Cluster
 from scheduling.session import changes
 from tenants.models import Tenant
@@ -158,27 +158,29 @@ def test_what_is_wrong_with_a_pod_is_said_with_its_field(world, given, said):
     assert not node_of(world)
 
 
+UNKNOWN = "says which pods belong together"
 GROUPS = {
-    "jobset": ({"jobset.sigs.k8s.io/jobset-name": "a"}, {}, "JobSet"),
-    "kubeflow": ({"training.kubeflow.org/job-name": "a"}, {}, "Kubeflow training job"),
-    "lws": ({"leaderworkerset.sigs.k8s.io/name": "a"}, {}, "LeaderWorkerSet"),
-    "kueue": ({"kueue.x-k8s.io/pod-group-name": "a"}, {}, "Kueue pod group"),
-    "coscheduling": ({"scheduling.x-k8s.io/pod-group": "a"}, {}, "coscheduling PodGroup"),
-    "volcano": ({}, {"scheduling.k8s.io/group-name": "a"}, "Volcano PodGroup"),
-    "kai": ({}, {"pod-group-name": "a"}, "KAI PodGroup"),
+    "jobset": ({"jobset.sigs.k8s.io/jobset-name": "a"}, {}, "is one of a JobSet"),
+    "kubeflow": ({"training.kubeflow.org/job-name": "a"}, {}, "is one of a Kubeflow training job"),
+    "lws": ({"leaderworkerset.sigs.k8s.io/name": "a"}, {}, UNKNOWN),
+    "kueue": ({"kueue.x-k8s.io/pod-group-name": "a"}, {}, "Say of how many pods the group is"),
+    "coscheduling": ({"scheduling.x-k8s.io/pod-group": "a"}, {}, UNKNOWN),
+    "volcano": ({}, {"scheduling.k8s.io/group-name": "a"}, UNKNOWN),
+    "kai": ({}, {"pod-group-name": "a"}, UNKNOWN),
 }
 
 
-@pytest.mark.parametrize(("labels", "notes", "kind"), GROUPS.values(), ids=GROUPS)
-def test_a_pod_of_a_group_that_kant_does_not_read_is_not_bound_alone(world, labels, notes, kind):
+@pytest.mark.parametrize(("labels", "notes", "why"), GROUPS.values(), ids=GROUPS)
+def test_a_pod_of_a_group_that_is_not_there_is_not_bound_alone(
+    world, monkeypatch, labels, notes, why
+):
+    monkeypatch.setattr(owners, "COMES_WITHIN_S", 0.1)
     own = {"kant.io/tenant": "team"}
     uid = make(world, "of-a-group", labels={**own, **labels}, notes=notes)
     world.drive(lambda: told(world, "of-a-group"))
     [(type_, reason, note)] = told(world, "of-a-group")
-    assert (type_, reason) == ("Warning", "NotHonoured")
-    [mark] = [*labels, *notes]
-    assert f"[{mark}]: Kant does not read the {kind} of the pod and would bind it alone" in note
-    assert "the label kant.io/gang" in note
+    assert (type_, reason) == ("Warning", "OwnerGone" if why is UNKNOWN else "WorkloadContradicts")
+    assert why in note
     assert job_of(uid) is None
     mine = {"kant.io/gang": "of-one"}, {"kant.io/gang-size": "1"}
     gang = make(world, "named", labels={**own, **labels, **mine[0]}, notes={**notes, **mine[1]})

@@ -19,6 +19,7 @@ import uvloop
 from scheduling.kube.door.client import Client, NoReply
 from scheduling.kube.door.effects import Executor
 from scheduling.kube.door.namespaces import ensure_namespace
+from scheduling.kube.door.owners import Owners
 from scheduling.kube.door.services import service_facts
 from scheduling.kube.door.settle import RIGHTS_WITHIN_S
 from scheduling.kube.door.storage import claim_facts, storage_class_facts, volume_facts
@@ -67,9 +68,7 @@ from scheduling.kube.translate.pods import pod_translator
 logger = logging.getLogger(__name__)
 
 # Facts of what is known by its uid.
-ByUid = TypeVar(
-    "ByUid", PodFacts, BudgetFacts, ServiceFacts, ClaimFacts, VolumeFacts, StorageClassFacts
-)
+ByUid = TypeVar("ByUid", BudgetFacts, ServiceFacts, ClaimFacts, VolumeFacts, StorageClassFacts)
 
 STOP_WITHIN_S = 3.0
 FORCE_WITHIN_S = 0.5  # a thread that does not end by itself, once its event loop is stopped
@@ -253,7 +252,13 @@ class Gateway:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._ask_while_silent())
                 group.create_task(self._executor.run())
-                for reflector in self._reflectors():
+                owners = Owners(
+                    self._client,
+                    self._times,
+                    lambda facts: self._put(("pod", facts.uid), PodSeen(facts)),
+                    group.create_task,
+                )
+                for reflector in self._reflectors(owners):
                     group.create_task(reflector.run())
         finally:
             self._executor.abandon()
@@ -285,7 +290,7 @@ class Gateway:
                 with suppress(KubeError, NoReply):
                     await self._client.call("GET", "/version")
 
-    def _reflectors(self) -> list[Reflector[Any]]:
+    def _reflectors(self, owners: Owners) -> list[Reflector[Any]]:
         owned = f"spec.schedulerName={self._scheduler_name}"
         # Foreign pods matter only while they hold something on a node.
         others = (
@@ -311,10 +316,7 @@ class Gateway:
         self._health = {kind.plural: _NOT_YET for kind in all_kinds}
         return [
             self._node_reflector(kinds[0]),
-            *(
-                self._by_uid(kind, pod_translator(self._scheduler_name), "pod", PodSeen, PodGone)
-                for kind in kinds[1:]
-            ),
+            *(self._pod_reflector(kind, owners) for kind in kinds[1:]),
             self._by_uid(budgets, budget_facts, "budget", BudgetSeen, BudgetGone),
             self._by_uid(services, service_facts, "service", ServiceSeen, ServiceGone),
             self._by_uid(claims, claim_facts, "storage", StorageSeen, StorageGone),
@@ -333,6 +335,22 @@ class Gateway:
             translate=self._nodes.translate,
             identity=lambda facts: facts.node.name,
             seen=lambda facts: self._put(("node", facts.node.name), NodeSeen(facts)),
+            gone=gone,
+            health=lambda error: self._report(kind.plural, error),
+            times=self._times,
+        )
+
+    def _pod_reflector(self, kind: WatchedKind, owners: Owners) -> Reflector[PodFacts]:
+        def gone(facts: PodFacts) -> None:
+            owners.gone(facts.uid)
+            self._put(("pod", facts.uid), PodGone(facts))
+
+        return Reflector(
+            self._client,
+            kind,
+            translate=pod_translator(self._scheduler_name),
+            identity=lambda facts: facts.uid,
+            seen=owners.seen,
             gone=gone,
             health=lambda error: self._report(kind.plural, error),
             times=self._times,

@@ -28,7 +28,11 @@ class Meta(Struct, gc=False, rename="camel"):
 
 
 class OwnerReference(Struct, gc=False, rename="camel"):
+    api_version: str = ""
     kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
 
 
 class Condition(Struct, gc=False, rename="camel"):

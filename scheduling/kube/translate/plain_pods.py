@@ -5,17 +5,17 @@ listed with its field and a remedy, and such a pod is not bound. Preferences are
 Sources: core/v1 PodSpec, and the filters of kube-scheduler's default plugins.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from scheduling.engine.types import NodeTerm, Toleration
-from scheduling.kube.seam import PlainPod, Unhonoured
+from scheduling.kube.seam import PlainPod, Reference, Unhonoured
 from scheduling.kube.translate.manifests import IDENTITY, REQUIRED, is_made
 from scheduling.kube.translate.node_selectors import NodeSelector, node_terms
-from scheduling.kube.translate.objects import Container, KubePod, PodSpec
+from scheduling.kube.translate.objects import Container, KubePod, OwnerReference, PodSpec
 from scheduling.kube.translate.quantities import is_counted, requested
 from scheduling.kube.translate.texts import storable
 
@@ -33,28 +33,6 @@ GANG, GANG_SIZE = "kant.io/gang", "kant.io/gang-size"
 NODE_AFFINITY = f"spec.affinity.nodeAffinity.{REQUIRED}"
 DEFAULT_ACCOUNT = "default"
 ALONE = "Kant does not honour it; leave it out, or make it a preference."
-# What marks a pod as one of a group, and whose that is. Bound alone, it would hold its GPUs while
-# the others wait.
-GROUP_LABELS = {
-    "jobset.sigs.k8s.io/jobset-name": "JobSet",
-    "training.kubeflow.org/job-name": "Kubeflow training job",
-    "leaderworkerset.sigs.k8s.io/name": "LeaderWorkerSet",
-    "kueue.x-k8s.io/pod-group-name": "Kueue pod group",
-    "scheduling.x-k8s.io/pod-group": "coscheduling PodGroup",
-    "pod-group.scheduling.sigs.k8s.io/name": "coscheduling PodGroup",
-    "pod-group.scheduling.sigs.k8s.io": "coscheduling PodGroup",
-    "volcano.sh/job-name": "Volcano job",
-    "kai.scheduler/subgroup-name": "KAI PodGroup",
-}
-GROUP_ANNOTATIONS = {
-    "scheduling.k8s.io/group-name": "Volcano PodGroup",
-    "scheduling.volcano.sh/group-name": "Volcano PodGroup",
-    "pod-group-name": "KAI PodGroup",
-}
-GROUP_REMEDY = (
-    "Kant does not read the {kind} of the pod and would bind it alone; name its gang by the label "
-    f"{GANG}, and the number of its pods by the annotation {GANG_SIZE}."
-)
 
 
 class _Toleration(Struct, rename="camel"):
@@ -92,6 +70,10 @@ class _Port(Struct, rename="camel"):
     host_port: int = 0
 
 
+class _SchedulingGroup(Struct, rename="camel"):
+    pod_group_name: str = ""
+
+
 class _Variable(Struct):
     name: str = ""
 
@@ -118,15 +100,16 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
     spec = raw.spec
     main = spec.containers[0] if spec.containers else Container()
     more, command, claims = _More(), list[str](), tuple[str, ...]()
-    env = tuple[str, ...]()
+    env, group = tuple[str, ...](), _SchedulingGroup()
     try:
         more = _more(spec)
+        group = _decoded(spec.scheduling_group, _SchedulingGroup, group)
         claims = _claims(more, raw.metadata.name)
         command = [*_decoded(main.command, list[str], []), *_decoded(main.args, list[str], [])]
         env = _env(spec)
         unhonoured = (
             *_labels(raw.metadata.labels),
-            *_groups(raw),
+            *_older_group(spec),
             *_unhonoured(more),
             *_volumes(more),
             *_ports(spec),
@@ -153,6 +136,8 @@ def plain_pod(raw: KubePod, created_at: float) -> PlainPod:
         unhonoured=unhonoured,
         env=env,
         service_account="" if account == DEFAULT_ACCOUNT else account,
+        owner=_owner(raw.metadata.owner_references),
+        scheduling_group=group.pod_group_name,
     )
 
 
@@ -184,26 +169,23 @@ def _labels(labels: Mapping[str, str]) -> list[Unhonoured]:
     return [Unhonoured(f"metadata.labels[{n}]", remedy) for n in sorted(IDENTITY & labels.keys())]
 
 
-def _groups(raw: KubePod) -> list[Unhonoured]:
-    """Marks of a group that Kant does not read. Its own label of a gang says what they would."""
-    if GANG in raw.metadata.labels:
+def _older_group(spec: PodSpec) -> list[Unhonoured]:
+    """The field of Kubernetes 1.35, before its shape was changed."""
+    if bytes(spec.workload_ref) in (b"", b"null"):
         return []
-    labels, annotations, spec = raw.metadata.labels, raw.metadata.annotations, raw.spec
-    found = {
-        **{f"metadata.labels[{n}]": GROUP_LABELS[n] for n in GROUP_LABELS if n in labels},
-        **{
-            f"metadata.annotations[{n}]": GROUP_ANNOTATIONS[n]
-            for n in GROUP_ANNOTATIONS
-            if n in annotations
-        },
-    }
-    for name, reference in (
-        ("schedulingGroup", spec.scheduling_group),
-        ("workloadRef", spec.workload_ref),
-    ):
-        if bytes(reference) not in (b"", b"null"):
-            found[f"spec.{name}"] = "PodGroup"
-    return [Unhonoured(field, GROUP_REMEDY.format(kind=kind)) for field, kind in found.items()]
+    remedy = (
+        f"Kant does not read it; name the gang by the label {GANG}, and the number of its pods by "
+        f"the annotation {GANG_SIZE}."
+    )
+    return [Unhonoured("spec.workloadRef", remedy)]
+
+
+def _owner(owners: Sequence[OwnerReference]) -> Reference | None:
+    """The object that made the pod."""
+    for owner in owners:
+        if owner.controller:
+            return Reference(owner.api_version, owner.kind, owner.name, owner.uid)
+    return None
 
 
 def _terms(more: _More) -> tuple[NodeTerm, ...]:

@@ -1,14 +1,13 @@
 """Which plain pods become one job together (docs/decisions/0026-gangs-of-plain-pods.md). Pure."""
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from scheduling.engine.verdict import counted
 from scheduling.job_fields.definition import MAX_POD_SETS
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.manifests import TENANT
-from scheduling.kube.translate.plain_pods import GANG
+from scheduling.kube.workloads.members import gang_of, missing, natural, workload_of
 from scheduling.services.plain_pods.spec import (
     ASK_FOR_GPUS,
     PLACES,
@@ -28,19 +27,21 @@ def groups_of(pods: Iterable[PodFacts]) -> list[list[PodFacts]]:
     """The pods by gang and tenant; one without a gang is alone."""
     found: dict[tuple[str, ...], list[PodFacts]] = {}
     for pod in pods:
-        of_gang = (pod.namespace, pod.labels.get(TENANT, ""), pod.labels.get(GANG, ""))
-        found.setdefault(of_gang if GANG in pod.labels else (pod.uid,), []).append(pod)
+        gang = gang_of(pod)
+        of_gang = (pod.namespace, pod.labels.get(TENANT, ""), gang)
+        found.setdefault(of_gang if gang else (pod.uid,), []).append(pod)
     return list(found.values())
 
 
-def pod_sets_of(pods: Sequence[PodFacts], also: str = "") -> PodSets:
+def pod_sets_of(pods: Sequence[PodFacts], also: str = "", *, alone: bool = False) -> PodSets:
     """The pods of a group as pod sets of one job, both in the order of the names of their pods.
 
-    `also`: what else is to be told where pods are still to come. Raises Refused.
+    `also`: what else is to be told where pods are still to come. `alone`: it is one pod that starts
+    without its gang. Raises Refused.
     """
     asked, own = _judged(pods)
-    name = pods[0].labels.get(GANG)
-    if name is None:
+    name = "" if alone else gang_of(pods[0])
+    if not name:
         if own:
             raise Refused(*own[pods[0].uid])
         return [asked]
@@ -51,11 +52,11 @@ def pod_sets_of(pods: Sequence[PodFacts], also: str = "") -> PodSets:
         raise Refused(*next(iter(own.values())), own)
     for field in asked[0].of_job:
         _agree(name, field, asked)
-    if not any(one.of_set["gpus"] for one in asked):
+    if workload_of(pods[0]) is None and not any(one.of_set["gpus"] for one in asked):
         text = f"{REQUESTS}: No pod of gang {name} asks for a GPU. {ASK_FOR_GPUS}"
         raise Refused("InvalidPod", text)
     sets: dict[str, list[Asked]] = {}
-    for one in sorted(asked, key=lambda one: _natural(one.pod.name)):
+    for one in sorted(asked, key=lambda one: natural(one.pod.name)):
         sets.setdefault(_shape(one), []).append(one)
     if len(sets) > MAX_POD_SETS:
         text = (
@@ -100,12 +101,17 @@ def _refuse_other_numbers(
     parts = [
         f"{len(pods)} of {size} pods of gang {name} {'has' if len(pods) == 1 else 'have'} come."
     ]
+    parts += [f"Of its group {g} {_more(n)}." for g, n in missing(pods).items() if g]
     if gated:
         parts.append(f"Scheduling gates have to be removed from {_named(gated)}.")
     if own:
         wrong = [pod.name for pod in pods if pod.uid in own]
         parts.append(f"Kant cannot take up {_named(wrong)}: {next(iter(own.values())).text}")
     raise Refused(GANG_INCOMPLETE, " ".join(filter(None, (*parts, also))), own)
+
+
+def _more(pods: int) -> str:
+    return f"{pods} {'is' if pods == 1 else 'are'} missing"
 
 
 def _agree(name: str, field: str, asked: Sequence[Asked]) -> None:
@@ -126,11 +132,6 @@ def _shape(asked: Asked) -> str:
     asks = {name: of for name, of in asked.of_set.items() if name not in ("image", "command")}
     claims = asked.pod.plain.claims if asked.pod.plain is not None else ()
     return json.dumps([asks, claims], sort_keys=True)
-
-
-def _natural(name: str) -> list[str | int]:
-    """Sorts worker-2 before worker-10."""
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)]
 
 
 def _named(names: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from scheduling.job_fields.values import OWN_PREFIX
 from scheduling.kube.seam import PlainPod, PodFacts
 from scheduling.kube.translate.manifests import DEVICE_MILLI, DEVICES, NICS, TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE, NODE_AFFINITY
+from scheduling.kube.workloads.members import gang_of, workload_of
 from scheduling.services.jobs.pod_set_spec import check_pod_set
 from scheduling.session.memory.live import Cause
 from scheduling.session.pods.pod import CHECKPOINT_BY, CHECKPOINTED_AT
@@ -30,6 +31,7 @@ IMAGE_LENGTH = 500  # of the column, for people to see
 # By which others give shares of a GPU, and the slices that a device plugin names one by one.
 SHARES_BY_ANNOTATION = ("gpu-fraction", "gpu-memory")
 MIG = "nvidia.com/mig-"
+LEVELS = ("required_level", "preferred_level")
 REQUESTS = "spec.containers[].resources.requests"
 ASK_FOR_GPUS = (
     "Request nvidia.com/gpu, or kant.io/gpu-milli for a share of one, or leave it to another "
@@ -58,6 +60,9 @@ PLACES = {
     "preemptible": "annotation kant.io/preemptible",
     "kind": "annotation kant.io/kind",
     "declared_s": "annotation kant.io/declared-seconds",
+    "required_level": "annotation kant.io/required-level",
+    "preferred_level": "annotation kant.io/preferred-level",
+    "checkpoint_notice_s": "annotation kant.io/checkpoint-notice-seconds",
     "priority": "spec.priority or annotation kant.io/priority",
 }
 
@@ -133,6 +138,8 @@ def where_to(plain: PlainPod) -> dict[str, Any]:
 
 def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
     """What one pod asks for; raises Refused."""
+    if plain.workload is not None and plain.workload.wait is not None:
+        raise Refused(*plain.workload.wait[:2])
     tenant, where = tenant_of(pod), where_to(plain)
     wishes = {**_wishes(pod), **_gpus(pod)}
     of_job = {
@@ -143,6 +150,8 @@ def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
         "kind": wishes.pop("kind", JobKind.TRAINING.value),
         "preemptible": wishes.pop("preemptible", True),
         "declared_s": wishes.pop("declared_s", None),
+        "checkpoint_notice_s": wishes.pop("checkpoint_notice_s", None),
+        **{level: wishes.pop(level, _level(plain, level)) for level in LEVELS},
     }
     of_set = {
         **wishes,
@@ -156,12 +165,17 @@ def asked_by(pod: PodFacts, plain: PlainPod) -> Asked:
     return Asked(pod, of_job, of_set)
 
 
+def _level(plain: PlainPod, name: str) -> str:
+    """The network level that the group of the pod names."""
+    return getattr(plain.workload, name) if plain.workload is not None else ""
+
+
 def document_of(sets: PodSets, cluster: str) -> dict[str, Any]:
     """The document of the job of these pods, which agree on what is of all of it."""
     first = sets[0][0]
     labels = set.intersection(*(set(one.pod.labels.items()) for part in sets for one in part))
     return {
-        "name": _job_name(first.pod.labels.get(GANG, first.pod.name)),
+        "name": _name_of(first.pod, alone=sum(map(len, sets)) == 1),
         "cluster": cluster,
         "labels": {k: v for k, v in sorted(labels) if not k.startswith(OWN_PREFIX)},
         **{name: value for name, value in first.of_job.items() if name != "size"},
@@ -180,6 +194,8 @@ def hold_of(plain: PlainPod) -> str:
 def _size(pod: PodFacts, size: int | None) -> int:
     """How many pods belong to the gang of the pod; 1 of a pod without one."""
     name = pod.labels.get(GANG)
+    if (workload := workload_of(pod)) is not None:
+        return workload.size or 1
     if name is None and size is None:
         return 1
     if name is None:
@@ -194,6 +210,14 @@ def _size(pod: PodFacts, size: int | None) -> int:
     return size
 
 
+def _name_of(pod: PodFacts, *, alone: bool) -> str:
+    """The name of the job of a pod, or of its gang."""
+    workload = workload_of(pod)
+    if workload is not None and workload.groups and not alone:
+        return _job_name("-".join(filter(None, (workload.name, workload.part))))
+    return _job_name(pod.labels.get(GANG, pod.name))
+
+
 def _job_name(pod: str) -> str:
     return re.sub(r"[^a-z0-9-]+", "-", pod)[:63].strip("-")
 
@@ -206,9 +230,9 @@ def _gpus(pod: PodFacts) -> dict[str, int]:
             "of one, not both.",
         )
     if not (pod.gpus or pod.gpu_milli):
-        if GANG in pod.labels and (pod.cpu_milli or pod.memory_mib):
+        if gang_of(pod) and (pod.cpu_milli or pod.memory_mib):
             return {"gpus": 0}
-        if GANG in pod.labels:
+        if gang_of(pod):
             text = "The pod asks for nothing. Request cpu and memory, or GPUs."
             raise Refused("InvalidPod", f"{REQUESTS}: {text}")
         raise Refused("InvalidPod", _no_gpu(pod))
@@ -258,6 +282,9 @@ WISHES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "kant.io/preemptible": ("preemptible", _yes_or_no),
     "kant.io/declared-seconds": ("declared_s", _whole),
     "kant.io/priority": ("priority", _whole),
+    "kant.io/required-level": ("required_level", str),
+    "kant.io/preferred-level": ("preferred_level", str),
+    "kant.io/checkpoint-notice-seconds": ("checkpoint_notice_s", _whole),
     GANG_SIZE: ("size", _whole),
 }
 
@@ -265,7 +292,9 @@ WISHES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
 def _wishes(pod: PodFacts) -> dict[str, Any]:
     found: dict[str, Any] = {}
     faults: list[str] = []
-    for name, text in sorted(pod.annotations.items()):
+    workload = workload_of(pod)
+    notes = dict(workload.notes) if workload is not None else {}
+    for name, text in sorted((notes | dict(pod.annotations)).items()):
         if name in WISHES:
             field, read = WISHES[name]
             try:

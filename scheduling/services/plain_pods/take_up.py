@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from scheduling.engine.states import TERMINAL, WAITING, JobEventKind, JobState
+from scheduling.engine.states import HOLDING, TERMINAL, WAITING, JobEventKind, JobState
 from scheduling.engine.verdict import Reason, counted
 from scheduling.kube.seam import PodFacts
 from scheduling.kube.translate.manifests import TENANT
 from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
+from scheduling.kube.workloads.members import gang_of, is_elastic, members
 from scheduling.models import Cluster, Job, JobEvent, JobPod, PodSet
 from scheduling.models.jobs import CANCELLED
 from scheduling.queries.wording import in_state
@@ -46,7 +47,7 @@ from scheduling.services.plain_pods.spec import (
 )
 from scheduling.services.queues.entry import entered, take_in
 from scheduling.session.memory.live import Cause, Offer
-from scheduling.session.pods.plain import LOST_ONE
+from scheduling.session.pods.plain import GANG_INCOMPLETE, LOST_ONE
 from tenants.errors import DomainError
 from tenants.models import Tenant
 
@@ -75,13 +76,14 @@ def take_up(lease: Lease, offers: Sequence[Offer], now: datetime) -> list[JobEve
             elif job.state in WAITING and not job.pod_gang:
                 events += _follow(place, job, offer, pod, now)
         for pods in groups_of(free):
-            # A microsecond apart, so that they stand in the queue in their order.
-            at = now + timedelta(microseconds=len(events))
-            try:
-                events.append(_new_job(place, offer, pods, known, at))
-            except Refused as refused:
-                causes = {pod.uid: refused.own.get(pod.uid, refused.cause) for pod in pods}
-                offer.refused.update(causes)
+            for unit in _units(cluster, pods):
+                # A microsecond apart, so that they stand in the queue in their order.
+                at = now + timedelta(microseconds=len(events))
+                try:
+                    events.append(_new_job(place, offer, unit, known, at))
+                except Refused as refused:
+                    causes = {p.uid: refused.own.get(p.uid, refused.cause) for p in unit.pods}
+                    offer.refused.update(causes)
     if events:
         ring_after_commit(cluster.pk)
     return events
@@ -124,6 +126,35 @@ def _beside(offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job]) ->
 
 
 @dataclass(frozen=True, slots=True)
+class _Unit:
+    """Pods that become one job. `gang`: its name, "" = it is one pod by itself. `behind`: the pods
+    that they wait for before they may become one, "" = none."""
+
+    pods: Sequence[PodFacts]
+    gang: str
+    behind: str = ""
+
+
+def _units(cluster: Cluster, pods: Sequence[PodFacts]) -> list[_Unit]:
+    """The jobs that waiting pods of one gang become: all of them one, or, where it can do with
+    fewer, its minimum one, and when that has places each other pod one."""
+    gang = gang_of(pods[0])
+    if not gang or not is_elastic(pods):
+        return [_Unit(pods, gang)]
+    open_jobs = Job.objects.filter(
+        cluster=cluster, pod_namespace=pods[0].namespace, pod_gang=gang
+    ).exclude(state__in=TERMINAL)
+    states = set(open_jobs.values_list("state", flat=True))
+    if states & HOLDING:
+        return [_Unit([pod], "") for pod in pods]
+    if states:
+        return [_Unit(pods, gang, behind=gang)]
+    found = members(pods)
+    first = _Unit(found.gang, gang)
+    return [first, _Unit(found.others, gang, behind=gang)] if found.others else [first]
+
+
+@dataclass(frozen=True, slots=True)
 class _Place:
     """Where the pods are to run."""
 
@@ -132,12 +163,17 @@ class _Place:
 
 
 def _new_job(
-    place: _Place, offer: Offer, pods: Sequence[PodFacts], known: Mapping[str, Job], at: datetime
+    place: _Place, offer: Offer, unit: _Unit, known: Mapping[str, Job], at: datetime
 ) -> JobEvent:
-    sets = pod_sets_of(pods, _beside(offer, pods, known))
+    pods, gang = unit.pods, unit.gang
+    if unit.behind:
+        text = (
+            f"The pod is beyond the minimum of gang {unit.behind}: it follows when that has places."
+        )
+        raise Refused(GANG_INCOMPLETE, text)
+    sets = pod_sets_of(pods, _beside(offer, pods, known), alone=not gang)
     order = _accepted(place, sets)
     first = sets[0][0].pod
-    gang = first.labels.get(GANG, "")
     assert first.plain is not None
     of_pods = {
         "id": _id_of(gang, pods, known),
@@ -211,13 +247,18 @@ def _order(place: _Place, tenant: Tenant, sets: PodSets) -> Order:
         document = document_of(sets, place.cluster.name)
         queue, spec = entered(None, tenant, document, job_spec(document))
         refuse_unknown_gpu_types(spec)
-        refuse_what_never_fits(
-            place.cluster, spec, place.installed, f"leave {GANG} and {GANG_SIZE} out"
-        )
+        refuse_what_never_fits(place.cluster, spec, place.installed, _apart(sets[0][0].pod))
         refuse_too_high(tenant.pk, spec.job.priority)
     except DomainError as error:
         raise refusal_of(error, sets) from None
     return Order(spec, tenant, place.cluster, queue)
+
+
+def _apart(pod: PodFacts) -> str:
+    """How pods of its gang are made to start one by one."""
+    if GANG in pod.labels or not gang_of(pod):
+        return f"leave {GANG} and {GANG_SIZE} out"
+    return f'set the annotation {GANG_SIZE} to "1"'
 
 
 def _follow(place: _Place, job: Job, offer: Offer, pod: PodFacts, now: datetime) -> list[JobEvent]:

@@ -7,14 +7,13 @@ bound, or may have been, cannot be placed again: where another job would wait ag
 (docs/decisions/0015, 0026).
 """
 
-import re
 from itertools import islice
 from typing import cast
 
 from scheduling.engine.deltas import JobEnded, JobRequeued
 from scheduling.engine.states import HOLDING, WAITING
 from scheduling.engine.states import JobEventKind as Kind
-from scheduling.engine.verdict import Reason, Verdict
+from scheduling.engine.verdict import Reason, Verdict, counted
 from scheduling.kube.seam import (
     Bind,
     DeletePod,
@@ -24,7 +23,8 @@ from scheduling.kube.seam import (
     PodFacts,
     Result,
 )
-from scheduling.kube.translate.plain_pods import GANG, GANG_SIZE
+from scheduling.kube.workloads import members
+from scheduling.kube.workloads.members import workload_of
 from scheduling.models.jobs import CANCELLED, POD_FAILED, PREEMPTED
 from scheduling.models.jobs import PlacementState as P
 from scheduling.session.memory.live import Cause, EffectKey, LiveJob, LivePod, Offer, PodKey
@@ -35,10 +35,13 @@ from scheduling.session.pods.steps import Evidence, advance, release, step, whic
 AT_ONCE = 100  # pods offered in one pass
 BIND_AGAIN_S = 2.0  # after so long a binding is repeated of which nobody knows how it ended
 BOUND_ELSEWHERE, POD_DELETED, EVICTED = "BoundElsewhere", "PodDeleted", "PodEvicted"
-# Why a gang ends that waits and loses a pod: what is left of it waits for others.
-LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED})
+GANG_CHANGED = "GangChanged"
+# Why a gang ends that waits and loses a pod, or is to be another one: its pods wait on, as others.
+LOST_ONE = frozenset({BOUND_ELSEWHERE, POD_DELETED, POD_FAILED, GANG_CHANGED})
 GANG_INCOMPLETE = "GangIncomplete"
-COUNT = re.compile("[0-9]{1,6}")
+UNKNOWN_OWNER = "UnknownOwner"
+# Why a pod has no job although nobody made a mistake.
+NO_FAULT = frozenset({GANG_INCOMPLETE, "ReadingOwner", "OwnerSuspended"})
 
 Gang = tuple[str, str]  # namespace and name
 
@@ -53,6 +56,7 @@ class PlainPods(Requeueing):
         self._new: dict[str, None] = {}
         self._short: set[Gang] = set()  # gangs that miss pods, to be told at the next look
         self._told: dict[str, tuple[Cause, bool]] = {}  # what, and whether the pod was gated
+        self._advised: set[tuple[str, str, str]] = set()  # owners by namespace, kind and name
         self._deleting: set[str] = set()
         self._missing: set[str] = set()
         self._unanswered: dict[EffectKey, tuple[float, Bind]] = {}
@@ -89,6 +93,8 @@ class PlainPods(Requeueing):
             if job is not None and job.told and (before is None or before.gated):
                 # Another scope's scheduler saw it sooner: its job came before it, or followed it.
                 self._tell_waiting(facts, job.told)
+            if job is not None and _waits(job) and (text := _is_another(job, facts)):
+                self._end(job, Kind.CANCELLED, GANG_CHANGED, text, now)
             is_news = job is None or before is None or _says(before) != _says(facts)
             if is_news and facts.uid not in self._deleting:
                 self._new[facts.uid] = None
@@ -119,7 +125,9 @@ class PlainPods(Requeueing):
             jobless = (uid for uid in self.unbound if self._job_of(uid) is None)
             self._new.update(dict.fromkeys(islice(jobless, AT_ONCE)))
             short, self._short = self._short, short
-        new, self._new = [self.unbound[uid] for uid in self._new if uid in self.unbound], {}
+        here = [self.unbound[uid] for uid in self._new if uid in self.unbound]
+        # What a pod belongs to is mostly read within moments, and then it is news again.
+        new, self._new = [facts for facts in here if again or not _is_unread(facts)], {}
         if takes_up:
             self._offer(sorted(new, key=_age), short, again=again)
 
@@ -139,7 +147,7 @@ class PlainPods(Requeueing):
         offered = 0
         for pods in filter(None, units.values()):
             gang = _gang_of(pods[0])
-            if gang is not None and not again and _is_short(pods):
+            if gang is not None and not again and members.is_short(pods):
                 self._short.add(gang)
             elif offered >= AT_ONCE:
                 self._new.update(dict.fromkeys(facts.uid for facts in pods))
@@ -158,6 +166,8 @@ class PlainPods(Requeueing):
         """What the database made of them; who was refused is told, once."""
         for offer in offers:
             for pod in offer.pods:
+                if pod.uid not in offer.over and pod.uid not in offer.refused:
+                    self._advise(pod)
                 if pod.uid in offer.over:
                     self._delete(pod.uid, pod, offer.over[pod.uid])
                 elif (refusal := offer.refused.get(pod.uid)) is None:
@@ -166,10 +176,20 @@ class PlainPods(Requeueing):
                     before, self._told[pod.uid] = self._told.get(pod.uid), (refusal, pod.gated)
                     if before is None or before[0] != refusal:
                         of = pod.namespace, pod.name, pod.uid
-                        kind = "Normal" if refusal.reason == GANG_INCOMPLETE else "Warning"
+                        kind = "Normal" if refusal.reason in NO_FAULT else "Warning"
                         self.out.effects.append(EmitEvent((), *of, *refusal, type=kind))
                     if before != (refusal, pod.gated):
                         self._set_condition(pod, *refusal)
+
+    def _advise(self, pod: PodFacts) -> None:
+        """Tell once of an owner that is not known what it could say."""
+        workload = workload_of(pod)
+        if workload is not None and workload.advice:
+            owner = pod.namespace, workload.kind, workload.name
+            if owner not in self._advised:
+                self._advised.add(owner)
+                of = pod.namespace, pod.name, pod.uid
+                self.out.effects.append(EmitEvent((), *of, UNKNOWN_OWNER, workload.advice))
 
     def not_told(self, uid: str) -> None:
         """The API server did not answer when the pod was to be told something: it is told again."""
@@ -346,14 +366,31 @@ def _waits(job: LiveJob) -> bool:
 
 
 def _gang_of(facts: PodFacts) -> Gang | None:
-    """The gang that the pod names."""
-    return (facts.namespace, facts.labels[GANG]) if GANG in facts.labels else None
+    """The gang that the pod is one of."""
+    name = members.gang_of(facts)
+    return (facts.namespace, name) if name else None
 
 
-def _is_short(pods: list[PodFacts]) -> bool:
-    """Whether these pods of one gang say alike that there are to be more of them."""
-    sizes = {pod.annotations.get(GANG_SIZE, "") for pod in pods}
-    return len(sizes) == 1 and bool(COUNT.fullmatch(size := sizes.pop())) and len(pods) < int(size)
+def _is_unread(facts: PodFacts) -> bool:
+    """Whether what it belongs to is not known yet."""
+    workload = workload_of(facts)
+    return workload is not None and workload.wait is not None and not workload.wait.is_answer
+
+
+def _is_another(job: LiveJob, facts: PodFacts) -> str:
+    """Why the gang of a waiting job is another one than when it was taken up; "" = it is not."""
+    workload = workload_of(facts)
+    if not job.pod_gang or workload is None:
+        return ""
+    if workload.wait is not None:
+        return workload.wait.text.rstrip(".") if workload.wait.is_answer else ""
+    what = f"{workload.kind} {workload.name}"
+    if workload.gang != job.pod_gang:
+        return f"Pod {facts.name} is of another gang by {what}"
+    if workload.size != len(job.plain):
+        pods = counted(workload.size, "pod", "pods")
+        return f"{what} starts with {pods} now, not with {len(job.plain)}"
+    return ""
 
 
 def _of_gang(job: LiveJob, text: str) -> str:

@@ -13,7 +13,8 @@ class Kind:
     metadata.name and metadata.namespace, with the value of an absent field.
 
     `create_on_update`: a PUT to an absent object creates it. `unconditional_update`: a PUT
-    without resourceVersion is accepted.
+    without resourceVersion is accepted. `defined`: as if by a CustomResourceDefinition, whose
+    plural others may have too; nothing in the cluster acts on its objects.
     """
 
     plural: str
@@ -26,6 +27,12 @@ class Kind:
     selectable: Mapping[str, str] = field(default_factory=dict)
     create_on_update: bool = False
     unconditional_update: bool = True
+    defined: bool = False
+
+    @cached_property
+    def table(self) -> str:
+        """Under which name its objects are stored."""
+        return self.qualified if self.defined else self.plural
 
     @cached_property
     def paths(self) -> tuple[tuple[str, str, str], ...]:
@@ -111,19 +118,39 @@ STORAGE_CLASSES = Kind(
     short_names=("sc",),
 )  # fmt: skip
 
+# Owners and groups of pods (`kube.workloads`): whoever makes their pods tells of them here, and
+# nobody makes pods of them.
+OWNERS: tuple[Kind, ...] = tuple(
+    Kind(f"{kind.lower()}s", kind, group=group, version=version, defined=True)
+    for group, version, kinds in (
+        ("batch", "v1", ("Job",)),
+        ("jobset.x-k8s.io", "v1alpha2", ("JobSet",)),
+        ("leaderworkerset.x-k8s.io", "v1", ("LeaderWorkerSet",)),
+        ("kubeflow.org", "v1", ("PyTorchJob", "TFJob", "XGBoostJob", "JAXJob", "PaddleJob")),
+        ("kubeflow.org", "v2beta1", ("MPIJob",)),
+        ("ray.io", "v1", ("RayCluster",)),
+        ("scheduling.k8s.io", "v1alpha2", ("PodGroup",)),
+        ("scheduling.x-k8s.io", "v1alpha1", ("PodGroup",)),
+        ("scheduling.volcano.sh", "v1beta1", ("PodGroup",)),
+        ("scheduling.run.ai", "v2alpha2", ("PodGroup",)),
+        ("scheduler.grove.io", "v1alpha1", ("PodGang",)),
+    )
+    for kind in kinds
+)
+
 KINDS: tuple[Kind, ...] = (
     NAMESPACES, NODES, PODS, SERVICES, EVENTS, EVENTS_V1, LEASES, PRIORITY_CLASSES,
-    DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES,
+    DISRUPTION_BUDGETS, CLAIMS, VOLUMES, STORAGE_CLASSES, *OWNERS,
 )  # fmt: skip
-STORED: tuple[str, ...] = tuple(dict.fromkeys(k.plural for k in KINDS))
+STORED: tuple[str, ...] = tuple(dict.fromkeys(k.table for k in KINDS))
 GROUPS: tuple[tuple[str, str], ...] = tuple(
     dict.fromkeys((k.group, k.version) for k in KINDS if k.group)
 )
 
 
-def storage_kind(plural: str) -> Kind:
-    """The kind in whose shape objects of `plural` are stored."""
-    return next(k for k in KINDS if k.plural == plural)
+def storage_kind(table: str) -> Kind:
+    """The kind in whose shape objects of `table` are stored."""
+    return next(k for k in KINDS if k.table == table)
 
 
 def field_values(kind: Kind, obj: Mapping[str, Any]) -> tuple[str, ...]:

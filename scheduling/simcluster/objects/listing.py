@@ -112,7 +112,7 @@ def list_objects(store: Store, kind: Kind, namespace: str, query: dict[str, str]
         if version(query) > store.rv:
             raise too_large(version(query), store.rv)
         rv, start = store.rv, ""
-        objects = store.snapshot(kind.plural) if limit else store.sorted(kind.plural)
+        objects = store.snapshot(kind.table) if limit else store.sorted(kind.table)
     rest = [
         o
         for o in objects
@@ -140,7 +140,7 @@ def _resume(store: Store, kind: Kind, token: str) -> tuple[int, str, list[Stored
         raise bad_request(
             "invalid continue token: continue key is not valid: it was not issued by this server"
         ) from None
-    objects = store.snapshots.get((kind.plural, at.rv))
+    objects = store.snapshots.get((kind.table, at.rv))
     if objects is None:
         raise expired(
             "The provided continue parameter is too old to display a consistent list result. You "

@@ -14,6 +14,7 @@ from scheduling.simcluster.objects.kinds import (
     EVENTS,
     LEASES,
     NAMESPACES,
+    OWNERS,
     PODS,
     SERVICES,
     Kind,
@@ -40,7 +41,7 @@ from scheduling.simcluster.objects.store import Obj, Store, Stored
 Clock = Callable[[], float]
 
 # The kinds that live in namespaces.
-_CONTENT = (PODS, SERVICES, EVENTS, LEASES, DISRUPTION_BUDGETS, CLAIMS)
+_CONTENT = (PODS, SERVICES, EVENTS, LEASES, DISRUPTION_BUDGETS, CLAIMS, *OWNERS)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Registry:
 
     # --- read -------------------------------------------------------------------------------
     def stored(self, kind: Kind, namespace: str, name: str) -> Stored:
-        found = self.store.get(kind.plural, key_of(kind, namespace, name))
+        found = self.store.get(kind.table, key_of(kind, namespace, name))
         if found is None:
             raise not_found(kind, name)
         return found
@@ -105,12 +106,12 @@ class Registry:
         else:
             rules.prepare_create(kind, obj)
         key = key_of(kind, namespace, meta["name"])
-        if self.store.get(kind.plural, key) is not None:
+        if self.store.get(kind.table, key) is not None:
             raise already_exists(kind, meta["name"])
         if dry_run:
             del meta["resourceVersion"]
             return obj
-        self.store.put(kind.plural, key, obj)
+        self.store.put(kind.table, key, obj)
         return obj
 
     def _require_namespace(self, kind: Kind, namespace: str, obj: Obj) -> None:
@@ -141,7 +142,7 @@ class Registry:
         """PUT. Returns the object and whether it was created by it."""
         shapes.check(kind, obj)
         key = key_of(kind, namespace, name)
-        found = self.store.get(kind.plural, key)
+        found = self.store.get(kind.table, key)
         given = obj.get("metadata") or {}
         if found is None:
             if not kind.create_on_update or subresource:
@@ -217,7 +218,7 @@ class Registry:
 
     def set(self, kind: Kind, key: str, obj: Obj) -> None:
         """Commit what a controller of the cluster itself decided; no rules apply."""
-        self.store.put(kind.plural, key, obj)
+        self.store.put(kind.table, key, obj)
 
     # --- delete -----------------------------------------------------------------------------
     def delete(self, kind: Kind, namespace: str, name: str, options: DeleteOptions) -> Obj:
@@ -282,7 +283,7 @@ class Registry:
         self, kind: Kind, namespace: str, match: Match | None, options: DeleteOptions
     ) -> list[Obj]:
         """Delete what matches; returns the objects as they were."""
-        listed = [o for o in self.store.sorted(kind.plural, namespace) if match is None or match(o)]
+        listed = [o for o in self.store.sorted(kind.table, namespace) if match is None or match(o)]
         for o in listed:
             self.delete(kind, o.namespace, o.name, options)
         return [o.decode() for o in listed]
@@ -319,12 +320,12 @@ class Registry:
     # --- commit -----------------------------------------------------------------------------
     def _commit(self, kind: Kind, key: str, obj: Obj, *, dry_run: bool) -> None:
         if not dry_run:
-            self.store.put(kind.plural, key, obj)
+            self.store.put(kind.table, key, obj)
 
     def _remove(self, kind: Kind, key: str, obj: Obj, *, dry_run: bool) -> None:
         if dry_run:
             return
-        self.store.remove(kind.plural, key, obj)
+        self.store.remove(kind.table, key, obj)
         namespace = obj["metadata"].get("namespace", "")
         if namespace:
             self.finish_namespace(namespace)

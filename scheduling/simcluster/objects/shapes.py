@@ -294,6 +294,12 @@ class Event(msgspec.Struct, gc=False):
     reportingInstance: str | None = None
 
 
+class Defined(msgspec.Struct, gc=False):
+    metadata: Meta | None = None
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
 _SHAPES: dict[str, type[msgspec.Struct]] = {
     "Pod": Pod,
     "Node": Node,
@@ -316,7 +322,7 @@ def check(kind: Kind, obj: dict[str, Any]) -> None:
         ApiError: 400 naming the field whose type is wrong.
     """
     try:
-        msgspec.convert(obj, _SHAPES[kind.kind])
+        msgspec.convert(obj, Defined if kind.defined else _SHAPES[kind.kind])
         for resources in _resource_lists(kind, obj):
             canonicalize(resources)
     except (msgspec.ValidationError, ValueError) as error:

@@ -64,7 +64,7 @@ class Watch:
         self.kind = kind
         self._store = store
         self._options = options
-        self._history = store.history[kind.plural]
+        self._history = store.history[kind.table]
         self._position = 0
         self._news = asyncio.Event()
         self._expired = ""
@@ -94,7 +94,7 @@ class Watch:
         self._transport = request.transport
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
-        wakers = self._store.wakers[self.kind.plural]
+        wakers = self._store.wakers[self.kind.table]
         wakers.add(self._news.set)
         try:
             await self._stream(response)
@@ -138,7 +138,7 @@ class Watch:
             return
         self._position = self._history.end
         bookmark = self._bookmark(initial_end=True)
-        present = [o for o in self._store.sorted(self.kind.plural) if self._wanted(o)]
+        present = [o for o in self._store.sorted(self.kind.table) if self._wanted(o)]
         for at in range(0, len(present), CHUNK):
             lines = [self._line("ADDED", o) for o in present[at : at + CHUNK]]
             await self._write(response, b"".join(lines))

@@ -1,0 +1,222 @@
+"""What waiting pods belong to: their owners and groups, read where a pod needs them, and followed.
+
+The first pod that names an object of some kind starts a watch of that kind, in all namespaces; none
+is asked for before. So each object is read once, whatever number of pods it has, and a change of it
+is news of its waiting pods. What cannot be read is told on the pods, and read as soon as it can.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from scheduling.kube.door.client import Client
+from scheduling.kube.door.watch import Reflector, WatchedKind, WatchTimes
+from scheduling.kube.seam import KubeError, PodFacts, Reference, Unclear
+from scheduling.kube.translate.objects import Meta
+from scheduling.kube.translate.plain_pods import GANG
+from scheduling.kube.workloads.reading import Found
+from scheduling.kube.workloads.registry import RULES, Unknown, workload_of
+
+logger = logging.getLogger(__name__)
+
+# The watches of pods and of their owners are two streams: a pod may be seen first.
+COMES_WITHIN_S = 3.0
+READING, UNREADABLE, GONE = "ReadingOwner", "OwnerUnreadable", "OwnerGone"
+# Of pod templates nothing matters here but how many pods there are.
+LEFT_OUT = frozenset({"containers", "initContainers", "volumes", "affinity", "managedFields"})
+
+
+class KubeOwner(Struct, gc=False, rename="camel"):
+    """Any object: what it is for Kubernetes, and what it says."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+
+class OwnerFacts(Struct, frozen=True, gc=False):
+    """An object that owns pods or groups them."""
+
+    namespace: str
+    name: str
+    uid: str
+    found: Found
+
+
+_Key = tuple[str, str]  # API version and kind
+_Object = tuple[str, str]  # namespace and name
+
+
+def owner_facts(raw: KubeOwner) -> OwnerFacts:
+    meta = raw.metadata
+    references = [
+        {"apiVersion": r.api_version, "kind": r.kind, "name": r.name, "uid": r.uid}
+        for r in meta.owner_references
+        if r.controller
+    ]
+    metadata = {
+        "name": meta.name,
+        "annotations": meta.annotations,
+        "ownerReferences": [{**r, "controller": True} for r in references],
+    }
+    found = {"metadata": metadata, "spec": _slim(raw.spec or {}), "status": raw.status or {}}
+    return OwnerFacts(meta.namespace, meta.name, meta.uid, found)
+
+
+def _slim(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _slim(v) for k, v in value.items() if k not in LEFT_OUT}
+    return [_slim(each) for each in value] if isinstance(value, list) else value
+
+
+class Owners:
+    """`tell` is called with a pod when it, or what it belongs to, is news; `spawn` has the work of
+    a watch done. All in the event loop of the gateway."""
+
+    def __init__(
+        self,
+        client: Client,
+        times: WatchTimes,
+        tell: Callable[[PodFacts], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
+        self._client = client
+        self._times = times
+        self._tell = tell
+        self._spawn = spawn
+        self._pods: dict[str, PodFacts] = {}  # that wait, as told
+        self._named: dict[str, set[tuple[_Key, _Object]]] = {}  # objects that pods name, by uid
+        self._naming: dict[tuple[_Key, _Object], set[str]] = defaultdict(set)
+        self._watches: dict[_Key, Reflector[OwnerFacts]] = {}
+        self._objects: dict[_Key, dict[_Object, OwnerFacts]] = defaultdict(dict)
+        self._troubles: dict[_Key, KubeError] = {}
+        self._missed: dict[tuple[_Key, _Object], float] = {}  # since when
+
+    def seen(self, pod: PodFacts) -> None:
+        """The watch of pods has news of this one."""
+        if pod.plain is None or pod.deleting or GANG in pod.labels:
+            self.gone(pod.uid)
+            self._tell(pod)
+        else:
+            self._judge(pod, news=True)
+
+    def gone(self, uid: str) -> None:
+        """The pod waits no longer."""
+        if self._pods.pop(uid, None) is not None:
+            for which in self._named.pop(uid, ()):
+                self._forget(which, uid)
+
+    def _forget(self, which: tuple[_Key, _Object], uid: str) -> None:
+        """The pod names the object no longer."""
+        self._naming[which].discard(uid)
+        if not self._naming[which]:
+            del self._naming[which]
+            self._missed.pop(which, None)
+
+    # --- one pod ----------------------------------------------------------------------------------
+    def _judge(self, pod: PodFacts, *, news: bool = False) -> None:
+        assert pod.plain is not None
+        named: set[tuple[_Key, _Object]] = set()
+
+        def find(reference: Reference) -> Found:
+            key = reference.api_version, reference.kind
+            which = key, (pod.namespace, reference.name)
+            named.add(which)
+            # It is named before it is looked for: whatever becomes known is told.
+            self._naming[which].add(pod.uid)
+            return self._find(reference, which)
+
+        workload = workload_of(pod, find)
+        for which in self._named.get(pod.uid, set()) - named:
+            self._forget(which, pod.uid)
+        self._named[pod.uid] = named
+        plain = msgspec.structs.replace(pod.plain, workload=workload)
+        told, now = self._pods.get(pod.uid), msgspec.structs.replace(pod, plain=plain)
+        self._pods[pod.uid] = now
+        if news or told != now:
+            self._tell(now)
+
+    def _find(self, reference: Reference, which: tuple[_Key, _Object]) -> Found:
+        """Raises Unknown."""
+        key, (namespace, name) = which
+        what = f"{reference.kind} {namespace}/{name}"
+        watch = self._watches.get(key) or self._watch(reference)
+        facts = self._objects[key].get((namespace, name))
+        if facts is not None and reference.uid in ("", facts.uid):
+            self._missed.pop(which, None)
+            return facts.found
+        if (trouble := self._troubles.get(key)) is not None and not watch.synced:
+            raise Unknown(
+                Unclear(UNREADABLE, f"{what} decides which pods belong together. {trouble}.", False)
+            )
+        if not watch.synced:
+            raise Unknown(Unclear(READING, f"Kant is reading {what}.", is_answer=False))
+        since = self._missed.setdefault(which, time.monotonic())
+        if time.monotonic() - since < COMES_WITHIN_S:
+            loop = asyncio.get_running_loop()
+            loop.call_later(COMES_WITHIN_S + 0.1, self._again, which)
+            raise Unknown(Unclear(READING, f"Kant is reading {what}.", is_answer=False))
+        text = (
+            f"There is no {what}, which says which pods belong together: none of them starts. Make "
+            "it (again), or delete the pod."
+        )
+        raise Unknown(Unclear(GONE, text, is_answer=True))
+
+    # --- the objects ------------------------------------------------------------------------------
+    def _watch(self, reference: Reference) -> Reflector[OwnerFacts]:
+        key = reference.api_version, reference.kind
+        rule = RULES[reference.group, reference.kind]
+        path = f"/apis/{reference.api_version}/{rule.plural}"
+        objects = self._objects[key]
+
+        def seen(facts: OwnerFacts) -> None:
+            objects[facts.namespace, facts.name] = facts
+            self._again((key, (facts.namespace, facts.name)))
+
+        def gone(facts: OwnerFacts) -> None:
+            which = key, (facts.namespace, facts.name)
+            known = objects.get(which[1])
+            if known is not None and known.uid == facts.uid:
+                del objects[which[1]]
+                if which in self._naming:
+                    self._missed[which] = float("-inf")  # it does not come late
+            self._again(which)
+
+        def health(error: KubeError | None) -> None:
+            if error is None and self._troubles.pop(key, None) is None and listed:
+                return
+            if error is None:
+                listed.append(True)
+            elif not watch.synced:
+                self._troubles[key] = error
+                logger.warning("%s cannot be read: %s", f"{rule.plural}.{rule.group}", error)
+            for which in [w for w in self._naming if w[0] == key]:
+                self._again(which)
+
+        listed: list[bool] = []
+        plural = f"{rule.plural}.{rule.group}"
+        watch = Reflector(
+            self._client,
+            WatchedKind(plural, path, "", KubeOwner),
+            translate=owner_facts,
+            identity=lambda facts: facts.uid,
+            seen=seen,
+            gone=gone,
+            health=health,
+            times=self._times,
+        )
+        self._watches[key] = watch
+        self._spawn(watch.run())
+        return watch
+
+    def _again(self, which: tuple[_Key, _Object]) -> None:
+        """Judge the pods that name this object, which is news."""
+        for uid in sorted(self._naming.get(which, ())):
+            if (pod := self._pods.get(uid)) is not None:
+                self._judge(pod)

@@ -1,0 +1,74 @@
+"""JobSet, by itself or of a TrainJob (Kubeflow Trainer v2).
+
+All replicated jobs are one gang. Those that are made only when others are ready or complete
+(`dependsOn`, or the start-up order InOrder) are gangs of their own, in the same order: nobody waits
+for what comes later. Source: jobset.x-k8s.io/v1alpha2 JobSetSpec.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduling.kube.seam import GangGroup, PodFacts, Workload
+from scheduling.kube.workloads.batch_job import pods_at_once
+from scheduling.kube.workloads.reading import (
+    Contradicts,
+    Found,
+    Rule,
+    count_of,
+    gang,
+    list_of,
+    minimum_of,
+    part_of,
+    suspended,
+)
+
+KIND = "JobSet"
+REPLICATED_JOB = "jobset.sigs.k8s.io/replicatedjob-name"
+
+
+def read(pod: PodFacts, jobset: Found) -> Workload:
+    spec = part_of(jobset, "spec")
+    if spec.get("suspend"):
+        return suspended(KIND, jobset)
+    least = minimum_of(jobset)
+    if least is not None:
+        return gang(KIND, jobset, [GangGroup("", least)] if least > 1 else [], elastic=True)
+    jobs = list_of(spec, "replicatedJobs")
+    in_order = part_of(spec, "startupPolicy").get("startupPolicyOrder") == "InOrder"
+    steps = {_name(job): i for i, job in enumerate(jobs)} if in_order else _steps(jobs)
+    mine = pod.labels.get(REPLICATED_JOB, "")
+    if mine not in steps:
+        raise Contradicts(
+            "spec.replicatedJobs", f"There is none named {mine!r}, as label {REPLICATED_JOB} says."
+        )
+    step = steps[mine]
+    groups = [GangGroup(_name(job), _pods(job)) for job in jobs if steps[_name(job)] == step]
+    part = f"{step + 1}" if max(steps.values()) else ""
+    return gang(KIND, jobset, groups, group=mine, part=part)
+
+
+def _name(job: Mapping[str, Any]) -> str:
+    return str(job.get("name", ""))
+
+
+def _pods(job: Mapping[str, Any]) -> int:
+    jobs = count_of(job, "replicas", 1, f"spec.replicatedJobs[{_name(job)}].replicas")
+    return jobs * pods_at_once(part_of(job, "template", "spec"))
+
+
+def _steps(jobs: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """By name, how many others have to come before, one after another."""
+    needs = {_name(j): [_name(d) for d in list_of(j, "dependsOn")] for j in jobs}
+    steps: dict[str, int] = {}
+    while len(steps) < len(needs):
+        ready = [n for n, of in needs.items() if n not in steps and all(d in steps for d in of)]
+        if not ready:
+            left = ", ".join(sorted(needs.keys() - steps.keys()))
+            raise Contradicts(
+                "spec.replicatedJobs[].dependsOn", f"{left} can never start: each waits for others."
+            )
+        steps |= {n: 1 + max((steps[d] for d in needs[n]), default=-1) for n in ready}
+    return steps
+
+
+RULE = Rule("jobset.x-k8s.io", KIND, "jobsets", read)

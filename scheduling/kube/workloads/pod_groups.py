@@ -1,0 +1,143 @@
+"""Objects and marks by which other schedulers know a gang: pods name their group themselves.
+
+A group object says the least that starts together, not how many pods there will be: those beyond it
+start one by one when the gang has places. Sources: scheduling.k8s.io/v1alpha2 PodGroup (Kubernetes
+1.36), scheduling.x-k8s.io/v1alpha1 (coscheduling), scheduling.volcano.sh/v1beta1,
+scheduling.run.ai/v2alpha2 (KAI), scheduler.grove.io/v1alpha1, and Kueue's "Run a group of pods".
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from scheduling.kube.seam import GangGroup, PodFacts, Reference, Workload
+from scheduling.kube.workloads.levels import preferred_level, required_level
+from scheduling.kube.workloads.reading import (
+    Contradicts,
+    Found,
+    Rule,
+    count_of,
+    gang,
+    list_of,
+    one_by_one,
+    part_of,
+)
+
+KIND = "PodGroup"
+COSCHEDULING = (
+    "scheduling.x-k8s.io/pod-group",
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+)
+VOLCANO = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
+VOLCANO_TASK = "volcano.sh/task-spec"
+KAI = "pod-group-name"
+KAI_GROUP = "kai.scheduler/subgroup-name"
+GROVE = "grove.io/podgang"
+KUEUE_KIND = "KueuePodGroup"
+KUEUE, KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+
+
+def named_by(pod: PodFacts) -> Reference | None:
+    """The group object that the pod names."""
+    labels, notes = pod.labels, pod.annotations
+    if pod.plain is not None and pod.plain.scheduling_group:
+        return Reference("scheduling.k8s.io/v1alpha2", KIND, pod.plain.scheduling_group)
+    for label in COSCHEDULING:
+        if label in labels:
+            return Reference("scheduling.x-k8s.io/v1alpha1", KIND, labels[label])
+    for note in VOLCANO:
+        if note in notes:
+            return Reference("scheduling.volcano.sh/v1beta1", KIND, notes[note])
+    if KAI in notes:
+        return Reference("scheduling.run.ai/v2alpha2", KIND, notes[KAI])
+    if GROVE in labels:
+        return Reference("scheduler.grove.io/v1alpha1", "PodGang", labels[GROVE])
+    return None
+
+
+def without_object(pod: PodFacts) -> Workload | None:
+    """A pod group of Kueue, which is nowhere but on its pods. Raises Contradicts."""
+    name = pod.labels.get(KUEUE)
+    if name is None:
+        return None
+    field = f"annotation {KUEUE_COUNT}"
+    total = count_of(pod.annotations, KUEUE_COUNT, 0, field)
+    if not total:
+        raise Contradicts(field, "Say of how many pods the group is.")
+    return Workload(
+        *(KUEUE_KIND, name, (GangGroup("", total),)),
+        required_level=required_level(pod.annotations, "kueue.x-k8s.io/podset-required-topology"),
+        preferred_level=preferred_level(
+            pod.annotations, "kueue.x-k8s.io/podset-preferred-topology"
+        ),
+    )
+
+
+def read_native(_: PodFacts, found: Found) -> Workload:
+    policy = part_of(found, "spec", "schedulingPolicy")
+    if "gang" not in policy:
+        return one_by_one(KIND, found)
+    field = "spec.schedulingPolicy.gang.minCount"
+    least = count_of(part_of(policy, "gang"), "minCount", 1, field)
+    keys = list_of(part_of(found, "spec", "schedulingConstraints"), "topology")
+    level = required_level(keys[0], "key", "spec.schedulingConstraints.topology") if keys else ""
+    return gang(KIND, found, [GangGroup("", least)], elastic=True, required_level=level)
+
+
+def read_coscheduling(_: PodFacts, found: Found) -> Workload:
+    least = count_of(part_of(found, "spec"), "minMember", 1, "spec.minMember")
+    return gang(KIND, found, [GangGroup("", least)], elastic=True)
+
+
+def read_volcano(pod: PodFacts, found: Found) -> Workload:
+    spec = part_of(found, "spec")
+    least = count_of(spec, "minMember", 1, "spec.minMember")
+    tasks = part_of(spec, "minTaskMember")
+    groups = [GangGroup(t, count_of(tasks, t, 0, f"spec.minTaskMember.{t}")) for t in sorted(tasks)]
+    if sum(group.minimum for group in groups) != least:
+        # Which tasks the others are of is not said.
+        return gang(KIND, found, [GangGroup("", least)], elastic=True)
+    mine = pod.labels.get(VOLCANO_TASK, pod.annotations.get(VOLCANO_TASK, ""))
+    return gang(KIND, found, groups, group=mine, elastic=True)
+
+
+def read_kai(pod: PodFacts, found: Found) -> Workload:
+    spec = part_of(found, "spec")
+    topology = part_of(spec, "topologyConstraint")
+    where = "spec.topologyConstraint"
+    levels: dict[str, Any] = {
+        "required_level": required_level(topology, "requiredTopologyLevel", where),
+        "preferred_level": preferred_level(topology, "preferredTopologyLevel"),
+    }
+    parents = {str(each.get("parent")) for each in list_of(spec, "subGroups")}
+    leaves = [g for g in list_of(spec, "subGroups") if str(g.get("name")) not in parents]
+    if not leaves:
+        least = count_of(spec, "minMember", 1, "spec.minMember")
+        return gang(KIND, found, [GangGroup("", least)], elastic=True, **levels)
+    groups = [_kai_group(group) for group in leaves]
+    return gang(*(KIND, found, groups), group=pod.labels.get(KAI_GROUP, ""), elastic=True, **levels)
+
+
+def _kai_group(group: Mapping[str, Any]) -> GangGroup:
+    name = str(group.get("name", ""))
+    return GangGroup(name, count_of(group, "minMember", 1, f"spec.subGroups[{name}].minMember"))
+
+
+def read_grove(pod: PodFacts, found: Found) -> Workload:
+    groups, mine = [], ""
+    for each in list_of(part_of(found, "spec"), "podgroups"):
+        name = str(each.get("name", ""))
+        field = f"spec.podgroups[{name}].minReplicas"
+        groups.append(GangGroup(name, count_of(each, "minReplicas", 1, field)))
+        if any(ref.get("name") == pod.name for ref in list_of(each, "podReferences")):
+            mine = name
+    return gang("PodGang", found, groups, group=mine, elastic=True)
+
+
+RULES = (
+    Rule("scheduling.k8s.io", KIND, "podgroups", read_native),
+    Rule("scheduling.x-k8s.io", KIND, "podgroups", read_coscheduling),
+    Rule("scheduling.volcano.sh", KIND, "podgroups", read_volcano),
+    Rule("scheduling.run.ai", KIND, "podgroups", read_kai),
+    Rule("scheduler.grove.io", "PodGang", "podgangs", read_grove),
+)

@@ -1,0 +1,104 @@
+"""Reading the JSON of objects that others define, where each field may be absent or wrong."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from scheduling.kube.seam import GangGroup, PodFacts, Reference, Unclear, Workload
+
+Found = Mapping[str, Any]  # an object: its metadata, spec and status
+SUSPENDED, CONTRADICTION = "OwnerSuspended", "WorkloadContradicts"
+MAX_COUNT = 1_000_000
+# Annotations of an owner that count for its pods.
+NOTES = "kant.io/"
+KAI_MINIMUM = "kai.scheduler/batch-min-member"
+
+
+class Contradicts(Exception):
+    """An object says what cannot be: the field and what helps."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(f"{field}: {text}")
+
+
+class Rule(Struct, frozen=True):
+    """A kind that decides about gangs: where its objects are, and how they are read."""
+
+    group: str
+    kind: str
+    plural: str
+    read: Callable[[PodFacts, Found], Workload]
+
+
+def name_of(found: Found) -> str:
+    return str(found["metadata"]["name"])
+
+
+def part_of(found: Found, *path: str) -> Mapping[str, Any]:
+    """The object at the path; empty where there is none."""
+    value: Any = found
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def list_of(found: Mapping[str, Any], key: str) -> Sequence[Mapping[str, Any]]:
+    """The objects of a list; empty where there is none."""
+    value = found.get(key)
+    if not isinstance(value, list):
+        return ()
+    return [each for each in value if isinstance(each, Mapping)]
+
+
+def count_of(found: Mapping[str, Any], key: str, default: int, field: str) -> int:
+    """A number of pods. `field`: where it stands, for people. Raises Contradicts."""
+    value = found.get(key)
+    if value is None:
+        return default
+    if isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
+        raise Contradicts(field, f"It is {value!r}; say how many pods there are.")
+    return value
+
+
+def notes_of(found: Found) -> dict[str, str]:
+    """Its annotations that are meant for Kant."""
+    notes = part_of(found, "metadata", "annotations")
+    return {k: str(v) for k, v in sorted(notes.items()) if k.startswith(NOTES)}
+
+
+def minimum_of(found: Found) -> int | None:
+    """How many pods are to start together, as an annotation of KAI says of the object."""
+    notes = part_of(found, "metadata", "annotations")
+    if KAI_MINIMUM not in notes:
+        return None
+    return count_of(notes, KAI_MINIMUM, 0, f"annotation {KAI_MINIMUM}")
+
+
+def controller_of(found: Found) -> Reference | None:
+    """The object that made this one."""
+    for owner in list_of(part_of(found, "metadata"), "ownerReferences"):
+        if owner.get("controller"):
+            return Reference(
+                *(str(owner.get(k, "")) for k in ("apiVersion", "kind", "name", "uid"))
+            )
+    return None
+
+
+def one_by_one(kind: str, found: Found) -> Workload:
+    return Workload(kind, name_of(found), notes=notes_of(found))
+
+
+def gang(kind: str, found: Found, groups: Sequence[GangGroup], **more: Any) -> Workload:
+    """A gang of these groups; of none, its pods start one by one."""
+    groups = tuple(group for group in groups if group.minimum)
+    return Workload(kind, name_of(found), groups, notes=notes_of(found), **more)
+
+
+def suspended(kind: str, found: Found) -> Workload:
+    """Whose pods are about to be deleted by its controller."""
+    name = name_of(found)
+    text = f"{kind} {name} is suspended: its pods go, and come again when it is resumed."
+    return Workload(kind, name, wait=Unclear(SUSPENDED, text, is_answer=True))

@@ -1,0 +1,160 @@
+"""Which objects are read to know what a pod belongs to, and what comes of them. Pure.
+
+Kant's own label of a gang is above all of it (`translate.plain_pods.GANG`); then counts the group
+that a pod names itself, then who made it, the outermost that Kant knows.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from scheduling.kube.seam import GangGroup, PodFacts, Reference, Unclear, Workload
+from scheduling.kube.translate.plain_pods import GANG_SIZE
+from scheduling.kube.workloads import (
+    batch_job,
+    jobset,
+    kubeflow,
+    leader_worker_set,
+    pod_groups,
+    ray,
+)
+from scheduling.kube.workloads.reading import (
+    CONTRADICTION,
+    Contradicts,
+    Found,
+    Rule,
+    controller_of,
+    count_of,
+)
+
+RULES: dict[tuple[str, str], Rule] = {
+    (rule.group, rule.kind): rule
+    for rule in (
+        batch_job.RULE,
+        jobset.RULE,
+        leader_worker_set.RULE,
+        *kubeflow.RULES,
+        ray.RULE,
+        *pod_groups.RULES,
+    )
+}
+# Whose pods start one by one: replicas that serve alone, steps of a workflow, machines, the
+# executors of a Spark driver. There is nothing to be read of them.
+ONE_BY_ONE = frozenset(
+    {
+        *(("", kind) for kind in ("Pod", "ReplicationController", "Node")),
+        *(("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")),
+        *(("apps.kruise.io", kind) for kind in ("CloneSet", "StatefulSet", "DaemonSet")),
+        ("argoproj.io", "Workflow"),
+        *(("tekton.dev", kind) for kind in ("TaskRun", "PipelineRun", "CustomRun")),
+        ("kubevirt.io", "VirtualMachineInstance"),
+        *(("sparkoperator.k8s.io", kind) for kind in ("SparkApplication", "SparkConnect")),
+        ("spark.apache.org", "SparkApplication"),
+        *(("kubeflow.org", kind) for kind in ("Notebook", "ScheduledWorkflow")),
+        ("serving.knative.dev", "Revision"),
+        ("workspace.devfile.io", "DevWorkspace"),
+        ("machinelearning.seldon.io", "SeldonDeployment"),
+    }
+)
+UNKNOWN_OWNER = (
+    "Kant does not know {kind} {name} ({version}) and starts its pods one by one. If they need "
+    "each other, say in the annotation kant.io/gang-size of the pods how many they are."
+)
+
+# By which the pods of a kind that owns them are marked; whose copies nobody owns.
+MARKS = {
+    "jobset.sigs.k8s.io/jobset-name": "JobSet",
+    "training.kubeflow.org/job-name": "Kubeflow training job",
+    "ray.io/cluster": "RayCluster",
+    "volcano.sh/job-name": "Volcano job",
+}
+
+Find = Callable[[Reference], Found]
+
+
+class Unknown(Exception):
+    """What is not known of an object, and why."""
+
+    def __init__(self, wait: Unclear) -> None:
+        super().__init__(wait.text)
+        self.wait = wait
+
+
+def workload_of(pod: PodFacts, find: Find) -> Workload | None:
+    """What a waiting pod belongs to; None where it names nothing. `find` gives an object, or raises
+    Unknown. An annotation of the pod, or of the object, may say how many pods start together."""
+    workload = _by_objects(pod, find)
+    if workload is None or workload.wait is not None:
+        return workload
+    said = pod.annotations.get(GANG_SIZE, workload.notes.get(GANG_SIZE))
+    if said is None:
+        return workload
+    try:
+        size = count_of({"n": said}, "n", 0, f"annotation {GANG_SIZE}")
+    except Contradicts as wrong:
+        wait = _contradiction(workload.kind, workload.name, wrong)
+        return msgspec.structs.replace(workload, wait=wait)
+    groups = (GangGroup("", size),) if size > 1 else ()
+    return msgspec.structs.replace(workload, groups=groups, elastic=True, advice="")
+
+
+def _by_objects(pod: PodFacts, find: Find) -> Workload | None:
+    assert pod.plain is not None
+    named = pod_groups.named_by(pod)
+    try:
+        if named is None and (workload := pod_groups.without_object(pod)) is not None:
+            return workload
+    except Contradicts as wrong:
+        name = pod.labels[pod_groups.KUEUE]
+        return Workload(
+            pod_groups.KUEUE_KIND, name, wait=_contradiction(pod_groups.KUEUE_KIND, name, wrong)
+        )
+    named = named or leader_worker_set.named_by(pod)
+    if named is not None:
+        return _read(pod, [named], find)
+    owner = pod.plain.owner
+    if owner is None:
+        return _marked(pod)
+    if (owner.group, owner.kind) in RULES:
+        return _read(pod, [owner], find)
+    if (owner.group, owner.kind) in ONE_BY_ONE:
+        return Workload(owner.kind, owner.name)
+    advice = UNKNOWN_OWNER.format(kind=owner.kind, version=owner.api_version, name=owner.name)
+    return Workload(owner.kind, owner.name, advice=advice)
+
+
+def _marked(pod: PodFacts) -> Workload | None:
+    """A pod that nobody owns; one with the mark of an owner is not started by itself."""
+    for label, kind in MARKS.items():
+        if label in pod.labels:
+            text = (
+                f"Label {label} says that the pod is one of a {kind}, and none owns it. Remove the "
+                "label, or name its gang by the label kant.io/gang."
+            )
+            return Workload(
+                kind, pod.labels[label], wait=Unclear(CONTRADICTION, text, is_answer=True)
+            )
+    return None
+
+
+def _read(pod: PodFacts, chain: list[Reference], find: Find) -> Workload:
+    """Follow the chain of owners as far as they are known; the outermost decides."""
+    try:
+        found = find(chain[-1])
+        while (above := controller_of(found)) is not None and above not in chain:
+            if (above.group, above.kind) not in RULES:
+                break
+            chain.append(above)
+            found = find(above)
+        top = chain[-1]
+        return RULES[top.group, top.kind].read(pod, found)
+    except Unknown as unknown:
+        top = chain[-1]
+        return Workload(top.kind, top.name, wait=unknown.wait)
+    except Contradicts as wrong:
+        top = chain[-1]
+        return Workload(top.kind, top.name, wait=_contradiction(top.kind, top.name, wrong))
+
+
+def _contradiction(kind: str, name: str, wrong: Contradicts) -> Unclear:
+    return Unclear(CONTRADICTION, f"{kind} {name}: {wrong}", is_answer=True)
