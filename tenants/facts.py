@@ -74,6 +74,21 @@ class JobCount:
     examples: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class QueueLoad:
+    """Jobs of a queue that are not over: how many wait and run, names of a few of them, and the
+    milli-GPU they hold by GPU type."""
+
+    waiting: int
+    running: int
+    examples: tuple[str, ...]
+    held: Mapping[str, int]
+
+    @property
+    def open(self) -> int:
+        return self.waiting + self.running
+
+
 class SchedulingFacts(Protocol):
     def installed_milli(self, gpu_type: str) -> int | None:
         """Installed milli-GPU of all active clusters; None while no node is known at all."""
@@ -85,6 +100,14 @@ class SchedulingFacts(Protocol):
         """{(tenant, GPU type): its use}; as if one quota were stored `instead` of what is."""
 
     def job_count(self, tenant_id: int) -> JobCount: ...
+
+    def job_kinds(self) -> tuple[str, ...]:
+        """What jobs can be for."""
+
+    def queue_load(self, tenant_id: int, queue: str) -> QueueLoad: ...
+
+    def queue_loads(self) -> dict[tuple[int, str], QueueLoad]:
+        """{(tenant, queue): its load}, without examples; queues without open jobs are left out."""
 
     def reserved_namespaces(self) -> Mapping[str, str]:
         """{namespace that can be no tenant's own: why, in a sentence}."""

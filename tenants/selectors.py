@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from django.db.models import Q, QuerySet
 
 from tenants.errors import NotFound
-from tenants.models import ApiToken, AuditRecord, GpuType, Membership, Quota, Tenant, User
+from tenants.models import (
+    ApiToken,
+    AuditRecord,
+    GpuType,
+    Membership,
+    Queue,
+    Quota,
+    Tenant,
+    User,
+)
 from tenants.permissions import Access, access_of, lineage
 
 if TYPE_CHECKING:
@@ -51,6 +60,20 @@ def known_gpu_types_hint(limit: int = 20) -> str:
 
 def visible_quotas(user: "Viewer") -> QuerySet[Quota]:
     return _limited(Quota.objects.select_related("tenant", "gpu_type"), access_of(user), "tenant")
+
+
+def visible_queues(user: "Viewer") -> QuerySet[Queue]:
+    return _limited(Queue.objects.select_related("tenant"), access_of(user), "tenant")
+
+
+def queue_by_name(user: "Viewer", tenant: str, name: str) -> Queue:
+    """One queue of a tenant; raises NotFound also when the user may not see it."""
+    queue = visible_queues(user).filter(tenant__name=tenant, name=name).first()
+    if queue is None:
+        raise NotFound(
+            f"There is no queue “{tenant}/{name}” that you may see. GET /api/v1/queues lists yours."
+        )
+    return queue
 
 
 def last_quota_record(tenant: Tenant, gpu_type: GpuType) -> AuditRecord | None:

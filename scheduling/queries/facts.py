@@ -1,17 +1,19 @@
 """The facts about jobs and nodes that `tenants` asks for (`tenants.facts`)."""
 
+from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import replace
 
-from django.db.models import Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
-from scheduling.engine.states import OPEN, TERMINAL
-from scheduling.engine.types import whole_milli
+from scheduling.engine.states import OPEN, TERMINAL, WAITING
+from scheduling.engine.types import JobKind, whole_milli
 from scheduling.kube.door.config import own_namespace
 from scheduling.models import Cluster, Job, NodeRecord, Placement, PodSet
 from scheduling.models.held import HELD
 from scheduling.models.jobs import LIVE_PLACEMENTS
 from scheduling.queries.quota_use import quota_book, quota_uses
-from tenants.facts import JobCount, JobHolding, QuotaUse
+from tenants.facts import JobCount, JobHolding, QueueLoad, QuotaUse
 from tenants.models import Quota
 
 EXAMPLES = 5
@@ -48,6 +50,18 @@ class Facts:
         examples = tuple(open_jobs.values_list("name", flat=True)[:EXAMPLES])
         return JobCount(open_jobs.count(), ended.count(), examples)
 
+    def job_kinds(self) -> tuple[str, ...]:
+        return tuple(kind.value for kind in JobKind)
+
+    def queue_load(self, tenant_id: int, queue: str) -> QueueLoad:
+        jobs = Job.objects.filter(tenant=tenant_id, queue=queue, state__in=list(OPEN))
+        places = Placement.objects.filter(job__tenant=tenant_id, job__queue=queue)
+        found = _loads(jobs, places).get((tenant_id, queue), QueueLoad(0, 0, (), {}))
+        return replace(found, examples=tuple(jobs.values_list("name", flat=True)[:EXAMPLES]))
+
+    def queue_loads(self) -> dict[tuple[int, str], QueueLoad]:
+        return _loads(Job.objects.filter(state__in=list(OPEN)), Placement.objects.all())
+
     def reserved_namespaces(self) -> dict[str, str]:
         found = {
             c.namespace: f"In {c.namespace} of cluster “{c.name}” are the pods of all tenants that "
@@ -63,3 +77,19 @@ class Facts:
             return True
         asking = PodSet.objects.filter(gpu_models__icontains=f'"{gpu_type}"')
         return asking.filter(job__state__in=list(OPEN)).exists()
+
+
+def _loads(jobs: QuerySet[Job], places: QuerySet[Placement]) -> dict[tuple[int, str], QueueLoad]:
+    """{(tenant, queue): its load} of open jobs, and of what placements hold."""
+    waits = Count("id", filter=Q(state__in=list(WAITING)))
+    rows = jobs.order_by().values_list("tenant_id", "queue").annotate(waits=waits, all=Count("id"))
+    held: defaultdict[tuple[int, str], dict[str, int]] = defaultdict(dict)
+    live = places.filter(state__in=LIVE_PLACEMENTS).order_by()
+    sums = live.values_list("job__tenant_id", "job__queue", "gpu_model").annotate(held=Sum(HELD))
+    for tenant, queue, model, milli in sums:
+        if model:
+            held[tenant, queue][model] = whole_milli(milli)
+    return {
+        (tenant, queue): QueueLoad(waiting, count - waiting, (), held[tenant, queue])
+        for tenant, queue, waiting, count in rows
+    }

@@ -17,7 +17,7 @@ from rest_framework import exceptions
 from tenants import texts
 from tenants.api.problems import bad_query
 from tenants.forms import PlainForm
-from tenants.models import AuditRecord, Quota, QuotaMode, Tenant
+from tenants.models import AuditRecord, Queue, QueueState, Quota, QuotaMode, Tenant
 from tenants.names import Names, gpu_type_names, tenant_names, user_names
 from tenants.selectors import id_begins
 from tenants.services.audit import ACTIONS
@@ -162,6 +162,20 @@ class QuotaFilter(FilterSet):
     class Meta:
         model = Quota
         fields: list[str] = []
+
+
+class QueueFilter(FilterSet):
+    tenant = of_tenant("tenant__name")
+    state = AnyOf(QueueState)
+    name = filters.CharFilter("name", max_length=63, label="The whole name.")
+    q = filters.CharFilter(method="matching", max_length=100, label="Part of name or title.")
+
+    class Meta:
+        model = Queue
+        fields: list[str] = []
+
+    def matching(self, rows: QuerySet[Queue], _: str, text: str) -> QuerySet[Queue]:
+        return rows.filter(Q(name__icontains=text) | Q(title__icontains=text))
 
 
 def actor_names(user: Any, records: QuerySet[AuditRecord]) -> Names:

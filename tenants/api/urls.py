@@ -1,6 +1,6 @@
 from django.urls import URLPattern, path, re_path
 
-from tenants.api import docs, problem_pages, quotas, tenants, tokens
+from tenants.api import docs, problem_pages, queues, quotas, tenants, tokens
 
 urlpatterns: list[URLPattern] = [
     path("openapi.json", docs.OpenApiView.as_view(), name="api-schema"),
@@ -20,6 +20,21 @@ urlpatterns: list[URLPattern] = [
     path("gpu-types/<str:name>", tenants.GpuTypeView.as_view(), name="api-gpu-type"),
     path("quotas", quotas.QuotasView.as_view(), name="api-quotas"),
     path("quotas/<str:tenant>/<str:gpu_type>", quotas.QuotaView.as_view(), name="api-quota"),
+    path("queues", queues.QueuesView.as_view(), name="api-queues"),
+    path("queues/<str:tenant>/<str:name>", queues.QueueView.as_view(), name="api-queue"),
+    *(
+        path(
+            f"queues/<str:tenant>/<str:name>/{verb}",
+            view.as_view(),
+            name=f"api-queue-{verb}",
+        )
+        for verb, view in queues.ACTIONS.items()
+    ),
+    path(
+        "queues/<str:tenant>/<str:name>/changes/<uuid:record_id>/revert",
+        queues.QueueRevertView.as_view(),
+        name="api-queue-revert",
+    ),
     path("audit", tenants.AuditView.as_view(), name="api-audit"),
     path("audit/<uuid:record_id>/revert", quotas.RevertView.as_view(), name="api-quota-revert"),
     path("problems/<str:code>", problem_pages.ProblemView.as_view(), name="api-problem"),

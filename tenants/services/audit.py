@@ -9,6 +9,7 @@ ACTIONS = (
     *("gpu-type.created", "gpu-type.changed", "gpu-type.deleted"),
     *("member.set", "member.removed"),
     "policy.changed",
+    *("queue.created", "queue.changed", "queue.deleted"),
     *("quota.changed", "quota.deleted"),
     *("tenant.created", "tenant.changed", "tenant.deleted"),
     "user.changed",

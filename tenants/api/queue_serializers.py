@@ -1,0 +1,175 @@
+"""Shapes of queues in REST."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from tenants.api.fields import (
+    Boolean,
+    Choice,
+    Integer,
+    List,
+    Number,
+    Object,
+    Serializer,
+    Text,
+)
+from tenants.api.serializers import REASON
+from tenants.facts import QueueLoad
+from tenants.models import QueueOrder, QueueState
+from tenants.services.queue_terms import (
+    BOUNDS,
+    MOST_NAMES,
+    MOST_OF_A_NAME,
+    SUBMITTERS,
+)
+
+_BOUNDS = {name: (least, most) for name, least, most in BOUNDS}
+NO_LOAD = QueueLoad(0, 0, (), {})
+
+
+def _number(name: str, text: str, **more: Any) -> Integer:
+    least, most = _BOUNDS[name]
+    return Integer(
+        min_value=int(least), max_value=int(most), required=False, help_text=text, **more
+    )
+
+
+def _names(text: str) -> List:
+    return List(
+        child=Text(max_length=MOST_OF_A_NAME),
+        max_length=MOST_NAMES,
+        required=False,
+        help_text=text,
+    )
+
+
+class QueueFields(Serializer):
+    """What is given of a queue when it is made, and may be changed later."""
+
+    title = Text(max_length=200, allow_blank=True, required=False)
+    weight = Number(
+        required=False,
+        help_text="Share among the queues of the tenant of the same rank; more than 0.",
+    )
+    rank = _number("rank", "Of the queues of a tenant those of a higher rank go first.")
+    order = Choice(
+        QueueOrder.values,
+        required=False,
+        allow_blank=True,
+        help_text="Of its jobs; empty = that of the policy of the cluster.",
+    )
+    max_running = _number("max_running", "Most jobs that run at once; null = no limit.",
+                          allow_null=True)  # fmt: skip
+    max_waiting = _number("max_waiting", "Most jobs that wait at once; null = no limit.",
+                          allow_null=True)  # fmt: skip
+    max_gpus = Object(
+        child=Number(),
+        max_entries=256,
+        required=False,
+        help_text="{GPU type: most GPUs that its jobs hold at once}; one that is not named has no "
+        "limit.",
+    )
+    default_priority = _number("default_priority", "Of jobs that name none; null = 0.",
+                               allow_null=True)  # fmt: skip
+    max_priority = _number("max_priority", "Most that its jobs may ask for; null = no limit.",
+                           allow_null=True)  # fmt: skip
+    default_run_limit_s = _number(
+        "default_run_limit_s", "Longest run time of jobs that name none; null = none.",
+        allow_null=True,
+    )  # fmt: skip
+    max_run_limit_s = _number(
+        "max_run_limit_s", "Most that its jobs may ask to run; null = no limit.",
+        allow_null=True,
+    )  # fmt: skip
+    default_preemptible = Boolean(
+        required=False,
+        allow_null=True,
+        help_text="Whether jobs that do not say may be preempted; null = as without a queue.",
+    )
+    kinds = _names("Kinds of jobs that it takes; empty = all.")
+    roles = List(
+        child=Choice(SUBMITTERS),
+        required=False,
+        help_text="Who may submit, of those who may submit to the tenant: whoever has one of these "
+        "roles, is one of `users` or in one of `groups`. All of them where none is named.",
+    )
+    users = _names("Names of users who may submit.")
+    groups = _names("Groups of the OpenID provider whose members may submit.")
+
+
+class QueueInput(QueueFields):
+    tenant = Text(max_length=63)
+    name = Text(max_length=63)
+    reason = Text(**REASON)
+
+
+class QueueChange(QueueFields):
+    """What is not named stays."""
+
+    reason = Text(**REASON)
+
+
+class QueueReason(Serializer):
+    """Why: kept in the audit trail."""
+
+    reason = Text(max_length=2000)
+
+
+class QueueOutput(serializers.Serializer[Any]):
+    """A queue, its state and who set it, and its jobs now: how many wait and run, and `gpus_held`,
+    the GPUs that they hold by type."""
+
+    tenant = serializers.CharField(source="tenant.name")
+    name = serializers.CharField()
+    title = serializers.CharField()
+    weight = serializers.FloatField()
+    rank = serializers.IntegerField()
+    order = serializers.CharField()
+    max_running = serializers.IntegerField(allow_null=True)
+    max_waiting = serializers.IntegerField(allow_null=True)
+    max_gpus = serializers.DictField(child=serializers.FloatField())
+    default_priority = serializers.IntegerField(allow_null=True)
+    max_priority = serializers.IntegerField(allow_null=True)
+    default_run_limit_s = serializers.IntegerField(allow_null=True)
+    max_run_limit_s = serializers.IntegerField(allow_null=True)
+    default_preemptible = serializers.BooleanField(allow_null=True)
+    kinds = serializers.ListField(child=serializers.CharField())
+    roles = serializers.ListField(child=serializers.CharField())
+    users = serializers.ListField(child=serializers.CharField())
+    groups = serializers.ListField(child=serializers.CharField())
+    state = serializers.ChoiceField(QueueState.values)
+    state_reason = serializers.CharField()
+    state_by = serializers.CharField()
+    state_at = serializers.DateTimeField(allow_null=True)
+    waiting = serializers.SerializerMethodField()
+    running = serializers.SerializerMethodField()
+    gpus_held = serializers.SerializerMethodField()
+    version = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+
+    def get_waiting(self, queue: Any) -> int:
+        return self._load(queue).waiting
+
+    def get_running(self, queue: Any) -> int:
+        return self._load(queue).running
+
+    @extend_schema_field(serializers.DictField(child=serializers.FloatField()))
+    def get_gpus_held(self, queue: Any) -> dict[str, float]:
+        return {model: milli / 1000 for model, milli in self._load(queue).held.items()}
+
+    def _load(self, queue: Any) -> QueueLoad:
+        load: QueueLoad = self.context["loads"].get((queue.tenant_id, queue.name), NO_LOAD)
+        return load
+
+
+class QueueAnswer(QueueOutput):
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class QueueRevertAnswer(serializers.Serializer[Any]):
+    """The queue as it is now; null = it is deleted."""
+
+    queue = QueueOutput(allow_null=True)
+    warnings = serializers.ListField(child=serializers.CharField())

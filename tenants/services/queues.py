@@ -1,0 +1,265 @@
+"""Make, change, hold and delete the queues of a tenant, with the rights and the audit record they
+need. Jobs that are there keep what they have."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import F
+from django.utils import timezone
+
+from tenants import facts
+from tenants.errors import Conflict, FieldError, Invalid, NotAllowed, NotFound, Stale
+from tenants.models import AuditRecord, Queue, QueueState, Tenant, User
+from tenants.permissions import access_of
+from tenants.services import audit
+from tenants.services.queue_terms import QueueTerms, as_document, may_be_deleted, subject_of
+from tenants.services.quota_terms import in_words
+from tenants.services.transactions import checked, unit_of_work
+
+# Each queue is a row of every page and a label of every metric.
+MOST_QUEUES = 64
+DEFAULTS = QueueTerms()
+CREATED, CHANGED, DELETED = "queue.created", "queue.changed", "queue.deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What is kept of a change beside what it changed. `reverts`: the change that it takes back."""
+
+    reason: str
+    source: str
+    reverts: AuditRecord | None = None
+
+    def faults(self, *, required: bool) -> Iterator[FieldError]:
+        if required and not self.reason.strip():
+            yield FieldError(("reason",), "Say why; it is kept in the audit trail.")
+        if len(self.reason) > 2000 or "\0" in self.reason:
+            yield FieldError(("reason",), "Use at most 2,000 characters of plain text.")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueChangeResult:
+    """The queue as it is (or would be) now, and sentences worth reading. Not `changed`: it was so
+    before."""
+
+    queue: Queue
+    warnings: tuple[str, ...] = ()
+    changed: bool = True
+
+
+def create_queue(
+    actor: User,
+    tenant: Tenant,
+    name: str,
+    terms: QueueTerms = DEFAULTS,
+    *,
+    why: Why,
+    state: str = QueueState.OPEN.value,
+    dry_run: bool = False,
+) -> QueueChangeResult:
+    """A new queue of a tenant. Raises NotFound, NotAllowed, Invalid naming each field, Conflict
+    for a name that is taken."""
+    _may_change(actor, tenant)
+    _refuse_faults([*terms.faults(), *why.faults(required=False)])
+    queue = checked(Queue(tenant=tenant, name=name, state=state, **terms.columns()))
+    with unit_of_work(dry_run):
+        if not Tenant.objects.select_for_update().filter(pk=tenant.pk).exists():
+            raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
+        if Queue.objects.filter(tenant=tenant).count() >= MOST_QUEUES:
+            raise Conflict(f"“{tenant.name}” has {MOST_QUEUES} queues, as many as may be.")
+        try:
+            with transaction.atomic():
+                queue.save(force_insert=True)
+        except IntegrityError:
+            raise Conflict(
+                f"Tenant “{tenant.name}” has a queue “{name}” already. Choose another name."
+            ) from None
+        _record(actor, CREATED, tenant, None, queue, why)
+    return QueueChangeResult(queue)
+
+
+def change_queue(
+    actor: User,
+    queue: Queue,
+    values: Mapping[str, Any],
+    *,
+    expected_version: int,
+    why: Why,
+    dry_run: bool = False,
+) -> QueueChangeResult:
+    """Set some settings of a queue, by the names of `QueueTerms`, and its `state`; the others stay.
+
+    Raises NotFound, NotAllowed, Invalid naming each field, Stale.
+    """
+    _may_change(actor, queue.tenant)
+    with unit_of_work(dry_run):
+        before = _locked(queue)
+        if before.version != expected_version:
+            raise _stale(before, expected_version)
+        terms = QueueTerms.given(values, QueueTerms.of(before))
+        _refuse_faults([*terms.faults(), *why.faults(required=False)])
+        return _changed(actor, before, terms, values.get("state", before.state), why)
+
+
+def set_state(
+    actor: User, queue: Queue, state: str, *, why: Why, dry_run: bool = False
+) -> QueueChangeResult:
+    """Open, hold, drain or close a queue, whatever its version: nothing else of it is touched.
+
+    Raises NotFound, NotAllowed, Invalid without a reason, Conflict where it is so already.
+    """
+    _may_change(actor, queue.tenant)
+    _refuse_faults([*why.faults(required=True)])
+    with unit_of_work(dry_run):
+        before = _locked(queue)
+        if before.state == state:
+            raise Conflict(f"{subject(before)} is {state} already{_since(before)}.")
+        return _changed(actor, before, QueueTerms.of(before), state, why)
+
+
+def release_queue(
+    actor: User, queue: Queue, *, why: Why, dry_run: bool = False
+) -> QueueChangeResult:
+    """Open a queue that is held. Raises as `set_state` does, and Conflict where it is not held."""
+    _may_change(actor, queue.tenant)
+    _refuse_faults([*why.faults(required=True)])
+    with unit_of_work(dry_run):
+        before = _locked(queue)
+        if before.state != QueueState.HELD:
+            helps = "" if before.state == QueueState.OPEN else " Open it instead."
+            raise Conflict(f"{subject(before)} is {before.state}, not held.{helps}")
+        return _changed(actor, before, QueueTerms.of(before), QueueState.OPEN.value, why)
+
+
+def delete_queue(
+    actor: User, queue: Queue, *, expected_version: int, why: Why, dry_run: bool = False
+) -> None:
+    """Delete a queue whose jobs are all over; those keep its name. Raises NotFound, NotAllowed,
+    Invalid without a reason, Stale, and Conflict for the default queue, the last one of a tenant
+    and one with jobs."""
+    _may_change(actor, queue.tenant)
+    _refuse_faults([*why.faults(required=True)])
+    with unit_of_work(dry_run):
+        before = _locked(queue)
+        if before.version != expected_version:
+            raise _stale(before, expected_version)
+        if no := may_be_deleted(before):
+            raise Conflict(no)
+        load = facts.scheduling().queue_load(before.tenant_id, before.name)
+        if load.open:
+            jobs = f"{load.open} job{'' if load.open == 1 else 's'}"
+            raise Conflict(
+                f"{subject(before)} has {jobs} not over, {load.waiting} of which wait"
+                f" ({', '.join(load.examples)}). Move those that wait, drain the queue and let the "
+                "others end."
+            )
+        _record(actor, DELETED, before.tenant, before, None, why)
+        before.delete()
+
+
+def subject(queue: Queue) -> str:
+    """A queue at the beginning of a sentence."""
+    return f"Queue {subject_of(queue.tenant.name, queue.name)}"
+
+
+def warnings_of(queue: Queue) -> tuple[str, ...]:
+    """What its limits mean for the jobs that are there: they stay, whatever the limit."""
+    load = facts.scheduling().queue_load(queue.tenant_id, queue.name)
+    found = []
+    if queue.max_running is not None and load.running > queue.max_running:
+        found.append(
+            f"{load.running} of its jobs run and {queue.max_running} may: they go on, and nothing "
+            "starts until fewer run."
+        )
+    for model, most in sorted(queue.max_gpus.items()):
+        held = load.held.get(model, 0)
+        if held > 1000 * most:
+            found.append(
+                f"Its jobs hold {in_words(held)} of {model} and {in_words(round(1000 * most))} are "
+                "allowed: they go on, and nothing starts there until they hold less."
+            )
+    if queue.max_waiting is not None and load.waiting > queue.max_waiting:
+        found.append(
+            f"{load.waiting} of its jobs wait and {queue.max_waiting} may: they stay, and no more "
+            "are taken until fewer wait."
+        )
+    return tuple(found)
+
+
+def _changed(
+    actor: User, before: Queue, terms: QueueTerms, state: str, why: Why
+) -> QueueChangeResult:
+    """Write what differs; the row of `before` is locked."""
+    columns = terms.columns()
+    if QueueTerms.of(before).columns() == columns and before.state == state:
+        return QueueChangeResult(before, changed=False)
+    if before.state != state:
+        columns |= {
+            "state": state,
+            "state_reason": why.reason.strip(),
+            "state_by": actor.get_username(),
+            "state_at": timezone.now(),
+        }
+    Queue.objects.filter(pk=before.pk).update(version=F("version") + 1, **columns)
+    queue = Queue.objects.select_related("tenant").get(pk=before.pk)
+    _record(actor, CHANGED, queue.tenant, before, queue, why)
+    return QueueChangeResult(queue, warnings_of(queue))
+
+
+def _record(
+    actor: User, action: str, tenant: Tenant, before: Queue | None, after: Queue | None, why: Why
+) -> None:
+    named = after or before
+    assert named is not None
+    audit.record(
+        actor,
+        action,
+        subject_of(tenant.name, named.name),
+        tenant=tenant,
+        before=as_document(before),
+        after=as_document(after),
+        reason=why.reason.strip(),
+        source=why.source,
+        reverts=why.reverts,
+    )
+
+
+def _may_change(actor: User, tenant: Tenant) -> None:
+    access = access_of(actor)
+    if not access.may_view(tenant.pk):
+        raise NotFound(f"There is no tenant “{tenant.name}” that you may see.")
+    if not access.may_administer(tenant.pk):
+        raise NotAllowed(
+            f"The queues of “{tenant.name}” are changed by its tenant admins, by those of a tenant "
+            "above it, and by operators."
+        )
+
+
+def _refuse_faults(faults: list[FieldError]) -> None:
+    if faults:
+        raise Invalid.fields(faults)
+
+
+def _locked(queue: Queue) -> Queue:
+    """The row as it is, which nobody else changes until the end of the transaction."""
+    rows = Queue.objects.select_for_update(of=("self",)).select_related("tenant")
+    found = rows.filter(pk=queue.pk).first()
+    if found is None:
+        raise NotFound(f"{subject(queue)} was deleted meanwhile.")
+    return found
+
+
+def _stale(now: Queue, expected: int) -> Stale:
+    return Stale(
+        f"{subject(now)} is at version {now.version}; you expected {expected}. Read it again.",
+        current_version=now.version,
+        current=as_document(now),
+    )
+
+
+def _since(queue: Queue) -> str:
+    if queue.state_at is None:
+        return ""
+    return f", since {queue.state_at:%Y-%m-%d %H:%M} UTC, by {queue.state_by}"
