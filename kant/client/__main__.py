@@ -17,6 +17,7 @@ from kant.client import (
     logs,
     output,
     places,
+    queues,
     replays,
     submission,
     tokens,
@@ -166,6 +167,19 @@ def _parser() -> argparse.ArgumentParser:
     scales.add_argument("--min-count", type=int, metavar="N",
                         help="pods that an elastic gang can do with")  # fmt: skip
 
+    moves = command("move", queues.move, "move waiting jobs to another queue of their tenant", both)
+    moves.epilog = "They keep their submission time, and so their place among its jobs."
+    moves.add_argument("jobs", nargs="+", metavar="JOB", help=JOB)
+    moves.add_argument("queue", metavar="QUEUE", help="the name of the queue")
+
+    all_queues = command(
+        "queues", queues.queues, "queues of the tenants, and what is in them", both
+    )
+    all_queues.add_argument("-t", "--tenant", help="of this tenant")
+    all_queues.add_argument("-s", "--state", action="append", choices=STATES_OF_QUEUES,
+                            help="in this state; again for others")  # fmt: skip
+    _queue_commands(commands, command, both)
+
     quotas = command("quotas", places.quotas, "quotas of the tenants, and what is used", both)
     quotas.add_argument("-t", "--tenant", help="of this tenant")
     quotas.add_argument("-G", "--gpu-type", help="of this GPU type")
@@ -215,6 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+QUEUE = "make, hold, drain, change and delete queues"
 TOKENS = "make, list and revoke API tokens"
 JOB = "id, the beginning of it, or name"
 REPLAY = "its id, or the beginning of it"
@@ -224,6 +239,7 @@ REPLAYS = (
 # By metavar: what knows values that are not among the choices of the parser.
 VALUES = {
     "JOB": jobs.named,
+    queues.QUEUE: queues.full_names,
     submission.TIME_OR_NONE: submission.none_for,
     submission.WHEN_OR_NONE: submission.none_for,
     usage.BY: usage.keys,
@@ -232,6 +248,43 @@ VALUES = {
     replays.SHAPE: replays.shapes,
     replays.CELL: replays.cells,
 }
+
+
+STATES_OF_QUEUES = ("open", "held", "draining", "closed")
+
+
+def _queue_commands(commands: Any, command: Any, both: Sequence[str]) -> None:
+    queue = commands.add_parser("queue", help=QUEUE, description=f"{QUEUE.capitalize()}.")
+    actions = queue.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def of_queue(name: str, run: Any, text: str) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = command(name, run, text, both, actions)
+        made.add_argument("queue", metavar=queues.QUEUE, help=queues.NAMED)
+        return made
+
+    of_queue("show", queues.show, "one queue, its settings and what is in it")
+    for verb, text in (
+        ("hold", "start none of its waiting jobs; what runs goes on"),
+        ("release", "start jobs of a held queue again"),
+        ("drain", "take no more jobs; those that are there run out"),
+        ("close", "take no more jobs"),
+        ("open", "take jobs and start them"),
+    ):
+        acts = of_queue(verb, queues.act, text)
+        acts.set_defaults(verb=verb)
+        _written(acts)
+    made = of_queue("create", queues.create, "make a queue")
+    changed = of_queue("set", queues.set_queue, "change settings of a queue")
+    for parser in (made, changed):
+        queues.add_settings(parser)
+        _written(parser, required=False)
+    _written(of_queue("delete", queues.delete, "delete a queue whose jobs are all over"))
+    record = command("changes", queues.changes, "who changed which queue", both, actions)
+    record.add_argument("-t", "--tenant", help="of this tenant")
+    record.add_argument("--limit", type=int, default=20, metavar="N", help="how many (20)")
+    reverted = command("revert", queues.revert, "take back a change of a queue", both, actions)
+    reverted.add_argument("change", metavar="ID", help="of the change, or the beginning of it")
+    _written(reverted)
 
 
 def _quota_flags(parser: argparse.ArgumentParser) -> None:
@@ -256,9 +309,9 @@ def _quota_flags(parser: argparse.ArgumentParser) -> None:
     _written(parser)
 
 
-def _written(parser: argparse.ArgumentParser) -> None:
+def _written(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     flag = parser.add_argument
-    flag("--reason", required=True, metavar="TEXT", help="why; kept with the change")
+    flag("--reason", required=required, metavar="TEXT", help="why; kept with the change")
     flag("--dry-run", action="store_true", help="show what would be, change nothing")
 
 

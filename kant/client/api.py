@@ -61,8 +61,15 @@ class Api:
         key = {"Idempotency-Key": str(uuid.uuid4())}
         return self._send("POST", path, query, body, {**key, **(guard or {})})
 
-    def patch(self, path: str, body: Any) -> dict[str, Any]:
-        return self._send("PATCH", path, None, body)
+    def patch(
+        self,
+        path: str,
+        body: Any,
+        query: Query | None = None,
+        *,
+        guard: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        return self._send("PATCH", path, query, body, guard)
 
     def put(
         self, path: str, body: Any, query: Query | None = None, *, version: int | None
@@ -70,8 +77,10 @@ class Api:
         """Replace what is at that version, or make what is not there (None)."""
         return self._send("PUT", path, query, body, at_version(version))
 
-    def delete(self, path: str) -> None:
-        self._send("DELETE", path, None)
+    def delete(
+        self, path: str, query: Query | None = None, *, guard: Mapping[str, str] | None = None
+    ) -> None:
+        self._send("DELETE", path, query, None, guard)
 
     def items(self, path: str, query: Query | None = None) -> Iterator[dict[str, Any]]:
         """All items of a list, page by page as they are asked for."""

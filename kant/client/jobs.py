@@ -81,7 +81,7 @@ def submit(api: Api, args: argparse.Namespace) -> None:
         if named is not None:
             document[field] = [address(api, text).rsplit("/", 1)[-1] for text in named]
     if not document.get("tenant"):
-        document["tenant"] = _only_tenant(api)
+        document["tenant"] = only_tenant(api, "Say with --tenant whose quota the job uses.")
     query = {"dry_run": "true"} if args.dry_run else None
     answer = api.post("jobs", document, query)
     if args.output == "json":
@@ -159,11 +159,13 @@ def _terms(terms: dict[str, Any]) -> str:
     return f"{text}; would borrow {output.number(terms['borrows'])}" if terms["borrows"] else text
 
 
-def _only_tenant(api: Api) -> str:
+def only_tenant(api: Api, advice: str) -> str:
+    """The tenant that somebody is a member of; raises ClientError with the advice where there are
+    several, or none."""
     names = [m["tenant"] for m in api.get("me")["memberships"]]
     if len(names) != 1:
         known = f" You are a member of {', '.join(sorted(names))}." if names else ""
-        raise usage(f"Say with --tenant whose quota the job uses.{known}")
+        raise usage(f"{advice}{known}")
     return str(names[0])
 
 
@@ -341,14 +343,14 @@ def wait(api: Api, args: argparse.Namespace) -> None:
 
 def act(api: Api, args: argparse.Namespace) -> None:
     """Cancel, hold or release each; all are tried, the first error is the exit code."""
-    _each(api, args, lambda path: api.post(f"{path}/{args.verb}"))
+    each(api, args, lambda path: api.post(f"{path}/{args.verb}"))
 
 
 def change(api: Api, args: argparse.Namespace) -> None:
     fields = given(args, CHANGEABLE)
     if not fields:
         raise usage("There is nothing to change. See: kant change --help")
-    _each(api, args, lambda path: api.patch(path, fields))
+    each(api, args, lambda path: api.patch(path, fields))
 
 
 def scale(api: Api, args: argparse.Namespace) -> None:
@@ -383,7 +385,9 @@ def count_of(text: str) -> tuple[str | None, int]:
     return name or None, int(count)
 
 
-def _each(api: Api, args: argparse.Namespace, do: Any) -> None:
+def each(api: Api, args: argparse.Namespace, do: Any) -> None:
+    """Do it to the path of each job that the arguments name; all are tried, the first error is
+    raised."""
     done, failed = [], list[ClientError]()
     for text in args.jobs:
         try:

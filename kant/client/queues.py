@@ -1,0 +1,327 @@
+"""The commands about queues, and the one that moves jobs between them."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+from kant.client import account, output
+from kant.client.api import Api, at_version
+from kant.client.errors import NOT_FOUND, ClientError, usage
+from kant.client.jobs import each, only_tenant
+from kant.client.places import amount
+from kant.client.submission import duration_s
+
+QUEUE = "TENANT/QUEUE"
+NAMED = "its tenant and its name; the name alone where you are a member of one tenant"
+ANY = "any"
+POLICY = "policy"
+ORDERS = ("fifo", "fair-users", POLICY)
+# What `kant queue set` can say, in the order in which it is shown.
+SETTINGS = (
+    *("title", "rank", "weight", "order", "max_running", "max_waiting", "max_gpus"),
+    *("default_priority", "max_priority", "default_run_limit_s", "max_run_limit_s"),
+    *("default_preemptible", "kinds", "roles", "users", "groups"),
+)
+# Flags of lists: field, flag, metavar, help.
+LISTS = (
+    ("kinds", "--kind", "KIND", "a kind of jobs that it takes"),
+    ("roles", "--role", "ROLE", "who may submit: engineers, or tenant admins only"),
+    ("users", "--user", "NAME", "a user who may submit"),
+    ("groups", "--group", "NAME", "a group of the OpenID provider whose members may submit"),
+)
+
+
+def queues(api: Api, args: argparse.Namespace) -> None:
+    def row(q: dict[str, Any]) -> tuple[object, ...]:
+        jobs = (q["waiting"], _of(q["running"], q["max_running"]))
+        order = (q["rank"], output.number(q["weight"]), q["order"] or POLICY)
+        return named(q), q["state"], *jobs, _gpus(q), *order, q["state_reason"] or q["title"]
+
+    query = {"tenant": args.tenant, "state": args.state}
+    heads = ("QUEUE", "STATE", "WAITING", "RUNNING", "GPUS HELD", "RANK", "WEIGHT", "ORDER", "")
+    found = list(api.items("queues", query))
+    output.listed(args.output, found, heads, row, "There are no such queues that you may see.")
+
+
+def show(api: Api, args: argparse.Namespace) -> None:
+    queue = api.get(_path(api, args.queue))
+    if args.output == "json":
+        output.document(queue)
+        return
+    since = queue["state_at"] and f"{output.when(queue['state_at'])} by {queue['state_by']}"
+    output.pairs((
+        ("queue", named(queue)), ("state", queue["state"]), ("since", since),
+        ("why", queue["state_reason"]), ("waiting", queue["waiting"]),
+        ("running", queue["running"]), ("GPUs held", _amounts(queue["gpus_held"])),
+        *((name, shown(queue, name)) for name in SETTINGS),
+    ))  # fmt: skip
+
+
+def create(api: Api, args: argparse.Namespace) -> None:
+    tenant, name = _of_tenant(api, args.queue)
+    body = {"tenant": tenant, "name": name, **_given(args, {}), **_reason(args)}
+    answer = api.post("queues", body, _query(args))
+    _say(args, None, answer["result"] if args.dry_run else answer, answer["warnings"])
+
+
+def set_queue(api: Api, args: argparse.Namespace) -> None:
+    """Set what the flags say of one queue, and show it before and after."""
+    path = _path(api, args.queue)
+    before = api.get(path)
+    given = _given(args, before)
+    if not given:
+        raise usage("There is nothing to set. See: kant queue set --help")
+    guard = at_version(before["version"])
+    answer = api.patch(path, {**given, **_reason(args)}, _query(args), guard=guard)
+    _say(args, before, answer["result"] if args.dry_run else answer, answer["warnings"])
+
+
+def act(api: Api, args: argparse.Namespace) -> None:
+    """Hold, release, drain, close or open a queue."""
+    path = f"{_path(api, args.queue)}/{args.verb}"
+    answer = api.post(path, {"reason": args.reason}, _query(args))
+    queue = answer["result"] if args.dry_run else answer
+    if args.output == "json":
+        output.document(answer)
+    else:
+        would = "would be" if args.dry_run else "is"
+        print(f"{named(queue)} {would} {queue['state']}: {queue['waiting']} jobs wait, "
+              f"{queue['running']} run.")  # fmt: skip
+    _warn(answer["warnings"])
+
+
+def delete(api: Api, args: argparse.Namespace) -> None:
+    path = _path(api, args.queue)
+    version = api.get(path)["version"]
+    query = {"reason": args.reason, **(_query(args) or {})}
+    api.delete(path, query, guard=at_version(version))
+    if args.dry_run:
+        output.note("Nothing was changed: this was a dry run.")
+    else:
+        print(f"Deleted queue {'/'.join(_of_tenant(api, args.queue))}.")
+
+
+def changes(api: Api, args: argparse.Namespace) -> None:
+    def row(c: dict[str, Any]) -> tuple[object, ...]:
+        why = f"{c['reason']} (a revert)" if c["reverts"] else c["reason"]
+        who = (output.when(c["at"]), c["actor"])
+        return output.short(c["id"]), *who, c["subject"], difference(c), why
+
+    query = {"action": "queue", "tenant": args.tenant, "limit": args.limit}
+    heads = ("ID", "WHEN", "WHO", "QUEUE", "CHANGE", "WHY")
+    found = api.get("audit", query)["items"]
+    empty = "No queue of a tenant that you administer has been changed."
+    output.listed(args.output, found, heads, row, empty)
+
+
+def revert(api: Api, args: argparse.Namespace) -> None:
+    """Take back one change, and show the queue before and after."""
+    record = _change(api, args.change)
+    path = "queues/" + "/".join(quote(part, safe="") for part in record["subject"].split("/"))
+    before = _or_none(api, path)
+    answer = api.post(
+        f"{path}/changes/{record['id']}/revert",
+        {"reason": args.reason},
+        _query(args),
+        guard=at_version(before["version"] if before else None),
+    )
+    after = answer["result" if args.dry_run else "queue"]
+    _say(args, before, after, answer["warnings"])
+
+
+def move(api: Api, args: argparse.Namespace) -> None:
+    """Move waiting jobs to another queue of their tenant; each keeps its submission time."""
+    name = args.queue.rpartition("/")[2]
+    each(api, args, lambda path: api.patch(path, {"queue": name}))
+
+
+def full_names(beginning: str) -> Iterator[tuple[str, str]]:
+    """Queues as TENANT/QUEUE that begin so, and their state, for the completion of shells."""
+    try:
+        found = list(Api(account.current(), timeout_s=1.0, tries=1).items("queues"))
+    except ClientError:
+        return  # a line that is being typed is no place for messages
+    for queue in found:
+        if named(queue).startswith(beginning):
+            yield named(queue), queue["state"]
+
+
+# --- arguments ------------------------------------------------------------------------------------
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """What is not given stays as it is, of a new queue as without it."""
+    flag = parser.add_argument
+    flag("--title", metavar="TEXT", help="what people read")
+    flag("--rank", type=int, metavar="N", help="of the queues of a tenant a higher one goes first")
+    flag("--weight", type=float, metavar="N", help="its share among those of the same rank (1)")
+    flag("--order", choices=ORDERS, help=f"of its jobs; {POLICY}: that of the cluster")
+    for name, text in (("running", "run"), ("waiting", "wait")):
+        flag(f"--max-{name}", type=_or_any(_whole), metavar=f"N|{ANY}",
+             help=f"most jobs that {text} at once")  # fmt: skip
+    flag("--max-gpus", type=_share, action="append", metavar="TYPE=GPUS",
+         help=f"most GPUs of a type at once, or {ANY}; again for others")  # fmt: skip
+    for which, text in (
+        ("default", "of jobs that name none"),
+        ("max", "that its jobs may ask for, at most"),
+    ):
+        flag(f"--{which}-priority", type=_or_any(int), metavar=f"N|{ANY}", help=f"priority {text}")
+        flag(f"--{which}-time-limit", dest=f"{which}_run_limit_s", type=_or_any(duration_s),
+             metavar=f"TIME|{ANY}", help=f"longest run time {text}")  # fmt: skip
+    flag("--default-preemptible", choices=("yes", "no", ANY),
+         help="whether jobs that do not say may be preempted")  # fmt: skip
+    for field, name, metavar, text in LISTS:
+        flag(name, dest=field, action="append", metavar=metavar,
+             help=f"{text}; again for others, {ANY} for all")  # fmt: skip
+
+
+def _or_any(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    def value(text: str) -> Any:
+        return ANY if text == ANY else read(text)
+
+    value.__name__ = "value"  # argparse names it where it refuses a text
+    return value
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of jobs, e.g. 8, nor {ANY}")
+    return int(text)
+
+
+def _share(text: str) -> tuple[str, float | None]:
+    """ "H100=16" or "H100=any". Raises ArgumentTypeError."""
+    model, _, gpus = text.rpartition("=")
+    if not model:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TYPE=GPUS, e.g. H100=16")
+    return model, None if gpus == ANY else amount(gpus)
+
+
+def _given(args: argparse.Namespace, before: dict[str, Any]) -> dict[str, Any]:
+    """The settings that flags name, as REST takes them."""
+    given = {name: v for name in SETTINGS if (v := getattr(args, name)) is not None}
+    for name, value in given.items():
+        if name == "max_gpus":
+            wanted = {**before.get("max_gpus", {}), **dict(value)}
+            given[name] = {model: gpus for model, gpus in wanted.items() if gpus is not None}
+        elif isinstance(value, list):
+            given[name] = [] if ANY in value else value
+        elif name == "order":
+            given[name] = "" if value == POLICY else value
+        elif name == "default_preemptible":
+            given[name] = None if value == ANY else value == "yes"
+        elif value == ANY and name != "title":
+            given[name] = None
+    return given
+
+
+def _reason(args: argparse.Namespace) -> dict[str, str]:
+    return {"reason": args.reason} if args.reason else {}
+
+
+def _query(args: argparse.Namespace) -> dict[str, str] | None:
+    return {"dry_run": "true"} if args.dry_run else None
+
+
+def _of_tenant(api: Api, text: str) -> tuple[str, str]:
+    """The tenant and the name of a queue as it is written. Raises ClientError."""
+    tenant, _, name = text.rpartition("/")
+    if not name:
+        raise usage(f"Name a queue, e.g. vision/nightly, not {text!r}.")
+    return tenant or only_tenant(api, f"Write the tenant before its name: {QUEUE}."), name
+
+
+def _path(api: Api, text: str) -> str:
+    return "queues/" + "/".join(quote(part, safe="") for part in _of_tenant(api, text))
+
+
+def _change(api: Api, text: str) -> dict[str, Any]:
+    """The change of a queue by its id or the beginning of it. Raises ClientError where there is
+    none, or several."""
+    found = api.get("audit", {"action": "queue", "q": text, "limit": 500})["items"] if text else []
+    found = [change for change in found if change["id"].startswith(text.lower())]
+    if len(found) != 1:
+        several = f"{text!r} means {len(found)} changes; give more of the id."
+        none = f"There is no change {text!r} of a queue that you may see. See: kant queue changes"
+        raise usage(several) if found else ClientError(NOT_FOUND, none)
+    return dict(found[0])
+
+
+def _or_none(api: Api, path: str) -> dict[str, Any] | None:
+    try:
+        return api.get(path)
+    except ClientError as error:
+        if error.code != NOT_FOUND:
+            raise
+        return None
+
+
+# --- what is said ---------------------------------------------------------------------------------
+def named(queue: dict[str, Any]) -> str:
+    return f"{queue['tenant']}/{queue['name']}"
+
+
+def shown(queue: dict[str, Any] | None, name: str) -> str:
+    """A setting in words."""
+    if queue is None:
+        return "-"
+    value = queue.get(name)
+    if name == "order":
+        return str(value or POLICY)
+    if isinstance(value, dict):
+        return _amounts(value) or ANY
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or ANY
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None:
+        return ANY
+    return output.number(value) if isinstance(value, float) else str(value)
+
+
+def difference(change: dict[str, Any]) -> str:
+    """What a change made of what, field by field."""
+    before, after = change["before"], change["after"]
+    if before is None or after is None:
+        return "created" if before is None else "deleted"
+    pairs = ((name, shown(before, name), shown(after, name)) for name in ("state", *SETTINGS))
+    return ", ".join(f"{name} {was} → {now}" for name, was, now in pairs if was != now)
+
+
+def _say(
+    args: argparse.Namespace,
+    before: dict[str, Any] | None,
+    after: dict[str, Any] | None,
+    warnings: list[str],
+) -> None:
+    """A queue before and after a change of it; None = there was, or is, none."""
+    if args.output == "json":
+        output.document({"before": before, "after": after, "warnings": warnings})
+    else:
+        rows = [(n, shown(before, n), shown(after, n)) for n in ("state", *SETTINGS)]
+        output.table(("", "BEFORE", "AFTER"), rows, "")
+    _warn(warnings)
+    same = before and after and all(before[n] == after[n] for n in ("state", *SETTINGS))
+    if same:
+        output.note("It is so already.")
+    elif args.dry_run:
+        output.note("Nothing was changed: this was a dry run.")
+
+
+def _warn(warnings: list[str]) -> None:
+    for warning in warnings:
+        output.note(f"Warning: {warning}")
+
+
+def _amounts(gpus: dict[str, float]) -> str:
+    return ", ".join(f"{model} {output.number(each)}" for model, each in sorted(gpus.items()))
+
+
+def _gpus(queue: dict[str, Any]) -> str:
+    """What its jobs hold, against its limits."""
+    models = sorted({*queue["gpus_held"], *queue["max_gpus"]})
+    held = ((m, queue["gpus_held"].get(m, 0), queue["max_gpus"].get(m)) for m in models)
+    return ", ".join(f"{m} {_of(has, most)}" for m, has, most in held) or "-"
+
+
+def _of(has: float, most: float | None) -> str:
+    return output.number(has) + ("" if most is None else f"/{output.number(most)}")
